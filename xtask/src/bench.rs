@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: microbenchmarks by criterion, then workloads, each next to what the hardware allows
-//! and to other ways to do the same.
+//! `cargo xtask bench`: microbenchmarks by criterion, then workloads, each next to the hardware's limit
+//! and to alternatives.
 //!
-//! Workloads are part of xtask only with its feature `array`; without it xtask starts itself again, optimised
-//! and with it. That binary needs neither cargo nor the source tree, so it can be carried to another machine.
+//! Workloads are part of xtask only with its feature `array`; without it xtask starts an optimised xtask
+//! that has it. That binary needs neither cargo nor the source tree, so it can run on another machine.
 
 mod micro;
 
@@ -38,11 +38,11 @@ mod workloads;
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// Microbenchmarks (where cargo and the sources are), then workloads.
+/// Runs the microbenchmarks (if cargo and the sources exist), then the workloads.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
-    /// every card, else host RAM.
+    /// every GPU, else host RAM.
     #[arg(long, value_name = "LIST")]
     devices: Option<String>,
     /// Uses host RAM, and runs only the microbenchmarks that need no GPU.
@@ -52,25 +52,25 @@ pub struct Args {
     /// built.
     #[arg(long)]
     quick: bool,
-    /// Keeps all numbers, as JSON: for `--against`, `cargo xtask report`, and scripts.
+    /// Stores all numbers, as JSON: for `--against`, `cargo xtask report`, and scripts.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Writes a report to read, as Markdown: a summary, tables by family, a legend.
+    /// Writes a report as Markdown: a summary, tables by family, a legend.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Says in the report what is faster and what slower than in an earlier run, kept by `--json`.
+    /// Lists faster and slower workloads in the report, compared with an earlier run stored by `--json`.
     #[arg(long, value_name = "FILE", requires = "report")]
     against: Option<PathBuf>,
-    /// Runs only workloads whose names begin so, and no microbenchmarks. Can be given several times. `list`
-    /// lists the families.
+    /// Runs only workloads whose names begin with this, and no microbenchmarks. Can be given several
+    /// times. `list` lists the families.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Another program that is measured on the workloads of the family `peer`, as a command for the shell. It
-    /// prints lines of `name value unit`, one a repetition. `{threads}`, `{bytes}` (size of arrays) and
+    /// Another program to measure on the workloads of the family `peer`, as a command for the shell. It
+    /// prints lines of `name value unit`, one per repetition. `{threads}`, `{bytes}` (size of arrays) and
     /// `{seconds}` (of a repetition) are replaced.
     #[arg(long, value_name = "COMMAND")]
     peer: Option<String>,
-    /// Threads that use the array. Default: one a core.
+    /// Threads that use the array. Default: one per core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Builds the arrays with checksums of pages.
@@ -82,11 +82,11 @@ pub struct Args {
     /// Runs only the workloads.
     #[arg(long, conflicts_with = "micro")]
     workloads: bool,
-    /// Runs only a comparison of the defaults with other page lengths, numbers of channels and read-ahead,
-    /// set by hand, and with what the devices' profiles advise; no microbenchmarks.
+    /// Compares only the defaults with other page lengths, numbers of channels and read-ahead, set by
+    /// hand, and with the advice of the devices' profiles; no microbenchmarks.
     #[arg(long, conflicts_with_all = ["only", "micro", "peer"])]
     tuning: bool,
-    /// Fails where a ratio of the microbenchmarks is not within its bound. For a quiet machine.
+    /// Fails if a ratio of the microbenchmarks is outside of its bound. For a quiet machine.
     #[arg(long)]
     check: bool,
     /// Arguments for criterion: a filter, `--save-baseline NAME` …
@@ -119,7 +119,7 @@ pub fn report(args: crate::arrays::ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is something for cargo to build.
+/// Whether cargo and the sources exist.
 fn has_sources() -> bool {
     crate::tools::find("cargo").is_some() && crate::project::root().join("Cargo.toml").is_file()
 }
@@ -131,6 +131,6 @@ fn workloads(args: Args) -> Result<()> {
 
 #[cfg(not(feature = "array"))]
 fn workloads(args: Args) -> Result<()> {
-    // The microbenchmarks are done.
+    // The microbenchmarks have run already.
     crate::arrays::again("array", if args.workloads { &[] } else { &["--workloads"] })
 }

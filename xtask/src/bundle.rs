@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: everything that can be run on a machine with GPUs but no Rust, in one folder.
+//! `cargo xtask bundle`: everything that can run on a machine with GPUs but without Rust, in one folder.
 
 use crate::project;
 use anyhow::{Context, Result};
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use xshell::cmd;
 
-/// Where the bundle lies.
+/// The folder of the bundle.
 const FOLDER: &str = "dist/bundle";
 
-/// Stripped binaries of the profile `bundle`, and `run.sh` that runs them and keeps their logs.
+/// Stripped binaries of the profile `bundle`, and `run.sh`, which runs them and keeps their logs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Leaves out the benchmarks, which take longest to build.
@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Result<()> {
         packages = ["--workspace", "--exclude", "xtask"].map(String::from).to_vec();
     }
     let packages = &packages;
-    // Where the bundle is run nobody can ask git.
+    // A machine that runs the bundle cannot ask git.
     let _commit = sh.push_env("VMARRAY_COMMIT", project::commit().unwrap_or_default());
     let options =
         ["--no-run", "--profile", "bundle", "--all-features", "--message-format=json-render-diagnostics"];
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<()> {
     let xtask = ["--profile", "bundle", "-p", "xtask", "-p", "demo", "--features", "xtask/array"];
     let built = cmd!(sh, "cargo build {xtask...} --message-format=json-render-diagnostics").read()?;
     entries.extend(self::entries(&built)?);
-    // The default genome, which the script hands to the demo.
+    // The default genome, which the script passes to the demo.
     let genome = "data/NC_008253.fna.gz";
     entries.insert(genome.into(), root.join("xtask/demo").join(genome));
     let mut bytes = 0;
@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The executables among the lines that cargo printed, by their places in the bundle.
+/// Returns the executables in cargo's output, by their places in the bundle.
 fn entries(json: &str) -> Result<BTreeMap<String, PathBuf>> {
     let mut entries = BTreeMap::new();
     for line in json.lines().filter(|line| line.starts_with('{')) {

@@ -1,8 +1,8 @@
 //! `cargo xtask compare`: two builds of the benchmarks, run in turns on one machine.
 //!
-//! Each round runs OLD, NEW, NEW, OLD, so that what drifts slowly (clock speed, temperature, other tenants)
-//! meets both alike. A round gives two ratios of NEW to OLD, and one of OLD to OLD, which shows what ratios
-//! the machine makes of nothing.
+//! Each round runs OLD, NEW, NEW, OLD, so that slow drifts (clock speed, temperature, other tenants)
+//! affect both alike. A round yields two ratios of NEW to OLD, and one of OLD to OLD, which shows the
+//! machine's noise.
 
 use crate::arrays::CompareArgs;
 use crate::bench::results::{Measurements, Row};
@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What an interval has to be below.
+/// The upper bound of an interval.
 const BOUND: f64 = 1.03;
-/// What one run measured: the time that a unit of work took, by workload.
+/// The results of one run: the time of a unit of work, by workload.
 type Times = BTreeMap<String, f64>;
 
 /// The ratios of one workload.
@@ -68,14 +68,14 @@ fn measure(program: &Path, args: &CompareArgs) -> Result<Times> {
     Ok(times(&measured.rows))
 }
 
-/// Ours, rates turned over.
+/// Returns our times; rates are inverted.
 fn times(rows: &[Row]) -> Times {
     let time =
         |row: &Row| Some((row.name.clone(), 1.0 / row.unit.speed_ratio(row.base()?.summary.median, 1.0)));
     rows.iter().filter_map(time).collect()
 }
 
-/// A line for each row, and how many of them are marked.
+/// Returns a line for each row, and the number of marked ones.
 fn report(rows: &BTreeMap<String, Ratios>) -> (String, usize) {
     let width = rows.keys().map(String::len).max().unwrap_or(0);
     let show = |(low, median, high): (f64, f64, f64)| format!("{median:.3} [{low:.3}, {high:.3}]");
@@ -92,7 +92,7 @@ fn report(rows: &BTreeMap<String, Ratios>) -> (String, usize) {
     (lines, marked.len())
 }
 
-/// The median, and between which two of the values it lies with 95 % confidence.
+/// Returns the median, and the two values that enclose it with 95 % confidence.
 ///
 /// By the sign test: of `n` values each is above the median with probability 1/2, so that the `k`-th lowest
 /// exceeds it with that of fewer than `k` heads in `n` throws; likewise at the other end. Holds for any

@@ -7,7 +7,7 @@ use anyhow::Result;
 use cargo_metadata::camino::Utf8Path;
 use xshell::{Shell, cmd};
 
-/// A system that the crates are checked for, and what runs its programs here.
+/// A system to check the crates for, and the tools that run its programs here.
 struct Foreign {
     target: &'static str,
     /// Whether it is in a sample: one of each kind of system and of processor.
@@ -15,11 +15,11 @@ struct Foreign {
     runs_by: Option<RunsBy>,
 }
 
-/// What links and runs programs, where Debian has it.
+/// The tools that link and run programs, if Debian has them.
 #[derive(Clone, Copy)]
 struct RunsBy {
     linker: &'static str,
-    /// None where they run as they are.
+    /// None if programs run directly.
     emulator: Option<&'static str>,
     /// The names of Debian's packages.
     packages: &'static str,
@@ -53,11 +53,12 @@ const FOREIGN: [Foreign; 5] = [
     },
 ];
 
-/// The tests that are run: those of the host's part and of the array on it, without what measures or counts
-/// on many cores.
+/// The packages whose tests are run: the host backend and the array on it, without tests that measure or
+/// need many cores.
 const RUN: [&str; 2] = ["vmarray-backend-host", "vmarray"];
 
-/// The crate whose features build C code, for which there is no compiler here: it is checked without them.
+/// The crate whose features build C code, which needs a compiler that is missing here: it is checked
+/// without them.
 const BUILDS_C: &str = "vmarray-formats";
 
 /// The function of `bcryptprimitives.dll` that Rust's standard library calls.
@@ -114,8 +115,8 @@ fn sample(sh: &Shell) -> Result<Outcome> {
     })
 }
 
-/// Has a command of cargo check the crates, all features on but for those that [build C](BUILDS_C). No
-/// warning is let pass.
+/// Runs a command of cargo on the crates, all features on except for those that [build C](BUILDS_C).
+/// Warnings are errors.
 fn check(sh: &Shell, target: &str, command: &str) -> Result<Outcome> {
     if let Some(reason) = missing(sh, target) {
         return Ok(Outcome::Skipped(reason));
@@ -172,7 +173,7 @@ fn test(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("unit tests of {}", RUN.join(" and "))))
 }
 
-/// Builds the library that Rust's hash maps take their seeds from, where Windows has it and Wine 8 does not.
+/// Builds the library that seeds Rust's hash maps, which Windows has and Wine 8 lacks.
 fn random_numbers(sh: &Shell, compiler: &str, folder: &Utf8Path) -> Result<()> {
     sh.create_dir(folder)?;
     let (source, library) = (folder.join("random.c"), folder.join("bcryptprimitives.dll"));
@@ -180,7 +181,7 @@ fn random_numbers(sh: &Shell, compiler: &str, folder: &Utf8Path) -> Result<()> {
     Ok(cmd!(sh, "{compiler} -shared -O1 -o {library} {source} -ladvapi32").run()?)
 }
 
-/// Why the compiler cannot build for a target, if it cannot.
+/// Returns the reason why the compiler cannot build for a target, if it cannot.
 fn missing(sh: &Shell, target: &str) -> Option<String> {
     if tools::find("rustup").is_none() {
         return Some("no rustup to add the target with".into());

@@ -1,9 +1,9 @@
-//! `cargo xtask examples`: every public item of the published crates has an example in its documentation, of
-//! which rustdoc has nothing to say.
+//! `cargo xtask examples`: every public item of the published crates has an example in its documentation,
+//! and rustdoc reports no warning about it.
 //!
-//! What is public is asked of rustdoc, whose JSON is unstable. That examples compile and hold is for `cargo
-//! test --doc` to find out; here they only have to be there. A function has to be mentioned in one: its own,
-//! or that of the type, trait or module that it belongs to.
+//! Rustdoc's JSON, which is unstable, lists the public items. `cargo test --doc` checks that examples
+//! compile and hold; this command only checks that they exist. A function must occur in an example: its
+//! own, or that of its type, trait or module.
 
 use crate::project;
 use crate::steps::Outcome;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
 
-/// The check as a step. The error lists the items that lack an example, a line each.
+/// The check as a step. The error lists the items without an example, a line each.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let metadata = project::members()?;
     // Unstable options on the stable compiler need this.
@@ -33,7 +33,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
         items += walk.items;
         faults.extend(walk.faults);
     }
-    // What is no published library has no examples, but is documented as well.
+    // Packages that are no published library need no examples, but must be documented as well.
     let others =
         metadata.workspace_packages().into_iter().filter(|package| !documented.contains(&&package.name));
     let others = others.flat_map(|package| ["--package", package.name.as_str()]);
@@ -44,8 +44,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{items} public items of {} crates", documented.len())))
 }
 
-/// The part of rustdoc's JSON that is used here. Its form changes now and then; these fields have been
-/// stable.
+/// The used part of rustdoc's JSON. Its form changes now and then; these fields have been stable.
 #[derive(Deserialize)]
 struct Documentation {
     root: Value,
@@ -60,7 +59,7 @@ struct Item {
     docs: Option<String>,
     visibility: Value,
     span: Option<Span>,
-    /// The kind, and what belongs to it.
+    /// The kind, and its fields.
     inner: Map<String, Value>,
 }
 
@@ -70,7 +69,7 @@ struct Span {
     begin: (usize, usize),
 }
 
-/// A walk through all that users of a crate can name.
+/// A walk through all items that users of a crate can name.
 struct Walk<'a> {
     index: &'a HashMap<String, Item>,
     seen: HashSet<String>,
@@ -92,11 +91,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Looks at an item and at what is in it. `path` is where it is found, `alias` the name that it has
-    /// there, if that may be another one than its own, and `around` the documentation of what it belongs to.
+    /// Checks an item and its contents. `path` is its place, `alias` the name that it has there, if that
+    /// may differ from its own, and `around` the documentation of its parent.
     fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>, around: &str) {
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
-        // Items of other crates have their documentation there. Some are found twice.
+        // Items of other crates have their documentation there. The walk reaches some items twice.
         let Some(item) = self.index.get(&id).filter(|item| item.crate_id == 0) else { return };
         let Some((kind, inner)) = item.inner.iter().next() else { return };
         if !self.seen.insert(id) {
@@ -107,10 +106,10 @@ impl<'a> Walk<'a> {
         let path = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("::");
         match kind.as_str() {
             "module" => self.visit_all(&inner["items"], &path, own),
-            // The module that all is taken out of is nothing that users name.
+            // The module of a glob import is no name that users see.
             "use" if inner["is_glob"] == true => self.visit(&inner["id"], &path, Some(""), around),
             "use" => self.visit(&inner["id"], &path, inner["name"].as_str(), around),
-            // Methods of a trait are described where the trait is.
+            // The documentation of a trait describes its methods.
             "impl" if inner["trait"].is_null() => self.visit_all(&inner["items"], &path, around),
             "impl" | "variant" | "struct_field" | "assoc_type" | "assoc_const" => {}
             _ => {
@@ -122,7 +121,7 @@ impl<'a> Walk<'a> {
     }
 
     fn judge(&mut self, item: &Item, kind: &str, path: &str, around: &str) {
-        // Items of traits have the trait's.
+        // Items of traits have the trait's visibility.
         if item.visibility != "public" && item.visibility != "default" {
             return;
         }
@@ -148,7 +147,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The examples in a documentation that are run: their lines, but for hidden ones.
+/// Returns the examples in a documentation that are run: their lines, except for hidden ones.
 fn examples(docs: &str) -> Vec<String> {
     let mut examples = Vec::new();
     let mut lines = docs.lines().map(str::trim);
@@ -163,7 +162,7 @@ fn examples(docs: &str) -> Vec<String> {
     examples
 }
 
-/// Whether rustdoc runs a block whose first line has these words behind the backticks.
+/// Whether rustdoc runs a block with these words behind the backticks of its first line.
 fn is_run(words: &str) -> bool {
     let known = |word: &str| matches!(word, "rust" | "should_panic") || word.starts_with("edition");
     words.split([',', ' ']).map(str::trim).all(|word| word.is_empty() || known(word))
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A crate whose items are given as (number, name, documentation, inner); number 0 is its root.
+    /// Checks a crate with items given as (number, name, documentation, inner); number 0 is its root.
     fn faults(items: &[(u32, &str, &str, Value)]) -> (usize, Vec<String>) {
         let index: Map<String, Value> = items
             .iter()

@@ -1,4 +1,5 @@
-//! `cargo xtask features`: the published crates build with the features that a dependant may pick.
+//! `cargo xtask features`: the published crates build with the combinations of features that a dependant
+//! may select.
 
 use crate::project;
 use crate::steps::Outcome;
@@ -6,11 +7,11 @@ use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use xshell::{Shell, cmd};
 
-/// Checks the library of every published crate with [combinations] of its features, warnings denied. A sample
-/// is no feature, the default ones, and all.
+/// Checks the library of every published crate with [combinations] of its features, warnings denied. A
+/// sample has three: no feature, the default ones, and all.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let metadata = project::members()?;
-    // Not the folder that others build in, for which they would have to wait.
+    // Not the common build folder, whose lock other commands would wait for.
     let _target = sh.push_env("CARGO_TARGET_DIR", metadata.target_directory.join("features"));
     let (mut built, mut failed) = (0, Vec::new());
     for package in project::published(&metadata) {
@@ -30,7 +31,7 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
 }
 
 fn builds(sh: &Shell, name: &str, target: &str, features: &str) -> bool {
-    // `cargo rustc` hands `-D warnings` to this crate alone, so that all combinations share the checked
+    // `cargo rustc` passes `-D warnings` to this crate alone, so that all combinations share the checked
     // dependencies.
     let args = [target, "--profile", "check", "--no-default-features", "--features", features];
     let checked = cmd!(sh, "cargo rustc --quiet -p {name} {args...} -- -D warnings").quiet().run().is_ok();
@@ -49,10 +50,10 @@ fn sampled(features: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     sets
 }
 
-/// Sets of features, as lists separated by commas: at most so many that are on, or that are off.
+/// Returns sets of features, as lists separated by commas: at most `most_on` on, or at most `most_off`
+/// off.
 ///
-/// Each is closed under "turns on", so that those which differ only in what another feature turns on anyway
-/// are checked once; smallest first.
+/// Each is closed under "turns on", so that sets with the same closure are checked once; smallest first.
 fn combinations(features: &BTreeMap<String, Vec<String>>, most_on: usize, most_off: usize) -> Vec<String> {
     let names: Vec<&str> = features.keys().map(String::as_str).filter(|name| *name != "default").collect();
     let mut sets: BTreeSet<(usize, Vec<&str>)> = BTreeSet::new();
@@ -98,7 +99,7 @@ mod tests {
         assert_eq!(all(&[("default", &["std"]), ("std", &[])]), ["", "std"]);
         let independent = all(&[("a", &["dep:x"]), ("b", &["y/z"]), ("c", &[])]);
         assert_eq!(independent, ["", "a", "b", "c", "a,b", "a,c", "b,c", "a,b,c"]);
-        // What a feature turns on is not built twice.
+        // A feature that another one turns on is not built twice.
         assert_eq!(all(&[("a", &["b"]), ("b", &["c"]), ("c", &[])]), ["", "c", "b,c", "a,b,c"]);
     }
 

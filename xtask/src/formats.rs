@@ -1,9 +1,10 @@
-//! `cargo xtask formats`: files of vmarray-formats beside NumPy, zarr-python and xarray, which read what it
-//! writes and write what it reads; and its stores on servers that speak S3.
+//! `cargo xtask formats`: files of vmarray-formats checked against NumPy, zarr-python and xarray in both
+//! directions; and its stores on servers that speak S3.
 //!
-//! The test `python` of that crate makes random files and asks Python, by `vmarray/formats/tests/peer.py`.
-//! What Python needs is installed to the target folder, once. Servers are the package
-//! `vmarray/formats/servers`: moto, which Python runs, and that of s3s-fs, which is built.
+//! The test `python` of that crate generates random files and calls Python, by
+//! `vmarray/formats/tests/peer.py`. The command installs the Python packages to the target folder, once.
+//! The package `vmarray/formats/servers` has the servers: moto, which Python runs, and that of s3s-fs,
+//! which is built.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};
@@ -12,21 +13,21 @@ use anyhow::Result;
 use cargo_metadata::camino::Utf8PathBuf;
 use xshell::{Shell, cmd};
 
-/// What Python needs.
+/// The Python packages.
 const PACKAGES: [&str; 5] = ["numpy>=2", "zarr>=3", "xarray>=2025", "moto[server]>=5", "s3fs>=2025"];
-/// How many files of each kind a sample has: each type of element twice.
+/// The number of files of each kind in a sample: each type of element twice.
 const SAMPLE: usize = 26;
 
-/// For how many files there is one random program on each server.
+/// The number of files per random program on each server.
 const FILES_OF_PROGRAM: usize = 100;
 
-/// Has random files read and written by NumPy, zarr-python and xarray, and stores on servers that speak S3.
+/// Reads and writes random files with NumPy, zarr-python and xarray, and stores on servers that speak S3.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many files of each kind.
+    /// The number of files of each kind.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     count: usize,
-    /// The first file's seed; later ones count up from it.
+    /// The first file's seed; later files count up from it.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 }
@@ -44,7 +45,7 @@ pub fn sample(sh: &Shell) -> Result<Outcome> {
     check(sh, 1, SAMPLE)
 }
 
-/// A sample of stores on servers as a step: on moto alone, since the other one takes a minute to build.
+/// A sample of stores on servers as a step: on moto alone, since the other server takes a minute to build.
 pub fn servers_sample(sh: &Shell) -> Result<Outcome> {
     servers(sh, 1, false)
 }
@@ -59,7 +60,7 @@ fn servers(sh: &Shell, programs: usize, with_s3s: bool) -> Result<Outcome> {
     let _programs = sh.push_env("VMARRAY_FORMATS_PROGRAMS", programs.to_string());
     let features: &[&str] = if with_s3s { &[] } else { &["--no-default-features"] };
     let (manifest, folder) = ("vmarray/formats/servers/Cargo.toml", project::members()?.target_directory);
-    // Four at a time: they wait for servers for the most part.
+    // Four at a time: they mostly wait for servers.
     cmd!(sh, "cargo test --manifest-path {manifest} --target-dir {folder} --locked --quiet {features...}")
         .args(["--", "--test-threads", "4"])
         .run()?;
@@ -84,7 +85,7 @@ fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{count} files of each kind, from seed {seed} on")))
 }
 
-/// The Python that has all packages, which are installed if need be; else why there is none.
+/// Returns the Python that has all packages, and installs them if needed; else the reason why it cannot.
 fn environment(sh: &Shell) -> Result<Utf8PathBuf, String> {
     let members = project::members().map_err(|error| format!("no target folder: {error:#}"))?;
     let folder = members.target_directory.join("formats-python");

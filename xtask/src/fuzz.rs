@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: the fuzz targets of vmarray/fuzz, under libFuzzer and AddressSanitizer.
 //!
-//! The flags are those that cargo-fuzz sets, which therefore need not be there; with it, `cargo fuzz run`
+//! The flags are those of cargo-fuzz, which therefore need not be installed; if it is, `cargo fuzz run`
 //! works in that folder as well.
 
 use crate::project;
@@ -15,16 +15,16 @@ const FLAGS: &str = "--cfg fuzzing --cfg portable_copy -Zsanitizer=address -Cpas
                      -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
 const TARGETS: [&str; 4] = ["programs", "kept_files", "file_devices", "wishes"];
-/// What a sample gives each target.
+/// The seconds of each target in a sample.
 const SAMPLE_SECONDS: u32 = 8;
 
-/// What was found interesting is kept, and a later call begins with it.
+/// Interesting inputs are kept, and a later call begins with them.
 #[derive(clap::Args)]
 pub struct Args {
     /// Only this target: programs, kept_files, file_devices, wishes.
     #[arg(long)]
     only: Vec<String>,
-    /// How long each target runs.
+    /// The run time of each target in seconds.
     #[arg(long, default_value_t = 600)]
     seconds: u32,
     /// Runs for a minute in all.
@@ -37,7 +37,7 @@ pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let mut steps = Steps::new();
     let seconds = if args.sample { SAMPLE_SECONDS } else { args.seconds };
-    // To optimise takes longer than a sample runs.
+    // Optimising takes longer than the run of a sample.
     let _little = args.sample.then(|| sh.push_env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"));
     steps.run("fuzz", || check(&sh, &args.only, seconds));
     steps.finish()

@@ -1,7 +1,8 @@
-//! `cargo xtask kernels`: random programs of the subset of Rust that kernels are written in, each run as the
-//! function that it is and by the interpreter of its lowered form.
+//! `cargo xtask kernels`: random programs of the subset of Rust for kernels. Each runs as a Rust function,
+//! and by the interpreter of its lowered form.
 //!
-//! Both have to give the same bits, NaNs apart, and to agree on whether something outside was accessed.
+//! Both must return the same bits, except for NaNs, and agree on whether they accessed memory outside of
+//! bounds.
 
 mod random;
 
@@ -11,18 +12,18 @@ use crate::steps::Outcome;
 use anyhow::{Context, Result, bail};
 use xshell::{Shell, cmd};
 
-/// Kernels of one source, which the compiler takes at once.
+/// The number of kernels of one source, which the compiler builds at once.
 const SOURCE: usize = 100;
-/// How many kernels continuous integration runs.
+/// The number of kernels in continuous integration.
 const SAMPLE: usize = 40;
 
 /// Runs random kernels in their host form and by the interpreter, and compares.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many kernels.
+    /// The number of kernels.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     count: usize,
-    /// The first kernel's seed; later ones count up from it.
+    /// The first kernel's seed; later kernels count up from it.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 }
@@ -43,7 +44,7 @@ fn compare(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
         .read()?;
     let library = misuse::library(&built, "vmarray_kernel").context("`cargo build` names no library")?;
     let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
-    // What was built lies beside the folder of its dependencies.
+    // The build output is next to the folder of its dependencies.
     let dependencies = format!("dependency={folder}/deps");
     let target = project::members()?.target_directory.join("kernels");
     sh.create_dir(&target)?;

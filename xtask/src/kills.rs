@@ -1,12 +1,12 @@
-//! `cargo xtask kills`: a program that is killed while it writes to an array in files, again and again.
+//! `cargo xtask kills`: crash tests that repeatedly kill a program while it writes to an array in files.
 //!
-//! Threads of a process of its own write elements, some by some and many at once, and sync the array. Beside
-//! it they keep in a shared mapping of another file, which outlives the process as well, the version that
-//! each element is about to get, and the one that a sync has returned for. The process is killed without
-//! warning, at any moment, also while it opens the files; then each element must be of a version between the
-//! two, and whole. Of every second shape the array grows: threads push elements, each numbering its own, and
-//! sync; then the array is as long as when a sync was called that has returned, or longer, and no element of
-//! a thread is missing before another one. What the system was given stays, so that this says nothing of a
+//! Threads of a child process write elements, single ones and many at once, and sync the array. In a
+//! shared mapping of another file, which outlives the process, they record two versions of each element:
+//! the one that it is about to get, and the one of the last successful sync. The parent kills the process
+//! at any moment, also while it opens the files. Then each element must be whole, and its version between
+//! the two. In every second shape the array grows: threads push elements, each numbering its own, and
+//! sync. Then the array must be at least as long as at the last successful sync, and each thread's
+//! elements must be without gaps. The system keeps all writes that it received, so this does not cover a
 //! loss of power, which tests of the store simulate.
 
 use crate::arrays::KillsArgs;
@@ -23,15 +23,15 @@ use vmarray::device::wrap::SplitMix64;
 use vmarray::host::StoreDevice;
 use vmarray::prelude::*;
 
-/// An element: what it is, said three times in different ways. No page or piece has a whole number of them.
+/// An element: its value three times in different forms. No page or piece has a whole number of them.
 type Words = [u64; 3];
 
 const THREADS: usize = 8;
-/// After so many kills the files are made anew, of another shape.
+/// The number of kills after which the files are created anew, with another shape.
 const KILLS_OF_A_SHAPE: u64 = 100;
-/// An array that grows is made shorter when it has become so long, at the beginning of a life.
+/// The length from which a growing array is truncated at the beginning of a life.
 const GROWN_MAX: usize = 50_000;
-/// The process is killed this long after it has begun to write, at most.
+/// The greatest time between the first write and the kill.
 const LIFE_MICROSECONDS: usize = 30_000;
 
 fn words(index: usize, version: u64) -> Words {
@@ -42,15 +42,15 @@ fn words(index: usize, version: u64) -> Words {
     [value, !value, value.rotate_left(17)]
 }
 
-/// The version of an element that is whole.
+/// Returns the version of an element that is whole.
 fn version(index: usize, found: Words) -> Result<u64> {
     let version = found[0] & u64::from(u32::MAX);
     ensure!(found == words(index, version), "element {index} is torn or misplaced: {found:x?}");
     Ok(version)
 }
 
-/// What is known of each element beside the array, or of one that grows, how long it was at the last sync: in
-/// place of the version of its first element.
+/// The recorded versions of each element. For a growing array, the length at the last sync replaces the
+/// version of its first element.
 struct Known {
     map: MmapRaw,
     len: usize,
@@ -65,8 +65,8 @@ impl Known {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < 2 * self.len, "the map has so many words");
-        // SAFETY: the map is so long, aligned, and lives as long as the reference; nobody but atomics of
-        // these two processes touches it.
+        // SAFETY: the map has this length, is aligned, and lives as long as the reference; only atomics of
+        // these two processes access it.
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().cast::<u64>().add(at)) }
     }
 
@@ -75,13 +75,13 @@ impl Known {
         self.word(index)
     }
 
-    /// The version that a sync has returned for.
+    /// The version of the last successful sync.
     fn synced(&self, index: usize) -> &AtomicU64 {
         self.word(self.len + index)
     }
 }
 
-/// The files of a shape, and what is known of it.
+/// The files of a shape, and its records.
 struct Shape {
     grows: bool,
     len: usize,
@@ -104,7 +104,7 @@ impl Shape {
         VirtualArray::<Words>::builder(len).page_len(self.page_len).cache_bytes(64 << 10)
     }
 
-    /// Whether the files are there: one that was about to be made when its process was killed is not.
+    /// Whether the files exist: a file is incomplete if the process was killed while it created it.
     fn are_made(&self) -> bool {
         let is_made = |file: &PathBuf| StoreDevice::check(file).is_ok();
         self.files.iter().all(is_made)
@@ -153,7 +153,7 @@ fn kills(args: &KillsArgs, folder: &Path, before: u64) -> Result<u64> {
         let life = SplitMix64::new(args.seed ^ kill << 20).index(LIFE_MICROSECONDS) as u64;
         let mut victim = Victim { folder: folder.to_owned(), seed, life: kill }.spawn()?;
         let output = BufReader::new(victim.stdout.take().context("it has an output")?);
-        // Now and then it is killed while it makes or opens the files.
+        // Sometimes the kill comes while the process creates or opens the files.
         let writes =
             kill % 4 == 3 || output.lines().map_while(Result::ok).any(|line| line.ends_with("writing"));
         std::thread::sleep(Duration::from_micros(life));
@@ -171,7 +171,7 @@ fn kills(args: &KillsArgs, folder: &Path, before: u64) -> Result<u64> {
     Ok(synced)
 }
 
-/// Looks at each element of what a killed process has left. How many had been synced.
+/// Checks each element after a kill. Returns the number of synced ones.
 fn look(shape: &Shape) -> Result<u64> {
     let known = Known::open(&shape.known, shape.len)?;
     if !shape.are_made() {
@@ -201,7 +201,7 @@ fn look(shape: &Shape) -> Result<u64> {
     Ok(synced)
 }
 
-/// How many elements each thread has pushed to an array, all of which are there.
+/// Returns the number of elements that each thread has pushed to an array, all of which exist.
 fn counts(array: &VirtualArray<Words>) -> Result<[u64; THREADS]> {
     let mut counts = [0; THREADS];
     for (index, found) in array.to_vec(..)?.into_iter().enumerate() {
@@ -218,18 +218,18 @@ fn counts(array: &VirtualArray<Words>) -> Result<[u64; THREADS]> {
     Ok(counts)
 }
 
-/// The program that is killed.
+/// The program to kill.
 struct Victim {
     folder: PathBuf,
     seed: u64,
-    /// Which of its lives this is.
+    /// The number of its life.
     life: u64,
 }
 
 impl Victim {
     const VARIABLE: &str = "VMARRAY_KILLS_VICTIM";
 
-    /// What this process is, if it is one.
+    /// Returns the role of this process, if it is a victim.
     fn of_env() -> Option<Self> {
         let said = std::env::var(Self::VARIABLE).ok()?;
         let mut words = said.splitn(3, ' ');
@@ -239,7 +239,7 @@ impl Victim {
 
     fn spawn(&self) -> Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
-        // The program of the tests has it as a test that is not run by itself.
+        // In the test program it is an ignored test, which does not run by itself.
         let own: &[&str] = if cfg!(test) {
             &["kills::tests::victim", "--exact", "--ignored", "--nocapture"]
         } else {
@@ -249,14 +249,14 @@ impl Victim {
         Ok(command.args(own).env(Self::VARIABLE, said).stdout(Stdio::piped()).spawn()?)
     }
 
-    /// Writes until somebody puts an end to it.
+    /// Writes until it is killed.
     fn be_killed(&self) -> Result<()> {
         let shape = Shape::new(&self.folder, self.seed);
         let known = Known::open(&shape.known, shape.len)?;
         let mut array = if shape.are_made() {
             shape.builder().open(&shape.files)?
         } else {
-            // Killed while it was made: nothing was synced.
+            // Killed during the creation: no element was synced.
             shape.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
             shape.builder().create(&shape.files)?
         };
@@ -264,7 +264,7 @@ impl Victim {
         if shape.grows {
             if array.len() > GROWN_MAX {
                 let len = SplitMix64::new(self.life).index(GROWN_MAX);
-                // Before: from now on no more need be there.
+                // Before the truncation: from now on no more elements need exist.
                 known.synced(0).fetch_min(len as u64, Ordering::Relaxed);
                 array.truncate(len)?;
             }
@@ -287,11 +287,11 @@ impl Victim {
     }
 }
 
-/// One thread: writes its own elements, reads those of others, and syncs.
+/// One thread: writes its own elements, reads those of other threads, and syncs.
 fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: SplitMix64) -> Result<()> {
     let part = array.len() / THREADS;
     let own = thread * part..(thread + 1) * part;
-    // The version that each of its elements has now, as far as calls have returned.
+    // The current version of each of its elements, according to completed calls.
     let mut done: Vec<u64> =
         own.clone().map(|index| version(index, array.get(index)?)).collect::<Result<_>>()?;
     loop {
@@ -321,8 +321,7 @@ fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: 
     }
 }
 
-/// One thread: pushes elements, which it numbers after those that it has pushed already, reads others, and
-/// syncs.
+/// One thread: pushes elements, numbered after its earlier ones, reads others, and syncs.
 fn push(
     array: &VirtualArray<Words>,
     known: &Known,
@@ -349,11 +348,11 @@ mod tests {
 
     #[test]
     fn a_sample_of_kills_loses_nothing() {
-        // Of both kinds.
+        // Both kinds of shapes.
         run(KillsArgs { count: 120, seed: 1, folder: None, resume: None }).unwrap();
     }
 
-    /// What the other test kills.
+    /// The program that the other test kills.
     #[test]
     #[ignore = "runs until it is killed"]
     fn victim() {

@@ -1,5 +1,5 @@
-//! The commands of a contributor: `cargo xtask …`. One file a command; continuous integration runs the same
-//! ones.
+//! The commands of a contributor: `cargo xtask …`. One file per command; continuous integration runs the
+//! same commands.
 
 mod arrays;
 mod bench;
@@ -57,32 +57,31 @@ enum Command {
     Devices(arrays::DemoArgs),
     /// Runs every test that needs no GPU.
     TestHost(test_host::Args),
-    /// Runs every test, the stress tests included, on a machine with cards. Fails where there is none.
+    /// Runs every test, the stress tests included, on a machine with GPUs. Fails without a GPU.
     TestGpu(test_gpu::Args),
-    /// Runs element operations that check themselves, by threads and tasks at once, with faults, on every
-    /// device.
+    /// Runs self-checking element operations, by threads and tasks at once, with faults, on every device.
     Soak(arrays::SoakArgs),
-    /// Kills a program that writes to an array in files, and checks what is left.
+    /// Kills a program that writes to an array in files, and checks the files.
     Kills(arrays::KillsArgs),
     /// Runs the benchmarks.
     Bench(bench::Args),
     /// Compares two builds of the benchmarks, run in turns.
     Compare(arrays::CompareArgs),
-    /// Prints a report of what the benchmarks measured.
+    /// Prints a report of the benchmarks' results.
     Report(arrays::ReportArgs),
-    /// Counts the instructions of accesses to resident pages. Fails where there are more than are known.
+    /// Counts the instructions of accesses to resident pages. Fails if they exceed the known counts.
     Hits,
     /// Runs the checks that block a change. Ends with a table of the steps, their results and their times.
     Ci,
     /// Runs every check in its whole form; a later call continues after the checks that have passed.
     Nightly(nightly::Args),
-    /// Runs tests in Miri, an interpreter that finds undefined behaviour, in some minutes. Needs nightly,
-    /// which is installed if need be.
+    /// Runs tests in Miri, an interpreter that finds undefined behaviour, in some minutes. Installs the
+    /// nightly toolchain if needed.
     Miri(SampleArgs),
     /// Runs the tests under AddressSanitizer: half an hour on two cores, some minutes for a sample.
     Sanitize(SampleArgs),
-    /// Builds the published crates with the features that a dependant may pick, in some minutes. A sample is
-    /// no feature, the default ones, and all.
+    /// Builds the published crates with the combinations of features that a dependant may select, in some
+    /// minutes. A sample has three: no feature, the default ones, and all.
     Features(SampleArgs),
     /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
     Ptx(ptx::Args),
@@ -92,24 +91,24 @@ enum Command {
     Cross(cross::Args),
     /// Feeds random input to expression programs, kept files, file devices and wishes for devices.
     Fuzz(fuzz::Args),
-    /// Changes the engine's code in small ways and looks whether its tests notice.
+    /// Changes the engine's code in small ways and checks whether its tests notice.
     Mutants(mutants::Args),
     /// Runs random kernels in their host form and by the interpreter, and compares.
     Kernels(kernels::Args),
-    /// Has random files of vmarray-formats read and written by NumPy, zarr-python and xarray, and stores on
-    /// two servers that speak S3. What Python needs is installed to the target folder.
+    /// Reads and writes random files of vmarray-formats with NumPy, zarr-python and xarray, and stores on
+    /// two servers that speak S3. Installs the Python packages to the target folder.
     Formats(formats::Args),
-    /// Builds the Python package as a wheel, installs it to a fresh environment, and tests it there. What
-    /// that needs is installed to the target folder.
+    /// Builds the Python package as a wheel, installs it to a fresh environment, and tests it there.
+    /// Installs its tools to the target folder.
     Python(python::Args),
-    /// Checks what the compiler says of programs that must not compile.
+    /// Checks the compiler's messages about programs that must not compile.
     Misuse,
     /// Checks the small rules of the repository.
     Tidy(tidy::Args),
     /// Checks licences, sources and bans of all dependencies against deny.toml, without any further tool.
     Supply,
-    /// Packs the published crates as for a registry, builds what was packed, and checks the crates with the
-    /// oldest Rust that they promise. Publishes nothing. A sample packs and does not build.
+    /// Packs the published crates as for a registry, builds the packages, and checks the crates with the
+    /// oldest Rust that they support. Publishes nothing. A sample packs and does not build.
     Package(SampleArgs),
     /// Builds dist/bundle: stripped tests, benchmarks and examples for machines that have GPUs but no Rust.
     Bundle(bundle::Args),
@@ -118,7 +117,7 @@ enum Command {
 /// The options of commands of which `ci` runs a part.
 #[derive(clap::Args)]
 struct SampleArgs {
-    /// Runs only what continuous integration runs.
+    /// Runs only the part for continuous integration.
     #[arg(long)]
     sample: bool,
 }
@@ -136,7 +135,7 @@ fn step(name: &'static str, args: SampleArgs, check: fn(&Shell, bool) -> Result<
     steps.finish()
 }
 
-/// Builds what counts the instructions of hits, optimised, in a folder of its own, and runs it.
+/// Builds the instruction counter of hits, optimised, in its own folder, and runs it.
 fn hits(sh: &Shell, _: bool) -> Result<Outcome> {
     xshell::cmd!(sh, "cargo run --release --package hits --target-dir target/hits --quiet").run()?;
     Ok(Outcome::passed())

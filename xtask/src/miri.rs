@@ -1,24 +1,24 @@
 //! `cargo xtask miri`: tests in an interpreter that finds undefined behaviour.
 //!
-//! Miri makes no foreign calls, so what drivers do, and what the system does beyond memory and threads, is
-//! left out; barriers are full fences there, and copies loops over atomic bytes.
+//! Miri makes no foreign calls, so it excludes drivers, and the system except for memory and threads;
+//! barriers are full fences there, and copies are loops over atomic bytes.
 
 use crate::steps::Outcome;
 use crate::tools;
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// Tests of one package that are interpreted in one process.
+/// Tests of one package that Miri interprets in one process.
 struct Part {
     package: &'static str,
     target: &'static [&'static str],
-    /// Names of tests, or the beginnings of paths to them; all if there are none.
+    /// Names of tests, or prefixes of their paths; all if empty.
     tests: &'static [&'static str],
-    /// As `tests`, for a sample; not in it if `None`.
+    /// As `tests`, for a sample; excluded from it if `None`.
     sample: Option<&'static [&'static str]>,
-    /// Whether loads may give what memory held before, as the memory model allows. Miri ends itself with that
-    /// where atomic accesses of several sizes meet, even in an order, as those of elements and of bytes do in
-    /// a frame.
+    /// Whether loads may return older values, as the memory model allows. Miri aborts in this mode if
+    /// atomic accesses of different sizes meet, even ordered ones, such as those of elements and of bytes
+    /// in a frame.
     has_weak_memory: bool,
 }
 

@@ -1,8 +1,8 @@
-//! `cargo xtask misuse`: what the compiler says of programs that must not compile.
+//! `cargo xtask misuse`: checks the compiler's messages about programs that must not compile.
 //!
-//! The programs are those of [`PROGRAMS`]. A comment `//~ text` says what the errors of its line have to
-//! contain; lines without one have no error. That something does not compile at all is for `compile_fail`
-//! examples to check.
+//! The programs are those of [`PROGRAMS`]. A comment `//~ text` lists text that the errors of its line
+//! must contain; lines without one must have no error. `compile_fail` examples check that code does not
+//! compile at all.
 
 use crate::steps::Outcome;
 use anyhow::{Context, Result, bail};
@@ -10,13 +10,13 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use xshell::{Shell, cmd};
 
-/// Packages, the names of their libraries, and where the programs that misuse them are.
+/// Packages, the names of their libraries, and the folders of the programs that misuse them.
 const PROGRAMS: [(&str, &str, &str); 2] = [
     ("vmarray", "vmarray", "vmarray/tests/misuse"),
     ("vmarray-kernel", "vmarray_kernel", "vmarray/kernel/tests/misuse"),
 ];
 
-/// The check as a step. The error lists the lines of which the compiler says something else.
+/// The check as a step. The error lists the lines with other messages.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let (mut lines, mut faults) = (0, Vec::new());
     for (package, name, programs) in PROGRAMS {
@@ -44,20 +44,20 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{lines} lines")))
 }
 
-/// The library's file, from what `cargo check` prints.
+/// Returns the library's file, from the output of `cargo check`.
 pub fn library(checked: &str, name: &str) -> Option<String> {
     let mut messages = checked.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let made = messages.rfind(|message| message["target"]["name"] == name)?;
     Some(made["filenames"][0].as_str()?.to_owned())
 }
 
-/// What each line of a program is to be told.
+/// Returns the expected error of each line of a program.
 fn wanted(program: &str) -> BTreeMap<u64, String> {
     let marked = |(number, line): (u64, &str)| Some((number, line.split_once("//~")?.1.trim().to_owned()));
     (1..).zip(program.lines()).filter_map(marked).collect()
 }
 
-/// All that the compiler says of each line.
+/// Returns all of the compiler's errors by line.
 fn errors(messages: &str) -> Result<BTreeMap<u64, String>> {
     let mut errors: BTreeMap<u64, String> = BTreeMap::new();
     for line in messages.lines() {

@@ -1,4 +1,5 @@
-//! `cargo xtask package`: what a registry and its users get of the published crates. Publishes nothing.
+//! `cargo xtask package`: checks the published crates as a registry and its users receive them. Publishes
+//! nothing.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};
@@ -15,8 +16,8 @@ pub fn run(sample: bool) -> Result<()> {
     steps.finish()
 }
 
-/// Packs the published crates, each after those that it depends on, as a registry would take them; but for a
-/// sample, also builds what was packed.
+/// Packs the published crates, each after its dependencies, as for a registry; unless it is a sample, also
+/// builds the packages.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let packed = project::published(&project::members()?).len();
     let verify: &[&str] = if sample { &["--no-verify"] } else { &[] };
@@ -25,7 +26,7 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{packed} crates packed{built}")))
 }
 
-/// Checks the published crates with the oldest compiler that they promise to work with.
+/// Checks the published crates with the oldest compiler that they support.
 pub fn oldest_rust(sh: &Shell) -> Result<Outcome> {
     let metadata = project::members()?;
     let oldest = oldest(&metadata).context("no crate states its `rust-version`")?;
@@ -37,9 +38,9 @@ pub fn oldest_rust(sh: &Shell) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("no rustup to install Rust {oldest} with; this is {used}")));
     }
     cmd!(sh, "rustup toolchain install {oldest} --profile minimal --no-self-update").run()?;
-    // Not the folder that others build in, for which they would have to wait.
+    // Not the common build folder, whose lock other commands would wait for.
     let _target = sh.push_env("CARGO_TARGET_DIR", metadata.target_directory.join("oldest"));
-    // The program is the wrapper of the toolchain in use, which names itself to those that it starts.
+    // The program is the wrapper of the toolchain in use, which exports its name to child processes.
     let _toolchain = sh.push_env("RUSTUP_TOOLCHAIN", &oldest);
     let packages = project::published(&metadata);
     let packages = packages.iter().flat_map(|package| ["-p", package.name.as_str()]);
@@ -48,14 +49,14 @@ pub fn oldest_rust(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("Rust {oldest}, libraries and programs, all features")))
 }
 
-/// The version that the published crates promise, as major and minor.
+/// Returns the version that the published crates support, as major and minor.
 fn oldest(metadata: &Metadata) -> Option<String> {
     let versions =
         project::published(metadata).into_iter().filter_map(|package| package.rust_version.clone());
     versions.max().map(|version| format!("{}.{}", version.major, version.minor))
 }
 
-/// Whether what a compiler says of itself is a release of this version.
+/// Whether a compiler's version output is a release of this version.
 fn is_of(used: &str, version: &str) -> bool {
     let used = used.split(' ').nth(1).unwrap_or_default();
     used.strip_prefix(version).is_some_and(|patch| patch.starts_with('.') && !patch.contains('-'))

@@ -1,4 +1,4 @@
-//! Where the workspace lies and what is in it.
+//! The workspace: its root and its members.
 
 use anyhow::Result;
 use cargo_metadata::camino::Utf8Path;
@@ -8,39 +8,39 @@ use xshell::{Shell, cmd};
 
 /// The folder of the workspace's `Cargo.toml`.
 pub fn root() -> PathBuf {
-    // At run time cargo names the folder, so that a moved checkout still works; at build time it did so too.
+    // At run time cargo sets the variable, so that a moved checkout still works; otherwise the value of
+    // the build is used.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&folder).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// A shell whose commands run in the root of the workspace.
+/// Returns a shell whose commands run in the root of the workspace.
 pub fn shell() -> Result<Shell> {
     let sh = Shell::new()?;
     sh.change_dir(root());
     Ok(sh)
 }
 
-/// What `cargo metadata` says, to which options can be added.
+/// Returns the command `cargo metadata`, for further options.
 pub fn metadata() -> MetadataCommand {
     let mut command = MetadataCommand::new();
     command.current_dir(root());
     command
 }
 
-/// What it says of the members of the workspace alone.
+/// Returns the metadata of the workspace's members alone.
 pub fn members() -> Result<Metadata> {
     Ok(metadata().no_deps().exec()?)
 }
 
-/// The commit that the sources were checked out from; `None` where there is no checkout. Changed files are
-/// marked.
+/// Returns the commit of the checkout; `None` without a checkout. Changed files are marked.
 pub fn commit() -> Option<String> {
     let sh = shell().ok()?;
     let output = cmd!(sh, "git describe --always --dirty --abbrev=12").quiet().ignore_stderr().read();
     output.ok().filter(|commit| !commit.is_empty())
 }
 
-/// The members that are meant for a registry: an empty list of registries means none, absence means any.
+/// Returns the members for a registry: an empty list of registries means none, absence means any.
 pub fn published(metadata: &Metadata) -> Vec<&Package> {
     let mut packages = metadata.workspace_packages();
     packages.retain(|package| package.publish.as_ref().is_none_or(|registries| !registries.is_empty()));

@@ -1,5 +1,5 @@
-//! `cargo xtask ptx`: the CUDA kernels, compiled to text that every driver takes, by plain clang and no
-//! toolkit.
+//! `cargo xtask ptx`: the CUDA kernels, compiled to text that every driver accepts, by plain clang without
+//! a toolkit.
 
 use crate::project;
 use crate::steps::Outcome;
@@ -10,14 +10,15 @@ use xshell::{Shell, cmd};
 
 /// The one compiler whose output is checked in: another version writes other bytes.
 const CLANG: &str = "clang-15";
-/// Where kernels are, and for which cards: those of sorts need warps whose lanes run on their own.
+/// The folders of kernels, and their target GPUs: kernels of sorts need warps with independent thread
+/// scheduling.
 const FOLDERS: [(&str, &str); 2] =
     [("backend-cuda/kernels", "sm_50"), ("vmarray/src/ops/sort/onesweep", "sm_70")];
 
-/// Compiles to PTX for sm_50 or sm_70, which the driver translates for any later card.
+/// Compiles to PTX for sm_50 or sm_70, which the driver translates for any later GPU.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Changes nothing: compiles, compares byte by byte, and fails where the files differ.
+    /// Changes nothing: compiles, compares byte by byte, and fails if the files differ.
     #[arg(long)]
     check: bool,
 }
@@ -40,8 +41,8 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} files", compile(sh, true)?)))
 }
 
-/// Compiles all sources, and writes the files that differ from what is there; or fails, if that is all that
-/// is asked. How many files there are.
+/// Compiles all sources, and writes the files that differ from the existing ones; or fails on a
+/// difference, if it only compares. Returns the number of files.
 fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
     let (mut stale, mut made) = (Vec::new(), 0);
     let shim = project::root().join("backend-cuda/kernels/shim.h");
@@ -75,7 +76,7 @@ fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
     Ok(made)
 }
 
-/// The names of the files in the current folder that end so.
+/// Returns the names of the files in the current folder with this ending.
 fn with_extension(sh: &Shell, extension: &str) -> Result<Vec<String>> {
     let mut files = sh.read_dir(".")?;
     files.retain(|file| file.extension().is_some_and(|found| found == extension));

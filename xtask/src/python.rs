@@ -1,7 +1,8 @@
 //! `cargo xtask python`: the Python package of `vmarray/python`, built as a wheel, installed to a fresh
 //! environment, and tested there.
 //!
-//! maturin, and zig, which links for old systems, are installed from PyPI to the target folder, once.
+//! The command installs maturin, and zig, which links for old systems, from PyPI to the target folder,
+//! once.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};
@@ -10,13 +11,13 @@ use anyhow::{Context, Result};
 use cargo_metadata::camino::{Utf8Path, Utf8PathBuf};
 use xshell::{Shell, cmd};
 
-/// What builds a wheel.
+/// The packages that build a wheel.
 const BUILDERS: [&str; 2] = ["maturin>=1.8,<2", "ziglang"];
-/// What of the package is installed with it to test it: all that it works with.
+/// The extra dependencies for tests: all packages that it works with.
 const EXTRA: &str = "[test]";
 /// The package.
 const MANIFEST: &str = "vmarray/python/Cargo.toml";
-/// Versions of Python 3 that the package is for.
+/// The supported versions of Python 3.
 const MINORS: std::ops::RangeInclusive<u32> = 10..=14;
 /// The most bytes of a wheel.
 const WHEEL_MAX: u64 = 15 << 20;
@@ -24,15 +25,15 @@ const WHEEL_MAX: u64 = 15 << 20;
 /// Builds the Python package, installs it to fresh environments, and tests it there.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A Python to test with; several are tested one after the other. By default all that are found, from
+    /// A Python to test with; several are tested one after the other. By default all installed ones, from
     /// 3.10 on.
     #[arg(long = "with", value_name = "PYTHON")]
     pythons: Vec<String>,
-    /// How many random programs there are beside NumPy's, in all, after the tests, with the last Python.
+    /// The number of random programs compared with NumPy, in all, after the tests, with the last Python.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     programs: usize,
-    /// Builds less optimised, for the system at hand alone, and has the tests alone, with one Python: what
-    /// continuous integration does.
+    /// Builds less optimised, for this system alone, and runs the tests alone, with one Python: the part
+    /// for continuous integration.
     #[arg(long)]
     sample: bool,
 }
@@ -82,7 +83,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         cmd!(sh, "{python} -m venv --clear {environment}").run()?;
         let python = inside(&environment);
         cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {wheel}{EXTRA}").run()?;
-        // Not from the sources, which lie in the folder above.
+        // Not from the sources, which are in the parent folder.
         let _folder = sh.push_dir("vmarray/python/tests");
         cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider .").run()?;
         if tested.len() + 1 == pythons.len() && programs > 0 {
@@ -95,7 +96,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{}; {programs} programs; a wheel of {mib:.1} MiB", tested.join(", "))))
 }
 
-/// Those to test with: what is asked for, or what there is.
+/// Returns the Pythons to test with: the given ones, or the installed ones.
 fn pythons(sh: &Shell, args: &Args) -> Vec<String> {
     if !args.pythons.is_empty() {
         return args.pythons.clone();
@@ -111,7 +112,7 @@ fn pythons(sh: &Shell, args: &Args) -> Vec<String> {
     if found.is_empty() { usual() } else { found }
 }
 
-/// The Python that has what builds wheels, which is installed if need be.
+/// Returns the Python with the packages that build wheels, and installs them if needed.
 fn builder(sh: &Shell, folder: &Utf8Path) -> Option<Utf8PathBuf> {
     let environment = folder.join("builder");
     let python = inside(&environment);
@@ -124,7 +125,7 @@ fn builder(sh: &Shell, folder: &Utf8Path) -> Option<Utf8PathBuf> {
     Some(python)
 }
 
-/// The Python of an environment.
+/// Returns the Python of an environment.
 fn inside(environment: &Utf8Path) -> Utf8PathBuf {
     environment.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python")
 }

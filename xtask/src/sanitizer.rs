@@ -8,25 +8,26 @@ use crate::tools::{self, SANITIZER_TARGET};
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// What PoCL's compiler, LLVM, keeps until the process ends is not ours, which has no C++ in it.
+/// PoCL's compiler, LLVM, keeps memory until the process ends. That is no leak of this project, which has
+/// no C++.
 const NOT_OURS: &str = "leak:libstdc++.so\nleak:libLLVM\n";
 
-/// What a sample builds: the array's own tests on host RAM, without optimisation.
+/// The options of a sample's build: the array's own tests on host RAM, without optimisation.
 const SAMPLE: [&str; 8] =
     ["-p", "vmarray", "--lib", "--no-default-features", "--features", "host", "--cargo-profile", "dev"];
-/// What a sample leaves out: modules whose tests measure, look for drivers, model cards, have no bytes to
-/// mistake, or need more stack without optimisation.
+/// Tests that a sample excludes: modules that measure, look for drivers, simulate GPUs, use no unsafe
+/// memory accesses, or need more stack without optimisation.
 const NOT_IN_SAMPLE: &str = "test(array::huge::) | test(profile::) | test(discovery::) | test(evict::) \
                              | test(card_model::) | test(on_devices::) | test(sources::sort::)";
 /// The tests that take more than ten seconds with the sanitizer.
 const LONG: &str = "of_equal_indices|blocks_cover|kernels_that_read_slots";
-/// How many cases a sample runs of each random test that does not say otherwise.
+/// The number of cases of each random test in a sample, by default.
 const SAMPLE_CASES: &str = "16";
 
-/// Builds the tests of all crates but xtask with the sanitizer, in a folder of their own, and runs them, or a
-/// sample of them, which is not optimised: to do so takes longer than to run it.
+/// Builds the tests of all crates but xtask with the sanitizer, in their own folder, and runs them. A
+/// sample is not optimised: optimising takes longer than its run.
 ///
-/// `portable_copy` is set, since the sanitizer does not see into copies that are written as inline assembly.
+/// Sets `portable_copy`, since the sanitizer does not see into copies in inline assembly.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
@@ -45,8 +46,8 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     // Enough for the sanitizer's reports.
     let _debug = ["DEV", "TEST"]
         .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
-    // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap in their stead; and
-    // memory that is refused is an error to our callers, not the end.
+    // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap; and a refused
+    // allocation must be an error for callers, not an abort.
     let _options = sh.push_env(
         "ASAN_OPTIONS",
         merged("ASAN_OPTIONS", ":", "use_sigaltstack=0:allocator_may_return_null=1"),

@@ -1,16 +1,16 @@
-//! `cargo xtask soak`: element operations that check themselves, by threads and tasks at once, on every
-//! device at hand.
+//! `cargo xtask soak`: self-checking element operations, by threads and tasks at once, on every available
+//! device.
 //!
-//! Each element belongs to one thread or task, which alone writes it and knows its version; everybody reads
-//! it. An element's value names its index, so that nothing can be torn, lost, stale or misplaced unseen: who
-//! owns it expects the very version that it wrote last (or, after a failed write, that one or the one
-//! before), everybody else one that is no older than what they saw before. In some rounds devices fail copies
-//! now and then. In others, of arrays with mirrors or parity, devices are lost and rebuilt ten times, or an
-//! array moves ten times to other devices, and no call may fail.
+//! Each element belongs to one thread or task, which alone writes it and knows its version; all threads
+//! and tasks read it. An element's value encodes its index, so that a torn, lost, stale or misplaced value
+//! is detected. The owner expects the very version that it wrote last (or, after a failed write, that one
+//! or the one before). Other readers expect a version no older than the last one they saw. In some rounds
+//! devices fail copies now and then. In others, of arrays with mirrors or parity, devices are lost and
+//! rebuilt ten times, or an array moves ten times to other devices, and no call may fail.
 //!
-//! A round is an array of random shape; its seed is printed and repeats it. If nothing moves for a minute the
-//! process ends with a message. Resident memory is looked at after each round, when its array is gone: if
-//! even the least of many rounds is much more than it was at the beginning, something is kept for ever.
+//! A round is an array of random shape; its seed is printed and repeats it. Without progress for a minute
+//! the process ends with a message. Resident memory is measured after each round, when its array is
+//! dropped. If even the least of many rounds is much more than at the beginning, memory leaks.
 
 use crate::arrays::SoakArgs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -33,26 +33,26 @@ type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;
 
 /// Kinds of rounds by devices, in turn; in the last one devices are lost.
 const ROUND_KINDS: u64 = 5;
-/// How often one is lost and rebuilt in a round.
+/// The number of losses and rebuilds in a round.
 const LOSSES: u64 = 10;
-/// How often operations of a device fail in rounds with faults.
+/// The probability of a device's failure in rounds with faults.
 const FAULTS: f64 = 0.002;
-/// Nothing takes so long.
+/// The longest time without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Rounds of which the least resident memory is compared with that of as many at the beginning: some of all
-/// kinds of devices.
+/// The number of rounds whose least resident memory is compared with that of as many at the beginning:
+/// some of all kinds of devices.
 const ROUNDS: usize = 16;
-/// By how much it may be more: what allocators and drivers keep varies by less.
+/// The allowed growth: caches of allocators and drivers vary by less.
 const GROWTH_MIB: u64 = 64;
-/// How far all threads of this process have come.
+/// The progress of all threads of this process.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
-/// How far the rounds have come, in all calls together.
+/// The progress of the rounds, in all calls together.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Soaked {
     rounds: u64,
     operations: u64,
-    /// Calls that failed as they were made to.
+    /// Calls with an injected failure.
     failures: u64,
     seconds: f64,
 }
@@ -78,7 +78,7 @@ pub fn run(args: SoakArgs) -> Result<()> {
     Ok(())
 }
 
-/// Runs one round after the other until there have been enough operations.
+/// Runs one round after the other until the number of operations is reached.
 fn rounds(args: &SoakArgs, before: Soaked) -> Result<Soaked> {
     let (begun, at_first) = (Instant::now(), PROGRESS.load(Ordering::Relaxed));
     let mut soaked = before.clone();
@@ -116,14 +116,14 @@ struct Memory {
 }
 
 impl Memory {
-    /// Notes what there is now. An error if the least of the last rounds is too much.
+    /// Measures the memory now. Returns an error if the least of the last rounds is too much.
     fn look(&mut self) -> Result<u64> {
         self.note(resident_mib().unwrap_or(0))
     }
 
     fn note(&mut self, mib: u64) -> Result<u64> {
         self.after.push(mib);
-        // Drivers and allocators have had the first rounds to take what they keep.
+        // During the first rounds, drivers and allocators fill their caches.
         if let Some([first, .., last]) = self.after.get(ROUNDS..).map(|after| after.as_chunks::<ROUNDS>().0) {
             let [first, last] = [first, last].map(|some| some.iter().min().copied().unwrap_or(0));
             ensure!(
@@ -135,11 +135,12 @@ impl Memory {
     }
 }
 
-/// None where the system does not say. What the allocator keeps of memory that was given back is not counted:
-/// an OpenCL driver on the processor, which allocates from many threads, leaves it 80 MiB in 200 rounds.
+/// Returns `None` if the system does not report it. Released memory that the allocator keeps does not
+/// count: an OpenCL driver on the processor, which allocates from many threads, leaves it 80 MiB in 200
+/// rounds.
 fn resident_mib() -> Option<u64> {
     #[cfg(target_env = "gnu")]
-    // SAFETY: may be called at any time, by any thread.
+    // SAFETY: any thread may call it at any time.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -148,7 +149,7 @@ fn resident_mib() -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)
 }
 
-/// Ends the process if nothing moves.
+/// Ends the process without progress.
 fn watch(is_over: &AtomicBool) {
     let mut seen = (0, Instant::now());
     while !is_over.load(Ordering::Relaxed) {
@@ -163,12 +164,12 @@ fn watch(is_over: &AtomicBool) {
     }
 }
 
-/// Devices by value, as wrappers take them.
+/// Opens devices by value, as wrappers need them.
 fn open(list: &str) -> Result<Vec<AnyDevice>> {
     Ok(Discovery::new().select(list)?.open()?.into_iter().filter_map(Arc::into_inner).collect())
 }
 
-/// What a round runs on.
+/// Returns the devices of a round.
 fn devices(args: &SoakArgs, seed: u64, random: &mut SplitMix64) -> Result<Vec<AnyDevice>> {
     let bytes = 64 << 20;
     let host = || HostDevice::builder().bytes(bytes).build().map(AnyDevice::from);
@@ -198,7 +199,7 @@ fn devices(args: &SoakArgs, seed: u64, random: &mut SplitMix64) -> Result<Vec<An
     Ok(devices)
 }
 
-/// One array, all threads and tasks. How many calls failed.
+/// Runs one array with all threads and tasks. Returns the number of failed calls.
 fn round(args: &SoakArgs, seed: u64) -> Result<u64> {
     let mut random = SplitMix64::new(seed);
     if args.losses || args.devices.is_none() && seed % ROUND_KINDS == ROUND_KINDS - 1 {
@@ -241,7 +242,7 @@ fn on_elements<T: Cell>(
     work(&array, (args.threads, args.round), seed)
 }
 
-/// A round whose array loses devices, one after the other, or moves to others, and loses no values.
+/// Runs a round whose array loses devices, one after the other, or moves to others, and loses no values.
 fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> Result<u64> {
     let kinds = [(Placement::Mirrored, 2), (Placement::Parity, 3), (Placement::Equal, 1)];
     let (placement, least) = kinds[random.index(kinds.len())].clone();
@@ -263,7 +264,7 @@ fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> R
         let breaking = scope.spawn(|| -> Result<u64> {
             let mut losses = 0;
             while losses < LOSSES {
-                // Spread over the round, so that some go on while there are all devices.
+                // Spread over the round, so that some operations run with all devices.
                 let next = PROGRESS.load(Ordering::Relaxed) + args.round / (LOSSES + 2);
                 while PROGRESS.load(Ordering::Relaxed) < next && !is_over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(1));
@@ -271,7 +272,7 @@ fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> R
                 let at = random.index(cards.len());
                 let old = std::mem::replace(&mut cards[at], card(random.next())?);
                 if moves {
-                    // To some of those at hand.
+                    // To some of the current devices.
                     array.rebalance(cards[random.index(at + 1)..=at].iter().cloned())?;
                 } else {
                     old.lose();
@@ -295,7 +296,7 @@ fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> R
     Ok(0)
 }
 
-/// A device that can be lost.
+/// Creates a device that can be lost.
 fn card(seed: u64) -> Result<Arc<Faulty<AnyDevice>>> {
     let bytes = 16 << 20;
     let device: AnyDevice = if seed.is_multiple_of(3) {
@@ -307,10 +308,10 @@ fn card(seed: u64) -> Result<Arc<Faulty<AnyDevice>>> {
     Ok(Arc::new(Faulty::new(device)))
 }
 
-/// An element whose value names its index and version.
+/// An element whose value encodes its index and version.
 trait Cell: Element + PartialEq + std::fmt::Debug {
     fn of(index: usize, version: u32) -> Self;
-    /// The version, if the value is whole and that of the index.
+    /// Returns the version, if the value is whole and has this index.
     fn version(self, index: usize) -> Option<u32>;
 }
 
@@ -344,17 +345,17 @@ impl Cell for [u64; 3] {
     }
 }
 
-/// A thread or a task: what it owns, and what it saw of others.
+/// The state of a thread or a task: its own elements, and the versions that it saw of others.
 struct Worker {
     number: usize,
     workers: usize,
     random: SplitMix64,
     /// By place among its own elements: the version that it wrote last, and the oldest that may still be
-    /// there.
+    /// stored.
     own: Vec<(u32, u32)>,
     /// The newest version that it saw, by index modulo the length.
     seen: Vec<(usize, u32)>,
-    /// What it does at the moment, and the failures that it was told of.
+    /// The current operation, and the number of failures.
     drawn: u64,
     failures: u64,
 }
@@ -366,12 +367,12 @@ impl Worker {
         Self { number, workers, random, own, seen: vec![(0, 0); 512], drawn: 0, failures: 0 }
     }
 
-    /// Half of the time near an element that others use, too.
+    /// Returns an index; half of the time one near elements that others use, too.
     fn any(&mut self, len: usize) -> usize {
         if self.random.below(2) == 0 { self.random.index(len) } else { self.random.index(len.min(3000)) }
     }
 
-    /// One of its own, by its place among them; `None` if it has none.
+    /// Returns one of its own elements, by its place among them; `None` if it has none.
     fn own(&mut self) -> Option<usize> {
         let few = if self.random.below(2) == 0 { self.own.len() } else { self.own.len().min(20) };
         (few > 0).then(|| self.random.index(few))
@@ -390,7 +391,7 @@ impl Worker {
                 "element {index}: {version}, not {before} to {last} ({})",
                 self.drawn
             );
-            // What was seen once does not go back.
+            // A version that was seen once never goes back.
             self.own[index / self.workers].1 = version;
             return Ok(());
         }
@@ -403,7 +404,7 @@ impl Worker {
         Ok(())
     }
 
-    /// As [`check`](Self::check), for a list, the elements of which may have been read in any order.
+    /// Checks a list as [`check`](Self::check); its elements may have been read in any order.
     fn check_list<T: Cell>(&mut self, indices: &[usize], values: Vec<T>) -> Result<()> {
         let before = self.seen.clone();
         let mut after = before.clone();
@@ -418,14 +419,14 @@ impl Worker {
         Ok(())
     }
 
-    /// The value to be written next to one of its own.
+    /// Returns the next value for one of its own elements.
     fn begin<T: Cell>(&mut self, place: usize) -> T {
-        // Until it is known to be written the old one may be there, too.
+        // Until the write is known to have succeeded, the old version may be stored, too.
         self.own[place].0 += 1;
         T::of(self.index(place), self.own[place].0)
     }
 
-    /// What came of that.
+    /// Records the outcome of that write.
     fn end<R>(&mut self, place: usize, result: vmarray::Result<R>) -> Result<Option<R>> {
         let result = self.outcome(result)?;
         if result.is_some() {
@@ -434,7 +435,7 @@ impl Worker {
         Ok(result)
     }
 
-    /// `None` for failures that were asked for.
+    /// Returns `None` for injected failures.
     fn outcome<R>(&mut self, result: vmarray::Result<R>) -> Result<Option<R>> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -447,7 +448,7 @@ impl Worker {
     }
 }
 
-/// Runs threads that block and threads that poll tasks. How many calls failed.
+/// Runs threads that block and threads that poll tasks. Returns the number of failed calls.
 fn work<T: Cell>(array: &OnDevice<T>, (threads, operations): (usize, u64), seed: u64) -> Result<u64> {
     let tasks = [1, 30, 300][seed as usize % 3];
     let workers = threads / 2 * tasks + threads.div_ceil(2);
@@ -472,7 +473,7 @@ fn work<T: Cell>(array: &OnDevice<T>, (threads, operations): (usize, u64), seed:
     })
 }
 
-/// Operations of a thread, which block, or of a task. How many failed.
+/// Runs operations of a thread, which block, or of a task. Returns the number of failures.
 async fn operate<T: Cell>(
     array: &OnDevice<T>,
     mut worker: Worker,
@@ -532,7 +533,7 @@ async fn operate<T: Cell>(
                 1
             }
             38 => {
-                // One that is dropped, polled once.
+                // A future that is polled once and dropped.
                 let _ = futures::poll!(array.get_async(worker.any(array.len())));
                 1
             }

@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 /// The longest note in the table, in characters; the whole of it is printed when the step ends.
 const NOTE_MAX: usize = 80;
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It ran and found nothing wrong; the text says what was covered, and may be empty.
+    /// It ran and found no fault; the text describes its coverage, and may be empty.
     Passed(String),
-    /// It could not run on this machine, for the reason given. Never silent: the table and the last line name
-    /// it.
+    /// It could not run on this machine; the text is the reason. Never silent: the table and the last line
+    /// name it.
     Skipped(String),
-    /// It found something wrong.
+    /// It found a fault.
     Failed(String),
 }
 
 impl Outcome {
-    /// Passed, with nothing to add.
+    /// Passed, without a text.
     pub fn passed() -> Self {
         Self::Passed(String::new())
     }
 
-    /// How the line begins that says how a step has ended, and the rest.
+    /// Returns the beginning of the line about the step's end, and the rest.
     fn words(&self) -> (&'static str, &str) {
         match self {
             Self::Passed(note) => ("ok", note),
@@ -37,7 +37,7 @@ impl Outcome {
         }
     }
 
-    /// Prints what was covered, or why it could not run.
+    /// Prints the coverage, or the reason why it could not run.
     pub fn print(self) {
         eprintln!("{}", self.words().1);
     }
@@ -64,13 +64,13 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// No steps. Time begins to count.
+    /// Creates an empty list, and starts the clock.
     pub fn new() -> Self {
         let program = std::env::current_exe().unwrap_or_default();
         Self { done: Vec::new(), start: Instant::now(), program }
     }
 
-    /// Runs one step, prints how it ended and remembers it. True unless it failed.
+    /// Runs one step, prints its result and records it. Returns true unless it failed.
     pub fn run(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
         eprintln!("\n==== {name} ====");
         let start = Instant::now();
@@ -82,8 +82,8 @@ impl Steps {
         goes_on
     }
 
-    /// Runs steps while commands of xtask, each of which has a step of a name, run beside them one after the
-    /// other; when the steps are done, two at a time. The output of a command is printed when it has ended.
+    /// Runs steps while commands of xtask, each a named step, run in parallel one after the other; after
+    /// the steps, two at a time. A command's output is printed when it has ended.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
         let (program, waiting, done) =
             (self.program.clone(), Mutex::new(commands.iter()), Mutex::new(Vec::new()));
@@ -139,7 +139,7 @@ impl Steps {
     }
 }
 
-/// Runs a command of this program, and takes how its step ended from what it prints.
+/// Runs a command of this program, and parses the result of its step from the output.
 fn command(program: &Path, name: &'static str, arguments: &[&str]) -> Step {
     let start = Instant::now();
     let run = || -> Result<Outcome> {
@@ -151,7 +151,7 @@ fn command(program: &Path, name: &'static str, arguments: &[&str]) -> Step {
     Step { name, outcome: run().into(), time: start.elapsed() }
 }
 
-/// How the step of a name ended, by the line that says so.
+/// Returns the result of a named step, from the line about its end.
 fn ended(name: &str, printed: &str) -> Option<Outcome> {
     let begins = format!("==== {name} in ");
     let line = printed.lines().find_map(|line| line.strip_prefix(&begins)?.split_once(" s "))?.1;

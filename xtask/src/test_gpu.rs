@@ -1,4 +1,4 @@
-//! `cargo xtask test-gpu`: every test, on a machine with cards.
+//! `cargo xtask test-gpu`: every test, on a machine with GPUs.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};
@@ -6,7 +6,7 @@ use crate::tools;
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
-/// Runs conformance on the cards and the ignored stress tests. A machine without a card fails, it does not
+/// Runs conformance on the GPUs and the ignored stress tests. A machine without a GPU fails, it does not
 /// pass.
 #[derive(clap::Args)]
 pub struct Args {
@@ -27,10 +27,10 @@ pub fn run(args: Args) -> Result<()> {
     let filter = &args.filter;
     let mut steps = Steps::new();
     steps.run("tests on the cards", || {
-        // The suites of CUDA fail without a card.
+        // The CUDA suites fail without a GPU.
         let packages = packages.iter().filter(|name| has_nvidia || !name.ends_with("backend-cuda"));
         let packages = packages.flat_map(|name| ["-p", name]);
-        // A driver that lists no device must not pass as nothing to test.
+        // A driver that lists no device must not pass for lack of tests.
         let _opencl = tools::opencl().is_ok().then(|| sh.push_env("VMARRAY_REQUIRE_DEVICE", "1"));
         let options = ["--profile", "gpu", "--all-features", "--run-ignored", "all"];
         cmd!(sh, "cargo nextest run {options...} {packages...} {filter...}").run()?;
@@ -43,7 +43,7 @@ fn has_nvidia(sh: &Shell) -> bool {
     cmd!(sh, "nvidia-smi -L").quiet().ignore_stderr().read().is_ok_and(|list| !list.trim().is_empty())
 }
 
-/// The cards of this machine in words, from the drivers' own listing; an error where there is none.
+/// Describes the GPUs of this machine, from the drivers' own listing; an error without a GPU.
 fn cards(sh: &Shell) -> Result<String> {
     if has_nvidia(sh) {
         return Ok(cmd!(sh, "nvidia-smi -L").quiet().ignore_stderr().read()?);

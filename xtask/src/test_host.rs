@@ -7,17 +7,17 @@ use crate::tools;
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
-/// Unit, property and conformance tests; with no filter also the programs in the folders of examples, the
-/// concurrency model and the examples in the documentation.
+/// Unit, property and conformance tests; without a filter also the example programs, the concurrency model
+/// and the examples in the documentation.
 #[derive(clap::Args)]
 pub struct Args {
     /// Also runs the tests that `.config/nextest.toml` leaves to nightly runs.
     #[arg(long)]
     all: bool,
-    /// Leaves out the examples in the documentation.
+    /// Excludes the examples in the documentation.
     #[arg(long)]
     no_doc: bool,
-    /// Leaves out the concurrency model, which is built in a folder of its own.
+    /// Excludes the concurrency model, which is built in its own folder.
     #[arg(long)]
     no_model: bool,
     /// Names of tests, or any arguments of `cargo nextest run`. With a filter, only the tests of nextest run.
@@ -48,11 +48,11 @@ pub fn run(args: Args) -> Result<()> {
     finished
 }
 
-/// The tests of nextest, all or those of a filter, as a step.
+/// The tests of nextest, all or the filtered ones, as a step.
 pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outcome> {
     let opencl = tools::opencl().map_or_else(|reason| reason, |drivers| format!("OpenCL: {drivers}"));
     eprintln!("{opencl}");
-    // PoCL always has a device, so tests of OpenCL must not pass by finding none.
+    // PoCL always has a device, so OpenCL tests must not pass without one.
     let _require = opencl.contains("pocl.icd").then(|| sh.push_env("VMARRAY_REQUIRE_DEVICE", "1"));
     let which = ["--workspace", "--all-features"].into_iter().chain(filter.iter().map(String::as_str));
     let run = nextest(sh, "ci", which, counts)?;
@@ -63,7 +63,7 @@ pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outco
 pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     let _flags = sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "--cfg loom"));
     let _target = sh.push_env("CARGO_TARGET_DIR", project::members()?.target_directory.join("loom"));
-    // The models run for a second; to optimise them takes minutes.
+    // The models run for a second; optimising them takes minutes.
     let which = ["--cargo-profile", "dev", "-p", "vmarray", "--lib", "model::"];
     let features = ["--no-default-features", "--features", "host"];
     let run = nextest(sh, "model", which.into_iter().chain(features), counts)?;
@@ -78,8 +78,8 @@ pub fn doctests(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
-/// The programs in the folders of examples as a step, which check their own results. They were built with the
-/// tests; those that only list what drivers say are left out.
+/// The example programs as a step, which check their own results. They were built with the tests; programs
+/// that only list drivers' facts are excluded.
 pub fn example_programs(sh: &Shell) -> Result<Outcome> {
     let metadata = project::members()?;
     let folder = metadata.target_directory.join("debug/examples");
@@ -99,7 +99,8 @@ pub fn example_programs(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{run} programs")))
 }
 
-/// Runs tests by a profile of nextest; how many ran, which `counts` is told even if some failed.
+/// Runs tests by a profile of nextest. Returns the number of tests, and adds it to `counts` even if some
+/// failed.
 fn nextest<'a>(
     sh: &Shell,
     profile: &str,
@@ -116,7 +117,7 @@ fn nextest<'a>(
     Ok(found.run)
 }
 
-/// The options of a variable of the environment, then ours.
+/// Returns the options of an environment variable, then ours.
 pub fn merged(variable: &str, separator: &str, ours: &str) -> String {
     match std::env::var(variable) {
         Ok(theirs) if !theirs.is_empty() => format!("{theirs}{separator}{ours}"),

@@ -1,4 +1,4 @@
-//! Programs that may or may not be on this machine.
+//! Tools that this machine may lack.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn has(sh: &Shell, command: &[&str]) -> bool {
     cmd!(sh, "cargo {command...} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
-/// Makes sure of cargo-nextest: takes some minutes where it has to be built first.
+/// Ensures that cargo-nextest exists: takes some minutes if it must be built first.
 pub fn need_nextest(sh: &Shell) -> Result<()> {
     if has(sh, &["nextest"]) {
         return Ok(());
@@ -27,7 +27,7 @@ pub fn need_nextest(sh: &Shell) -> Result<()> {
     cmd!(sh, "cargo install cargo-nextest --locked").run().context("cargo-nextest could not be installed")
 }
 
-/// Makes sure of `cargo +nightly miri`, by installing it if need be. The error says what was tried.
+/// Ensures that `cargo +nightly miri` exists, and installs it if needed. The error lists the attempts.
 pub fn miri(sh: &Shell) -> Result<(), &'static str> {
     if has(sh, &["+nightly", "miri"]) {
         return Ok(());
@@ -40,7 +40,7 @@ pub fn miri(sh: &Shell) -> Result<(), &'static str> {
     if has(sh, &["+nightly", "miri"]) { Ok(()) } else { Err("rustup could not install Miri for nightly") }
 }
 
-/// Whether the toolchain in use has AddressSanitizer's run-time library, as those of rustup have.
+/// Whether the toolchain in use has AddressSanitizer's run-time library, as toolchains of rustup do.
 pub fn has_address_sanitizer(sh: &Shell) -> Result<bool> {
     let sysroot = cmd!(sh, "rustc --print sysroot").quiet().read()?;
     let folder = Path::new(&sysroot).join("lib/rustlib").join(SANITIZER_TARGET).join("lib");
@@ -52,7 +52,7 @@ pub fn has_address_sanitizer(sh: &Shell) -> Result<bool> {
 /// The target that the sanitizer builds for; naming one keeps procedural macros free of the sanitizer.
 pub const SANITIZER_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What is registered for OpenCL here, in words: the names of the drivers' files, or why there is none.
+/// Describes the registered OpenCL drivers: the names of their files, or the reason why there are none.
 pub fn opencl() -> Result<String, String> {
     let folder = std::env::var_os("OCL_ICD_VENDORS")
         .map_or_else(|| PathBuf::from("/etc/OpenCL/vendors"), PathBuf::from);

@@ -1,4 +1,4 @@
-//! The devices that a command is asked to use, and `cargo xtask devices`.
+//! The devices that a command uses, and `cargo xtask devices`.
 
 use crate::DevicesArgs;
 use crate::report::line;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vmarray::device::DeviceKind;
 use vmarray::{AnyDevice, Discovery, device::Device};
 
-/// What to look for: the list given, else what the environment says, else the default.
+/// Returns the discovery for a list, else for the environment, else the default.
 fn discovery(devices: Option<&str>) -> Result<Discovery> {
     Ok(match devices {
         Some(list) => Discovery::new().select(list)?,
@@ -16,7 +16,7 @@ fn discovery(devices: Option<&str>) -> Result<Discovery> {
     })
 }
 
-/// Opens the devices of a list; without one, those that an array uses if none are named.
+/// Opens the devices of a list; without a list, the default devices of an array.
 pub fn choose(devices: Option<&str>) -> Result<Vec<Arc<AnyDevice>>> {
     discovery(devices)?.open().with_context(|| match devices {
         Some(list) => format!("no devices for `{list}` (`cargo xtask devices` lists all)"),
@@ -29,7 +29,7 @@ pub fn is_host(device: &AnyDevice) -> bool {
     matches!(device.info().kind, DeviceKind::HostMemory | DeviceKind::Cpu | DeviceKind::IntegratedGpu)
 }
 
-/// Prints all devices, which of them are used, and what those that are used have free.
+/// Prints all devices, which of them an array uses, and the free memory of these.
 pub fn list(args: DevicesArgs) -> Result<()> {
     let discovery = discovery(args.devices.as_deref())?;
     println!("{}", discovery.report());

@@ -1,5 +1,5 @@
-//! The filtered image: drawn with specks on it and cleaned by a median, by kernels on the devices; written as
-//! PNG, and verified.
+//! The filtered image: kernels on the devices draw it with specks and clean it by a median; it is written
+//! as PNG, and verified.
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
@@ -12,10 +12,10 @@ use vmarray::kernel::random::philox;
 use vmarray::kernel::{At, Own, Window};
 use vmarray::prelude::*;
 
-/// The median is that of a square which reaches so far to each side.
+/// The distance from the centre to each side of the median's square.
 pub const RADIUS: usize = 6;
 const SQUARE: usize = (2 * RADIUS + 1) * (2 * RADIUS + 1);
-/// How many steps are looked at.
+/// The most iterations of a pixel.
 const STEPS_MAX: u32 = 48;
 
 /// The brightness of a pixel of the Mandelbrot set, and every twelfth one is a speck instead.
@@ -40,7 +40,7 @@ fn draw(at: At<2>, side: u32, image: &mut Own<u8>) {
     image.set(pixel(at[0] as u32, at[1] as u32, side));
 }
 
-/// Each item takes memory for the points around its own, and selects the one in the middle (Hoare).
+/// Each item allocates memory for the points around its own, and selects the median (Hoare).
 #[vmarray::kernel]
 fn median(at: At<2>, image: &Window<u8, 2>, clean: &mut Own<u8>) {
     let points = alloc::<u8>(SQUARE);
@@ -87,7 +87,7 @@ pub fn clean_on(image: &NdArray<u8, 2>, clean: &mut NdArray<u8, 2>) -> Result<()
     Ok(median::run((image.bounded(Mirror).window([RADIUS; 2]), clean))?)
 }
 
-/// Writes an image row by row; no more than a row of it is in RAM outside the array. Progress counts rows.
+/// Writes an image row by row; at most one row of it is in RAM outside the array. Progress counts rows.
 pub fn write_png(image: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
     let cannot = || format!("{} cannot be written", path.display());
     let [rows, columns] = image.shape();
@@ -108,7 +108,7 @@ pub fn write_png(image: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) ->
     Ok(())
 }
 
-/// Compares the array and the file with what the same takes without devices. Progress counts rows.
+/// Compares the array and the file with a computation without devices. Progress counts rows.
 pub fn verify(clean: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
     let side = clean.shape()[0];
     let file = File::open(path).with_context(|| format!("{} cannot be read", path.display()))?;
@@ -124,7 +124,7 @@ pub fn verify(clean: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Re
             let row = row.with_context(|| format!("{} has {y} rows, not {side}", path.display()))?;
             written.push(row.data().to_vec());
         }
-        // The rows that these medians look at.
+        // The rows that these medians read.
         let drawn: Vec<Vec<u8>> = (rows.start..rows.end + 2 * RADIUS)
             .into_par_iter()
             .map(|y| {
@@ -151,14 +151,14 @@ pub fn verify(clean: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Re
     Ok(())
 }
 
-/// What the border shows instead of a place beyond it.
+/// Mirrors a place beyond the border.
 fn mirrored(at: isize, len: usize) -> usize {
     let (at, last) = (at.unsigned_abs(), len - 1);
     if at > last { 2 * last - at } else { at }
 }
 
-/// The medians of a row, given the rows around it, each with as many points more on both sides: by a
-/// histogram that slides along (Huang).
+/// Computes the medians of a row from the rows around it, which are extended on both sides: by a sliding
+/// histogram (Huang).
 fn medians(rows: &[Vec<u8>]) -> Vec<u8> {
     let mut counts = [0_usize; 256];
     let columns = rows[0].len();

@@ -1,4 +1,4 @@
-//! A FASTA file as it is stored: all records one after another, each from a whole word on.
+//! A FASTA file in the store's form: all records one after another, each aligned to a whole word.
 
 use crate::letters::{self, Code};
 use crate::pack::BASES;
@@ -6,19 +6,19 @@ use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 use std::path::Path;
 
-/// The records of a file, empty ones included, in its order. Takes a byte a base.
+/// The records of a file, including empty ones, in its order. Takes a byte per base.
 #[derive(Debug)]
 pub struct Genome {
     /// The first record's header.
     pub name: String,
     /// The places of each record's bases. The first is a multiple of the bases in a word.
     pub records: Vec<Range<usize>>,
-    /// The base at each place; a gap where a record's last word is filled up.
+    /// The base at each place; gaps fill up a record's last word.
     pub codes: Vec<Code>,
 }
 
 impl Genome {
-    /// Reads a file, plain or gzip. `progress` is told the number of new bases.
+    /// Reads a file, plain or gzip. Calls `progress` with the number of new bases.
     pub fn read(path: &Path, mut progress: impl FnMut(u64)) -> Result<Self> {
         let cannot = || format!("{} cannot be read", path.display());
         let mut genome = Self { name: String::new(), records: Vec::new(), codes: Vec::new() };
@@ -58,8 +58,8 @@ impl Genome {
         self.codes.len() / BASES
     }
 
-    /// The number of the record that a place belongs to, its filling included; of those that begin there, the
-    /// last one.
+    /// Returns the number of the record that a place belongs to, including its padding; if several begin
+    /// there, the last one.
     pub fn record_at(&self, place: usize) -> usize {
         self.records.partition_point(|record| record.start <= place).saturating_sub(1)
     }
@@ -71,7 +71,7 @@ pub mod tests {
     use std::io::Write;
     use std::path::PathBuf;
 
-    /// A file that is removed when the test ends.
+    /// A file that is removed at the end of the test.
     pub struct TestFile(pub PathBuf);
 
     impl TestFile {

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, VirtualArray, device::Device};
 
-/// How much smaller a cache is than its array.
+/// The ratio between the sizes of an array and its cache.
 const CACHE_SHARE: usize = 16;
 const WORD_BYTES: usize = size_of::<u32>();
 
-/// An array of words on the devices, with a cache far smaller than itself.
+/// Builds an array of words on the devices, with a cache far smaller than itself.
 fn build(devices: &[Arc<AnyDevice>], len: usize) -> Result<VirtualArray<u32>> {
     let array = VirtualArray::<u32>::builder(len)
         .devices(devices.iter().cloned())
@@ -37,18 +37,18 @@ fn build(devices: &[Arc<AnyDevice>], len: usize) -> Result<VirtualArray<u32>> {
     Ok(array)
 }
 
-/// Where genomes come from.
+/// The source of genomes.
 pub struct Source<'a> {
-    /// The file to add to the store, if there is one.
+    /// The file to add to the store, if any.
     pub fasta: Option<&'a Path>,
-    /// The file to begin a store with if there is none.
+    /// The file to begin a new store with.
     pub default: &'a Path,
     /// The store of earlier runs.
     pub kept: &'a Path,
 }
 
 impl Source<'_> {
-    /// The store of earlier runs, and the genome of this one: that of the file which is named, or the first
+    /// Opens the store of earlier runs, and the genome of this run: that of the given file, or the first
     /// in the store.
     fn open(&self) -> Result<(KeptStore, Genome)> {
         let is_new = !self.kept.exists();
@@ -87,9 +87,9 @@ fn said_of(genome: &Genome) -> String {
     format!("{records}, {bases}; {}", genome.name)
 }
 
-/// Fills a genome store with strains up to `bytes_max`, at least one, and keeps it in a file for later runs;
-/// copies it to an array on the devices, reads `lookups` random subsequences and all records, searches the
-/// motif, and verifies all answers against the genome.
+/// Fills a genome store with strains up to `bytes_max`, at least one, and keeps it in a file for later
+/// runs. Copies it to an array on the devices, reads `lookups` random subsequences and all records,
+/// searches the motif, and verifies all answers against the genome.
 pub fn genome_store(
     source: &Source<'_>,
     bytes_max: usize,
@@ -149,7 +149,7 @@ pub fn genome_store(
     let speed = byte_rate(size * searches, time);
     line("", format!("{searches} searches of the array, {speed}; {}", traffic(words)));
 
-    // The array is no longer needed: what is verified is what was read from it.
+    // The array is no longer needed: the verification uses the data that was read from it.
     drop(rows);
     let answers = Answers { lookups: found, records: hashes, hits };
     let (_, time) =
@@ -231,7 +231,7 @@ mod tests {
                 .map(|genome| genome.name)
                 .collect::<Vec<_>>()
         };
-        // Another genome is added, and once; without a file it is the first one.
+        // Another genome is added, and once; without a file the job uses the first one.
         assert_eq!(run(None), ["one"]);
         assert_eq!(run(None), ["one"]);
         assert_eq!(run(Some(&other.0)), ["one", "three"]);

@@ -1,8 +1,8 @@
-//! The genome store in a file, which is there again at the next run: genome after genome, each with all of
+//! The persistent genome store in a file, which the next run opens: genome after genome, each with all of
 //! its strains.
 //!
-//! A genome is a row that says what follows, and a row of words for each record of each strain. It is synced
-//! when all of it is there: a run that is broken off leaves what there was before.
+//! A genome is a header row, and a row of words for each record of each strain. The store is synced when
+//! all of it is written: an interrupted run leaves the former state.
 
 use crate::genome::Genome;
 use crate::letters::Code;
@@ -15,22 +15,22 @@ use std::path::Path;
 use vmarray::prelude::*;
 use vmarray::{RaggedArray, VirtualArray};
 
-/// How many strains are made before they are written.
+/// The number of strains in one write.
 const STRAINS: usize = 8;
 
 /// A store in a file.
 pub struct KeptStore {
     rows: RaggedArray<u32>,
-    /// What it has.
+    /// The genomes of the store.
     pub genomes: Vec<KeptGenome>,
 }
 
-/// What a store says of a genome.
+/// The header of a genome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptGenome {
     pub name: String,
     pub strains: usize,
-    /// How many bases each record has.
+    /// The number of bases of each record.
     records: Vec<usize>,
     /// The row of the first record.
     first: usize,
@@ -59,7 +59,7 @@ impl KeptGenome {
 }
 
 impl KeptStore {
-    /// Opens the store of a file, or makes one.
+    /// Opens the store of a file, or creates one.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = match path.exists() {
             true => RaggedArray::open(path),
@@ -78,17 +78,17 @@ impl KeptStore {
         Ok(Self { rows, genomes })
     }
 
-    /// How many rows of words it has.
+    /// The number of rows of words.
     pub fn row_count(&self) -> usize {
         self.rows.row_count() - self.genomes.len()
     }
 
-    /// How many words it has.
+    /// The number of words.
     pub fn words(&self) -> usize {
         self.rows.item_total()
     }
 
-    /// A genome, from its strain 0.
+    /// Reads a genome, from its strain 0.
     pub fn genome(&self, number: usize) -> Result<Genome> {
         let kept = &self.genomes[number];
         let mut genome = Genome { name: kept.name.clone(), records: Vec::new(), codes: Vec::new() };
@@ -102,7 +102,7 @@ impl KeptStore {
         Ok(genome)
     }
 
-    /// Which of its genomes this is, with so many strains.
+    /// Returns the number of the equal genome with this number of strains, if the store has it.
     pub fn find(&self, genome: &Genome, strains: usize) -> Result<Option<usize>> {
         for (number, kept) in self.genomes.iter().enumerate() {
             let is_alike = *kept == KeptGenome::of(genome, strains, kept.first);

@@ -1,15 +1,15 @@
-//! The nucleotide letters of IUPAC in four bits: one bit for each base that the letter may stand for.
+//! The nucleotide letters of IUPAC in four bits: one bit for each base that the letter may represent.
 //!
-//! A is 1, C 2, G 4, T 8; R (A or G) is 5, N is 15, a gap 0. So all sixteen letters fit, and every code is a
-//! letter. Lower case (soft masking) reads as upper case, U as T, `.` as a gap: those three differences are
-//! not kept.
+//! A is 1, C 2, G 4, T 8; R (A or G) is 5, N is 15, a gap 0. So all sixteen letters fit, and every code is
+//! a letter. Lower case (soft masking) reads as upper case, U as T, `.` as a gap: the code loses these
+//! three differences.
 
 /// One nucleotide, 0..16.
 pub type Code = u8;
 
 /// The letter of every code.
 const LETTERS: [u8; 16] = *b"-ACMGRSVTWYHKDBN";
-/// What no code is.
+/// The value that is no code.
 const NONE: u8 = 0xff;
 const CODES: [u8; 256] = codes();
 
@@ -28,7 +28,7 @@ const fn codes() -> [u8; 256] {
     codes
 }
 
-/// The code of a letter; `None` for what is no nucleotide letter.
+/// Returns the code of a letter; `None` for other characters.
 #[inline]
 pub fn code(letter: u8) -> Option<Code> {
     let code = CODES[letter as usize];
@@ -41,7 +41,7 @@ pub fn letter(code: Code) -> u8 {
     LETTERS[(code & 15) as usize]
 }
 
-/// The code of the base on the opposite strand: A and T change places, and so do C and G.
+/// Returns the code of the base on the opposite strand: A and T are exchanged, and so are C and G.
 #[inline]
 pub fn complement(code: Code) -> Code {
     (code & 15).reverse_bits() >> 4

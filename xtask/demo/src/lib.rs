@@ -23,30 +23,30 @@ use std::path::{Path, PathBuf};
 /// The genome store, then the Mandelbrot picture.
 #[derive(clap::Args, Debug)]
 pub struct DemoArgs {
-    /// A FASTA file, plain or compressed with gzip, which is added to the store. Default: the first genome of
-    /// the store, and at the first run that of Escherichia coli 536 in the folder `data`.
+    /// A FASTA file, plain or compressed with gzip, to add to the store. Default: the first genome of the
+    /// store; the first run uses Escherichia coli 536 from the folder `data`.
     #[arg(long, value_name = "FILE")]
     pub fasta: Option<PathBuf>,
     /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
-    /// every card, else host RAM.
+    /// every GPU, else host RAM.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
-    /// The folder that the pictures are written to, and the store is kept in, as a file `genomes`: the next
-    /// run opens it. Default: target/demo in the workspace.
+    /// The folder for the pictures and for the store, a file `genomes` that the next run opens. Default:
+    /// target/demo in the workspace.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Threads that use the array. Default: one a core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Size of the genome store: the file is stored again and again, each time as another strain, until it is
-    /// full.
+    /// Size of the genome store: the genome is stored repeatedly, each time as another strain, until the
+    /// store is full.
     #[arg(long, value_name = "MIB", default_value_t = 128)]
     pub store_mib: u64,
-    /// Random subsequences that are looked up.
+    /// The number of random subsequences to look up.
     #[arg(long, value_name = "N", default_value_t = 400_000)]
     pub lookups: usize,
-    /// What is searched, on both strands: 15 to 32 bases. Default: the primer 27F, in the 16S ribosomal RNA
-    /// of bacteria.
+    /// The motif to search, on both strands: 15 to 32 bases. Default: the primer 27F, in the 16S ribosomal
+    /// RNA of bacteria.
     #[arg(long, value_name = "BASES", default_value = "AGAGTTTGATCATGGCTCAG")]
     pub motif: String,
     /// Pixels a side of the picture.
@@ -54,10 +54,10 @@ pub struct DemoArgs {
     pub side: u32,
 }
 
-/// What is there, what is used, and why not the rest.
+/// The devices, which of them an array uses, and the reasons against the others.
 #[derive(clap::Args, Debug)]
 pub struct DevicesArgs {
-    /// Which devices would be used for this list, as `demo` takes it.
+    /// Shows which devices an array would use for this list, which has the form of `demo`'s.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
 }
@@ -84,7 +84,8 @@ pub fn run(args: DemoArgs) -> Result<()> {
             jobs::Source { fasta: args.fasta.as_deref(), default: &default, kept: &out.join("genomes") };
         jobs::genome_store(&source, bytes_max, args.lookups, &motif, &devices)?;
         jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)?;
-        // A quarter of the pixels, each of which takes hundreds of steps; and as many as a median needs.
+        // A quarter of the pixels, each of which takes hundreds of steps; and at least as many as a median
+        // needs.
         jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)
     })?;
     if let Some(peak) = report::peak_ram() {
@@ -97,7 +98,8 @@ pub fn run(args: DemoArgs) -> Result<()> {
 
 /// The folder of the workspace's `Cargo.toml`.
 fn root() -> PathBuf {
-    // At run time cargo names the folder, so that a moved checkout still works; at build time it did so too.
+    // At run time cargo sets the variable, so that a moved checkout still works; otherwise the value of
+    // the build is used.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&folder).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
 }

@@ -1,15 +1,15 @@
-//! A short sequence that is looked for on both strands.
+//! A short sequence that is searched on both strands.
 //!
-//! A search on the devices compares whole words. Wherever a motif of at least 15 bases lies, it covers one
-//! whole word of eight bases: which eight depends only on where in a word the motif begins. So eight searches
-//! a strand meet every place, and a look at the neighbouring words settles each candidate.
+//! A search on the devices compares whole words. A motif of at least 15 bases always covers one whole word
+//! of eight bases. Which eight depends only on the motif's offset in its first word. So eight searches per
+//! strand find every place, and the neighbouring words decide each candidate.
 
 use crate::letters::{self, Code};
 use crate::pack::{self, BASES};
 use anyhow::{Result, bail};
 use std::fmt;
 
-/// The fewest bases: wherever the motif begins, a whole word is covered.
+/// The fewest bases that cover a whole word at any offset.
 const LEN_MIN: usize = 2 * BASES - 1;
 /// The most bases: their codes fit into 128 bits.
 const LEN_MAX: usize = 32;
@@ -17,23 +17,23 @@ const LEN_MAX: usize = 32;
 /// A motif and its reverse complement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Motif {
-    /// As given, then, unless it is the same, the other strand's.
+    /// The given strand, then, unless it is equal, the other strand.
     strands: Vec<Vec<Code>>,
 }
 
 /// The strand of a hit: true for the one in the file.
 pub type Forward = bool;
 
-/// How the words of the store look where a motif begins at one of the eight places in a word.
+/// The words of the store around a motif at one of the eight offsets in a word.
 #[derive(Debug)]
 pub struct Placement {
-    /// Of which strand.
+    /// The strand.
     pub strand: Forward,
-    /// The place in the first word.
+    /// The offset in the first word.
     pub skip: usize,
-    /// For every word that the motif touches: which bits belong to it, and what they are.
+    /// For every word that the motif touches: the mask of its bits, and their values.
     pub words: Vec<(u32, u32)>,
-    /// Which of these words belongs to the motif whole; it is the one to search for.
+    /// The index of a word that the motif covers entirely; it is the one to search for.
     pub seed: usize,
 }
 
@@ -57,7 +57,7 @@ impl Motif {
         self.strands[0].len()
     }
 
-    /// All ways to lie in words, on both strands.
+    /// Returns all placements in words, on both strands.
     pub fn placements(&self) -> Vec<Placement> {
         let one = |strand: usize, skip: usize| {
             let codes = &self.strands[strand];
@@ -66,14 +66,15 @@ impl Motif {
             let mut bits = vec![0; skip];
             bits.resize(values.len(), 15);
             let words = pack::words(&bits).zip(pack::words(&values)).collect();
-            // The first word is whole if nothing is skipped, else the second one, for the motif is long
+            // The first word is covered if the offset is 0, else the second one, as the motif is long
             // enough.
             Placement { strand: strand == 0, skip, words, seed: usize::from(skip > 0) }
         };
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()
     }
 
-    /// The places among codes at which a strand of it begins: found base by base, by another way than words.
+    /// Returns the places among codes at which one of its strands begins: found base by base, independent
+    /// of words.
     pub fn hits(&self, codes: &[Code]) -> impl Iterator<Item = (usize, Forward)> {
         codes.windows(self.len()).enumerate().filter_map(|(at, window)| {
             let strand = self.strands.iter().position(|strand| strand == window)?;

@@ -26,7 +26,7 @@ pub fn compute(picture: &Picture, words: &VirtualArray<u32>, progress: &Progress
     })
 }
 
-/// Writes the picture row by row; no more than a row of it is in RAM outside the array. Progress counts rows.
+/// Writes the picture row by row; at most one row of it is in RAM outside the array. Progress counts rows.
 pub fn write_png(
     picture: &Picture,
     words: &VirtualArray<u32>,

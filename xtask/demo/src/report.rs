@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 use vmarray::VirtualArray;
 
-/// Runs a phase of a job under a progress bar, which is drawn on a terminal only: what the phase gave, and
-/// how long it took. The bar is over `len` units, or a plain count if that is 0.
+/// Runs a phase of a job under a progress bar, which only a terminal shows. Returns the phase's result and
+/// its duration. The bar has `len` units, or counts without an end if that is 0.
 pub fn timed<R>(
     name: &'static str,
     len: usize,
@@ -29,12 +29,12 @@ pub fn line(name: &str, text: impl Display) {
     println!("   {name:10} {text}");
 }
 
-/// So many bytes a second.
+/// Formats bytes per second.
 pub fn byte_rate(bytes: usize, time: Duration) -> String {
     format!("{}/s", DecimalBytes(per_second(bytes, time)))
 }
 
-/// So many of something a second.
+/// Formats a number per second.
 pub fn rate(number: usize, what: &str, time: Duration) -> String {
     format!("{} {what}/s", HumanCount(per_second(number, time)))
 }
@@ -43,12 +43,12 @@ fn per_second(number: usize, time: Duration) -> u64 {
     (number as f64 / time.as_secs_f64().max(1e-9)) as u64
 }
 
-/// So many of something.
+/// Formats a number with its noun.
 pub fn plural(number: usize, what: &str) -> String {
     format!("{} {what}{}", HumanCount(number as u64), if number == 1 { "" } else { "s" })
 }
 
-/// What an array did since it was last asked: its statistics begin anew.
+/// Formats the array's traffic since the last call, and resets its statistics.
 pub fn traffic<T: vmarray::Element>(array: &VirtualArray<T>) -> String {
     let total = array.stats().total();
     array.reset_stats();
@@ -56,7 +56,7 @@ pub fn traffic<T: vmarray::Element>(array: &VirtualArray<T>) -> String {
     format!("{} misses, {to} to the devices, {from} from them", HumanCount(total.misses))
 }
 
-/// The most RAM that this process has had in use, in bytes, where the system tells.
+/// Returns the peak RAM of this process in bytes, if the system reports it.
 pub fn peak_ram() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

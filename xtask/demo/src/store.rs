@@ -17,31 +17,31 @@ use vmarray::{AnyDevice, RaggedArray};
 
 /// Words that are written or read at a time.
 const PIECE: usize = 1 << 13;
-/// Look-ups that a thread takes at a time.
+/// The number of look-ups that a thread takes at a time.
 const BATCH: usize = 256;
 /// The longest subsequence that is looked up, in bases.
 pub const LOOKUP_MAX: usize = 2000;
 /// The shortest one, unless its record ends before.
 pub const LOOKUP_MIN: usize = 20;
 
-/// Over a sequence, eight bases a step, the last step filled up with gaps: what a reader remembers of what it
-/// read, to be compared with the file later. Sequences of one length that differ in one step differ in their
-/// hash.
+/// A hash over a sequence, eight bases a step, the last step filled up with gaps. A reader stores it for
+/// the comparison with the file. Two sequences of one length that differ in one step have different
+/// hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(u64);
 
 impl Hash {
-    /// Of no bases.
+    /// The hash of no bases.
     pub const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 
-    /// Of these bases and up to eight more, packed. Only the last step of a sequence has fewer than eight.
+    /// Adds up to eight more bases, packed. Only the last step of a sequence has fewer than eight.
     #[inline]
     #[must_use]
     pub fn and(self, word: u32) -> Self {
         Self((self.0 ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
     }
 
-    /// Of a whole sequence.
+    /// Returns the hash of a whole sequence.
     #[must_use]
     pub fn of(codes: &[Code]) -> Self {
         pack::words(codes).fold(Self::EMPTY, Self::and)
@@ -51,24 +51,24 @@ impl Hash {
 /// A subsequence that was read from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// Of which strain.
+    /// The strain.
     pub strain: usize,
     /// The place of its first base.
     pub place: usize,
-    /// Its bases.
+    /// The number of bases.
     pub bases: usize,
-    /// What was read.
+    /// The hash of the bases that were read.
     pub hash: Hash,
 }
 
-/// Where a motif was found.
+/// The place of a hit of the motif.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hit {
-    /// In which strain.
+    /// The strain.
     pub strain: usize,
     /// The place of its first base in the store's order.
     pub place: usize,
-    /// Whether it stands on the strand that is in the file.
+    /// Whether it is on the strand of the file.
     pub strand: Forward,
 }
 
@@ -76,13 +76,14 @@ pub struct Hit {
 pub struct Store<'a> {
     /// The words of each record of each strain: row `s * records + r` is record `r` of strain `s`.
     pub rows: &'a RaggedArray<u32>,
-    /// What one strain looks like.
+    /// The genome of strain 0.
     pub genome: &'a Genome,
-    /// Number of strains, strain 0 being the file itself.
+    /// The number of strains; strain 0 is the file itself.
     pub strains: usize,
 }
 
-/// Gives each record of each strain its row of words. Where rows begin is kept on these devices, too.
+/// Creates a row of words for each record of each strain. The rows' offsets are kept on these devices,
+/// too.
 pub fn rows(
     words: VirtualArray<u32>,
     genome: &Genome,
@@ -94,7 +95,7 @@ pub fn rows(
     Ok(RaggedArray::new(words, lengths, offsets)?)
 }
 
-/// The words of a strain, all records of it.
+/// Returns the words of a strain, of all its records.
 pub fn words_of(genome: &Genome, strain: usize) -> Vec<u32> {
     pack::words(&strain::codes(&genome.codes, strain, 0..genome.codes.len())).collect()
 }
@@ -104,8 +105,8 @@ impl Store<'_> {
         self.rows.items()
     }
 
-    /// Reads `count` random subsequences; three of four begin in the `hot` words of the array. The same ones
-    /// in the same order whatever the threads.
+    /// Reads `count` random subsequences; three of four begin in the `hot` words of the array. The result
+    /// does not depend on the threads.
     pub fn look_up(
         &self,
         count: usize,
@@ -147,8 +148,8 @@ impl Store<'_> {
         Ok(Lookup { strain, place, bases, hash })
     }
 
-    /// Reads whole records, all of every strain. Answers a hash for each, in order of the store. Progress
-    /// counts words.
+    /// Reads whole records, all of every strain. Returns a hash for each, in the order of the store.
+    /// Progress counts words.
     pub fn read_records(&self, progress: &ProgressBar) -> Result<Vec<Hash>> {
         let records = &self.genome.records;
         let one = |words: &mut Vec<u32>, row: usize| {
@@ -162,7 +163,7 @@ impl Store<'_> {
         (0..self.strains * records.len()).into_par_iter().map_init(Vec::new, one).collect()
     }
 
-    /// Reads bases of a row, from the base `at` on, and carries `hash` on over them.
+    /// Reads bases of a row, from the base `at` on, and adds them to `hash`.
     fn hash(&self, row: usize, at: usize, bases: usize, hash: Hash, words: &mut Vec<u32>) -> Result<Hash> {
         let (first, skip) = (at / BASES, at % BASES);
         words.resize((skip + bases).div_ceil(BASES), 0);
@@ -170,7 +171,7 @@ impl Store<'_> {
         Ok(pack::realigned(words, skip, bases).fold(hash, Hash::and))
     }
 
-    /// Searches a motif on the devices: all hits, sorted, and how many candidates had to be looked at.
+    /// Searches a motif on the devices. Returns all hits, sorted, and the number of checked candidates.
     pub fn search(&self, motif: &Motif, progress: &ProgressBar) -> Result<(Vec<Hit>, usize)> {
         let (mut hits, mut candidates) = (Vec::new(), 0);
         for placement in motif.placements() {
@@ -184,8 +185,8 @@ impl Store<'_> {
         Ok((hits, candidates))
     }
 
-    /// Whether the motif lies so around a word of the array, all in one record. Reads one word after another,
-    /// past the cache, until one is wrong: mostly that is the first.
+    /// Returns the hit if the motif is placed around a word of the array, all in one record. Reads one
+    /// word after another, without the cache, until one differs: mostly the first.
     fn candidate(&self, motif: &Motif, placement: &Placement, word: usize) -> Result<Option<Hit>> {
         let (strain, within) = (word / self.genome.words(), word % self.genome.words());
         let Some(first) = within.checked_sub(placement.seed) else {

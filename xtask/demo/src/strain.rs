@@ -1,8 +1,7 @@
 //! Strains: copies of a genome that differ from it by point mutations at seeded places.
 //!
-//! Strain 0 is the genome itself. Any other has exactly one changed base in every block of 1024 places (a gap
-//! or an N there stays what it is). A place counts bases as they are stored, the filling between records
-//! included.
+//! Strain 0 is the genome itself. Any other has exactly one changed base in every block of 1024 places (a
+//! gap or an N there stays unchanged). A place counts stored bases, including the padding between records.
 
 use crate::letters::Code;
 use std::ops::Range;
@@ -11,7 +10,7 @@ use vmarray::device::wrap::SplitMix64;
 /// Places in a block.
 const BLOCK: usize = 1024;
 
-/// The changed place of a block, and by how many bits its code is rotated: 1, 2 or 3.
+/// The changed place of a block, and the number of bits by which its code is rotated: 1, 2 or 3.
 fn mutation(strain: usize, block: usize) -> (usize, u32) {
     let bits = SplitMix64::new((strain << 32 | block) as u64).next();
     (block * BLOCK + bits as usize % BLOCK, 1 + ((bits >> 32) % 3) as u32)
@@ -22,7 +21,7 @@ fn rotate(code: Code, by: u32) -> Code {
     (code << by | code >> (4 - by)) & 15
 }
 
-/// The codes of a strain at some places of a genome, of which there may be fewer.
+/// Returns the codes of a strain at some places of a genome, cut off at its end.
 pub fn codes(genome: &[Code], strain: usize, places: Range<usize>) -> Vec<Code> {
     let places = places.start.min(genome.len())..places.end.min(genome.len());
     let mut codes = genome[places.clone()].to_vec();

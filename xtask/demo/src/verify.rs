@@ -1,5 +1,5 @@
-//! Everything that was read from a store, against the file it came from: strains are made of the file's bases
-//! once more, without an array, and the motif is looked for base by base.
+//! Verifies all data read from a store against its file: strains are computed from the file's bases again,
+//! without an array, and the motif is searched base by base.
 
 use crate::genome::Genome;
 use crate::motif::Motif;
@@ -9,7 +9,7 @@ use anyhow::{Result, bail, ensure};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 
-/// What was read from a store.
+/// The answers read from a store.
 #[derive(Clone)]
 pub struct Answers {
     /// Subsequences, in any order.
@@ -20,7 +20,7 @@ pub struct Answers {
     pub hits: Vec<Hit>,
 }
 
-/// Checks all answers; the error names one that is wrong. Progress counts records, of all strains.
+/// Checks all answers; the error names a wrong one. Progress counts records, of all strains.
 pub fn verify(
     genome: &Genome,
     strains: usize,
@@ -97,7 +97,7 @@ mod tests {
                     bases.replace_range(at..at + 15, motif);
                 }
             }
-            // A motif across two records is none.
+            // A motif that spans two records is no hit.
             if len == 17 {
                 bases.replace_range(9.., &MOTIF[..8]);
             }
@@ -135,7 +135,7 @@ mod tests {
 
         let wrong: [&dyn Fn(&mut Answers); 9] = [
             &|answers| answers.lookups[77].hash = Hash::EMPTY,
-            // Any single one of them may lie where its strains are the same.
+            // A single one of them may be at a place at which its strains are equal.
             &|answers| answers.lookups.iter_mut().for_each(|it| it.strain ^= 1),
             &|answers| answers.lookups[0].place += genome.words() * 8,
             &|answers| answers.records.swap(5, 8),

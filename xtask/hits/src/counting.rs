@@ -1,4 +1,4 @@
-//! Counting: of the array's accesses and of a `Vec`'s, beside a table.
+//! Instruction counts of the array's accesses and of a `Vec`'s, with a table of known counts.
 
 use anyhow::{Result, bail, ensure};
 use std::arch::asm;
@@ -9,9 +9,9 @@ use vmarray::prelude::*;
 
 /// Accesses of the shorter of two loops, all to one page.
 const STEPS: usize = 100;
-/// By how much a count may be above the table's.
+/// The tolerance of a count above the table's.
 const TOLERANCE: f64 = 0.5;
-/// Instructions of one access, its loop included: of the array, and of a `Vec`.
+/// The instructions of one access, including its loop: of the array, and of a `Vec`.
 const KNOWN: [(&str, f64, f64); 12] = [
     ("get u8", 25.0, 8.0),
     ("get u32", 25.0, 8.0),
@@ -29,7 +29,7 @@ const KNOWN: [(&str, f64, f64); 12] = [
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Prints the table. An error if there are more instructions than are known.
+/// Prints the table. Returns an error if a count exceeds the known one.
 pub fn run() -> Result<()> {
     // SAFETY: the handler adds to an atomic number, which is allowed at any time.
     let before = unsafe { libc::signal(libc::SIGTRAP, on_trap as *const () as libc::sighandler_t) };
@@ -117,12 +117,13 @@ fn vec_sets<T: Element>(vec: &mut [T], steps: usize, value: T) {
     }
 }
 
-/// The instructions of one step of a loop: of twice as many steps less those of [`STEPS`].
+/// Returns the instructions of one step of a loop: the difference between twice as many steps and
+/// [`STEPS`].
 fn instructions(mut run: impl FnMut(usize)) -> f64 {
     run(STEPS);
     let [few, many] = [STEPS, 2 * STEPS].map(|steps| {
         COUNT.store(0, Ordering::Relaxed);
-        // SAFETY: sets the trap flag by way of the stack, which the block may use; SIGTRAP has a handler.
+        // SAFETY: sets the trap flag on the stack, which the block may use; SIGTRAP has a handler.
         unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
         run(steps);
         // SAFETY: as above; clears the flag.

@@ -1,8 +1,8 @@
-//! The instructions of an access to a resident page, counted one by one: what `cargo xtask hits` runs.
+//! Counts the instructions of an access to a resident page one by one, for `cargo xtask hits`.
 //!
-//! The processor's trap flag has it stop after each instruction, and the system sends a signal each time. So
-//! the counts are exact, the same in each run and on each processor, and no counter of the hardware is
-//! needed, which virtual machines often lack. They depend on the compiler: the table is that of rustc 1.95,
+//! With the processor's trap flag it stops after each instruction, and the system sends a signal each
+//! time. So the counts are exact, and equal in each run and on each processor. They need no hardware
+//! counter, which virtual machines often lack. They depend on the compiler: the table is for rustc 1.95,
 //! optimised by the release profile.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -1,4 +1,4 @@
-//! Elements of the sizes that are measured, which know by their contents where they belong.
+//! Elements of the measured sizes, whose contents encode their index.
 
 use anyhow::{Result, ensure};
 use bytemuck::{Pod, Zeroable};
@@ -15,7 +15,7 @@ pub trait Payload: Element {
     /// The element of an index.
     fn of(index: usize) -> Self;
 
-    /// What [`of`](Self::of) has put there.
+    /// The number that [`of`](Self::of) has stored.
     fn key(&self) -> u32;
 
     /// A number that depends on all of its bytes.
@@ -48,9 +48,9 @@ pub trait Payload: Element {
 pub struct Record {
     /// The index.
     pub id: u32,
-    /// Anything.
+    /// Arbitrary contents.
     pub rest: [u32; 9],
-    /// The index once more, for searches.
+    /// The index again, for searches.
     pub last: u32,
 }
 
@@ -115,8 +115,8 @@ impl Payload for Block {
     }
 }
 
-/// Indices below `count`: the one of rank `k` comes in proportion to `1 / k^exponent`. Ranks are scattered,
-/// so that what comes often does not lie side by side.
+/// Generates indices below `count`: the one of rank `k` occurs in proportion to `1 / k^exponent`. Ranks
+/// are scattered, so that frequent indices are not neighbours.
 pub fn zipf(count: usize, exponent: f64, seed: u64) -> Result<impl Iterator<Item = usize>> {
     let ranks = Zipf::new(count as f64, exponent)?.sample_iter(SmallRng::seed_from_u64(seed));
     Ok(ranks.map(move |rank| (rank as u64 - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % count))

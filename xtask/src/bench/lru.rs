@@ -1,5 +1,5 @@
-//! An alternative: a page cache written the obvious way. A lock, a hash map and a list for the order of use
-//! in each of some shards; the lock is held while pages are copied.
+//! An alternative: a simple page cache. Each shard has a lock, a hash map and a list in the order of use;
+//! the lock is held while pages are copied.
 
 use super::elements::Payload;
 use super::raw::pinned;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use vmarray::device::{Commit, DeviceBuffer, HostBuffer, Queue, Transfer};
 use vmarray::{AnyDevice, device::Device};
 
-/// How many shards there are.
+/// The number of shards.
 const SHARDS: usize = 16;
 
 /// Elements on one device behind a cache of the least recently used pages.
@@ -26,7 +26,7 @@ struct Shard {
     memory: Arc<DeviceBuffer<AnyDevice>>,
     frames: HostBuffer<AnyDevice>,
     page_bytes: usize,
-    /// The frame of each page that has one.
+    /// The frame of each resident page.
     pages: LruCache<usize, Frame>,
 }
 
@@ -36,7 +36,8 @@ struct Frame {
 }
 
 impl<T: Payload> LockedCache<T> {
-    /// `len` elements, made from their indices, with about `cache_bytes` of frames, on the first device.
+    /// Creates `len` elements, made from their indices, with about `cache_bytes` of frames, on the first
+    /// device.
     pub fn new(devices: &[Arc<AnyDevice>], len: usize, page_len: usize, cache_bytes: usize) -> Result<Self> {
         let device = devices.first().context("there is no device")?;
         let page_bytes = page_len * size_of::<T>();
@@ -58,7 +59,7 @@ impl<T: Payload> LockedCache<T> {
         Ok(cache)
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -75,7 +76,7 @@ impl<T: Payload> LockedCache<T> {
         self.with(index, true, |frames, at| frames.write(at, bytemuck::bytes_of(&value)))
     }
 
-    /// Runs code with the frames, and the place in them of an element.
+    /// Runs code with the frames, and the place of an element in them.
     fn with(&self, index: usize, write: bool, run: impl FnOnce(&HostBuffer<AnyDevice>, usize)) -> Result<()> {
         ensure!(index < self.len, "index {index} is outside of {} elements", self.len);
         let page = index / self.page_len;
@@ -87,7 +88,7 @@ impl<T: Payload> LockedCache<T> {
 }
 
 impl Shard {
-    /// The number of a page's frame, which becomes the one used last.
+    /// Returns the number of a page's frame, which becomes the most recently used.
     fn frame(&mut self, page: usize, write: bool) -> Result<usize> {
         if let Some(frame) = self.pages.get_mut(&page) {
             frame.dirty |= write;
@@ -141,7 +142,7 @@ mod tests {
             }
         }
         assert!(cache.get(10_007).is_err());
-        // Two frames of 440 bytes a shard: nearly everything above was a miss.
+        // Two frames of 440 bytes per shard: nearly every access above was a miss.
         assert!(cache.shards.iter().all(|shard| shard.lock().unwrap().pages.len() == 2));
     }
 }

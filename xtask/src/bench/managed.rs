@@ -1,4 +1,4 @@
-//! An alternative: managed memory, which CUDA moves between the host and a card by itself.
+//! An alternative: managed memory, which CUDA migrates between the host and a GPU.
 
 use super::elements::Payload;
 use super::setup::Setup;
@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use vmarray::device::Device;
 
-/// Elements in managed memory of the first card.
+/// Elements in managed memory of the first GPU.
 pub struct ManagedMemory<T> {
     context: Arc<CudaContext>,
     pointer: sys::CUdeviceptr,
@@ -20,10 +20,10 @@ pub struct ManagedMemory<T> {
 unsafe impl<T: Sync> Sync for ManagedMemory<T> {}
 
 impl<T: Payload> ManagedMemory<T> {
-    /// About `bytes` bytes, on the card; `None` if arrays do not lie on a card of CUDA, or if it has no such
-    /// memory.
+    /// Allocates about `bytes` bytes, on the GPU; `None` if arrays are not on a CUDA GPU, or if it has no
+    /// managed memory.
     pub fn new(setup: &Setup, bytes: usize) -> Result<Option<Self>> {
-        // SAFETY: looks whether the driver's library can be loaded.
+        // SAFETY: checks whether the driver's library can be loaded.
         let present = unsafe { sys::is_culib_present() };
         if !present || setup.devices.iter().all(|device| device.info().backend != "cuda") {
             return Ok(None);
@@ -35,19 +35,19 @@ impl<T: Payload> ManagedMemory<T> {
         }
         let len = bytes / size_of::<T>();
         let attach = sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
-        // SAFETY: the context is current on this thread since it was made; the memory is written to before it
-        // is read.
+        // SAFETY: the context is current on this thread since its creation; the memory is written to
+        // before it is read.
         let pointer = unsafe { result::malloc_managed(len * size_of::<T>(), attach)? };
         let memory = Self { context, pointer, len, marker: PhantomData };
-        // SAFETY: managed memory is memory of the host, too; it is as long as that, aligned to pages, and
-        // nobody else's.
+        // SAFETY: managed memory is memory of the host, too; it has this length, is aligned to pages, and
+        // belongs to this value alone.
         let elements = unsafe { std::slice::from_raw_parts_mut(pointer as *mut T, len) };
         elements.iter_mut().enumerate().for_each(|(index, element)| *element = T::of(index));
         memory.forget()?;
         Ok(Some(memory))
     }
 
-    /// Moves everything to the card.
+    /// Moves all data to the GPU.
     pub fn forget(&self) -> Result<()> {
         self.context.bind_to_thread()?;
         let location = sys::CUmemLocation {
@@ -67,18 +67,18 @@ impl<T: Payload> ManagedMemory<T> {
         Ok(self.context.synchronize()?)
     }
 
-    /// The elements. Whatever is not in RAM comes from the card at first use.
+    /// The elements. A page that is not in RAM migrates from the GPU at first use.
     pub fn slice(&self) -> &[T] {
-        // SAFETY: as in `new`; nobody writes to it any more.
+        // SAFETY: as in `new`; no code writes to it any more.
         unsafe { std::slice::from_raw_parts(self.pointer as *const T, self.len) }
     }
 }
 
 impl<T> Drop for ManagedMemory<T> {
     fn drop(&mut self) {
-        // A context that is gone has taken the memory with it.
+        // A destroyed context has freed the memory.
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: this is the only owner, and slices of it are gone.
+            // SAFETY: this is the only owner, and all slices of it were dropped.
             let _ = unsafe { result::free_sync(self.pointer) };
         }
     }

@@ -16,7 +16,8 @@ pub struct MappedFile<T> {
 }
 
 impl<T: Payload> MappedFile<T> {
-    /// A file of about `bytes` bytes, in the system's folder for temporary files; it has no name any more.
+    /// Creates a file of about `bytes` bytes, in the system's folder for temporary files; it is unlinked
+    /// at once.
     pub fn new(bytes: usize) -> Result<Self> {
         let len = bytes / size_of::<T>();
         let path = std::env::temp_dir().join(format!("vmarray-bench-{}", std::process::id()));
@@ -38,19 +39,18 @@ impl<T: Payload> MappedFile<T> {
         Ok(file)
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Writes back what was written and has the system forget what it holds of the file in RAM, as if there
-    /// were no room for it. Systems may keep it nevertheless, those whose temporary files lie in RAM above
-    /// all.
+    /// Writes back all changes and drops the file from the system's page cache. Systems may keep it
+    /// nevertheless, above all those whose temporary files are in RAM.
     pub fn forget(&mut self) -> Result<()> {
         self.map = None;
         self.file.sync_all()?;
         forget(&self.file);
-        // SAFETY: the file has no name, so nobody else changes or truncates it.
+        // SAFETY: the file has no name, so no other process changes or truncates it.
         self.map = Some(unsafe { MmapOptions::new().len(self.len * size_of::<T>()).map_mut(&self.file)? });
         Ok(())
     }
@@ -61,7 +61,8 @@ impl<T: Payload> MappedFile<T> {
     }
 }
 
-/// Has the system forget what it holds of a file in RAM, but for what is not stored yet. Whether it can.
+/// Drops a file from the system's page cache, except for pages that are not written back yet. Returns
+/// whether the system can.
 pub fn forget(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     {

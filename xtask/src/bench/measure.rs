@@ -5,20 +5,21 @@ use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// One repetition: how much was done, in how long.
+/// One repetition: the amount of work, and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Seconds from the first thread's start to the last one's end.
     pub wall: f64,
-    /// Seconds of processor time that the whole process took meanwhile; 0 where the system does not tell.
+    /// Seconds of processor time that the whole process took meanwhile; 0 if the system does not report
+    /// it.
     pub cpu: f64,
-    /// Bytes or operations, depending on the unit, of all threads.
+    /// The amount: bytes or operations of all threads, depending on the unit.
     pub amount: f64,
-    /// How many threads did it.
+    /// The number of threads.
     pub threads: usize,
 }
 
-/// What a number means: in words in [`UNITS`].
+/// The unit of a number: [`UNITS`] has the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     #[serde(rename = "GB/s")]
@@ -35,7 +36,7 @@ pub enum Unit {
     Microseconds,
 }
 
-/// All units, and how they are written in words.
+/// All units with their descriptions.
 pub const UNITS: [(Unit, &str); 6] = [
     (Unit::GigabytesPerSecond, "10^9 bytes a second"),
     (Unit::GigaPerSecond, "10^9 operations a second"),
@@ -46,7 +47,7 @@ pub const UNITS: [(Unit, &str); 6] = [
 ];
 
 impl Unit {
-    /// How it is written; how many units or seconds go into it; and whether it is a time, so that less is
+    /// Returns the symbol, the number of units or seconds in it, and whether it is a time, so that less is
     /// better.
     fn parts(self) -> (&'static str, f64, bool) {
         match self {
@@ -59,7 +60,7 @@ impl Unit {
         }
     }
 
-    /// How it is written, in reports and by peers.
+    /// The symbol, in reports and in the output of peers.
     pub fn symbol(self) -> &'static str {
         self.parts().0
     }
@@ -77,7 +78,7 @@ impl Unit {
     }
 }
 
-/// The middle of several repetitions, and how far they lie apart.
+/// The median of several repetitions, and their range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The median; of an even number, the mean of the two in the middle.
@@ -86,12 +87,12 @@ pub struct Summary {
     pub low: f64,
     /// The highest.
     pub high: f64,
-    /// How many there were.
+    /// The number of repetitions.
     pub runs: usize,
 }
 
 impl Summary {
-    /// Of at least one value; `None` if there is none.
+    /// Summarises at least one value; `None` for an empty list.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -113,40 +114,40 @@ impl Summary {
     }
 }
 
-/// How often and how long is measured.
+/// The number and the length of repetitions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Effort {
-    /// Repetitions, besides one to warm up.
+    /// Repetitions, in addition to one warm-up.
     pub runs: usize,
-    /// How long a repetition takes where that can be chosen; others are done less often if they take much
+    /// The length of a repetition, if it can be chosen; other repetitions are fewer if they take much
     /// longer.
     pub seconds: f64,
 }
 
-/// Repetitions of one thing.
+/// The repetitions of one contender.
 #[derive(Debug, Default)]
 pub struct Series {
     /// All repetitions that count.
     pub samples: Vec<Sample>,
-    /// What was done in all, the warm-up included.
+    /// The total amount, including the warm-up.
     pub amount: f64,
 }
 
 impl Series {
-    /// Their results.
+    /// Summarises the results.
     pub fn summary(&self, unit: Unit) -> Option<Summary> {
         Summary::of(&self.samples.iter().map(|sample| unit.of(sample)).collect::<Vec<_>>())
     }
 
-    /// How many cores were busy on average.
+    /// The mean number of busy cores.
     pub fn cores(&self) -> f64 {
         let sum = |value: fn(&Sample) -> f64| self.samples.iter().map(value).sum::<f64>();
         sum(|s| s.cpu) / sum(|s| s.wall).max(1e-12)
     }
 }
 
-/// Repeats `run`: once to warm up, then until the effort is spent, at least twice; or once if that takes very
-/// long.
+/// Repeats `run`: once to warm up, then until the effort is spent, at least twice; or once if that takes
+/// very long.
 ///
 /// A warm-up that takes long counts as a repetition itself.
 pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Result<Series> {
@@ -172,7 +173,7 @@ pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Resul
     Ok(series)
 }
 
-/// Runs `work` on threads that start together; each returns how much it has done.
+/// Runs `work` on threads that start together; each returns its amount.
 pub fn on_threads(threads: usize, work: impl Fn(usize) -> Result<f64> + Sync) -> Result<Sample> {
     let barrier = Barrier::new(threads);
     let cpu = cpu_seconds();
@@ -204,14 +205,14 @@ pub fn on_threads(threads: usize, work: impl Fn(usize) -> Result<f64> + Sync) ->
     Ok(Sample { wall: wall.max(1e-9), cpu, amount, threads })
 }
 
-/// Times work that starts its own threads; it returns how much was done.
+/// Times work that starts its own threads; it returns its amount.
 pub fn timed(threads: usize, work: impl FnOnce() -> Result<f64>) -> Result<Sample> {
     let (cpu, start) = (cpu_seconds(), Instant::now());
     let amount = work()?;
     Ok(Sample { wall: start.elapsed().as_secs_f64().max(1e-9), cpu: cpu_seconds() - cpu, amount, threads })
 }
 
-/// Times so many calls by one thread, each of which does `amount`.
+/// Times `calls` calls by one thread, each of which does `amount`.
 pub fn calls(calls: usize, amount: f64, mut call: impl FnMut() -> Result<()>) -> Result<Sample> {
     timed(1, || {
         (0..calls).try_for_each(|_| call())?;
@@ -219,8 +220,8 @@ pub fn calls(calls: usize, amount: f64, mut call: impl FnMut() -> Result<()>) ->
     })
 }
 
-/// Calls `step` again and again for some time, looking at the clock after each `batch` calls; how often it
-/// was called.
+/// Calls `step` repeatedly for some time, and reads the clock after each `batch` calls; returns the number
+/// of calls.
 #[inline]
 pub fn until(seconds: f64, batch: usize, mut step: impl FnMut() -> Result<()>) -> Result<f64> {
     let start = Instant::now();
@@ -236,7 +237,7 @@ pub fn until(seconds: f64, batch: usize, mut step: impl FnMut() -> Result<()>) -
     }
 }
 
-/// Processor time of the process so far, in seconds.
+/// Returns the processor time of the process so far, in seconds.
 fn cpu_seconds() -> f64 {
     #[cfg(unix)]
     {

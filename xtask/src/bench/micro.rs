@@ -10,19 +10,19 @@ use std::path::Path;
 use std::time::SystemTime;
 use xshell::cmd;
 
-/// Benchmarks whose name begins so need a card; so do all of the packages of the GPU backends.
+/// Benchmarks with this prefix need a GPU; so do all benchmarks of the GPU backends' packages.
 const GPU: &str = "gpu";
 const GPU_PACKAGES: [&str; 2] = ["backend-cuda", "backend-opencl"];
-/// What the other functions of a group are compared with.
+/// The baseline of the other functions of a group.
 const BASELINE: &str = "vec";
 
-/// Bounds by group and function. Times of `vec` in the same group are 1; `mutex and hash map` is compared
-/// with `array`, `any device` with an array that knows the type of its devices, and threads are compared with
-/// one thread doing all the work.
+/// Bounds by group and function, relative to `vec` in the same group. Exceptions: the baseline of `mutex
+/// and hash map` is `array`, that of `any device` is an array with a static device type, and that of
+/// threads is one thread that does all the work.
 const BOUNDS: [(&str, &str, RangeInclusive<f64>); 13] = [
     ("random get u32", "array", 0.0..=1.2),
     ("random get u32", "mutex and hash map", 8.0..=f64::INFINITY),
-    // Where one thread can make all others pass a barrier, a writer needs none of its own.
+    // If one thread can make all other threads execute a barrier, a writer needs none of its own.
     ("random set u32", "array", 0.0..=if cfg!(target_os = "linux") { 1.3 } else { 2.5 }),
     ("sequential get u32", "array", 0.0..=5.0),
     ("sequential get u32", "cursor", 0.0..=3.0),
@@ -56,8 +56,8 @@ struct Estimate {
 /// Medians in nanoseconds, by group, then function.
 type Medians = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Runs criterion benchmarks, those that need a card too unless `host` says no; their results lie in
-/// target/criterion. Prints a table of ratios; with `check`, fails where one is not within its bound.
+/// Runs criterion benchmarks, without those that need a GPU if `host` is set; their results are in
+/// target/criterion. Prints a table of ratios; with `check`, fails if a ratio is outside of its bound.
 pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
     let sh = project::shell()?;
     let metadata = project::members()?;
@@ -85,7 +85,7 @@ pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// All measurements newer than `start` below criterion's folder.
+/// Reads all measurements newer than `start` in criterion's folder.
 fn read(folder: &Path, start: SystemTime) -> Result<Medians> {
     let mut medians = Medians::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -113,7 +113,7 @@ fn read(folder: &Path, start: SystemTime) -> Result<Medians> {
     Ok(medians)
 }
 
-/// The table of ratios, and how many are out of bounds.
+/// Returns the table of ratios, and the number of ratios out of bounds.
 fn compare(medians: &Medians) -> (String, usize) {
     let (mut table, mut broken) = (String::new(), 0);
     for (group, functions) in medians {

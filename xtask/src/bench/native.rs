@@ -1,4 +1,4 @@
-//! Kernels written by hand in CUDA C, compiled by `nvcc` at run time: what ours are measured against.
+//! Hand-written kernels in CUDA C, compiled by `nvcc` at run time: the comparison for ours.
 
 use super::setup::Setup;
 use anyhow::{Context, Result, ensure};
@@ -10,31 +10,31 @@ use std::process::Command;
 use std::sync::Arc;
 use vmarray::device::Device;
 
-/// The compiled kernels, on the first card.
+/// The compiled kernels, on the first GPU.
 pub struct Native {
     context: Arc<CudaContext>,
     module: sys::CUmodule,
 }
 
-/// Memory of the card, zero at first.
+/// Memory of the GPU, zero at first.
 pub struct NativeMemory {
     context: Arc<CudaContext>,
     bytes: usize,
-    /// Where it begins.
+    /// The address of its first byte.
     pub address: sys::CUdeviceptr,
 }
 
-/// The compiler, where it is on `PATH` or where NVIDIA puts it.
+/// Returns the compiler, if it is on `PATH` or in NVIDIA's usual folder.
 fn compiler() -> Option<PathBuf> {
     let usual = PathBuf::from("/usr/local/cuda/bin/nvcc");
     crate::tools::find("nvcc").or_else(|| usual.is_file().then_some(usual))
 }
 
 impl Native {
-    /// The kernels of a text, `malloc` in which has so many bytes; `None` where arrays do not lie on a card
-    /// of CUDA, or where there is no compiler.
+    /// Compiles the kernels of a text, whose `malloc` has `heap_bytes` bytes; `None` if arrays are not on
+    /// a CUDA GPU, or without a compiler.
     pub fn new(setup: &Setup, text: &str, heap_bytes: usize) -> Result<Option<Self>> {
-        // SAFETY: looks whether the driver's library can be loaded.
+        // SAFETY: checks whether the driver's library can be loaded.
         let present = unsafe { sys::is_culib_present() };
         let on_card = present && setup.devices.iter().all(|device| device.info().backend == "cuda");
         let Some(compiler) = compiler().filter(|_| on_card) else { return Ok(None) };
@@ -61,18 +61,18 @@ impl Native {
         let image = compiled?;
         context.bind_to_thread()?;
         let heap = sys::CUlimit_enum::CU_LIMIT_MALLOC_HEAP_SIZE;
-        // SAFETY: the context is current, and no kernel of it that takes memory has been loaded.
+        // SAFETY: the context is current, and no kernel of it that allocates memory has been loaded.
         unsafe { sys::cuCtxSetLimit(heap, heap_bytes) }.result()?;
-        // SAFETY: the image is what the compiler has written, and is read during the call alone.
+        // SAFETY: the image is the compiler's output, and is read during the call alone.
         let module = unsafe { result::module::load_data(image.as_ptr().cast())? };
         Ok(Some(Self { context, module }))
     }
 
-    /// Memory for a kernel.
+    /// Allocates memory for a kernel.
     pub fn memory(&self, bytes: usize) -> Result<NativeMemory> {
         let bytes = bytes.max(16);
         self.context.bind_to_thread()?;
-        // SAFETY: the context is current; the memory has so many bytes.
+        // SAFETY: the context is current; the memory has `bytes` bytes.
         let address = unsafe {
             let address = result::malloc_sync(bytes)?;
             result::memset_d8_sync(address, 0, bytes)?;
@@ -81,11 +81,12 @@ impl Native {
         Ok(NativeMemory { context: Arc::clone(&self.context), bytes, address })
     }
 
-    /// Runs a kernel and waits for it. Arguments are words of 64 bits, of which shorter ones take the low
-    /// bits; the last one is a table, if there is one.
+    /// Runs a kernel and waits for it. Arguments are words of 64 bits, of which shorter ones use the low
+    /// bits; the last one is a table, if any.
     ///
     /// # Safety
-    /// They have to be what the kernel declares, and memory has to be as long as it reaches.
+    /// The arguments must be those that the kernel declares, and memory must have the length that the
+    /// kernel accesses.
     pub unsafe fn run(
         &self,
         name: &str,
@@ -98,7 +99,7 @@ impl Native {
         let mut words: Vec<*mut c_void> =
             arguments.iter().map(|word| std::ptr::from_ref(word).cast_mut().cast()).collect();
         words.extend((!table.is_empty()).then(|| table.as_ptr().cast_mut().cast::<c_void>()));
-        // SAFETY: the module is loaded; the rest is passed on.
+        // SAFETY: the module is loaded; the rest is the caller's promise.
         unsafe {
             let function = result::module::get_function(self.module, CString::new(name)?)?;
             let grid = (u32::try_from(blocks)?, 1, 1);
@@ -111,7 +112,7 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        // A context that is gone has taken the module with it.
+        // A destroyed context has unloaded the module.
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: this is the only owner, and every run was waited for.
             let _ = unsafe { result::module::unload(self.module) };
@@ -124,7 +125,7 @@ impl NativeMemory {
     pub fn write<T: Pod>(&self, values: &[T]) -> Result<()> {
         ensure!(size_of_val(values) <= self.bytes, "more than there is room for");
         self.context.bind_to_thread()?;
-        // SAFETY: there is room for as many bytes.
+        // SAFETY: the memory has room for these bytes.
         unsafe { result::memcpy_htod_sync(self.address, values)? };
         Ok(())
     }
@@ -134,7 +135,7 @@ impl NativeMemory {
         ensure!(len * size_of::<T>() <= self.bytes, "more than there is");
         self.context.bind_to_thread()?;
         let mut values = vec![T::zeroed(); len];
-        // SAFETY: there are as many bytes, and any bits are a value.
+        // SAFETY: the memory has these bytes, and any bits are a value.
         unsafe { result::memcpy_dtoh_sync(&mut values, self.address)? };
         Ok(values)
     }

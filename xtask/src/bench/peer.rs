@@ -1,4 +1,4 @@
-//! Another program of its kind, run by a command template.
+//! A comparable program, which a command template runs.
 
 use super::measure::Summary;
 use super::results::{Role, Row};
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-/// Results by workload: the unit, and a value a repetition.
+/// Results by workload: the unit, and one value per repetition.
 pub type Results = BTreeMap<String, (String, Vec<f64>)>;
 
-/// Runs the command and reads what it prints. Lines that are no results are shown.
+/// Runs the command and parses its output. Other lines are printed.
 pub fn run(template: &str, setup: &Setup) -> Result<Results> {
     let command = template
         .replace("{threads}", &setup.threads.to_string())
@@ -36,7 +36,7 @@ pub fn run(template: &str, setup: &Setup) -> Result<Results> {
     Ok(results)
 }
 
-/// Results, and lines that are none.
+/// Returns the results, and all other lines.
 fn parse(text: &str) -> (Results, Vec<&str>) {
     let (mut results, mut others) = (Results::new(), Vec::new());
     for line in text.lines() {
@@ -52,7 +52,7 @@ fn parse(text: &str) -> (Results, Vec<&str>) {
     (results, others)
 }
 
-/// Puts results beside ours in the rows of the same name and unit; says so where there is none.
+/// Adds results to the rows of the same name and unit; prints a message about results without a row.
 pub fn join(rows: &mut [Row], results: &Results) {
     for (name, (unit, values)) in results {
         let row = rows.iter_mut().find(|row| row.name == *name && row.unit.symbol() == unit);

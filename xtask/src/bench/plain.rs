@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use std::collections::HashMap;
 use std::hint::black_box;
 
-/// Plain memory, taken when first needed, and what was measured on it, in GB/s.
+/// Plain memory, allocated at first use, and the measurements on it, in GB/s.
 pub struct Plain {
     bytes: usize,
     effort: Effort,
@@ -20,7 +20,7 @@ impl Plain {
         Self { bytes: setup.plain_bytes, effort: setup.brief, words: Vec::new(), known: HashMap::new() }
     }
 
-    /// Copies into buffers of the caller of a few MiB, as bulk reads do.
+    /// Copies into the caller's buffers of a few MiB, as bulk reads do.
     pub fn memcpy(&mut self, threads: usize) -> Result<Summary> {
         self.get("memcpy", threads, |words| {
             on_threads(threads, |thread| {
@@ -51,13 +51,13 @@ impl Plain {
         self.get("overwrite", threads, |words| on_slices(split(words, threads), |_, part| number(part, 7)))
     }
 
-    /// Adds to all words; what is read counts, and as much is written.
+    /// Adds to all words; reads count, and as much is written.
     pub fn update(&mut self, threads: usize) -> Result<Summary> {
         let add = |words: &mut [u32]| words.iter_mut().for_each(|word| *word = word.wrapping_add(1));
         self.get("update", threads, |words| on_slices(split(words, threads), |_, part| add(part)))
     }
 
-    /// Copies a half of the memory to the other.
+    /// Copies one half of the memory to the other.
     pub fn copy(&mut self, threads: usize) -> Result<Summary> {
         self.get("copy", threads, |words| {
             let (from, to) = words.split_at_mut(words.len() / 2);
@@ -84,7 +84,7 @@ impl Plain {
     }
 }
 
-/// Looks at all elements, none of which matches, by threads. Counts bytes.
+/// Searches all elements, none of which matches, by threads. Counts bytes.
 pub fn search<T: Sync>(
     elements: &[T],
     threads: usize,
@@ -98,7 +98,7 @@ pub fn search<T: Sync>(
     })
 }
 
-/// A slice in parts for threads, with the index of their first element.
+/// Divides a slice into parts for threads, with the index of their first element.
 fn split(words: &mut [u32], threads: usize) -> Vec<(usize, &mut [u32])> {
     let len = words.len().div_ceil(threads).max(1);
     words.chunks_mut(len).enumerate().map(|(thread, part)| (thread * len, part)).collect()
@@ -116,8 +116,8 @@ fn on_slices(parts: Vec<(usize, &mut [u32])>, run: impl Fn(usize, &mut [u32]) + 
     })
 }
 
-/// The sum of all words: what every scan computes. Four sums, so that the loop is not bound by the latency of
-/// additions.
+/// Computes the sum of all words, as every scan does. Four sums, so that the loop is not bound by the
+/// latency of additions.
 pub fn sum(words: &[u32]) -> u64 {
     let mut sums = [0_u64; 4];
     for piece in words.chunks(1 << 16) {
@@ -136,7 +136,7 @@ pub fn sum(words: &[u32]) -> u64 {
     sums.iter().sum()
 }
 
-/// Writes `first`, `first + 1`, … : what every overwrite writes.
+/// Writes `first`, `first + 1`, …, as every overwrite does.
 pub fn number(words: &mut [u32], first: u32) {
     let mut next = first;
     for word in words {

@@ -1,5 +1,5 @@
-//! What the devices allow: copies through their backends, without an array. Each is measured once, when it is
-//! first asked for.
+//! The devices' limits: copies through their backends, without an array. Each is measured once, at its
+//! first use.
 
 use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat, until};
 use super::setup::Setup;
@@ -11,51 +11,53 @@ use vmarray::device::{
 };
 use vmarray::{AnyDevice, device::Device};
 
-/// Which way bytes go.
+/// The direction of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// Device to host.
     Down,
     /// Host to device.
     Up,
-    /// Both at once; bytes of both ways count.
+    /// Both at once; bytes of both directions count.
     Both,
 }
 
-/// Which devices copy from others.
+/// The pairs of devices that copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
-    /// The first one from the second one.
+    /// The first one copies from the second one.
     OneWay,
-    /// Each from the next one, and the last one from the first: of two devices both directions at once.
+    /// Each copies from the next one, and the last one from the first: of two devices both directions at
+    /// once.
     Ring,
 }
 
-/// What a limit is of.
+/// The kind of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// Copies of so many bytes, one a call, many queued.
+    /// Copies of this number of bytes, one per call, many queued.
     Queued(Way, usize),
-    /// Copies of so many bytes between scattered places, 256 a call.
+    /// Copies of this number of bytes between scattered places, 256 per call.
     Batched(Way, usize),
-    /// One copy of so many bytes down and a wait, again and again, by so many threads with a queue each.
+    /// One copy of this number of bytes down and a wait, repeatedly, by this number of threads with a
+    /// queue each.
     Single(usize, usize),
-    /// Copies within the device; bytes read count, and as many are written.
+    /// Copies within the device; reads count, and as many bytes are written.
     Internal,
     /// Copies from device to device; each byte counts once.
     Link(Link),
-    /// Elements of so many bytes at random places collected (down, on two queues) or distributed (up, on
-    /// one), by long kernels.
+    /// Elements of this number of bytes at random places, gathered (down, on two queues) or scattered (up,
+    /// on one), by long kernels.
     Indexed(Way, usize),
 }
 
 /// The copy length that uses all of the bus.
 const LONG: usize = 16 << 20;
-/// The copy length between devices, as far as there is memory for two.
+/// The copy length between devices, if both have memory for it.
 const LINK_PIECE: u64 = 256 << 20;
-/// Copies of one call where they are batched.
+/// Copies of one batched call.
 const BATCH: usize = 256;
-/// Values begin at a multiple of this: a card that writes parts of the memory's lines loses a fifth.
+/// Values begin at a multiple of this: a GPU that writes parts of the memory's lines loses a fifth.
 const VALUES_ALIGN: usize = 256;
 /// Calls in flight.
 const IN_FLIGHT: usize = 64;
@@ -69,13 +71,13 @@ struct Card {
     host: HostBuffer<AnyDevice>,
 }
 
-/// Pinned memory where the system allows it, pageable memory elsewhere.
+/// Allocates pinned memory if the system allows it, else pageable memory.
 pub fn pinned(device: &Arc<AnyDevice>, bytes: usize) -> Result<HostBuffer<AnyDevice>> {
     let pinned = HostBuffer::new(device, bytes, HostMemory::Pinned);
     Ok(pinned.or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?)
 }
 
-/// Submissions to a card that are under way.
+/// Submissions in flight on a device.
 struct InFlight<'a> {
     card: &'a Card,
     most: usize,
@@ -87,7 +89,7 @@ impl<'a> InFlight<'a> {
         Self { card, most, tickets: VecDeque::new() }
     }
 
-    /// Takes one more in, and waits for the oldest if there are more than so many.
+    /// Adds a ticket, and waits for the oldest if there are more than `most`.
     fn add(&mut self, ticket: Ticket) -> Result<()> {
         self.tickets.push_back(ticket);
         let oldest = if self.tickets.len() > self.most { self.tickets.pop_front() } else { None };
@@ -99,7 +101,7 @@ impl<'a> InFlight<'a> {
     }
 }
 
-/// The limits, as far as they were asked for.
+/// The limits measured so far.
 pub struct Raw {
     effort: Effort,
     cards: Vec<Card>,
@@ -107,13 +109,13 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Takes some memory of each device.
+    /// Allocates some memory of each device.
     pub fn new(setup: &Setup) -> Result<Self> {
         let bytes = if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
         Self::of(&setup.devices, setup.brief, bytes)
     }
 
-    /// Takes so many bytes of each device, and of the host for each.
+    /// Allocates these numbers of bytes of each device, and of the host for each.
     fn of(devices: &[Arc<AnyDevice>], effort: Effort, bytes: (usize, usize)) -> Result<Self> {
         let (device_bytes, host_bytes) = bytes;
         let card = |device: &Arc<AnyDevice>| -> Result<Card> {
@@ -129,12 +131,12 @@ impl Raw {
         Ok(Self { effort, cards, known: HashMap::new() })
     }
 
-    /// Long copies: what the bus carries, in GB/s.
+    /// Returns the bandwidth of long copies over the bus, in GB/s.
     pub fn bus(&mut self, way: Way) -> Result<Summary> {
         self.get(Limit::Queued(way, LONG))
     }
 
-    /// A limit: operations in thousands a second, elements in millions, all others in GB/s.
+    /// Returns a limit: operations in thousands per second, elements in millions, all others in GB/s.
     pub fn get(&mut self, what: Limit) -> Result<Summary> {
         if let Some(known) = self.known.get(&what) {
             return Ok(*known);
@@ -160,12 +162,12 @@ impl Raw {
         Ok(summary)
     }
 
-    /// All cards at once, a thread for each way of each.
+    /// All devices at once, one thread per device and direction.
     fn stream(&self, ways: &[Way], bytes: usize, batch: usize, seconds: f64) -> Result<Sample> {
         on_threads(self.cards.len() * ways.len(), |thread| {
             let card = &self.cards[thread / ways.len()];
             let way = ways[thread % ways.len()];
-            // Each way has a half of the host memory.
+            // Each direction has a half of the host memory.
             let half = card.host.bytes() / 2;
             let from = if way == Way::Up { half } else { 0 };
             let (host_places, device_places) = (half / bytes, card.memory.bytes() as usize / bytes);
@@ -174,7 +176,7 @@ impl Raw {
             let mut transfer = || {
                 next += 1;
                 let host = card.host.at((from + next % host_places.max(1) * bytes) as u64);
-                // Far from the place before, as pages in use are; and no two of a batch are the same.
+                // Far from the previous place, as pages in use are; the places of a batch are distinct.
                 let device = card.memory.at((next.wrapping_mul(7919) % device_places.max(1) * bytes) as u64);
                 let bytes = bytes as u64;
                 match way {
@@ -219,8 +221,8 @@ impl Raw {
             let card = &self.cards[thread];
             let half = card.host.bytes() / 2;
             let (elements, stride) = (card.memory.bytes() / bytes as u64, bytes as u64);
-            // No place twice, as a scatter demands: the step has no divisor in common with the number of
-            // elements, unless that is a multiple of it.
+            // No place twice, as a scatter requires: the step and the number of elements have no common
+            // divisor, unless that is a multiple of the step.
             let count = ((half - VALUES_ALIGN) / (8 + bytes)).min(4 << 20).min(elements as usize) / 2 * 2;
             let values_at = (count * 8).next_multiple_of(VALUES_ALIGN);
             for list in 0..2 {
@@ -235,7 +237,7 @@ impl Raw {
             let calls = until(seconds, 2, || {
                 let indices = card.host.at((list * half) as u64);
                 let values = card.host.at((list * half + values_at) as u64);
-                // Of gathers one begins while the other ends; scatters might meet in an element.
+                // A gather may begin while another ends; scatters might meet in an element.
                 let queue = if way == Way::Down && list == 0 { &card.down } else { &card.up };
                 list = 1 - list;
                 let count = count as u64;
@@ -263,7 +265,7 @@ impl Raw {
         on_threads(pulling, |thread| {
             let (card, next) = (&self.cards[thread], &self.cards[(thread + 1) % self.cards.len()]);
             let bytes = (card.memory.bytes() / 2).min(LINK_PIECE);
-            // What is read is not what the next one is writing to.
+            // The next device writes to other bytes than the ones read here.
             let (from, to) = (next.memory.at(0), card.memory.at(card.memory.bytes() - bytes));
             let copy = Transfer::Internal { from, to, bytes };
             let mut in_flight = InFlight::new(card, 4);

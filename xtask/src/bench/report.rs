@@ -5,7 +5,7 @@ use super::results::{Measurements, Role, Row};
 use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
-/// What each contender is.
+/// The description of each contender.
 pub const CONTENDERS: [(&str, &str); 34] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
@@ -45,15 +45,15 @@ pub const CONTENDERS: [(&str, &str); 34] = [
     ("advised", "settings as the devices' profiles advise"),
     ("best", "the best settings found by hand"),
 ];
-/// How many rows a list of the summary has at most.
+/// The most rows in a list of the summary.
 const LISTED: usize = 12;
 
-/// What a contender is, in words.
+/// Returns the description of a contender.
 pub fn meaning(contender: &str) -> Option<&'static str> {
     CONTENDERS.iter().find(|(name, _)| *name == contender).map(|(_, meaning)| *meaning)
 }
 
-/// A number with three digits that count.
+/// Formats a number with three significant digits.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         value if value == 0.0 || !value.is_finite() => format!("{value}"),
@@ -65,7 +65,8 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// A row: its name, ours with its spread, and the others, each with how many times faster ours is.
+/// Formats a row: its name, ours with its spread, and the others, each with the factor by which ours is
+/// faster.
 pub fn line(row: &Row) -> String {
     let unit = row.unit.symbol();
     let mut line = format!("{:46}", row.name);
@@ -98,8 +99,8 @@ pub fn line(row: &Row) -> String {
     line
 }
 
-/// The whole run: what was measured where, a summary, a table for each family, a legend; and what has changed
-/// since an earlier run.
+/// Formats the whole run: the setup, a summary, a table for each family, a legend; and the changes since
+/// an earlier run.
 pub fn markdown(run: &Measurements, earlier: Option<&Measurements>) -> String {
     let families: Vec<_> = FAMILIES
         .iter()
@@ -190,7 +191,7 @@ fn table_row(row: &Row) -> String {
     )
 }
 
-/// Rows whose repetitions of both runs do not overlap, by how much ours differs.
+/// Lists rows whose repetitions of both runs do not overlap, with the ratio of the two.
 fn changes(run: &Measurements, earlier: &Measurements) -> String {
     let known = |row: &&Row| earlier.rows.iter().any(|old| old.name == row.name && old.base().is_some());
     let count = run.rows.iter().filter(known).count();
@@ -211,12 +212,12 @@ fn changes(run: &Measurements, earlier: &Measurements) -> String {
         earlier.fact("devices"),
     );
     text += &listed("Slower", changed(|ratio| ratio < 1.0), |_| true);
-    // From the greatest: turned over to be sorted, and back again to be shown.
+    // From the greatest: negated for sorting, and back again for display.
     let faster = changed(|ratio| ratio > 1.0).map(|(ratio, name)| (-ratio, name));
     text + &listed("Faster", faster, |_| true)
 }
 
-/// A list of what is furthest from 1, least first.
+/// Formats a list of ratios furthest from 1, least first.
 fn listed(
     title: &str,
     values: impl Iterator<Item = (f64, String)>,

@@ -1,4 +1,4 @@
-//! What was measured: rows of contenders.
+//! Results: rows of contenders.
 
 use super::measure::{Effort, Sample, Series, Summary, Unit, repeat};
 use anyhow::{Context, Result};
@@ -6,44 +6,44 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use vmarray::{Element, VirtualArray};
 
-/// All that one run measured, as it is kept in a file.
+/// All results of one run, as stored in a file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Measurements {
-    /// When, what, and on which machine: names and values.
+    /// The time, the setup and the machine: names and values.
     pub about: Vec<(String, String)>,
     /// The workloads, in the order in which they ran.
     pub rows: Vec<Row>,
 }
 
 impl Measurements {
-    /// Those of a file that [`write`](Self::write) has written.
+    /// Reads a file that [`write`](Self::write) has written.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
         serde_json::from_slice(&bytes)
             .with_context(|| format!("{} is not what `bench --json` writes", path.display()))
     }
 
-    /// Keeps them in a file, as JSON.
+    /// Writes a file, as JSON.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// A fact about the run.
+    /// Returns a fact about the run.
     pub fn fact(&self, name: &str) -> &str {
         self.about.iter().find(|(of, _)| of == name).map_or("unknown", |(_, value)| value)
     }
 }
 
-/// What a contender stands for.
+/// The role of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The array.
     Ours,
-    /// What the hardware allows.
+    /// The hardware's limit.
     Limit,
-    /// Another way to do it.
+    /// An alternative.
     Alternative,
 }
 
@@ -52,26 +52,26 @@ pub enum Role {
 pub struct Entry {
     /// Its name: one of [`CONTENDERS`](super::report::CONTENDERS).
     pub name: String,
-    /// What it stands for.
+    /// Its role.
     pub role: Role,
     /// Its repetitions.
     pub summary: Summary,
 }
 
-/// What is measured in turn with others: its name, what it stands for, and one repetition.
+/// A contender that is measured in turn with others: its name, its role, and one repetition.
 pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Sample>);
 
 /// One workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Its name: family, what is done, sizes, threads, separated by `/`.
+    /// The name: family, operation, sizes, threads, separated by `/`.
     pub name: String,
     /// The unit of all its numbers.
     pub unit: Unit,
-    /// How often and how long its contenders are measured.
+    /// The number and length of its repetitions.
     #[serde(skip)]
     pub effort: Effort,
-    /// Those that did it, ours first if it is among them.
+    /// The contenders, ours first if it is among them.
     pub entries: Vec<Entry>,
     /// Further numbers by name: copies, bytes, busy cores.
     pub counts: Vec<(String, f64)>,
@@ -102,8 +102,8 @@ impl Row {
         Ok(series)
     }
 
-    /// Measures contenders in turn, so that what changes meanwhile changes for all of them: once to warm up,
-    /// then as often as the effort says.
+    /// Measures contenders in turn, so that changes of the machine affect all of them: once to warm up,
+    /// then as often as the effort requires.
     pub fn measure_in_turn(&mut self, contenders: &mut [Contender<'_>]) -> Result<()> {
         let mut all: Vec<Series> = contenders.iter().map(|_| Series::default()).collect();
         for turn in 0..=self.effort.runs {
@@ -122,13 +122,13 @@ impl Row {
         Ok(())
     }
 
-    /// Adds what was measured of a contender.
+    /// Adds a contender's result.
     pub fn add(&mut self, name: &str, role: Role, summary: Summary) {
         debug_assert!(super::report::meaning(name).is_some(), "{name} is not in the legend");
         self.entries.push(Entry { name: name.into(), role, summary });
     }
 
-    /// Measures the array, and what it has copied for each byte, or each operation, of the work.
+    /// Measures the array, and the bytes that it copies for each byte, or each operation, of the work.
     pub fn ours<T: Element>(
         &mut self,
         array: &VirtualArray<T>,
@@ -148,29 +148,29 @@ impl Row {
         Ok(())
     }
 
-    /// Adds further numbers, those that are numbers.
+    /// Adds further numbers, if they are finite.
     pub fn count(&mut self, counts: impl IntoIterator<Item = (&'static str, f64)>) {
         let counts = counts.into_iter().filter(|(_, value)| value.is_finite());
         self.counts.extend(counts.map(|(name, value)| (name.into(), value)));
     }
 
-    /// Measures another way to do it.
+    /// Measures an alternative.
     pub fn other(&mut self, name: &'static str, run: impl FnMut() -> Result<Sample>) -> Result<()> {
         self.measure(name, Role::Alternative, run).map(drop)
     }
 
-    /// Notes a limit that was measured before, in this row's unit.
+    /// Adds a known limit, in this row's unit.
     pub fn limit(&mut self, name: &'static str, summary: Result<Summary>) -> Result<()> {
         self.add(name, Role::Limit, summary?);
         Ok(())
     }
 
-    /// The contender that others are compared with: the array.
+    /// The contender to compare with: the array.
     pub fn base(&self) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.role == Role::Ours)
     }
 
-    /// The others, each with how many times faster ours is.
+    /// The others, each with the factor by which ours is faster.
     pub fn ratios(&self) -> impl Iterator<Item = (&Entry, f64)> {
         let base = self.base().map(|entry| entry.summary.median);
         let others = self.entries.iter().filter(|entry| entry.role != Role::Ours);
@@ -179,14 +179,14 @@ impl Row {
         })
     }
 
-    /// The share that ours has of the limit that binds it: the lowest of several.
+    /// The share of the binding limit that ours reaches: the lowest of several limits.
     pub fn share_of_limit(&self) -> Option<f64> {
         let limits = self.ratios().filter(|(entry, _)| entry.role == Role::Limit);
         limits.map(|(_, ratio)| ratio).max_by(f64::total_cmp)
     }
 }
 
-/// A row for tests: what is given, with the roles of the array and of limits.
+/// Creates a row for tests, with the roles of the array and of limits.
 #[cfg(test)]
 pub fn row_of(name: &str, unit: Unit, ours: Option<f64>, limits: &[(&'static str, f64)]) -> Row {
     let mut row = Row::new(name.into(), unit, Effort::default());

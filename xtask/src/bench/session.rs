@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Runs the workloads that are asked for.
+/// Runs the selected workloads.
 pub fn run(args: Args) -> Result<()> {
     if args.only.iter().any(|only| only == "list") {
         for family in FAMILIES {
@@ -50,7 +50,7 @@ pub fn run(args: Args) -> Result<()> {
         println!("\n{}: {}", family.name, family.about);
         let begin = Instant::now();
         if let Err(error) = (family.run)(&mut bench) {
-            // The others are worth having nevertheless.
+            // The other families are useful nevertheless.
             println!("{} FAILED: {error:#}", family.name);
             failed.push(family.name);
         }
@@ -69,7 +69,7 @@ pub fn run(args: Args) -> Result<()> {
             }
         }
         times.push((family.name, begin.elapsed().as_secs_f64()));
-        // Also what comes before a run that is cut off is worth having.
+        // The results before an interrupted run are useful as well.
         if let Some(path) = &args.json {
             bench.measured.write(path)?;
         }

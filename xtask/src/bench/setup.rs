@@ -1,4 +1,4 @@
-//! What is measured on, and how large.
+//! The devices and the sizes of the measurements.
 
 use super::elements::Payload;
 use super::measure::{Effort, on_threads};
@@ -12,17 +12,17 @@ use vmarray::{AnyDevice, VirtualArray, device::Device};
 
 /// Devices, threads, sizes and effort; the same for all workloads.
 pub struct Setup {
-    /// Where arrays lie.
+    /// The devices of arrays.
     pub devices: Vec<Arc<AnyDevice>>,
     /// Threads of the workloads that use many.
     pub threads: usize,
-    /// Whether everything is made small and short.
+    /// Whether all sizes are small and all runs short.
     pub quick: bool,
     /// Whether pages of the arrays have checksums.
     pub checksums: bool,
-    /// How often and how long is measured.
+    /// The number and length of repetitions.
     pub effort: Effort,
-    /// The same for what there is much of, or what takes little to be steady.
+    /// The same for families with many rows, or with low noise.
     pub brief: Effort,
     /// Bytes of the one large array, for streams.
     pub large_bytes: usize,
@@ -30,7 +30,7 @@ pub struct Setup {
     pub medium_bytes: usize,
     /// Bytes of the arrays that a peer has too.
     pub peer_bytes: usize,
-    /// Bytes of plain memory that stands for "far larger than all caches of the processor".
+    /// Bytes of plain memory for "far larger than all caches of the processor".
     pub plain_bytes: usize,
     /// Bytes of memory-mapped files.
     pub file_bytes: usize,
@@ -40,7 +40,7 @@ pub struct Setup {
 pub const CHUNK_BYTES: usize = 4 << 20;
 
 impl Setup {
-    /// Opens devices and decides sizes: by what the devices have, or by free RAM if they are made of it.
+    /// Opens devices and decides sizes: by the devices' memory, or by free RAM if they are made of it.
     pub fn new(devices: Option<&str>, threads: Option<usize>, quick: bool) -> Result<Self> {
         let devices = demo::devices::choose(devices)?;
         let threads = threads.unwrap_or(std::thread::available_parallelism()?.get()).max(1);
@@ -87,7 +87,7 @@ impl Setup {
         })
     }
 
-    /// 1 and all threads; where the numbers between them matter, and there is time, also powers of two.
+    /// Returns 1 and all threads; with `all`, and if there is time, also the powers of two between them.
     pub fn thread_counts(&self, all: bool) -> Vec<usize> {
         let mut counts = vec![1];
         if all && !self.quick {
@@ -99,12 +99,12 @@ impl Setup {
         counts
     }
 
-    /// Calls of one repetition where a call takes long.
+    /// The calls of one repetition if a call takes long.
     pub fn calls(&self) -> usize {
         if self.quick { 1 } else { 4 }
     }
 
-    /// What the setup is, in words: name and value.
+    /// Describes the setup: names and values.
     pub fn describe(&self) -> Vec<(String, String)> {
         let devices: Vec<String> = self.devices.iter().map(|device| device.info().to_string()).collect();
         let drivers: Vec<&str> = self.devices.iter().map(|device| &*device.info().driver).collect();
@@ -125,7 +125,7 @@ impl Setup {
         known.map(|(name, value)| (name.into(), value)).collect()
     }
 
-    /// An array with a cache of so many bytes.
+    /// Creates an array with a cache of `cache_bytes` bytes.
     pub fn array<T: Element>(
         &self,
         len: usize,
@@ -139,7 +139,7 @@ impl Setup {
         Ok(builder.build()?)
     }
 
-    /// An array with all elements made from their indices, and nothing in its cache.
+    /// Creates an array with all elements made from their indices, and an empty cache.
     pub fn filled<T: Payload>(
         &self,
         bytes: usize,
@@ -168,25 +168,26 @@ impl Setup {
     }
 }
 
-/// The share of a thread in `len` elements: all of the same length but the last ones, in multiples of `unit`.
+/// Returns the share of a thread in `len` elements: all of the same length but the last ones, in multiples
+/// of `unit`.
 pub fn part(len: usize, threads: usize, thread: usize, unit: usize) -> Range<usize> {
     let units = len.div_ceil(unit);
     let at = |thread: usize| (units * thread / threads * unit).min(len);
     at(thread)..at(thread + 1)
 }
 
-/// A range in pieces of at most `len`.
+/// Divides a range into pieces of at most `len`.
 pub fn pieces(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(len.max(1)).map(move |start| start..(start + len).min(end))
 }
 
-/// The commit of the sources: as they are, or as they were when a bundle was built of them.
+/// The commit of the sources, or the one that a bundle was built from.
 fn commit() -> String {
     option_env!("VMARRAY_COMMIT").map_or_else(|| project::commit().unwrap_or_default(), Into::into)
 }
 
-/// The processor's name, where the system tells.
+/// Returns the processor's name, if the system reports it.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -46,7 +46,7 @@ use std::rc::Rc;
 pub struct Family {
     /// The first part of its workloads' names.
     pub name: &'static str,
-    /// What it is about.
+    /// Its subject.
     pub about: &'static str,
     /// Measures them.
     pub run: fn(&mut Bench) -> Result<()>,
@@ -91,14 +91,14 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "blur", about: "A Mandelbrot image, blurred tile by tile", run: blur::run },
 ];
 
-/// Takes long, and compares the array with itself: runs only where it is asked for.
+/// Takes long, and compares the array with itself: runs only on request.
 pub const TUNING: &[Family] = &[Family {
     name: "tuning",
     about: "Defaults (ours) beside what profiles advise and the best settings by hand",
     run: tuning::run,
 }];
 
-/// What workloads need, and what they found.
+/// The inputs and the results of workloads.
 pub struct Bench {
     /// Devices, threads, sizes.
     pub setup: Rc<Setup>,
@@ -106,29 +106,29 @@ pub struct Bench {
     pub raw: Raw,
     /// The same work on plain memory.
     pub plain: Plain,
-    /// Workloads whose names begin with one of these; all if there are none.
+    /// Prefixes of the workloads to run; all if empty.
     pub only: Vec<String>,
     /// The rows so far.
     pub measured: Measurements,
 }
 
 impl Bench {
-    /// Whether a workload is asked for.
+    /// Whether a workload is selected.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
     }
 
-    /// Whether any workload whose name begins so may be asked for.
+    /// Whether any workload with this prefix may be selected.
     pub fn wants_any(&self, beginning: &str) -> bool {
         self.wants(beginning) || self.only.iter().any(|only| only.starts_with(beginning))
     }
 
-    /// Whether any workload `family/way/size…` of some ways may be asked for.
+    /// Whether any workload `family/way/size…` of some ways may be selected.
     pub fn wants_ways(&self, family: &str, ways: &[&str], size: &str) -> bool {
         ways.iter().any(|way| self.wants_any(&format!("{family}/{way}/{size}")))
     }
 
-    /// Measures a workload, if it is asked for: `fill` puts contenders into its row.
+    /// Measures a workload, if it is selected: `fill` adds contenders to its row.
     pub fn row(
         &mut self,
         name: impl Into<String>,
@@ -149,7 +149,7 @@ impl Bench {
     }
 }
 
-/// A number of bytes, as in names of workloads.
+/// Formats a number of bytes for names of workloads.
 pub fn size(bytes: usize) -> String {
     match bytes {
         0..1024 => format!("{bytes}B"),

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 /// The scalar types.
 const TYPES: [&str; 13] =
     ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64", "bool"];
-/// How deep expressions and blocks lie within one another.
+/// The greatest depth of nested expressions and blocks.
 const DEPTH_MAX: u32 = 3;
 
-/// What a source begins with.
+/// The beginning of each source.
 const HEAD: &str = "\
 use vmarray_kernel::{half::{bf16, f16}, num_complex::Complex};
 use vmarray_kernel::{Anywhere, Append, At, KernelType, Own, Shared, interpret, kernel, run_on_host};
@@ -72,7 +72,7 @@ macro_rules! compare {
 }
 ";
 
-/// A program of so many kernels, which compares both forms of each.
+/// Generates a program of `count` kernels, which compares both forms of each.
 pub fn source(seed: u64, count: usize) -> String {
     let mut source = HEAD.to_owned();
     let mut names = String::new();
@@ -94,7 +94,7 @@ struct Variable {
     is_mutable: bool,
 }
 
-/// A helper function: its name, the types of its arguments, and what it returns.
+/// A helper function: its name, the types of its arguments, and its result.
 #[derive(Clone)]
 struct Helper {
     name: String,
@@ -107,12 +107,12 @@ struct Random {
     text: String,
     variables: Vec<Variable>,
     helpers: Vec<Helper>,
-    /// Labels of the loops around, and whether each has a value.
+    /// Labels of the enclosing loops, and whether each has a value.
     loops: Vec<String>,
     names: usize,
-    /// How many statements may come.
+    /// The remaining number of statements.
     budget: u32,
-    /// How the function is left early.
+    /// The statement that leaves the function early.
     leave: String,
 }
 
@@ -221,7 +221,7 @@ impl Random {
         self.helpers.push(Helper { name, takes, gives });
     }
 
-    /// Statements, whose variables are forgotten by who calls this.
+    /// Appends statements; the caller drops their variables.
     fn block(&mut self, depth: u32) {
         for _ in 0..2 + self.below(6) {
             if self.budget == 0 {
@@ -232,7 +232,7 @@ impl Random {
         }
     }
 
-    /// Statements in braces.
+    /// Appends statements in braces.
     fn inner(&mut self, depth: u32) {
         let variables = self.variables.len();
         self.block(depth + 1);
@@ -279,7 +279,7 @@ impl Random {
     fn new_variable(&mut self) {
         let of = self.of(&TYPES);
         let (value, is_mutable) = (self.expr(of, 0), self.one_in(2));
-        // Sometimes the name of another one.
+        // Sometimes the name of another variable.
         let is_scalar =
             |variable: &&Variable| TYPES.contains(&variable.of.as_str()) && !variable.name.contains('.');
         let old: Vec<String> =
@@ -289,7 +289,7 @@ impl Random {
         self.declare(&name, of, is_mutable);
     }
 
-    /// A variable that can be assigned, if there is one of a scalar type.
+    /// Returns a variable of a scalar type that can be assigned, if any.
     fn mutable(&mut self) -> Option<Variable> {
         let mut seen = Vec::new();
         let mut fit = Vec::new();
@@ -346,7 +346,7 @@ impl Random {
         self.leave.starts_with("out")
     }
 
-    /// What items do together, or memory of their own.
+    /// Appends an operation of several items, or on private memory.
     fn together(&mut self) {
         match self.below(3) {
             0 => {
@@ -374,7 +374,7 @@ impl Random {
         }
     }
 
-    /// An atomic, which gives what was there before.
+    /// Generates an atomic, which returns the old value.
     fn change(&mut self, depth: u32) -> String {
         let (at, value) = (self.expr("usize", 3), self.expr("i32", depth + 1));
         let method = self.of(&["add", "min", "max", "and", "or", "xor", "exchange", "compare_exchange"]);
@@ -382,7 +382,7 @@ impl Random {
         format!("shared.{method}(({at}) % 10, {expected}{value})")
     }
 
-    /// An index: mostly inside.
+    /// Generates an index: mostly inside.
     fn place(&mut self, len: usize) -> String {
         match self.below(4) {
             0 => format!("{}", self.below(len)),
@@ -508,7 +508,7 @@ impl Random {
         self.declare(&name, of, false);
     }
 
-    /// A variable, or a literal if there is none.
+    /// Returns a variable, or a literal if none fits.
     fn variable_of(&mut self, of: &str) -> String {
         let mut seen = Vec::new();
         let mut fit = Vec::new();
@@ -527,7 +527,7 @@ impl Random {
         }
         let chosen = self.of(&fit);
         match chosen.split_once('[') {
-            // Of an array, its name and its length.
+            // For an array, its name and its length.
             Some((name, len)) => {
                 let len = len.trim_end_matches(']').parse().unwrap_or(1);
                 let end = len + usize::from(self.one_in(9));
@@ -556,7 +556,7 @@ impl Random {
         }
     }
 
-    /// An expression of a type.
+    /// Generates an expression of a type.
     fn expr(&mut self, of: &'static str, depth: u32) -> String {
         if depth > DEPTH_MAX || self.one_in(4) {
             return if self.one_in(4) { self.literal(of) } else { self.variable_of(of) };
@@ -594,7 +594,7 @@ impl Random {
         format!("{}({})", helper.name, arguments.join(", "))
     }
 
-    /// What a parameter or a constant holds.
+    /// Generates a value from a parameter or a constant.
     fn viewed(&mut self, of: &'static str) -> String {
         let is_kernel = self.is_kernel();
         match of {
@@ -609,7 +609,7 @@ impl Random {
         }
     }
 
-    /// A float that comes out of floats of 16 bits, or of complex numbers.
+    /// Generates a float computed from floats of 16 bits, or from complex numbers.
     fn foreign(&mut self, of: &'static str, depth: u32) -> String {
         let [a, b, c] = [0; 3].map(|_| self.expr(of, depth));
         let operator = self.of(&["+", "-", "*", "/"]);
@@ -700,7 +700,7 @@ impl Random {
                 }
             };
             let method = self.of(methods).replace("as _", &format!("as {of}")).replace('_', "\u{0}");
-            // Names have underscores too: only an argument stands for itself.
+            // Names have underscores too: only a whole argument is a placeholder.
             let method = method.replace("(\u{0}", &format!("({right}")).replace('\u{0}', "_");
             return format!("(({left}).{method})");
         }
@@ -717,7 +717,7 @@ impl Random {
     }
 }
 
-/// A value as 64 bits.
+/// Converts a value to 64 bits.
 fn bits(of: &str, value: &str) -> String {
     match of {
         "f32" | "f64" => {

@@ -1,4 +1,4 @@
-//! Tasks of one thread or of some, thousands of them, each with one random element after another.
+//! Thousands of tasks on one thread or several, each with one random element after another.
 
 use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};
@@ -15,8 +15,7 @@ use vmarray::prelude::*;
 /// Tasks of the thread.
 const TASKS: usize = 4096;
 
-/// Threads, tasks of each, and the elements that all of them get in one run: more tasks than frames, as few,
-/// and fewer.
+/// Threads, tasks of each, and the elements of all in one run: more tasks than frames, as few, and fewer.
 const CROWDS: [(usize, usize, usize); 4] =
     [(16, 500, 800_000), (4, 4000, 800_000), (1, 10_000, 800_000), (16, 100, 800_000)];
 
@@ -26,12 +25,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     crowds(bench)
 }
 
-/// Polls tasks on this thread, in the order in which they are woken, until all are over.
+/// Polls tasks on this thread, in the order of their wake-ups, until all are over.
 fn run_all(tasks: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
     block_on(tasks.collect::<FuturesUnordered<_>>().try_collect())
 }
 
-/// Many tasks that share a cache of 4096 pages of 64 KiB; where an element lies depends on the one before.
+/// Many tasks that share a cache of 4096 pages of 64 KiB; each index depends on the previous element.
 fn crowds(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("async/dependent/") {
         return Ok(());
@@ -62,7 +61,7 @@ fn crowds(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Gets so many elements, each at a place that the last one decides.
+/// Gets `count` elements; each one decides the next index.
 async fn dependent(array: &VirtualArray<u32>, count: usize, seed: u64) -> Result<()> {
     let mut state = seed;
     for _ in 0..count {
@@ -108,7 +107,7 @@ fn gets<T: Payload>(array: &VirtualArray<T>, count: usize, end: usize, seed: u64
         let mut random = SplitMix64::new(seed * 10_000 + number as u64);
         for _ in 0..each {
             let index = random.index(end);
-            // Looked at where it is: to move a long element on takes as long as to read it.
+            // Checked in place: moving a long element takes as long as reading it.
             match &array.get_async(index).await {
                 Ok(element) => black_box(element).check(index)?,
                 Err(error) => return Err(error.clone().into()),

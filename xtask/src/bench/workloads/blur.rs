@@ -1,5 +1,5 @@
 //! A Mandelbrot image, blurred tile by tile: each tile is read with a margin, blurred, and written to a
-//! second array. The same over `Vec`s is what it is compared with; the images must be the same.
+//! second array. The baseline is the same over `Vec`s; the images must be equal.
 
 use super::Bench;
 use crate::bench::measure::{Sample, Unit, on_threads};
@@ -12,7 +12,7 @@ use vmarray::prelude::*;
 
 /// Pixels a side of a tile.
 const TILE: usize = 256;
-/// How far a pixel looks in each direction.
+/// The distance that a pixel's average reaches in each direction.
 const RADIUS: usize = 8;
 /// Room for a tile and its margin.
 const WIDE: usize = TILE + 2 * RADIUS;
@@ -78,7 +78,7 @@ fn weights() -> [f32; 2 * RADIUS + 1] {
     std::array::from_fn(|at| bell(at) / sum)
 }
 
-/// Blurs a tile: along rows, then along columns. Beyond the edges of the image the edge goes on.
+/// Blurs a tile: along rows, then along columns. Beyond the edges of the image the edge pixels repeat.
 fn blur(
     side: usize,
     x: usize,

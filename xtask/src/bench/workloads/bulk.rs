@@ -31,7 +31,7 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
     let page = size(array.page_len() * size_of::<T>());
     let name = |what: &str, threads: usize| format!("bulk/{what}/{}/{page}/t{threads}", T::SIZE);
     let chunk = CHUNK_BYTES / size_of::<T>();
-    // All reads come first: what is written then has the right elements at the ends of pieces only.
+    // All reads come first: writes then store the right elements at the ends of pieces only.
     for threads in setup.thread_counts(false) {
         bench.row(name("read", threads), Unit::GigabytesPerSecond, |bench, row| {
             row.ours(&array, || read(&array, threads, chunk))?;
@@ -39,7 +39,7 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
             row.limit("memcpy", bench.plain.memcpy(threads))
         })?;
     }
-    // What one thread that looks at an array larger than RAM reads at a time.
+    // Long reads, as of one thread that scans an array larger than RAM.
     bench.row(name("read-long", 1), Unit::GigabytesPerSecond, |bench, row| {
         row.ours(&array, || read(&array, 1, LONG_BYTES / size_of::<T>()))?;
         row.limit("bus", bench.raw.bus(Way::Down))
@@ -81,8 +81,8 @@ pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) 
     })
 }
 
-/// Each thread calls `step` with the first index of each piece of its share, and a buffer of its own as long
-/// as the piece, whose memory was taken and touched before. Counts bytes.
+/// Each thread calls `step` with the first index of each piece of its share, and its own buffer of the
+/// piece's length, whose memory was touched before. Counts bytes.
 fn by_pieces<T: Payload>(
     array: &VirtualArray<T>,
     threads: usize,

@@ -1,4 +1,5 @@
-//! Elements whose pages are in the cache: what a hit costs, beside a `Vec` and a cache behind a lock.
+//! Elements whose pages are in the cache: the cost of a hit, compared with a `Vec` and a cache behind a
+//! lock.
 
 use super::Bench;
 use crate::bench::elements::{Block, Payload, Record};
@@ -16,7 +17,7 @@ use vmarray::prelude::*;
 
 /// More than the second-level cache of most processors.
 const BYTES: usize = 8 << 20;
-/// Indices that are looked up again and again.
+/// The number of indices that are looked up repeatedly.
 const STEPS: usize = 1 << 16;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -35,17 +36,17 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 /// A `Vec` whose elements any thread writes to.
 struct Shared<T>(Vec<UnsafeCell<T>>);
 
-// SAFETY: the elements are written to by `set` alone, whose accesses may race, and read by nobody.
+// SAFETY: only `set` writes to the elements, by accesses that may race; no code reads them.
 unsafe impl<T: Payload> Sync for Shared<T> {}
 
 impl<T: Payload> Shared<T> {
-    /// Writes an element as a plain assignment would, which threads must not do.
+    /// Writes an element like a plain assignment, which threads must not use.
     #[inline(always)]
     fn set(&self, index: usize, value: T) {
         let to = self.0[index].get();
         let bytes = bytemuck::bytes_of(&value);
-        // SAFETY: the place is that of an element, aligned for it, and only written to in one of these ways,
-        // which one follows from the type.
+        // SAFETY: the place is that of an element, aligned for it. All writes of a type use the same one
+        // of these ways.
         unsafe {
             match size_of::<T>() {
                 1 => (*to.cast::<AtomicU8>()).store(bytes[0], Ordering::Relaxed),
@@ -57,7 +58,8 @@ impl<T: Payload> Shared<T> {
     }
 }
 
-/// The indices that each thread uses again and again: random ones, or some side by side in a part of its own.
+/// Returns the indices that each thread uses repeatedly: random ones, or consecutive ones in a part of its
+/// own.
 fn lists(threads: usize, len: usize, in_order: bool) -> Vec<Vec<u32>> {
     let list = |thread: usize| {
         let mut random = SplitMix64::new(thread as u64 + 1);
@@ -68,7 +70,8 @@ fn lists(threads: usize, len: usize, in_order: bool) -> Vec<Vec<u32>> {
     (0..threads).map(list).collect()
 }
 
-/// Calls `access` with a thread's indices. The sum of what it gives is kept, so that nothing is left out.
+/// Calls `access` with a thread's indices. The sum of its results is kept, so that the compiler removes
+/// none.
 fn lookups(lists: &[Vec<u32>], seconds: f64, access: impl Fn(usize) -> Result<u64> + Sync) -> Result<Sample> {
     on_threads(lists.len(), |thread| {
         let rounds = until(seconds, 1, || {
@@ -123,7 +126,7 @@ fn sum<T: Payload>(values: &[T]) -> u64 {
     values.iter().fold(0, |sum, value| sum.wrapping_add(value.digest()))
 }
 
-/// All elements in order, through each way that there is.
+/// All elements in order, by each method that exists.
 fn scan<T: Payload>(bench: &mut Bench) -> Result<()> {
     let ways = ["scan-by-get", "scan-by-cursor", "scan-by-iter", "scan-by-fold", "scan-by-pages"];
     if !bench.wants_ways("cached", &ways, T::SIZE) {

@@ -1,4 +1,4 @@
-//! From array to array: in calls of all elements, by the devices where these reach each other.
+//! From array to array: in calls of all elements, by the devices if they reach each other.
 
 use super::Bench;
 use crate::bench::elements::{Payload, Record};
@@ -17,7 +17,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let cache = (bytes / 64).max(8 << 20);
     let from = setup.filled::<Record>(bytes, None, cache)?;
     let (len, page_len) = (from.len(), from.page_len());
-    // Each page of one is on the device of the same number; or on the next one, so that all of it goes over a
+    // Each page of one is on the device of the same number; or on the next one, so that all of it uses a
     // link; or pieces of pages go anywhere.
     let kinds =
         [("alike", 0, page_len), ("next-device", 1, page_len), ("other-pages", 0, page_len / 3 * 2 + 1)];
@@ -39,7 +39,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             } else if bench.raw.has_link() {
                 row.limit("link", bench.raw.get(Limit::Link(Link::Ring)))
             } else if count > 1 {
-                // Each byte goes both ways.
+                // Each byte is copied in both directions.
                 row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))
             } else {
                 row.limit("raw", bench.raw.get(Limit::Internal))

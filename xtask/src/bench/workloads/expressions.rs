@@ -1,5 +1,4 @@
-//! Operations by expressions on the devices: questions about a word and about a field of records, and
-//! writing.
+//! Operations by expressions on the devices: queries of a word and of a field of records, and writes.
 
 use super::Bench;
 use super::section::source_of;
@@ -14,8 +13,8 @@ use std::hint::black_box;
 use vmarray::prelude::*;
 use vmarray::{Field, VirtualArray, field};
 
-/// What is measured, and how much is read and written for each byte of the array; of records whole sectors
-/// are.
+/// The operations, and the bytes read and written for each byte of the array; records are read in whole
+/// sectors.
 const OPERATIONS: [(&str, f64); 8] = [
     ("count", 1.0),
     ("two-terms", 1.0),
@@ -73,7 +72,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
     Ok(())
 }
 
-/// A source all of which is on the devices, beside an array.
+/// A source that is entirely on the devices, next to an array.
 fn sources(bench: &mut Bench, setup: &Setup) -> Result<()> {
     if !bench.wants_ways("expressions/source", &OF_SOURCES.map(|(what, _)| what), "4B") {
         return Ok(());
@@ -99,7 +98,7 @@ fn sources(bench: &mut Bench, setup: &Setup) -> Result<()> {
     for (what, share) in OF_SOURCES {
         let name = format!("expressions/source/{what}/4B");
         bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
-            // All is on the devices, and translated, before anything is measured.
+            // Before the measurement all of it is on the devices, and translated.
             of_source(what)?;
             of_array(what)?;
             source.reset_stats();

@@ -1,5 +1,5 @@
-//! Arrays whose devices are files, beside plain reads and writes and beside a mapping of a file of the same
-//! length: with the file in the page cache of the system (warm), and without it (cold).
+//! Arrays whose devices are files, compared with plain reads and writes and with a mapping of a file of
+//! the same length: with the file in the system's page cache (warm), and without it (cold).
 
 use super::stored::Scratch;
 use super::{Bench, size};
@@ -18,12 +18,12 @@ use vmarray::host::FileDevice;
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, Builder, VirtualArray};
 
-/// What is read or written at random, at a time.
+/// The length of a random read or write.
 const BLOCK_BYTES: usize = 4 << 10;
 const BLOCK_WORDS: usize = BLOCK_BYTES / 4;
-/// What a scan reads at a time.
+/// The length of a scan's reads.
 const PIECE_BYTES: usize = 1 << 20;
-/// How many blocks one repetition takes.
+/// The number of blocks of one repetition.
 const BLOCKS_WARM: usize = 1 << 16;
 const BLOCKS_COLD: usize = 1 << 13;
 
@@ -38,7 +38,7 @@ struct Files<D: Device> {
 }
 
 impl<D: Device> Files<D> {
-    /// Of so many bytes; `make` makes an array in the file of a path.
+    /// Creates files of `bytes` bytes; `make` creates an array in the file of a path.
     fn new(
         bytes: usize,
         page_len: Option<usize>,
@@ -59,16 +59,16 @@ impl<D: Device> Files<D> {
             array.write(start, piece)?;
             plain.write_all_at(bytemuck::cast_slice(piece), start as u64 * 4)?;
         }
-        // SAFETY: nobody else knows of the file, so it is neither changed nor cut.
+        // SAFETY: no other process knows the file, so it is neither changed nor truncated.
         let map = unsafe { MmapMut::map_mut(&plain)? };
         Ok(Self { array, own, plain, map, other, words })
     }
 
-    /// Puts both into the state in which they are measured.
+    /// Puts both into the state for the measurement.
     fn prepare(&mut self, is_cold: bool) -> Result<()> {
         self.array.evict(..)?;
         if is_cold {
-            // Pages that are mapped are not forgotten.
+            // The system does not drop mapped pages.
             self.map = MmapMut::map_anon(1)?;
             for Scratch(path) in [&self.own, &self.other] {
                 let file = File::open(path)?;
@@ -98,7 +98,7 @@ fn at_random(
     })
 }
 
-/// Runs contenders in turn and notes speed, and processor time beside that of the reads.
+/// Runs contenders in turn and records their speed, and the processor time of reads as well.
 fn compare<D: Device>(
     row: &mut Row,
     files: &mut Files<D>,
@@ -210,7 +210,7 @@ fn read<D: Device>(files: &Files<D>, way: usize, block: usize) -> Result<()> {
     Ok(())
 }
 
-/// Changes a word of each of some blocks, and hands all that was changed to the system.
+/// Changes a word of each of some blocks, and passes all changes to the system.
 fn update<D: Device>(
     files: &Files<D>,
     way: usize,
@@ -235,8 +235,8 @@ fn update<D: Device>(
                 }
                 _ => {
                     let word: *const u32 = files.map[at * 4..].as_ptr().cast();
-                    // SAFETY: inside of the mapping, which is writable and aligned; whoever else changes the
-                    // word does so by an atomic access, too.
+                    // SAFETY: inside of the mapping, which is writable and aligned; all other code changes
+                    // the word by an atomic access, too.
                     let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(word.cast_mut()) };
                     word.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 }

@@ -36,7 +36,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
         let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
         let wanted = black_box(u32::MAX);
-        // The key is the first word of a record; the last one takes as long to look at.
+        // The key is the first word of a record; checking the last one takes as long.
         row.other("vec", || search(&plain, setup.threads, |element| element.key() == wanted))
     })?;
     bench.row(name("count"), Unit::GigabytesPerSecond, |bench, row| {

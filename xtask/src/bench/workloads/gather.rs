@@ -1,4 +1,4 @@
-//! Lists of random indices: elements collected, and distributed, by the devices.
+//! Lists of random indices: elements gathered, and scattered, by the devices.
 
 use super::Bench;
 use crate::bench::elements::{Block, Payload, Record};
@@ -24,7 +24,7 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let bytes = setup.medium_bytes;
     let array = setup.filled::<T>(bytes, None, bytes / 100)?;
-    // Enough for many stages, and few enough to be repeated.
+    // Enough for many stages, and few enough for repetitions.
     let count = (bytes / 4 / size_of::<T>()).min(16 << 20);
     let mut random = SplitMix64::new(5);
     let indices: Vec<usize> = (0..count).map(|_| random.index(array.len())).collect();
@@ -43,7 +43,7 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
         row.ours(&array, || calls(turns, amount, || Ok(array.scatter(&indices, &values)?)))?;
         row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
     })?;
-    // List and values where the devices reach them; some devices have no call for that.
+    // List and values in memory that the devices can access; some devices have no call for that.
     if let (Ok(list), Ok(mut near)) = (array.register(indices.clone()), array.register(values.clone())) {
         bench.row(name("gather-registered"), Unit::MegaPerSecond, |bench, row| {
             row.ours(&array, || calls(turns, amount, || Ok(array.gather_into(&list, &mut near)?)))?;

@@ -28,7 +28,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 type Pass = fn(&Words) -> Result<()>;
 
-/// What is done, by one thread and by the threads of the current pool.
+/// The passes, by one thread and by the threads of the current pool.
 const PASSES: [(&str, Pass, Pass); 3] =
     [("scan", scan, par_scan), ("update", update, par_update), ("overwrite", overwrite, par_overwrite)];
 
@@ -54,7 +54,7 @@ fn one_array(bench: &mut Bench, array: &Words) -> Result<()> {
                 })?;
                 match what {
                     "scan" => row.limit("bus", bench.raw.bus(Way::Down))?,
-                    // Each byte goes both ways.
+                    // Each byte is copied in both directions.
                     "update" => row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))?,
                     _ => row.limit("bus", bench.raw.bus(Way::Up))?,
                 }
@@ -108,7 +108,7 @@ pub fn par_update(array: &Words) -> Result<()> {
     })?)
 }
 
-/// What was there is discarded first, so that nothing is fetched.
+/// Discards the old elements first, so that no page is fetched.
 fn overwrite(array: &Words) -> Result<()> {
     array.discard(..)?;
     for page in array.pages_mut() {
@@ -119,7 +119,7 @@ fn overwrite(array: &Words) -> Result<()> {
     Ok(())
 }
 
-/// Numbers all elements, without what was there.
+/// Numbers all elements, without the old ones.
 pub fn par_overwrite(array: &Words) -> Result<()> {
     array.discard(..)?;
     Ok(array.par_for_each_slice_mut(.., |first, slice| number(slice, first as u32))?)

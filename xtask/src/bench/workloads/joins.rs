@@ -1,5 +1,5 @@
-//! Joins of two index sets on the devices that have them: tuples of four columns, two of them common; beside
-//! the same in RAM. And groups of one by two columns.
+//! Joins of two index sets on their devices: tuples of four columns, two of them common; compared with the
+//! same in RAM. And groups of one set by two columns.
 
 use super::Bench;
 use crate::bench::measure::{Unit, timed};
@@ -11,7 +11,7 @@ use vmarray::device::wrap::SplitMix64;
 use vmarray::index_set::{Dimension, PagedIndexSet, Tuples};
 use vmarray::prelude::*;
 
-/// Of uniform keys about 17.5 million results come of sets of 2^22 tuples.
+/// Uniform keys of sets of 2^22 tuples yield about 17.5 million results.
 const LARGEST: u64 = 1000;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -33,7 +33,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     })
 }
 
-/// A set on the devices, with nothing in its cache.
+/// Stores a set on the devices, with an empty cache.
 fn paged(setup: &Setup, set: &IndexSet) -> Result<PagedIndexSet> {
     let array = setup.array::<u64>(set.values().len(), None, 64 << 20)?;
     array.write(0, set.values())?;
@@ -41,7 +41,7 @@ fn paged(setup: &Setup, set: &IndexSet) -> Result<PagedIndexSet> {
     Ok(PagedIndexSet::new(set.dimensions().iter().copied(), array)?)
 }
 
-/// Two sets, of which the first one has skewed keys, if any has.
+/// Creates two sets, of which the first one has skewed keys, if any has.
 fn sets(kind: &str, log2: u32) -> Result<[IndexSet; 2]> {
     let mut random = SplitMix64::new(7);
     let mut set = |dimensions: [Dimension; 4], is_first: bool| {
@@ -90,7 +90,7 @@ fn one(bench: &mut Bench, kind: &str, log2: u32) -> Result<()> {
     })
 }
 
-/// Says what devices do for a join, and when.
+/// Prints the timeline of a join's work on the devices.
 #[cfg(feature = "trace")]
 fn traced(a: &PagedIndexSet, b: &PagedIndexSet) -> Result<()> {
     use anyhow::Context;

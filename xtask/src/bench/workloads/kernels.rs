@@ -1,5 +1,5 @@
-//! Kernels in Rust, run over arrays, beside the same written by hand in CUDA C where `nvcc` is there. Both
-//! are measured in turn, and both include what it takes to start and to wait.
+//! Kernels in Rust, run over arrays, compared with hand-written ones in CUDA C if `nvcc` exists. Both are
+//! measured in turn, including their start and the wait.
 
 use super::{Bench, size};
 use crate::bench::measure::{Sample, Unit, calls};
@@ -16,9 +16,9 @@ use vmarray::kernel::{Anywhere, Append, Appended, At, Group, KernelType, Own, Pr
 use vmarray::nd::NdSection;
 use vmarray::{AnyDevice, NdArray, VirtualArray, boundary::Mirror, prelude::*};
 
-/// What `malloc` of CUDA C can give.
+/// The heap of CUDA C's `malloc`.
 const HEAP_BYTES: usize = 1 << 30;
-/// Items of a kernel that gives each of them a part of much.
+/// Items of a kernel in which each processes a part of many elements.
 const ITEMS: usize = 1 << 18;
 
 #[derive(Clone, Copy, Pod, Zeroable, KernelType)]
@@ -81,8 +81,7 @@ fn taps(at: At<1>, x: &Window<f32, 1>, weights: &[f32; 17], out: &mut Own<f32>) 
     out.set(sum);
 }
 
-/// A product of square matrices: each group makes a block of 16 by 16 elements, which lie one after the
-/// other.
+/// A product of square matrices: each group computes a block of 16 by 16 elements, which is contiguous.
 #[vmarray::kernel(group = 256)]
 fn product<const N: usize>(
     at: At<1>,
@@ -166,7 +165,7 @@ fn taken(at: At<1>, out: &mut Own<u32>) {
     out.set(words[at.index() % 64]);
 }
 
-/// The median of a window of 13 by 13 elements, by quickselect, in memory that the item takes.
+/// The median of a window of 13 by 13 elements, by quickselect, in the item's private memory.
 #[vmarray::kernel]
 fn median<const WIDTH: usize>(at: At<1>, height: usize, x: &Anywhere<f32>, out: &mut Own<f32>) {
     let window = alloc::<f32>(169);
@@ -214,22 +213,22 @@ fn append(x: &Own<u32>, limit: u32, found: &Append<u32>) {
     }
 }
 
-/// What all rows need.
+/// The state that all rows share.
 struct Stage {
     device: Arc<AnyDevice>,
     native: Option<Native>,
-    /// Elements of the largest arrays: so many bytes.
+    /// The bytes of the largest arrays.
     bytes: usize,
     calls: usize,
 }
 
 impl Stage {
-    /// An array of these values, again and again, on the device, with nothing in its cache.
+    /// Creates an array on the device that repeats these values, with an empty cache.
     fn array<T: Element>(&self, len: usize, values: &[T]) -> Result<VirtualArray<T>> {
         self.array_on(std::slice::from_ref(&self.device), len, values)
     }
 
-    /// The same on any devices.
+    /// Creates the same on any devices.
     fn array_on<T: Element>(
         &self,
         devices: &[Arc<AnyDevice>],
@@ -243,7 +242,7 @@ impl Stage {
         if let [value] = values {
             array.fill(.., *value)?;
         } else {
-            // As often as they fit into some MiB, so that the next part begins with the first again.
+            // Repeated to some MiB, so that the next part begins with the first value again.
             let chunk: Vec<T> = values.repeat(((1 << 20) / values.len()).max(1));
             for start in (0..len).step_by(chunk.len()) {
                 array.write(start, &chunk[..chunk.len().min(len - start)])?;
@@ -253,12 +252,12 @@ impl Stage {
         Ok(array)
     }
 
-    /// Memory for kernels by hand.
+    /// Allocates memory for hand-written kernels.
     fn memory(&self, bytes: usize) -> Result<Option<NativeMemory>> {
         self.native.as_ref().map(|native| native.memory(bytes)).transpose()
     }
 
-    /// The same with values in it.
+    /// Allocates memory with values in it.
     fn memory_of<T: Element>(&self, len: usize, values: &[T]) -> Result<Option<NativeMemory>> {
         let memory = self.memory(len * size_of::<T>())?;
         if let Some(memory) = &memory {
@@ -267,7 +266,7 @@ impl Stage {
         Ok(memory)
     }
 
-    /// A kernel by hand, which gets memory by its addresses.
+    /// Returns runs of a hand-written kernel, which receives memory by its addresses.
     fn by_hand<'a>(
         &'a self,
         name: &'a str,
@@ -278,8 +277,8 @@ impl Stage {
     ) -> impl FnMut() -> Result<Sample> + 'a {
         move || {
             calls(self.calls, amount, || match &self.native {
-                // SAFETY: the rows below give what the kernels of `kernels.cu` declare, and memory for as
-                // many elements as they name.
+                // SAFETY: the rows below pass the arguments that the kernels of `kernels.cu` declare, and
+                // memory for the elements that they name.
                 Some(native) => unsafe { native.run(name, blocks, threads, &arguments, table) },
                 None => Ok(()),
             })
@@ -287,7 +286,8 @@ impl Stage {
     }
 }
 
-/// Measures ours and the one by hand in turn, beside copies within the device if the unit is that of bytes.
+/// Measures ours and the hand-written one in turn, next to copies within the device if the unit is that of
+/// bytes.
 fn compare(
     bench: &mut Bench,
     name: &str,
@@ -391,7 +391,8 @@ fn element_wise(bench: &mut Bench, stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Prefix sums in place, of all elements or along rows, after some have been compared with those of the host.
+/// Measures prefix sums in place, of all elements or along rows, after comparing some with the host's
+/// results.
 fn prefix_sum<T: PrefixSummed + PartialEq>(
     bench: &mut Bench,
     stage: &Stage,
@@ -425,7 +426,7 @@ fn prefix_sum<T: PrefixSummed + PartialEq>(
     compare(bench, &what, Unit::GigabytesPerSecond, false, ours, by_hand)
 }
 
-/// Kernels that read what lies elsewhere.
+/// Kernels that read elements of other items.
 fn gathering(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
     const WIDTH: usize = 8192;
     let len = stage.bytes / 4 / WIDTH * WIDTH;
@@ -533,7 +534,7 @@ fn matrices<const N: usize>(bench: &mut Bench, stage: &Stage) -> Result<()> {
     check(&results, &c, N * N)
 }
 
-/// Kernels that take memory, or make elements.
+/// Kernels that allocate memory, or append elements.
 fn taking(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
     const WIDTH: usize = 2048;
     let unit = Unit::MegaPerSecond;
@@ -595,7 +596,7 @@ fn taking(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
     Ok(())
 }
 
-/// What it takes to start a kernel that has next to nothing to do, and to wait for it.
+/// Measures the start of a kernel with next to no work, and the wait for it.
 fn small(bench: &mut Bench, stage: &Stage) -> Result<()> {
     if !bench.wants("kernels/launch-and-wait") {
         return Ok(());
@@ -615,12 +616,12 @@ fn small(bench: &mut Bench, stage: &Stage) -> Result<()> {
     compare(bench, "launch-and-wait", Unit::Microseconds, stage.native.is_some(), ours, by_hand)
 }
 
-/// Where memory begins.
+/// Returns the address of memory.
 fn address(memory: &Option<NativeMemory>) -> u64 {
     memory.as_ref().map_or(0, |memory| memory.address)
 }
 
-/// That what kernels by hand have left is what ours have, where both compute the same bit by bit.
+/// Checks that hand-written kernels and ours have left the same bits, if both must.
 fn check<T: Element + PartialEq>(
     memory: &Option<NativeMemory>,
     ours: &VirtualArray<T>,

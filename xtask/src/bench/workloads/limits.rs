@@ -1,4 +1,4 @@
-//! What the hardware allows: the yardsticks of the other families, and some more.
+//! The hardware's limits: the yardsticks of the other families, and some more.
 
 use super::{Bench, size};
 use crate::bench::measure::Unit;

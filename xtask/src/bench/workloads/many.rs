@@ -7,7 +7,7 @@ use crate::bench::results::Role;
 use crate::bench::workloads::random::at_random;
 use anyhow::Result;
 
-/// More than the counters of hits that arrays have for themselves.
+/// More than the number of arrays with hit counters of their own.
 const ARRAYS: usize = 100;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -17,7 +17,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let bytes = setup.peer_bytes.min(1 << 30);
     let page_len = Some(64);
-    // A frame for each channel at least.
+    // At least a frame for each channel.
     let cache_bytes = (bytes / 10 / ARRAYS).max(64 << 10);
     let small: Vec<_> = (0..ARRAYS)
         .map(|_| setup.filled::<Record>(bytes / ARRAYS, page_len, cache_bytes))

@@ -1,4 +1,4 @@
-//! Reads and writes of random elements: which elements is even, or skewed by Zipf's law as real accesses are.
+//! Reads and writes of random elements, distributed evenly, or skewed by Zipf's law as real accesses are.
 
 use super::{Bench, size};
 use crate::bench::elements::{Payload, Record, zipf};
@@ -8,10 +8,10 @@ use crate::bench::measure::{Sample, Unit, on_threads, until};
 use anyhow::Result;
 use vmarray::device::wrap::SplitMix64;
 
-/// Indices of a thread that are drawn before anything is timed, and used again and again.
+/// The number of indices of a thread, drawn before the measurement and used repeatedly.
 const DRAWN: usize = 1 << 17;
 
-/// How accesses are spread: the exponent of Zipf's law, or evenly.
+/// The distribution of accesses: the exponent of Zipf's law, or even.
 const SPREADS: [(&str, Option<f64>); 3] =
     [("even", None), ("zipf-0.99", Some(0.99)), ("zipf-1.2", Some(1.2))];
 
@@ -30,7 +30,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             let draw = |thread| draw(exponent, array.len(), thread);
             let lists: Vec<Vec<u32>> = (0..threads).map(draw).collect::<Result<_>>()?;
             for writes in [0, 10, 50] {
-                // Of a hundred accesses so many are writes, spread evenly, the same in every repetition.
+                // Of a hundred accesses `writes` are writes, spread evenly, the same in every repetition.
                 let accesses = |access: &(dyn Fn(usize, bool) -> Result<()> + Sync)| -> Result<Sample> {
                     on_threads(threads, |thread| {
                         let mut at = 0;

@@ -1,5 +1,5 @@
 //! Gravity between all pairs of bodies: each thread maps the bodies that it moves, and all others tile by
-//! tile. The same loop over slices of a `Vec` is what it is compared with; the results must be the same.
+//! tile. The baseline is the same loop over slices of a `Vec`; the results must be equal.
 
 use super::Bench;
 use crate::bench::measure::{Sample, Unit, on_threads};
@@ -16,7 +16,7 @@ use vmarray::prelude::*;
 
 /// Bodies of a tile.
 const TILE: usize = 4096;
-/// Bodies that a thread moves at a time.
+/// The number of bodies that a thread moves at a time.
 const BLOCK: usize = 512;
 /// Coordinates and mass, each an array of its own, so that vector instructions can be used.
 const FIELDS: usize = 4;
@@ -84,7 +84,7 @@ fn fields(count: usize) -> [Vec<f32>; FIELDS] {
     std::array::from_fn(|_| (0..count).map(|_| (random.next() >> 40) as f32 / (1 << 24) as f32).collect())
 }
 
-/// The same in arrays, and nothing in their caches.
+/// Stores the same in arrays, with empty caches.
 fn stored(setup: &Setup, fields: &[Vec<f32>; FIELDS]) -> Result<Vec<VirtualArray<f32>>> {
     let store = |values: &Vec<f32>| -> Result<VirtualArray<f32>> {
         let array = setup_array(setup, values.len())?;
@@ -95,16 +95,16 @@ fn stored(setup: &Setup, fields: &[Vec<f32>; FIELDS]) -> Result<Vec<VirtualArray
     fields.iter().map(store).collect()
 }
 
-/// An array with a cache of a quarter of its size.
+/// Creates an array with a cache of a quarter of its size.
 fn setup_array(setup: &Setup, len: usize) -> Result<VirtualArray<f32>> {
     setup.array(len, Some(TILE), (len * 4 / 4).max(TILE * 4 * 16))
 }
 
-/// What a thread works with.
+/// The buffers of a thread.
 struct Scratch {
     own: [Vec<f32>; 3],
     tile: [Vec<f32>; FIELDS],
-    /// x, y and z of each body that is moved.
+    /// x, y and z of each moved body.
     sums: Vec<f32>,
 }
 
@@ -134,7 +134,7 @@ fn step(
     })
 }
 
-/// Adds the pull of a tile's bodies on those of a block.
+/// Adds the pull of a tile's bodies on the bodies of a block.
 fn pull(own: &[Vec<f32>; 3], count: usize, tile: [&[f32]; FIELDS], sums: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -143,7 +143,7 @@ fn pull(own: &[Vec<f32>; 3], count: usize, tile: [&[f32]; FIELDS], sums: &mut [f
             pull_all(own, count, tile, sums, |a, b, c| a.mul_add(b, c));
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor has the features that the function is compiled for.
             return unsafe { wide(own, count, tile, sums) };
         }
     }
@@ -167,7 +167,7 @@ fn pull_all(
         let (mut ax, mut ay, mut az) = ([0.0_f32; LANES], [0.0_f32; LANES], [0.0_f32; LANES]);
         let one = |x: f32, y: f32, z: f32, m: f32| {
             let (dx, dy, dz) = (x - px, y - py, z - pz);
-            // Softened, so that a body's pull on itself is nothing.
+            // Softened, so that a body's pull on itself is zero.
             let square = mul_add(dx, dx, mul_add(dy, dy, mul_add(dz, dz, 1e-6)));
             let inverse = 1.0 / square.sqrt();
             let weight = m * inverse * inverse * inverse;
@@ -193,7 +193,7 @@ fn pull_all(
     }
 }
 
-/// As many bodies as one step of about so many seconds allows, at most 320 000.
+/// Returns the number of bodies for which one step takes about `seconds` seconds, at most 320 000.
 fn bodies_for(seconds: f64, threads: usize) -> Result<usize> {
     let sample = 8 * TILE;
     let plain = fields(sample);

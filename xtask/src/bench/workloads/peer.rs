@@ -1,6 +1,6 @@
-//! Workloads that another program of its kind runs too: same element sizes, page lengths, threads, and sizes
-//! of array and cache. The program is started by a command template and prints lines of `name value unit`
-//! with the names used here.
+//! Workloads that a comparable program runs too: with equal element sizes, page lengths, threads, and
+//! sizes of array and cache. A command template starts the program, which prints lines of `name value
+//! unit` with the names used here.
 
 use super::{Bench, bulk, random, serial};
 use crate::bench::elements::{Block, Payload, Record};
@@ -11,7 +11,7 @@ use std::hint::black_box;
 use vmarray::prelude::*;
 use vmarray::{Field, VirtualArray, field};
 
-/// Channels of the other program. Array sizes are multiples of so many pages.
+/// Channels of the other program. Array sizes are multiples of this number of pages.
 const CHANNELS: usize = 16;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -49,7 +49,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     one::<Record>(bench, "bulk-write-44B-p10000-x4", 10_000, GigabytesPerSecond, |array, _| {
         bulk::write(array, 4 * threads, 100_000)
     })?;
-    // A gigabyte of words where there are 3.52 of records.
+    // A gigabyte of words for 3.52 of records.
     let bytes = bench.setup.peer_bytes / 352 * 100;
     find::<u32>(bench, "find-4B-p16384", 16_384, bytes, Field::whole())?;
     let bytes = bench.setup.peer_bytes;

@@ -1,4 +1,4 @@
-//! Rows of different lengths, beside the same in two `Vec`s.
+//! Rows of different lengths, compared with two `Vec`s.
 
 use super::Bench;
 use crate::bench::measure::{Sample, Unit, timed};
@@ -8,13 +8,13 @@ use vmarray::RaggedArray;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
-/// How many rows there are.
+/// The number of rows.
 const ROWS: usize = 1 << 20;
 /// Rows are shorter than this.
 const ROW_LEN_MAX: usize = 32;
-/// How many rows are read in one repetition.
+/// The number of rows that one repetition reads.
 const READS: usize = 1 << 18;
-/// Of how many bytes the cache of elements is that does not hold all of them.
+/// The bytes of a cache that does not hold all elements.
 const SMALL_CACHE_BYTES: usize = 8 << 20;
 
 /// Offsets and values.

@@ -38,8 +38,8 @@ pub fn at_random(
     })
 }
 
-/// An array so many times larger than its cache; with `others`, alternatives and further accesses are
-/// measured too.
+/// Measures an array `times` times larger than its cache; with `others`, also alternatives and further
+/// accesses.
 fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>, times: usize, others: bool) -> Result<()> {
     if !bench.wants_ways("random", &["get", "set", "get-uncached"], T::SIZE) {
         return Ok(());

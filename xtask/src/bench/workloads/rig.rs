@@ -1,4 +1,4 @@
-//! Several devices as one memory: moving, rebuilding, what redundancy costs, and how work is divided.
+//! Several devices as one memory: moving, rebuilding, the cost of redundancy, and the division of work.
 
 use super::{Bench, size};
 use crate::bench::elements::Payload;
@@ -22,7 +22,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     divided(bench)
 }
 
-/// An array that moves to another device and back, and a mirror of which one device is lost and replaced.
+/// An array that moves to another device and back, and a mirror whose lost device is replaced.
 fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
     // All of it on one of the devices.
@@ -81,11 +81,11 @@ type Work = fn(&VirtualArray<u32>, &Setup) -> Result<Sample>;
 const WORKS: [(&str, Work); 5] =
     [("read", read), ("write", write), ("get", get), ("sum", sum), ("transform", transform)];
 
-/// What mirrors and parity cost, beside the same devices without.
+/// Measures the cost of mirrors and parity, compared with the same devices without.
 fn redundancy(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
     let (bytes, cache) = (setup.medium_bytes, (setup.medium_bytes / 64).max(8 << 20));
-    // Parity takes three: where there are two, the first one counts twice.
+    // Parity needs three: with two devices, the first one counts twice.
     let third = setup.devices.get(2).cloned();
     let third = third.unwrap_or_else(|| Arc::new(AnyDevice::Own(first.clone())));
     let both = vec![first.clone(), second.clone()];
@@ -115,7 +115,7 @@ fn redundancy(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>
     Ok(())
 }
 
-/// Work on devices that are not alike, divided by their speed, beside what each does with its part alone.
+/// Work on unequal devices, divided by their speed, next to each device alone with its part.
 fn divided(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let (len, name) = (setup.medium_bytes / 4, "rig/divided/sum");
@@ -135,7 +135,7 @@ fn divided(bench: &mut Bench) -> Result<()> {
             whole = sample.wall / sample.amount * (len * 4) as f64;
             Ok(sample)
         })?;
-        // A device's idle share: the call's time less what its part takes by itself.
+        // A device's idle share: the call's time less the time of its part alone.
         let homes = array.homes();
         for device in &setup.devices {
             let is_there = |home: &&vmarray::home::ChannelHome| {
@@ -160,7 +160,7 @@ fn divided(bench: &mut Bench) -> Result<()> {
     })
 }
 
-/// Records a few calls, and tells how long each device had work in them, from the first to the last.
+/// Records a few calls, and prints how long each device had work in them, from the first to the last.
 #[cfg(feature = "trace")]
 fn traced(array: &VirtualArray<u32>, setup: &Setup) -> Result<()> {
     use anyhow::Context;
@@ -174,7 +174,7 @@ fn traced(array: &VirtualArray<u32>, setup: &Setup) -> Result<()> {
         let named = |e: &&serde_json::Value| e["name"] == "process_name" && &e["pid"] == process;
         events.iter().find(named).and_then(|event| event["args"]["name"].as_str()).unwrap_or("?")
     };
-    // Pieces of work by device, as begin and end in microseconds; the queues of one overlap.
+    // Pieces of work by device, as begin and end in microseconds; the queues of one device overlap.
     let mut work = std::collections::BTreeMap::<&str, Vec<(f64, f64)>>::new();
     for event in events.iter().filter(|event| event["name"] == "question") {
         let at = event["ts"].as_f64().unwrap_or(0.0);
@@ -227,7 +227,7 @@ fn get(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
         for _ in 0..GETS {
             std::hint::black_box(array.get(random.index(array.len()))?);
         }
-        // The bytes of the pages that most of them bring.
+        // Most of them read a whole page.
         Ok((GETS * array.page_len() * 4) as f64)
     })
 }

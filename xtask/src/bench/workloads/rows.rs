@@ -1,5 +1,5 @@
-//! Rows of a table by lists of 65 536 indices, as an embedding layer asks for them; and what the first call
-//! of a kind costs.
+//! Rows of a table by lists of 65 536 indices, as of an embedding layer; and the cost of the first call of
+//! a kind.
 
 use super::Bench;
 use crate::bench::elements::Payload;
@@ -17,7 +17,7 @@ const LIST: usize = 1 << 16;
 /// Different lists, one after the other.
 const LISTS: usize = 8;
 
-/// Rows of so many words.
+/// Rows of `words` words.
 macro_rules! rows {
     ($($words:literal: $name:literal),*) => {$(
         impl Payload for [u64; $words] {
@@ -70,7 +70,7 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
         })
     };
     gather(bench, "gather", &mut values)?;
-    // Memory that the devices know, where they can.
+    // Memory that the devices know, if they can.
     if let Ok(mut known) = array.register(values) {
         gather(bench, "gather-registered", &mut known)?;
         bench.row(format!("rows/scatter-registered/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
@@ -118,7 +118,8 @@ const KEY: Field<Keyed, u64> = vmarray::field!(Keyed, key);
 
 type Call<'a> = &'a dyn Fn(&VirtualArray<Keyed>) -> Result<()>;
 
-/// The first call of a kind on an array that is new but for its contents, beside the median of later ones.
+/// The first call of a kind on an array that is new but for its contents, next to the median of later
+/// calls.
 fn first(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("rows/first-") {
         return Ok(());
@@ -129,7 +130,8 @@ fn first(bench: &mut Bench) -> Result<()> {
     let mut random = SplitMix64::new(9);
     let list: Vec<usize> = (0..LIST.min(len)).map(|_| random.index(len)).collect();
     let many = (1 << 30).min(bytes) / size_of::<Keyed>();
-    // Memory that the system has given before: pages that a new vector touches first are not the library's.
+    // Memory that the system has given before: first touches of a new vector's pages are no cost of the
+    // library.
     let values = std::cell::RefCell::new(vec![Keyed::of(1); list.len()]);
     let gather = |array: &VirtualArray<Keyed>| Ok(array.gather_into(&list, &mut values.borrow_mut())?);
     let scatter = |array: &VirtualArray<Keyed>| Ok(array.scatter(&list, &values.borrow())?);

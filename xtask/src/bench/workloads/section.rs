@@ -21,7 +21,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     streamed(bench, &setup, Some(HostMemory::Pinned), "pinned")
 }
 
-/// One of a hundred parts of an array beside the whole of it.
+/// A hundredth of an array next to the whole of it.
 fn percent(bench: &mut Bench, setup: &Setup) -> Result<()> {
     bench.row("section/percent/4B", Unit::Microseconds, |_, row| {
         let array: VirtualArray<u32> = setup.filled(setup.large_bytes, None, 64 << 20)?;
@@ -56,14 +56,14 @@ pub fn source_of(
     Ok(builder.build()?)
 }
 
-/// Counts what is once in the source.
+/// Counts a value that the source has once.
 fn count(source: &Words) -> Result<()> {
     let count = source.count(.., Field::whole(), &77)?;
     ensure!(count == 1, "counted {count} and not 1");
     Ok(())
 }
 
-/// Measures work on all of a source, and notes what was copied for each byte of it.
+/// Measures work on all of a source, and records the bytes copied for each byte of it.
 fn ours(row: &mut Row, source: &Words, mut work: impl FnMut() -> Result<()>) -> Result<()> {
     source.reset_stats();
     let bytes = (source.len() * 4) as f64;
@@ -77,7 +77,7 @@ fn ours(row: &mut Row, source: &Words, mut work: impl FnMut() -> Result<()>) -> 
     Ok(())
 }
 
-/// All of it is on the devices already.
+/// A source that is already on the devices entirely.
 fn resident(bench: &mut Bench, setup: &Setup) -> Result<()> {
     bench.row("section/source/resident", Unit::GigabytesPerSecond, |bench, row| {
         let source = source_of(setup, setup.medium_bytes, 2 * setup.medium_bytes, None)?;
@@ -90,7 +90,7 @@ fn resident(bench: &mut Bench, setup: &Setup) -> Result<()> {
     })
 }
 
-/// Four times as much as the device memory that it may take.
+/// A source four times as large as its device memory.
 fn streamed(bench: &mut Bench, setup: &Setup, import: Option<HostMemory>, how: &'static str) -> Result<()> {
     let source = || source_of(setup, setup.medium_bytes, setup.medium_bytes / 4, import);
     let name = |what: &str| format!("section/source/{what}/{how}");

@@ -83,7 +83,7 @@ pub fn interleaved<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Resul
     })
 }
 
-/// Gets elements, and checks that they are the right ones by the sum of their keys.
+/// Gets elements, and checks them by the sum of their keys.
 fn sum_of<T: Payload>(array: &VirtualArray<T>, indices: impl Iterator<Item = usize>) -> Result<()> {
     let (mut sum, mut expected) = (0_u64, 0_u64);
     for index in indices {

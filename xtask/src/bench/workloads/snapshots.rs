@@ -1,5 +1,5 @@
-//! Snapshots, saved and loaded, beside the same bytes written and read by system calls of as many threads,
-//! with what makes them stay.
+//! Snapshots, saved and loaded, compared with system calls that write and read the same bytes with as many
+//! threads, including the sync.
 
 use super::stored::Scratch;
 use super::{Bench, size};
@@ -20,15 +20,15 @@ use vmarray::file::SaveOptions;
 use vmarray::prelude::*;
 use vmarray::{NdArray, RaggedArray, VirtualArray};
 
-/// How many threads copy, as in the library.
+/// The number of threads that copy, as in the library.
 const THREADS: usize = 4;
-/// How many threads write meanwhile.
+/// The number of threads that write meanwhile.
 const WRITERS: usize = 4;
 /// The lengths of pages.
 const PAGE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
-/// How many elements a row has.
+/// The number of elements of a row.
 const ROW_LEN: usize = 100;
-/// How long a row of two axes is.
+/// The length of a row of two axes.
 const COLUMNS: usize = 4096;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -45,7 +45,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     ragged(bench, &setup, &words)
 }
 
-/// Arrays of one dimension, which nobody writes to, and which threads do.
+/// Arrays of one dimension, without and with threads that write.
 fn lists(bench: &mut Bench, setup: &Setup, words: &[AtomicU32], page_bytes: usize) -> Result<()> {
     let bytes = size_of_val(words);
     let array = setup.filled::<u32>(bytes, Some(page_bytes / 4), bytes / 4)?;
@@ -116,7 +116,7 @@ fn ragged(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
     there_and_back(bench, "ragged", words, save, &|path| Ok(Box::new(builder().load(path)?)))
 }
 
-/// Saves what nobody writes to, and loads it once what it was made of is gone, which goes with `save`.
+/// Measures saving without writers, and loading after the original was dropped, which happens with `save`.
 fn there_and_back(
     bench: &mut Bench,
     what: &str,
@@ -135,8 +135,7 @@ fn there_and_back(
     })
 }
 
-/// Compares how files are made of all elements, of an array and of plain memory, while threads write to
-/// either.
+/// Compares writing all elements to files, of an array and of plain memory, while threads write to either.
 fn beside_writes(
     row: &mut Row,
     words: &[AtomicU32],
@@ -172,7 +171,7 @@ fn plainly(words: &[AtomicU32], writers: usize, is_ahead: bool) -> Result<Sample
     beside(writers, words.len(), &set, || timed(THREADS, || write(words, &to.0, is_ahead)))
 }
 
-/// Compares how all elements are read into a new array, and into plain memory.
+/// Compares reading all elements into a new array, and into plain memory.
 fn beside_reads(
     row: &mut Row,
     words: &[AtomicU32],
@@ -238,14 +237,14 @@ fn beside<T>(
     })
 }
 
-/// Writes all words to a new file, and waits until they stay. `is_ahead` has the system find room for all of
-/// them first, and store each piece while others are copied.
+/// Writes all words to a new file, and syncs it. With `is_ahead`, the system allocates room for all of
+/// them first, and starts to store each piece while threads copy others.
 fn write(words: &[AtomicU32], path: &Path, is_ahead: bool) -> Result<f64> {
     let file = File::options().write(true).create_new(true).open(path)?;
     #[cfg(target_os = "linux")]
     if is_ahead {
         let bytes = size_of_val(words) as libc::off_t;
-        // SAFETY: the descriptor is open; no memory is handed over. Without room the writes fail.
+        // SAFETY: the descriptor is open; the call uses no memory. Without room the writes fail.
         unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) };
     }
     let next = AtomicUsize::new(0);
@@ -257,19 +256,19 @@ fn write(words: &[AtomicU32], path: &Path, is_ahead: bool) -> Result<f64> {
             };
             let (mut at, bytes) = (start * 4, size_of_val(part));
             while !part.is_empty() {
-                // SAFETY: the words are there for the call, which reads them whatever others store.
+                // SAFETY: the words exist during the call, which may read any value that threads store.
                 let count = unsafe {
                     libc::pwrite(file.as_raw_fd(), part.as_ptr().cast(), size_of_val(part), at as libc::off_t)
                 };
                 ensure!(count > 0, std::io::Error::last_os_error());
-                // Parts of words are written again.
+                // A partially written word is written again.
                 part = &part[count as usize / 4..];
                 at += count as usize / 4 * 4;
             }
             #[cfg(target_os = "linux")]
             if is_ahead {
                 let (from, bytes) = ((start * 4) as libc::off64_t, bytes as libc::off64_t);
-                // SAFETY: as above. What comes of it is told in the end.
+                // SAFETY: as above. The sync at the end reports errors.
                 unsafe { libc::sync_file_range(file.as_raw_fd(), from, bytes, libc::SYNC_FILE_RANGE_WRITE) };
             }
         }
@@ -303,20 +302,20 @@ fn all(work: &(impl Fn() -> Result<()> + Sync)) -> Result<()> {
     })
 }
 
-/// What a thread says when it ends.
+/// Returns a thread's result at its end.
 fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// How much more RAM the process had than before, at the most, while it did something. Nothing where the
-/// system does not tell.
+/// Returns the result of `work`, and the peak of additional RAM of the process meanwhile; 0 if the system
+/// does not report it.
 fn with_peak<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, usize)> {
     let of = |name: &str| -> usize {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|line| line.trim().split(' ').next()?.parse::<usize>().ok()).unwrap_or(0) << 10
     };
-    // Where this is refused the peak is that of the process so far.
+    // If the system refuses this, the peak is that of the process so far.
     let _ = fs::write("/proc/self/clear_refs", "5");
     let before = of("VmRSS:");
     let done = work()?;

@@ -1,7 +1,7 @@
-//! Sorting: whole arrays of random keys, keys that are all equal, and keys of few values; random keys with
-//! values; and memory of the program that is longer than the device memory for it.
+//! Sorting: whole arrays of random keys, of equal keys, and of keys of few values; random keys with
+//! values; and memory of the program that is longer than its device memory.
 //!
-//! `sort.cu`, beside this, is the same by CUB, to be compiled and run by hand.
+//! `sort.cu`, in the same folder, is the same by CUB, to be compiled and run by hand.
 
 use super::{Bench, size};
 use crate::bench::measure::{Unit, timed};
@@ -20,7 +20,7 @@ use vmarray::prelude::*;
 use vmarray::views::SortKey;
 use vmarray::{Element, Source};
 
-/// A vector is sorted beside an array of so many bytes.
+/// A vector is sorted next to an array of at most this number of bytes.
 const VEC_BYTES_MAX: usize = 1 << 30;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -30,7 +30,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let room: u64 =
         setup.devices.iter().map(|device| device.memory().map_or(0, |memory| memory.free_bytes)).sum();
-    // What a driver of OpenCL gives in several pieces takes as many merges more.
+    // If an OpenCL driver splits memory into several pieces, the sort needs further merges.
     let is_card = |info: &DeviceInfo| info.kind == DeviceKind::DiscreteGpu && info.backend != "opencl";
     let has_card = setup.devices.iter().any(|device| is_card(device.info()));
     let short = setup.medium_bytes / 4;
@@ -44,14 +44,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         source(bench, bytes)?;
     }
     if has_card && !setup.quick {
-        // What leaves no room for as many again, and as much as sorting in place takes.
+        // A size that leaves no room for a copy, and just enough for sorting in place.
         let devices = setup.devices.len() as u64;
         let most = room.saturating_sub(devices * (14 << 30)) >> 30 << 30;
         let most = if devices > 1 { most.min(devices * (90 << 30)) } else { most };
         one::<u64>(bench, most as usize, "in-place", u64::MAX, |bits| bits)?;
     }
     for bytes in sizes {
-        // As much again is used to sort.
+        // Sorting needs as much memory again.
         if 21 * (bytes as u64 / 10) > room {
             continue;
         }
@@ -69,7 +69,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Bits that are different for each index, and look like random ones (finalizer of SplitMix64).
+/// Returns bits that are different for each index, and look random (finalizer of SplitMix64).
 fn mixed<T: Element>() -> Expr<T, u64> {
     let mut bits = (index::<T>().cast::<u64>() + 1) * 0x9E37_79B9_7F4A_7C15_u64;
     for (shift, factor) in [(30, 0xBF58_476D_1CE4_E5B9_u64), (27, 0x94D0_49BB_1331_11EB)] {
@@ -78,8 +78,8 @@ fn mixed<T: Element>() -> Expr<T, u64> {
     bits.clone() ^ (bits >> 31)
 }
 
-/// What is made of sorts, of random keys of 32 bits: their order, their different values, groups of some 64
-/// and their sums, and pairs of which most keys have one.
+/// Operations based on sorts, of random keys of 32 bits: their order, their different values, groups of
+/// some 64 and their sums, and pairs in which most keys have one partner.
 fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
     let (setup, len) = (bench.setup.clone(), bytes / 4);
     let own = Field::<u32, u32>::whole;
@@ -111,11 +111,11 @@ fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Random keys in page-locked memory of the program, with device memory for a quarter of them. What has to
-/// pass the bus is counted: each byte up and down, twice.
+/// Random keys in page-locked memory of the program, with device memory for a quarter of them. The amount
+/// counts the bytes that must pass the bus: each byte up and down, twice.
 fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
     let setup = bench.setup.clone();
-    // Half as much again is left for what else there is.
+    // Half as much again stays free for other uses.
     if available_bytes().is_some_and(|available| available < bytes as u64 / 2 * 3) {
         return Ok(());
     }
@@ -152,14 +152,14 @@ fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
     })
 }
 
-/// How much RAM there is, where the system says so.
+/// Returns the available RAM, if the system reports it.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// Keys with values that are as long.
+/// Keys with values of the same length.
 fn with_values<T: SortKey + FieldType<Value = T>>(
     bench: &mut Bench,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Arrays in files: what it takes to make changes stay, beside plain writes to a file.
+//! Arrays in files: the cost of making changes durable, compared with plain writes to a file.
 
 use super::{Bench, size};
 use crate::bench::measure::{Unit, calls};
@@ -12,12 +12,12 @@ use vmarray::VirtualArray;
 use vmarray::device::own_files;
 use vmarray::prelude::*;
 
-/// Of how many bytes the files are.
+/// The length of the files in bytes.
 const FILE_BYTES: usize = 256 << 20;
-/// How much is written before each sync.
+/// The bytes written before each sync.
 const WRITTEN_BYTES: [usize; 4] = [64 << 10, 1 << 20, 16 << 20, FILE_BYTES];
 
-/// A path in the build folder, whose disk is none in RAM; removed in the end.
+/// A path in the build folder, whose disk is not in RAM; removed on drop.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -44,7 +44,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let array = VirtualArray::<u32>::builder(words).cache_bytes(FILE_BYTES / 4).create([&ours.0])?;
     let file = File::options().read(true).write(true).create_new(true).open(&plain.0)?;
     let chunk: Vec<u32> = (1..=CHUNK_BYTES as u32 / 4).collect();
-    // Both have all their blocks, and as many again for what changes.
+    // Both have allocated all their blocks, and as many again for changes.
     for _ in 0..3 {
         for piece in pieces(0..words, chunk.len()) {
             array.write(piece.start, &chunk[..piece.len()])?;

@@ -1,4 +1,4 @@
-//! Random elements of a file that is far larger than RAM, with cards between the two, and without.
+//! Random elements of a file that is far larger than RAM, with and without GPUs as a tier between the two.
 
 use super::stored::Scratch;
 use super::{Bench, size};
@@ -22,13 +22,13 @@ use vmarray::host::{Tier, TierStatus};
 use vmarray::prelude::*;
 use vmarray::{VirtualArray, device::Device};
 
-/// How accesses are spread over pages: the exponent of Zipf's law, or evenly.
+/// The distribution of accesses over pages: the exponent of Zipf's law, or even.
 const SPREADS: [(&str, Option<f64>); 2] = [("zipf-1.0", Some(1.0)), ("even", None)];
 const THREADS: [usize; 2] = [1, 16];
-/// How many indices a thread draws before anything is timed; they are used again and again, which the cache
-/// in RAM must not notice: many times more pages than it holds.
+/// The number of indices that a thread draws before the measurement. It uses them repeatedly, without an
+/// effect on the cache in RAM: they touch many times more pages than it holds.
 const DRAWN: usize = 1 << 18;
-/// How many indices a list has.
+/// The number of indices of a list.
 const LISTED: usize = 4096;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -42,14 +42,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         (true, false) | (false, true) => 1 << 30,
         (false, false) => 8 << 30,
     };
-    // A power of two: ranks of Zipf's law are scattered over pages by a permutation then.
+    // A power of two: a permutation then scatters ranks of Zipf's law over pages.
     let usable = setup.devices.iter().map(|device| Ok(device.memory()?.usable_bytes as usize));
     let usable = usable.sum::<Result<usize>>()?;
     let bytes = usable.saturating_mul(2).min(most);
     let bytes = 1_usize << bytes.ilog2();
     let file = Scratch::new()?;
     fill(&file.0, bytes)?;
-    // RAM that the system lends to files would be a cache of its own.
+    // RAM that the system uses for files would be another cache.
     let forgotten = Forgotten::new(&file.0)?;
     for (what, exponent) in SPREADS {
         spread(bench, &file.0, bytes, (what, exponent))?;
@@ -57,7 +57,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     forgotten.end()
 }
 
-/// An array of so many bytes in a new file, whose elements are their indices.
+/// Creates an array of `bytes` bytes in a new file, whose elements are their indices.
 fn fill(path: &Path, bytes: usize) -> Result<()> {
     let array = VirtualArray::<u64>::builder(bytes / 8).cache_bytes(64 << 20).create([path])?;
     let mut chunk = Vec::new();
@@ -87,14 +87,14 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
     let threads = |threads: usize, seconds: f64, get: &(dyn Fn(usize) -> Result<()> + Sync)| {
         on_threads(threads, |thread| {
             until(seconds, 16, || {
-                // From where the repetition before ended, and for each contender from somewhere else.
+                // From the end of the previous repetition, and for each contender from another place.
                 let at = next[thread].fetch_add(1, Ordering::Relaxed);
                 get(lists[thread][at % DRAWN])
             })
         })
     };
     let get = |array: &VirtualArray<u64>, index: usize| array.get(index)?.check(index);
-    // Until the cards are full, and a while longer.
+    // Until the GPUs are full, and a while longer.
     let start = Instant::now();
     let (limit, more) = if setup.quick { (2.0, 0.5) } else { (12.0, 3.0) };
     while tier.status().bytes < tier.status().capacity_bytes && start.elapsed().as_secs_f64() < limit {
@@ -155,7 +155,7 @@ fn draw(exponent: Option<f64>, array: &VirtualArray<u64>, seed: u64) -> Result<V
     Ok((0..DRAWN).map(|_| random.index(array.len())).collect())
 }
 
-/// How many of the pages that were not in RAM came from cards.
+/// The share of pages outside of RAM that came from GPUs.
 struct Hits(f64);
 
 impl Hits {
@@ -182,8 +182,8 @@ impl Hits {
     }
 }
 
-/// A file of which the system keeps nothing in RAM for long: a thread has it forgotten again and again, by
-/// `posix_fadvise`.
+/// A file that the system does not keep in RAM for long: a thread drops it from the page cache repeatedly,
+/// by `posix_fadvise`.
 struct Forgotten {
     end: mpsc::Sender<()>,
     thread: JoinHandle<()>,

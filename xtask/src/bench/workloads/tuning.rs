@@ -1,7 +1,8 @@
-//! Defaults beside settings by hand: page length, channels, read-ahead; and beside what a profile advises.
+//! Defaults compared with settings by hand: page length, channels, read-ahead; and with the advice of a
+//! profile.
 //!
-//! First all settings are measured on all workloads, then the best of them once more, beside the defaults and
-//! the advice: the best of many noisy numbers is better than it can be trusted to be.
+//! First all settings are measured on all workloads. Then the best of them are measured again, next to the
+//! defaults and the advice: the best of many noisy numbers is biased.
 
 use super::random::at_random;
 use super::{Bench, bulk, in_place, serial, size};
@@ -17,18 +18,18 @@ use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 use vmarray::{Placement, VirtualArray, device::Device, profile::Profile};
 
-/// The page lengths that are tried, in bytes.
+/// The page lengths to try, in bytes.
 const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// How many channels a device are tried.
+/// The numbers of channels per device to try.
 const CHANNELS: [u32; 2] = [1, 2];
-/// How much smaller than the array the cache is.
+/// The ratio of the array's size to the cache's.
 const CACHE_SHARE: usize = 16;
 
-/// How an array is built.
+/// A setting of an array.
 #[derive(Clone, Copy)]
 enum Setting {
     Default,
-    /// With the page length and the routes of the devices' profiles.
+    /// The page length and the routes of the devices' profiles.
     Advised {
         page_bytes: usize,
     },
@@ -52,7 +53,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What is done with an array.
+/// An operation on an array.
 struct Workload<T: Payload> {
     name: &'static str,
     unit: Unit,
@@ -67,7 +68,7 @@ fn workload<T: Payload>(
     Workload { name, unit, run }
 }
 
-/// One that passes over the whole array once, by the threads of rayon's pool.
+/// Creates a workload that passes over the whole array once, by the threads of rayon's pool.
 fn pass(
     setup: &Setup,
     array: &VirtualArray<u32>,
@@ -182,7 +183,7 @@ fn all<T: Payload>(bench: &mut Bench, profiles: &Profiles, workloads: &[Workload
     Ok(())
 }
 
-/// Has the devices copy as a setting says: by their own choice, or by their profiles.
+/// Sets the routes of the devices' copies: their own choice, or that of their profiles.
 fn set_routes(setup: &Setup, profiles: &Profiles, setting: Setting) {
     for (device, profile) in setup.devices.iter().zip(profiles) {
         let is_advised = matches!(setting, Setting::Advised { .. });
@@ -197,7 +198,7 @@ fn build<T: Payload>(setup: &Setup, profiles: &Profiles, setting: Setting) -> Re
         .devices(setup.devices.iter().cloned())
         .cache_bytes(bytes / CACHE_SHARE);
     let array = match setting {
-        // What it is without a profile, whatever is known by now.
+        // The default without a profile, independent of the current profiles.
         Setting::Default => builder.page_len(page_len(64 << 10)),
         Setting::Advised { page_bytes } => builder.page_len(page_len(page_bytes)),
         Setting::ByHand { page_bytes, channels, read_ahead } => builder
@@ -222,7 +223,7 @@ fn gather(array: &VirtualArray<u32>) -> Result<Sample> {
     calls(1, indices.len() as f64, || Ok(array.gather_into(&indices, &mut values)?))
 }
 
-/// One access in ten writes; which elements follows Zipf's law.
+/// One access in ten writes; the elements follow Zipf's law.
 fn zipf(setup: &Setup, array: &VirtualArray<Record>, seconds: f64) -> Result<Sample> {
     const DRAWN: usize = 1 << 14;
     let list = |thread| Ok(elements::zipf(array.len(), 0.99, thread)?.take(DRAWN).collect());
