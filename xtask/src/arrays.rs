@@ -74,6 +74,21 @@ pub struct CompareArgs {
     pub options: Vec<String>,
 }
 
+/// Judges by two builds of the benchmarks, run in turns, whether a change made a row of a fixed list slower.
+#[derive(clap::Args, Debug)]
+pub struct GateArgs {
+    /// An xtask of the commit before, built by `cargo build --release -p xtask --features array`.
+    pub old: PathBuf,
+    /// The same of this commit.
+    pub new: PathBuf,
+    /// Rounds of OLD, NEW, NEW, OLD. Three give an interval of 95 %.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(3..))]
+    pub rounds: u64,
+    /// Writes the judgement to a file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
 /// Prints a report of measurements that `bench --json` has stored, as Markdown.
 #[derive(clap::Args, Debug)]
 pub struct ReportArgs {

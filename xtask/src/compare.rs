@@ -18,18 +18,36 @@ type Times = BTreeMap<String, f64>;
 
 /// The ratios of one workload.
 #[derive(Default)]
-struct Ratios {
-    new_to_old: Vec<f64>,
-    old_to_old: Vec<f64>,
+pub struct Ratios {
+    /// The time of NEW as a share of OLD's, two a round.
+    pub new_to_old: Vec<f64>,
+    /// The time of the second run of OLD as a share of the first one's, one a round.
+    pub old_to_old: Vec<f64>,
 }
 
 /// Runs the command.
 pub fn run(args: CompareArgs) -> Result<()> {
+    let quick = ["--quick".to_string()];
+    let options = if args.options.is_empty() { &quick[..] } else { &args.options };
+    let rows = in_turns(&args.old, &args.new, args.rounds, &args.filter, options)?;
+    let (lines, marked) = report(&rows);
+    print!("{lines}");
+    println!("{marked} of {} workloads are not proven to take less than {BOUND} of the time", rows.len());
+    Ok(())
+}
+
+/// The ratios of the workloads that both programs have, from so many rounds of OLD, NEW, NEW, OLD.
+pub fn in_turns(
+    old: &Path,
+    new: &Path,
+    rounds: u64,
+    filter: &[String],
+    options: &[String],
+) -> Result<BTreeMap<String, Ratios>> {
     let mut rows: BTreeMap<String, Ratios> = BTreeMap::new();
-    for round in 1..=args.rounds {
-        eprintln!("round {round} of {}", args.rounds);
-        let times = [&args.old, &args.new, &args.new, &args.old].map(|program| measure(program, &args));
-        let [a, b, c, d] = times;
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
+        let [a, b, c, d] = [old, new, new, old].map(|program| measure(program, filter, options));
         let (a, b, c, d) = (a?, b?, c?, d?);
         for (name, first) in &a {
             if let (Some(second), Some(third), Some(last)) = (b.get(name), c.get(name), d.get(name)) {
@@ -42,21 +60,17 @@ pub fn run(args: CompareArgs) -> Result<()> {
     if rows.is_empty() {
         bail!("the programs have no workload in common");
     }
-    let (lines, marked) = report(&rows);
-    print!("{lines}");
-    println!("{marked} of {} workloads are not proven to take less than {BOUND} of the time", rows.len());
-    Ok(())
+    Ok(rows)
 }
 
 /// Runs one program once.
-fn measure(program: &Path, args: &CompareArgs) -> Result<Times> {
+fn measure(program: &Path, filter: &[String], options: &[String]) -> Result<Times> {
     let json = std::env::temp_dir().join(format!("vmarray-compare-{}.json", std::process::id()));
-    let quick = ["--quick".to_string()];
     let status = Command::new(program)
         .args(["bench", "--workloads", "--json"])
         .arg(&json)
-        .args(args.filter.iter().flat_map(|name| ["--only", name]))
-        .args(if args.options.is_empty() { &quick[..] } else { &args.options })
+        .args(filter.iter().flat_map(|name| ["--only", name]))
+        .args(options)
         .stdout(Stdio::null())
         .status()
         .with_context(|| format!("{} cannot be started", program.display()))?;
@@ -97,7 +111,7 @@ fn report(rows: &BTreeMap<String, Ratios>) -> (String, usize) {
 /// By the sign test: of `n` values each is above the median with probability 1/2, so that the `k`-th lowest
 /// exceeds it with that of fewer than `k` heads in `n` throws; likewise at the other end. Holds for any
 /// distribution. Source: W. J. Conover, "Practical Nonparametric Statistics", 3rd edition, 1999, section 3.2.
-fn interval(values: &[f64]) -> (f64, f64, f64) {
+pub fn interval(values: &[f64]) -> (f64, f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len();

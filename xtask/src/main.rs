@@ -12,6 +12,8 @@ mod examples;
 mod features;
 mod formats;
 mod fuzz;
+#[cfg(feature = "array")]
+mod gate;
 mod junit;
 mod kernels;
 #[cfg(feature = "array")]
@@ -67,6 +69,8 @@ enum Command {
     Bench(bench::Args),
     /// Compares two builds of the benchmarks, run in turns.
     Compare(arrays::CompareArgs),
+    /// Judges whether a change made a row of a fixed list slower, by two builds run in turns.
+    Gate(arrays::GateArgs),
     /// Prints a report of the benchmarks' results.
     Report(arrays::ReportArgs),
     /// Counts the instructions of accesses to resident pages. Fails if they exceed the known counts.
@@ -152,11 +156,15 @@ fn main() -> ExitCode {
         #[cfg(feature = "array")]
         Command::Compare(args) => compare::run(args),
         #[cfg(feature = "array")]
+        Command::Gate(args) => gate::run(&args),
+        #[cfg(feature = "array")]
         Command::Report(args) => bench::report(args),
         #[cfg(not(feature = "array"))]
-        Command::Soak(_) | Command::Kills(_) | Command::Compare(_) | Command::Report(_) => {
-            arrays::again("array", &[])
-        }
+        Command::Soak(_)
+        | Command::Kills(_)
+        | Command::Compare(_)
+        | Command::Gate(_)
+        | Command::Report(_) => arrays::again("array", &[]),
         Command::Hits => step("hits", SampleArgs { sample: false }, hits),
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),

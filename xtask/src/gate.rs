@@ -1,0 +1,176 @@
+//! `cargo xtask gate`: whether a change made a row of a fixed list slower.
+//!
+//! Two builds of the benchmarks run in turns, as in `compare`, on some forty rows that cover hits, misses, scans,
+//! bulk copies, lists, tasks, expressions, kernels, sorts, joins, files and the first calls of a process.
+//!
+//! - A row fails if the upper end of the 95 % interval of its speed, new to old, is below [`ROW_LEAST`].
+//! - A row whose old build differs from itself by more than [`NOISE_MOST`] is listed and not judged.
+//! - A group fails if the geometric mean of its judged rows is below [`GROUP_LEAST`].
+
+use crate::arrays::GateArgs;
+use crate::compare::{Ratios, in_turns, interval};
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The least speed of a row, new to old.
+const ROW_LEAST: f64 = 0.97;
+/// The least geometric mean of a group.
+const GROUP_LEAST: f64 = 0.98;
+/// The widest distance from 1 of the old build against itself.
+const NOISE_MOST: f64 = 0.05;
+
+/// Beginnings of the names of the rows that a fresh process runs first.
+const FIRST_CALLS: &[&str] = &["rows/first-"];
+/// Beginnings of the names of all other rows.
+const ROWS: &[&str] = &[
+    "cached/get/4B/t1",
+    "cached/set/44B/t1",
+    "cached/scan-by-cursor/8B/t1",
+    "cached/scan-by-iter/4B/t1",
+    "random/get/4B/64KiB",
+    "random/set/4KiB",
+    "mixed/zipf-0.99-10%-writes",
+    "in-place/scan",
+    "in-place/update",
+    "bulk/read/44B",
+    "bulk/write/4B",
+    "gather/gather/4B",
+    "gather/scatter/44B",
+    "gather/gather-registered/4KiB",
+    "rows/gather/512B",
+    "rows/scatter/3072B",
+    "async/get/4KiB",
+    "async/dependent/4/64KiB/t16x500",
+    "find/all/4B",
+    "find/count/44B",
+    "expressions/sum/4B",
+    "expressions/two-terms/4B",
+    "expressions/transform/44B",
+    "section/source/search/pinned",
+    "kernels/axpy-f32/",
+    "kernels/five-points",
+    "kernels/prefix-sum-u32",
+    "kernels/launch-and-wait",
+    "sort/u32",
+    "sort/pairs/u64",
+    "sort/unique",
+    "join/uniform",
+    "files/read/64KiB/warm/t1",
+    "stored/read/4KiB/warm/t1",
+    "stored/write-sync/1MiB",
+    "snapshots/load/1MiB/warm",
+    "ragged/push",
+    "ragged/read/cached",
+];
+
+/// The judgement of one row.
+#[derive(Debug, Serialize)]
+struct Judged {
+    /// The speed of the new build as a multiple of the old one's: lower end, median, upper end.
+    speed: [f64; 3],
+    /// The greatest distance from 1 of the old build against itself.
+    noise: f64,
+    is_judged: bool,
+    has_failed: bool,
+}
+
+impl Judged {
+    fn of(ratios: &Ratios) -> Self {
+        let (low, median, high) = interval(&ratios.new_to_old);
+        let speed = [1.0 / high, 1.0 / median, 1.0 / low];
+        let noise = ratios.old_to_old.iter().map(|ratio| (ratio - 1.0).abs()).fold(0.0, f64::max);
+        let is_judged = noise <= NOISE_MOST;
+        Self { speed, noise, is_judged, has_failed: is_judged && speed[2] < ROW_LEAST }
+    }
+}
+
+/// The judgement of all rows, as a file keeps it.
+#[derive(Debug, Serialize)]
+struct Record {
+    rows: BTreeMap<String, Judged>,
+    /// The geometric mean of the judged rows of each group.
+    groups: BTreeMap<String, f64>,
+}
+
+impl Record {
+    fn of(ratios: &BTreeMap<String, Ratios>) -> Self {
+        let rows: BTreeMap<_, _> = ratios.iter().map(|(name, row)| (name.clone(), Judged::of(row))).collect();
+        let mut logarithms: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for (name, row) in rows.iter().filter(|(_, row)| row.is_judged) {
+            let group = name.split('/').next().unwrap_or_default();
+            logarithms.entry(group.into()).or_default().push(row.speed[1].ln());
+        }
+        let mean = |values: Vec<f64>| (values.iter().sum::<f64>() / values.len() as f64).exp();
+        let groups = logarithms.into_iter().map(|(group, values)| (group, mean(values))).collect();
+        Self { rows, groups }
+    }
+
+    /// The names of the rows and groups that failed.
+    fn failures(&self) -> Vec<&str> {
+        let rows = self.rows.iter().filter(|(_, row)| row.has_failed).map(|(name, _)| name.as_str());
+        let groups =
+            self.groups.iter().filter(|(_, mean)| **mean < GROUP_LEAST).map(|(name, _)| name.as_str());
+        rows.chain(groups).collect()
+    }
+
+    /// A line for each row and each group.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, Judged { speed: [low, median, high], noise, is_judged, has_failed }) in &self.rows {
+            let mark = match (is_judged, has_failed) {
+                (false, _) => "   not judged: noise",
+                (true, true) => "   FAILED",
+                (true, false) => "",
+            };
+            text += &format!("{name:44} {median:.3} [{low:.3}, {high:.3}]  old/old ±{noise:.3}{mark}\n");
+        }
+        for (name, mean) in &self.groups {
+            let mark = if *mean < GROUP_LEAST { "   FAILED" } else { "" };
+            text += &format!("group {name:38} {mean:.3}{mark}\n");
+        }
+        text
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &GateArgs) -> Result<()> {
+    let options = ["--quick".to_string()];
+    let of = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_string()).collect() };
+    let mut ratios = in_turns(&args.old, &args.new, args.rounds, &of(FIRST_CALLS), &options)?;
+    ratios.extend(in_turns(&args.old, &args.new, args.rounds, &of(ROWS), &options)?);
+    let record = Record::of(&ratios);
+    print!("{}", record.text());
+    if let Some(file) = &args.json {
+        let text = serde_json::to_string_pretty(&record)? + "\n";
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let failures = record.failures();
+    if !failures.is_empty() {
+        bail!("slower than before: {}", failures.join(", "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ratios(new: f64, old: f64) -> Ratios {
+        Ratios { new_to_old: vec![new; 6], old_to_old: vec![old; 3] }
+    }
+
+    #[test]
+    fn slow_rows_fail_and_noisy_rows_are_not_judged() {
+        let rows = [
+            ("find/all", ratios(1.0, 1.0)),
+            ("find/count", ratios(1.02, 1.0)),
+            ("sort/u32", ratios(1.05, 1.0)),
+            ("join/uniform", ratios(2.0, 1.2)),
+        ];
+        let record = Record::of(&rows.map(|(name, row)| (name.to_string(), row)).into());
+        assert_eq!(record.failures(), ["sort/u32", "sort"]);
+        assert!(!record.rows["join/uniform"].is_judged && !record.groups.contains_key("join"));
+        assert!((record.groups["find"] - 1.0 / 1.02_f64.sqrt()).abs() < 1e-9);
+    }
+}
