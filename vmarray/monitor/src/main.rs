@@ -1,4 +1,4 @@
-//! Shows what the arrays of running programs do, which [publish](vmarray::monitor) their statistics.
+//! Shows the activity of arrays in running programs that [publish](vmarray::monitor) their statistics.
 
 mod screen;
 mod table;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read it has seen enough.
+        // The reader of the output has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vmarray-monitor: {error}");
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads files through. Fails if anything is wrong with one of them.
+/// Reads files through. Fails if any of them is damaged.
 fn check(files: &[&str]) -> ExitCode {
     let mut is_sound = true;
     for file in files {
@@ -74,7 +74,7 @@ fn check(files: &[&str]) -> ExitCode {
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What was counted so far, as text.
+/// Returns the current counts as text.
 fn once() -> String {
     let mut watched = Watched::default();
     watched.read(vmarray::monitor::programs());

@@ -1,4 +1,4 @@
-//! The terminal: two tables that are brought up to date twice a second.
+//! The terminal screen: two tables, refreshed twice a second.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use ratatui::widgets::{Block, Paragraph, Row};
 use crate::table::Table;
 use crate::watched::Watched;
 
-/// As often as programs publish.
+/// The period in which programs publish.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Shows what programs publish until the user has seen enough.
+/// Shows the published statistics until the user quits.
 pub fn run() -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal);
@@ -48,7 +48,7 @@ fn show(terminal: &mut ratatui::DefaultTerminal) -> io::Result<()> {
     }
 }
 
-/// Draws both tables, the second without so many rows at its beginning.
+/// Draws both tables, the second without its first `skipped` rows.
 fn draw(frame: &mut Frame<'_>, watched: &Watched, skipped: &mut usize) {
     let (cards, channels) = (Table::of_cards(watched), Table::of_channels(watched));
     let high = u16::try_from(cards.rows.len()).unwrap_or(u16::MAX).saturating_add(3);

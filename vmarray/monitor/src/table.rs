@@ -1,4 +1,4 @@
-//! What is shown, as rows of text: for a terminal, and for scripts.
+//! Tables of statistics, as rows of text for a terminal and for scripts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// What one direction of a bus carries, and at most.
+/// The traffic in one direction of a bus, and its limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     bytes: u64,
@@ -31,7 +31,7 @@ impl Traffic {
         Self { bytes, per_second: of.rate(|stats| stats.bytes_to_device), limit }
     }
 
-    /// That of two arrays on one card, whose limit is the card's.
+    /// Adds the traffic of two arrays on one GPU, whose limit is the GPU's.
     fn and(self, other: Self) -> Self {
         let both = |one: Option<f64>, other: Option<f64>| match (one, other) {
             (None, None) => None,
@@ -44,7 +44,7 @@ impl Traffic {
         }
     }
 
-    /// A rate where there is one, else all bytes; and the limit.
+    /// Returns the rate if it is known, else all bytes; and the limit.
     fn cells(self) -> [String; 2] {
         let carried = match self.per_second {
             Some(rate) => gigabytes(rate),
@@ -67,7 +67,7 @@ fn bytes(bytes: u64) -> String {
 }
 
 impl Table {
-    /// A row for each card: what all arrays have it do.
+    /// Makes a row for each GPU: the traffic of all its arrays.
     pub fn of_cards(watched: &Watched) -> Self {
         let mut cards: BTreeMap<&str, ([Traffic; 2], u64, u64)> = BTreeMap::new();
         for of in watched.channels() {
@@ -85,7 +85,7 @@ impl Table {
         Self { header, rows: cards.into_iter().map(row).collect() }
     }
 
-    /// A row for each channel of each array.
+    /// Makes a row for each channel of each array.
     pub fn of_channels(watched: &Watched) -> Self {
         let header = vec![
             "program",
@@ -127,7 +127,7 @@ impl Table {
         Self { header, rows: watched.channels().map(row).collect() }
     }
 
-    /// How wide each column has to be.
+    /// Returns the width of each column.
     pub fn widths(&self) -> Vec<usize> {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
@@ -138,7 +138,7 @@ impl Table {
 }
 
 impl fmt::Display for Table {
-    /// Columns are two blanks apart.
+    /// Separates columns by two blanks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
         let header = self.header.iter().map(ToString::to_string).collect();

@@ -1,11 +1,11 @@
-//! What programs have published lately, and how fast that changes.
+//! The last two readings of published statistics, and the rates between them.
 
 use std::time::Duration;
 
 use vmarray::monitor::{PublishedArray, PublishedChannel, PublishedProgram};
 use vmarray::stats::ChannelStats;
 
-/// The programs, each as it was last read and as it was the time before.
+/// The programs, each in its current and its previous state.
 #[derive(Debug, Default)]
 pub struct Watched {
     programs: Vec<(PublishedProgram, Option<PublishedProgram>)>,
@@ -18,20 +18,20 @@ pub struct WatchedChannel<'a> {
     pub array: &'a PublishedArray,
     pub number: usize,
     pub channel: &'a PublishedChannel,
-    /// What it did between the last two readings, and how long that was.
+    /// The activity between the last two readings, and the time between them.
     pub lately: Option<(ChannelStats, Duration)>,
-    /// Hits and misses of the whole array: lately, or in all.
+    /// Hits and misses of the whole array: between the readings, or in all.
     hits: Option<(u64, u64)>,
 }
 
 impl Watched {
-    /// Takes in what is published now.
+    /// Stores the programs' current statistics.
     pub fn read(&mut self, programs: Vec<PublishedProgram>) {
         let mut before = std::mem::take(&mut self.programs);
         let with_before = |program: PublishedProgram| {
             let known = before.iter().position(|(old, _)| is_same(old, &program));
             let earlier = known.map(|at| before.swap_remove(at)).and_then(|(old, older)| {
-                // What was not published anew says what it said before.
+                // Without new statistics, the previous state stays.
                 if old.at == program.at { older } else { Some(old) }
             });
             (program, earlier)
@@ -39,7 +39,7 @@ impl Watched {
         self.programs = programs.into_iter().map(with_before).collect();
     }
 
-    /// Arrays of which nothing more is told than that they are there.
+    /// The number of arrays that programs omit from their files.
     pub fn left_out(&self) -> u64 {
         self.programs.iter().map(|(program, _)| program.left_out).sum()
     }
@@ -50,7 +50,7 @@ impl Watched {
             let arrays = program.arrays.iter().enumerate();
             arrays.flat_map(move |(at, array)| {
                 let earlier = before.as_ref().and_then(|before| {
-                    // An array in the same place that has done less is another one.
+                    // An array in the same place with lower counts is another array.
                     let old = before.arrays.get(at).filter(|old| old.name == array.name)?;
                     let is_later = old.channels.len() == array.channels.len() && misses(old) <= misses(array);
                     is_later.then(|| (old, program.at.saturating_sub(before.at)))
@@ -80,14 +80,14 @@ fn misses(array: &PublishedArray) -> u64 {
 }
 
 impl WatchedChannel<'_> {
-    /// Hits of its array as a share of all accesses, lately if there were any.
+    /// Returns the share of hits in all accesses, since the previous reading if it had any.
     pub fn hit_rate(&self) -> Option<f64> {
         let (hits, misses) = self.hits?;
         let all = hits as f64 + misses as f64;
         (all > 0.0).then(|| hits as f64 / all)
     }
 
-    /// Bytes per second lately of what a counter counts.
+    /// Returns the recent rate of a counter of bytes, in bytes per second.
     pub fn rate(&self, counter: impl Fn(&ChannelStats) -> u64) -> Option<f64> {
         let (stats, time) = self.lately.as_ref()?;
         (!time.is_zero()).then(|| counter(stats) as f64 / time.as_secs_f64())
@@ -98,7 +98,7 @@ impl WatchedChannel<'_> {
 pub mod tests {
     use super::*;
 
-    /// A program with one array of two channels, `steps` half seconds after its beginning.
+    /// A program with one array of two channels, `steps` half seconds after its start.
     pub fn program(process: u32, steps: u64) -> PublishedProgram {
         let mut program = PublishedProgram::default();
         (program.process, program.name) = (process, "walker".into());
@@ -128,7 +128,7 @@ pub mod tests {
         watched.read(vec![program(1, 3)]);
         assert_eq!(rates(&watched), [Some(2e9), Some(4e9)]);
         assert_eq!(watched.channels().next().unwrap().hit_rate(), Some(0.9));
-        // Not published anew, then another process.
+        // Without new statistics, then another process.
         watched.read(vec![program(1, 3)]);
         assert_eq!(rates(&watched), [Some(2e9), Some(4e9)]);
         watched.read(vec![program(2, 9)]);
@@ -144,7 +144,7 @@ pub mod tests {
         other.arrays[0].channels[0].stats.misses = 0;
         watched.read(vec![other]);
         assert!(watched.channels().all(|channel| channel.lately.is_none()));
-        // Anything may be in the file.
+        // The file may contain any numbers.
         let mut hostile = program(1, 7);
         hostile.arrays[0].hits = Some(u64::MAX);
         hostile.arrays[0].channels[0].stats.misses = u64::MAX;

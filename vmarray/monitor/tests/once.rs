@@ -1,4 +1,4 @@
-//! Programs that publish, and what the monitor prints of them.
+//! Programs that publish, and the monitor's output about them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use vmarray::prelude::*;
 
 const NAME: &str = "VMARRAY_TEST_PUBLISHES";
 
-/// What the other processes do: publish an array of some pages until their standard input ends.
+/// The main function of the child processes: publishes an array of some pages until its standard input
+/// ends.
 #[test]
 fn publishes() {
     let Ok(name) = std::env::var(NAME) else { return };
@@ -25,11 +26,11 @@ fn publishes() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// A folder for what is published, and the processes that do.
+/// A folder for published files, and the processes that publish.
 struct Folder {
     path: PathBuf,
     children: Vec<Child>,
-    /// What they print, so that it goes somewhere as long as they do.
+    /// The children's output pipes, open while they run.
     outputs: Vec<BufReader<ChildStdout>>,
 }
 
@@ -40,7 +41,7 @@ impl Folder {
         Self { path, children: Vec::new(), outputs: Vec::new() }
     }
 
-    /// Starts a process that publishes, and waits until it has.
+    /// Starts a process that publishes, and waits until it has published.
     fn start(&mut self, name: &str) -> u32 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "publishes", "--nocapture"])
@@ -69,7 +70,7 @@ impl Folder {
     fn files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.path.join("vmarray")).unwrap();
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-        // What is being written is not there yet.
+        // Temporary files that are still being written do not count.
         files.retain(|path| path.extension().is_some_and(|extension| extension == "stats"));
         files.sort();
         files
@@ -86,7 +87,7 @@ impl Drop for Folder {
     }
 }
 
-/// The cells of the row of an array.
+/// Returns the cells of an array's row.
 fn row<'a>(table: &'a str, array: &str) -> Vec<&'a str> {
     let rows = table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()));
     rows.map(Iterator::collect)
@@ -141,7 +142,7 @@ fn garbage_is_skipped_and_what_is_left_of_killed_processes_removed() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     };
     let of_own = std::fs::read_to_string(of(&left, lives.1)).unwrap();
-    // By the name of a process that runs.
+    // Under the name of a running process.
     garbage(&format!("{}-{}.stats", std::process::id(), start_of_own()), b"\x1b[2Jgarbage");
     garbage("notes", of_own.replace("array of 5", "another one").as_bytes());
     std::os::unix::fs::symlink("/dev/zero", folder.path.join("vmarray/1-0.stats")).unwrap();
@@ -154,13 +155,13 @@ fn garbage_is_skipped_and_what_is_left_of_killed_processes_removed() {
     assert!(!of(&left, killed.1).exists());
     let mode = std::fs::metadata(of(&left, lives.1)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // What others can write to is not looked at.
+    // The monitor ignores a folder that other users can write to.
     let shared = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder.path.join("vmarray"), shared).unwrap();
     assert!(!folder.once().contains(lives.0));
 }
 
-/// The file of a process.
+/// Returns the file of a process.
 #[cfg(target_os = "linux")]
 fn of(files: &[PathBuf], process: u32) -> &std::path::Path {
     let prefix = format!("{process}-");

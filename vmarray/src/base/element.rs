@@ -1,4 +1,4 @@
-//! What can be an element, and how its bytes are reached while others may touch them.
+//! Element types, and accesses to their bytes while other threads may access them.
 
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, transmute_copy};
@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 use backend_api::{Search, racy};
 use bytemuck::{NoUninit, Pod};
 
-/// What can be an element: plain data without padding, any bit pattern of which is valid, and which any
-/// thread may use.
+/// A type of elements: plain data without padding, valid for any bit pattern, that any thread may use.
 ///
-/// Numbers are elements, and arrays of elements of any length: `u8`, `f64`, `[f32; 3]`, `[i32; 1000]`. Of
-/// structures of them derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest. With
-/// the line `#[bytemuck(crate = …)]` the program needs no dependency on `bytemuck` of its own:
+/// Numbers are elements, and arrays of elements of any length: `u8`, `f64`, `[f32; 3]`, `[i32; 1000]`. For
+/// structures of them derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest.
+/// With the line `#[bytemuck(crate = …)]` the program needs no dependency on `bytemuck` of its own:
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -30,26 +29,26 @@ use bytemuck::{NoUninit, Pod};
 ///
 /// # Size
 ///
-/// Operations on single elements hand them over by value, so that elements have to fit on the stack of the
-/// thread, and more than once: of the 2 MiB that the standard library gives a thread, an element may have an
-/// eighth (256 KiB) in [`get`](crate::VirtualArray::get), [`set`](crate::VirtualArray::set),
+/// Operations on single elements pass them by value, so several copies must fit on the stack of the
+/// thread. The standard library gives a thread 2 MiB. An element may have an eighth of that (256 KiB) in
+/// [`get`](crate::VirtualArray::get), [`set`](crate::VirtualArray::set),
 /// [`replace`](crate::VirtualArray::replace), [`compare_exchange`](crate::VirtualArray::compare_exchange),
 /// [`update`](crate::VirtualArray::update), [`swap`](crate::VirtualArray::swap) and their uncached forms,
-/// also in a program that is built without optimisation. Longer ones, and long ones in all other operations
-/// that take or return single elements, need a thread with a larger stack; those on slices and pages
-/// ([`read`](crate::views::View::read), [`write`](crate::views::ViewMut::write),
-/// [`map`](crate::views::PagedView::map), [`page`](crate::views::PagedView::page)) move no element over the
-/// stack. Elements of more than 16 KiB are kept on the heap meanwhile where one value gives way to another;
-/// if there is no memory for that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
+/// also in a program that is built without optimisation. Longer elements, and long ones in all other
+/// operations that take or return single elements, need a thread with a larger stack. Operations on slices
+/// and pages ([`read`](crate::views::View::read), [`write`](crate::views::ViewMut::write),
+/// [`map`](crate::views::PagedView::map), [`page`](crate::views::PagedView::page)) move no element over
+/// the stack. An operation that replaces an element of more than 16 KiB keeps it on the heap meanwhile; if
+/// the system has no memory for that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
 ///
-/// Types of no bytes do not compile:
+/// Types of zero bytes do not compile:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<()>::new(10);
 /// ```
 ///
-/// Nor do types with padding, pointers or invalid bit patterns:
+/// Types with padding, pointers or invalid bit patterns do not compile either:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
@@ -67,7 +66,7 @@ pub trait Element: Pod + Send + Sync {}
 
 impl<T: Pod + Send + Sync> Element for T {}
 
-/// Checked at compile time for every element type that is used.
+/// A check at compile time of every element type in use.
 pub(crate) struct Layout<T>(PhantomData<T>);
 
 impl<T: Element> Layout<T> {
@@ -76,13 +75,13 @@ impl<T: Element> Layout<T> {
         assert!(align_of::<T>() <= 4096, "elements cannot be aligned to more than a page of the system");
         size_of::<T>()
     };
-    /// Whether an element is moved by a single machine instruction, so that it cannot be torn.
+    /// Whether a single machine instruction moves an element, so that it cannot be torn.
     pub(crate) const SINGLE_WORD: bool = matches!(Self::BYTES, 1 | 2 | 4 | 8);
-    /// Whether an element is too long to be moved from function to function on a thread's stack.
+    /// Whether an element is too long to be passed between functions on a thread's stack.
     pub(crate) const HUGE: bool = Self::BYTES > 16 << 10;
 }
 
-/// Runs an operation on the atomic in whose place a single-word element is.
+/// Runs an operation on the atomic at the place of a single-word element.
 macro_rules! on_word {
     ($T:ty, $at:ident, |$word:ident| $operation:expr) => {
         match size_of::<$T>() {
@@ -99,23 +98,24 @@ macro_rules! on_word {
     }};
 }
 
-/// Makes an element of a word, and a word of an element, which has no padding.
+/// Converts between an element without padding and a word.
 ///
 /// # Safety
 /// Both have the same size, and all bit patterns are valid for both.
 #[inline(always)]
 unsafe fn cast<A: Copy, B: Copy>(value: A) -> B {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller's promise.
     unsafe { transmute_copy(&value) }
 }
 
 /// Loads a single-word element, with acquire semantics.
 ///
 /// # Safety
-/// `T` is a single word; `at` is readable, aligned to the size of `T`, and only touched atomically meanwhile.
+/// `T` is a single word; `at` is readable, aligned to the size of `T`, and only accessed atomically
+/// meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn load<T: Element>(at: *const T) -> T {
-    // SAFETY: the caller vouches for size, alignment and access; all bit patterns of `T` are valid.
+    // SAFETY: the caller guarantees size, alignment and access; all bit patterns of `T` are valid.
     unsafe { on_word!(T, at, |word| cast(word.load(Ordering::Acquire))) }
 }
 
@@ -139,7 +139,7 @@ pub(crate) unsafe fn swap<T: Element>(at: *mut T, value: T) -> T {
     unsafe { on_word!(T, at, |word| cast(word.swap(cast(value), Ordering::AcqRel))) }
 }
 
-/// Replaces a single-word element if its bytes equal those of `current`.
+/// Replaces a single-word element if its bytes equal `current`'s.
 ///
 /// # Safety
 /// As [`store`].
@@ -156,7 +156,7 @@ pub(crate) unsafe fn compare_exchange<T: Element>(at: *mut T, current: T, new: T
     }
 }
 
-/// The unsigned integer of a word that elements of this size and alignment can be copied by; bytes for all
+/// Selects the unsigned integer as which words of this size and alignment can be copied; bytes for all
 /// others.
 macro_rules! by_aligned_words {
     ($T:ty, $words:ident, $bytes:expr) => {
@@ -168,45 +168,44 @@ macro_rules! by_aligned_words {
     };
 }
 
-/// Copies an element of any size out, as if word by word if it can be aligned. What it holds may be a mixture
-/// if others write.
+/// Copies an element of any size out, as if word by word if its alignment allows it. The result may be a
+/// mixture if other threads write.
 ///
 /// # Safety
-/// `at` is readable, aligned for `T`, and only touched atomically meanwhile.
+/// `at` is readable, aligned for `T`, and only accessed atomically meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: vouched for by the caller; written whole, and all bit patterns of `T` are valid, so every
-    // mixture is a value.
+    // SAFETY: the caller's promise; the copy writes all bytes, and all bit patterns of `T` are valid, so
+    // every mixture is a value.
     unsafe {
         copy_racy(at, value.as_mut_ptr());
         value.assume_init()
     }
 }
 
-/// As [`read_racy`], to a place of the caller's.
+/// Copies an element as [`read_racy`], to a place of the caller.
 ///
 /// # Safety
-/// As [`read_racy`]; `to` is writable, aligned for `T`, and nobody else touches it.
+/// As [`read_racy`]; `to` is writable, aligned for `T`, and no other code accesses it.
 #[inline(always)]
 pub(crate) unsafe fn copy_racy<T: Element>(at: *const T, to: *mut T) {
     macro_rules! words {
         ($Atomic:ty, $word:ty) => {
             for i in 0..size_of::<T>() / size_of::<$word>() {
-                // SAFETY: both sides are vouched for by the caller; `i` words are inside of them, and
-                // aligned.
+                // SAFETY: the caller guarantees both sides; `i` words are inside of them, and aligned.
                 unsafe {
                     to.cast::<$word>().add(i).write((*at.cast::<$Atomic>().add(i)).load(Ordering::Relaxed));
                 }
             }
         };
     }
-    // SAFETY: as above. In assembly: wide moves, which do what atomic loads of aligned words could.
+    // SAFETY: as above. In assembly: wide moves, which behave like atomic loads of aligned words.
     let by_bytes = || unsafe { racy::copy(at.cast(), to.cast(), size_of::<T>()) };
     if racy::IN_ASSEMBLY { by_bytes() } else { by_aligned_words!(T, words, by_bytes()) }
 }
 
-/// Copies an element of any size in, so that a racing [`read_racy`] finds out by a version that the caller
+/// Copies an element of any size in. A racing [`read_racy`] detects it by a version that the caller
 /// changes before and after.
 ///
 /// # Safety
@@ -218,7 +217,7 @@ pub(crate) unsafe fn write_racy<T: Element>(at: *mut T, value: &T) {
     macro_rules! words {
         ($Atomic:ty, $word:ty) => {
             for i in 0..size_of::<T>() / size_of::<$word>() {
-                // SAFETY: the target is vouched for by the caller; `i` words are inside of both sides, and
+                // SAFETY: the caller guarantees the target; `i` words are inside of both sides, and
                 // aligned. The source is read plainly: atomic accesses through a shared reference to plain
                 // data are not allowed.
                 unsafe {
@@ -231,15 +230,15 @@ pub(crate) unsafe fn write_racy<T: Element>(at: *mut T, value: &T) {
     by_aligned_words!(T, words, unsafe { racy::write(at.cast(), bytemuck::bytes_of(value)) });
 }
 
-/// Checked at compile time for every field type that is used.
+/// A check at compile time of every field type in use.
 const fn assert_searchable(bytes: usize) {
     assert!(bytes > 0, "a field must have at least one byte");
     assert!(bytes <= Search::VALUE_MAX_BYTES, "a field that is searched for must have at most 4096 bytes");
 }
 
-/// A field of an element, named in a type-checked way by [`field!`](crate::field).
+/// A field of an element type, which [`field!`](crate::field) names with a type check.
 ///
-/// It has 1 to 4096 bytes, which is what devices can search for. Its methods begin
+/// It has 1 to 4096 bytes, the lengths that devices can search for. Its methods begin
 /// [expressions](crate::expr).
 ///
 /// ```
@@ -258,15 +257,15 @@ const fn assert_searchable(bytes: usize) {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// Others do not compile:
+/// Other lengths do not compile:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
 /// let too_long = vmarray::Field::<[u8; 8192], _>::whole();
 /// ```
 ///
-/// Fields are compared by [methods](Self::eq), which give conditions on elements. Operators would give a
-/// `bool` at once, so they do not compile:
+/// [Methods](Self::eq) compare fields, and return conditions on elements. Operators would return a `bool`
+/// at once, so they do not compile:
 ///
 /// ```compile_fail,E0277
 /// use vmarray::prelude::*;
@@ -296,7 +295,7 @@ impl<T: Element> Field<T, T> {
 }
 
 impl<T, F> Field<T, F> {
-    /// A part of it, so many bytes from its start, that lies inside of it.
+    /// Returns a part of the field at `offset` bytes from its start, which must be inside of it.
     pub(crate) const fn part<P>(self, offset: usize) -> Field<T, P> {
         Field { offset: self.offset + offset, marker: PhantomData }
     }
@@ -328,8 +327,8 @@ impl<T: Element, F: NoUninit> Field<T, F> {
 }
 
 /// Names a field of an element type, for [`find`](crate::views::View::find): `field!(Type, name)`, also
-/// `field!(Type, outer.inner)`. A name that does not exist does not compile. Fields of packed types can be
-/// named, too.
+/// `field!(Type, outer.inner)`. A name that does not exist does not compile. Fields of packed types are
+/// allowed, too.
 ///
 /// ```
 /// use vmarray::{field, prelude::*};
@@ -375,20 +374,20 @@ mod tests {
         there_and_back([1_u32, 2, 3]);
         there_and_back([1_u64, 2, 3]);
         there_and_back([1_u128, u128::MAX]);
-        // Beyond what is copied word by word.
+        // Longer than the lengths that are copied word by word.
         there_and_back(std::array::from_fn::<u32, 64, _>(|i| i as u32));
         there_and_back(std::array::from_fn::<u64, 64, _>(|i| i as u64));
         there_and_back(std::array::from_fn::<u8, 1024, _>(|i| i as u8));
     }
 
-    /// Finds nothing by itself: an interpreter or a sanitizer looks on.
+    /// The test needs an interpreter or a sanitizer to find errors.
     #[test]
     fn elements_may_be_read_while_they_are_written() {
         fn race<T: Element>(value: T) {
             struct Place<T>(UnsafeCell<T>);
             // SAFETY: the threads below access it by the functions of this module only.
             unsafe impl<T> Sync for Place<T> {}
-            // Values in other places are aligned otherwise.
+            // Values in other places have other alignments.
             let (place, values) = (Place(UnsafeCell::new(T::zeroed())), [value; 3]);
             let (place, values) = (&place, &values);
             std::thread::scope(|threads| {

@@ -1,4 +1,4 @@
-//! What can go wrong with an array.
+//! Errors of arrays.
 
 use std::fmt;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use backend_api::readable_bytes;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, with the values that belong to it.
+/// The kind of an error, with its values.
 ///
 /// ```
 /// use vmarray::{ErrorKind, prelude::*};
@@ -39,92 +39,93 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// An index is not below the length.
     IndexOutside { index: usize, len: usize },
-    /// An index of a list is not below the length; `position` says where in the list the first such one is.
+    /// An index of a list is not below the length; `position` is the position of the first such index in
+    /// the list.
     ListedIndexOutside { position: usize, index: usize, len: usize },
     /// A range ends after the last element.
     RangeOutside { start: usize, end: usize, len: usize },
     /// A range ends before it starts.
     RangeReversed { start: usize, end: usize },
-    /// Two lengths that have to be equal are not, or a buffer is too short.
+    /// Two lengths that must be equal are not, or a buffer is too short.
     LengthMismatch {
-        /// What has the wrong length, such as "the slice".
+        /// The object with the wrong length, such as "the slice".
         of: &'static str,
         expected: usize,
         got: usize,
     },
-    /// The elements have more bytes than can be counted.
+    /// The number of bytes of the elements overflows.
     TooLong { elements: u64, element_bytes: usize },
-    /// A page length of no elements.
+    /// A page length of zero elements.
     ZeroPageLength,
     /// Memory of the program begins at an address that is no multiple of its elements' alignment.
     Misaligned { address: usize, align: usize },
     /// A page does not fit into memory, or into its length's type.
     PageTooLong { page_len: usize, element_bytes: usize },
-    /// An array would have more elements than the length that it was built to grow to.
+    /// An array would exceed the length that it was built to grow to.
     LengthLimit { asked: usize, max_len: usize },
-    /// An index along one axis is outside of a shape. It may be negative where boundaries are.
+    /// An index along one axis is outside of a shape. It may be negative with boundaries.
     PositionOutside { axis: usize, index: i128, extent: usize },
     /// A box ends after the last element of an axis.
     BoxOutside { axis: usize, start: usize, end: usize, extent: usize },
     /// A box ends before it starts.
     BoxReversed { axis: usize, start: usize, end: usize },
-    /// A shape, given by its extents, has more elements than can be counted.
+    /// The number of elements of a shape, given by its extents, overflows.
     ShapeOverflow { shape: Vec<usize> },
-    /// A shape, given by its extents, has more elements than are there, or fewer.
+    /// A shape, given by its extents, has more or fewer elements than the data.
     ShapeMismatch { shape: Vec<usize>, expected: usize, got: usize },
     /// A view has another number of axes.
     RankMismatch { expected: usize, got: usize },
-    /// There is no such axis among so many.
+    /// The axis does not exist: the shape has `axes` axes.
     NoSuchAxis { axis: usize, axes: usize },
     /// A tile has no elements.
     EmptyTile { axis: usize },
-    /// Tiles in place are wanted of an array that is not stored in tiles.
+    /// An operation on tiles in place, of an array that is not stored in tiles.
     NotTiled,
-    /// There is no such row among so many.
+    /// The row does not exist: the array has `rows` rows.
     RowOutside { row: usize, rows: usize },
-    /// Writing this row has failed before, so it has no contents; rows before it have theirs.
+    /// An earlier write of this row has failed, so it has no contents; rows before it have theirs.
     RowIncomplete { row: usize },
     /// The list of devices is empty.
     NoDevices,
-    /// No device was found that is asked for, or that is used by default.
+    /// Discovery found no device for the request, or none that is used by default.
     NoneFound {
-        /// What was asked for, each with the reason why nothing was found for it. Empty where nothing was
-        /// asked.
+        /// The parts of the request, each with the reason why discovery found no device. Empty without a
+        /// request.
         asked: Vec<Unmet>,
-        /// What there is instead: devices, and why backends have none.
+        /// The devices that exist, and the reasons why backends have none.
         found: Vec<String>,
     },
-    /// A wish for devices that is empty, or not UTF-8.
+    /// A request for devices that is empty, or not UTF-8.
     DeviceFilter { wish: String },
-    /// Each of so many devices has zero channels.
+    /// All of `devices` devices have zero channels.
     NoChannels { devices: usize },
-    /// More channels are asked for, in lowest terms, than an array can have.
+    /// More channels, in lowest terms, than an array can have.
     TooManyChannels { channels: u64, most: u64 },
-    /// More shares were given than there are devices, or fewer.
+    /// The number of shares differs from the number of devices.
     SharesMismatch { shares: usize, devices: usize },
     /// Pages cannot be mirrored, or a mirror cannot be rebuilt.
     MirrorRefused { reason: &'static str },
-    /// Pages cannot be kept by parity, or the array cannot be rebuilt.
+    /// Pages cannot be protected by parity, or the array cannot be rebuilt.
     ParityRefused { reason: &'static str },
     /// Pages cannot be moved to other devices.
     MoveRefused { reason: &'static str },
     /// An array cannot be kept in files.
     FileRefused { reason: &'static str },
-    /// The program has stopped the work that it was told the progress of.
+    /// The program's progress function has stopped the work.
     Cancelled,
-    /// A file has something else than what is asked for.
+    /// A file differs from the request.
     FileMismatch {
         /// The file.
         path: String,
-        /// What differs, such as "element".
+        /// The property that differs, such as "element".
         what: &'static str,
-        /// What the file has.
+        /// The value in the file.
         stored: String,
-        /// What is asked for.
+        /// The requested value.
         asked: String,
     },
-    /// A device has not enough memory for its part of the array. Of all devices together it is said as well
-    /// what their parts need and what they can give.
+    /// A device has too little memory for its part of the array. The last two numbers are for all devices
+    /// together.
     DoesNotFit {
         device: String,
         asked_bytes: u64,
@@ -132,63 +133,63 @@ pub enum ErrorKind {
         all_asked_bytes: u64,
         all_usable_bytes: u64,
     },
-    /// There is room for a longer array, but not for both it and the one that is to be copied to it: usable
-    /// is what all devices can give beside that one.
+    /// There is room for a longer array, but not for both it and the old one, which is copied to it.
+    /// `usable_bytes` is the memory of all devices in addition to the old array.
     NoRoomToGrow { present_bytes: u64, asked_bytes: u64, usable_bytes: u64 },
-    /// There is no memory for the page table of an array of so many pages.
+    /// The system has no memory for the page table of an array of `pages` pages.
     NoTableMemory { pages: u64 },
-    /// There is no memory for a buffer.
+    /// The system has no memory for a buffer.
     NoMemory { bytes: usize },
-    /// All frames of a channel that may be guarded are guarded, and the calling thread holds guards itself,
-    /// so that waiting might never end.
+    /// All frames of a channel that may be guarded are guarded. The calling thread holds guards itself, so
+    /// that waiting might never end.
     TooManyGuards { channel: u32, frames: u64 },
-    /// The page is guarded, and the calling thread holds guards itself, so that waiting might never end.
+    /// The page is guarded. The calling thread holds guards itself, so that waiting might never end.
     WouldDeadlock { page: u64 },
     /// A label is given to two columns of an index set.
     DuplicateDimension { dimension: u32 },
     /// An index set has no column of this label.
     UnknownDimension { dimension: u32 },
-    /// Two index sets are to be combined, but have no dimension in common.
+    /// A combination of two index sets without a common dimension.
     NoCommonDimension,
-    /// A product is asked of two index sets that have a dimension in common; this is the first.
+    /// A product of two index sets with a common dimension; this is the first.
     CommonDimension { dimension: u32 },
-    /// A tuple, given by its number, has not one value for each dimension.
+    /// The number of values of a tuple, given by its number, differs from the number of dimensions.
     RaggedTuple { tuple: usize, expected: usize, got: usize },
     /// The column of a label is longer or shorter than the first one.
     RaggedColumn { dimension: u32, expected: usize, got: usize },
-    /// Tuples that are read for a second time have changed, so that they make up another number of results
-    /// than were counted.
+    /// Tuples have changed between two readings, so that the number of results differs from the counted
+    /// one.
     InputChanged { expected: usize, got: usize },
     /// An expression has too many operations.
     ExpressionTooLong { most: usize },
-    /// More fields are assigned at once than a device takes, or none.
+    /// The number of assignments is 0, or more than a device supports.
     AssignmentCount { assignments: usize, most: usize },
-    /// A histogram of no bins, or of too many.
+    /// A histogram of zero bins, or of too many.
     BinCount { bins: usize, most: usize },
     /// A kernel cannot be lowered for devices.
     KernelRefused { kernel: String, reason: String },
-    /// A result of a kernel is also something else that it is given.
+    /// A result of a kernel is also another of its arguments.
     KernelOverlap { kernel: String, result: String, argument: String },
     /// An argument of a kernel has another shape than its result.
     KernelShape { kernel: String, argument: String, expected: Vec<usize>, got: Vec<usize> },
-    /// Items of a kernel accessed elements that are not there: so many items, of which one is `item`, at an
-    /// index, at a place of the source, `file:line`. The index may be negative in windows.
+    /// Items of a kernel accessed elements out of bounds. `items` is their number; `item` is one of them,
+    /// which used `index` at `place` in the source, `file:line`. The index may be negative in windows.
     KernelOutside { kernel: String, place: String, index: i128, item: usize, items: u64 },
-    /// Items of a kernel took more turns of loops than they were allowed: so many items, of which one is
-    /// `item`, in a loop at a place of the source, `file:line`.
+    /// Items of a kernel exceeded their budget of loop iterations. `items` is their number; `item` is one
+    /// of them, in a loop at `place` in the source, `file:line`.
     KernelBudget { kernel: String, place: String, turns: u64, item: usize, items: u64 },
-    /// Items of a kernel asked for more memory of their own than there is: so many items, of which one is
-    /// `item`, for so many bytes at a place of the source, `file:line`.
+    /// Items of a kernel exceeded their private memory. `items` is their number; `item` is one of them,
+    /// which requested `asked` bytes at `place` in the source, `file:line`.
     KernelArena { kernel: String, place: String, asked: u64, arena_bytes: u64, item: usize, items: u64 },
-    /// Items of a kernel appended more elements to an argument than are allowed. None is appended.
+    /// Items of a kernel appended more elements to an argument than allowed. None is appended.
     KernelAppend { kernel: String, argument: String, asked: u64, most: usize },
     /// A device failed in the middle of writing to elements.
     Interrupted {
-        /// Which elements were written, as ranges of indices, ascending.
+        /// The elements that were written, as ranges of indices, ascending.
         written: Vec<Range<usize>>,
-        /// Which elements may hold anything.
+        /// The elements whose contents are unspecified.
         unspecified: Vec<Range<usize>>,
-        /// What the device said.
+        /// The device's error.
         cause: backend_api::Error,
     },
     /// A device failed.
@@ -196,13 +197,13 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// What can be done about it, in a few words. The text of an error ends in it.
+    /// Returns the remedy in a few words. The text of an error ends in it.
     #[must_use]
     pub fn advice(&self) -> String {
         self.texts().1
     }
 
-    /// What happened, and what can be done about it. A kind that says only one of them does not compile.
+    /// Returns the description and the remedy. A kind without one of them does not compile.
     fn texts(&self) -> (String, String) {
         let below = |what: &str, len: usize| match len {
             0 => "it is empty: put something into it first".to_owned(),
@@ -478,7 +479,7 @@ impl ErrorKind {
                     unspecified.iter().map(ExactSizeIterator::len).sum::<usize>(),
                     unspecified.len(),
                     written.len(),
-                    // What to do about it comes after it, once.
+                    // The remedy follows it, once.
                     cause.to_string().trim_end_matches(cause.advice()).trim_end_matches("; "),
                 ),
                 "write the unspecified ranges anew, and repeat the operation for those that are neither".into(),
@@ -488,7 +489,7 @@ impl ErrorKind {
     }
 }
 
-/// A wish for devices that nothing was found for.
+/// A request for devices that discovery could not satisfy.
 ///
 /// ```
 /// let report = vmarray::Discovery::new().select("host, no such device").unwrap().report();
@@ -498,9 +499,9 @@ impl ErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unmet {
-    /// The wish, in the words in which it was uttered.
+    /// The request in the user's words.
     pub wish: String,
-    /// Why there is nothing for it.
+    /// The reason why no device satisfies it.
     pub reason: String,
 }
 
@@ -510,7 +511,7 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// What was asked for and what there is instead.
+/// Describes the request, and the devices that exist instead.
 fn none_found(asked: &[Unmet], found: &[String]) -> String {
     let asked: Vec<String> = asked.iter().map(Unmet::to_string).collect();
     let what =
@@ -549,7 +550,7 @@ impl std::error::Error for ErrorKind {}
 pub struct Error(Box<ErrorKind>);
 
 impl Error {
-    /// What went wrong.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {
         &self.0
@@ -580,7 +581,7 @@ impl Error {
 }
 
 impl Error {
-    /// The same with ranges of elements that count from an element at or before them.
+    /// Shifts ranges of elements by `start`, for an error whose ranges count from there.
     pub(crate) fn counted_from(self, start: usize) -> Self {
         let ErrorKind::Interrupted { written, unspecified, cause } = *self.0 else { return self };
         let inner = |ranges: Vec<Range<usize>>| -> Vec<_> {
@@ -633,7 +634,7 @@ pub(crate) fn index_outside(index: usize, len: usize) -> Error {
 mod tests {
     use super::*;
 
-    /// One of each kind. One that is missing here does not compile.
+    /// One of each kind. A missing kind does not compile.
     macro_rules! one_of_each {
         ($($Kind:ident $({ $($fields:tt)* })? $(($value:expr))?,)*) => {{
             let _ = |kind: &ErrorKind| match kind { $(ErrorKind::$Kind { .. } => {})* };

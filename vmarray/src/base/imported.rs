@@ -1,4 +1,4 @@
-//! Memory of the program that a device was told of.
+//! Memory of the program that is imported into a device.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use backend_api::{Device, HostAllocation, HostMemory, HostSpan, Result};
 
-/// A device's import of memory that the program owns. The device forgets it at the drop.
+/// A device's import of memory that the program owns. The drop ends the import.
 #[derive(Debug)]
 pub(crate) struct ImportedMemory {
     device: Arc<dyn Device>,
-    /// There until the drop.
+    /// Present until the drop.
     host: ManuallyDrop<HostAllocation>,
 }
 
 impl ImportedMemory {
-    /// Tells the device of the memory.
+    /// Imports the memory.
     ///
     /// # Safety
-    /// The memory stays allocated until this is dropped, also if it never is. What
-    /// [`import_host`](Device::import_host) asks of work that names it is kept.
+    /// The memory stays allocated until this is dropped, also if it never is. The caller keeps the rules
+    /// of [`import_host`](Device::import_host) for work that names it.
     pub(crate) unsafe fn new(
         device: &Arc<dyn Device>,
         start: NonNull<u8>,
         bytes: usize,
         kind: HostMemory,
     ) -> Result<Self> {
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller's promise.
         let host = ManuallyDrop::new(unsafe { device.import_host(start, bytes, kind)? });
         Ok(Self { device: Arc::clone(device), host })
     }
@@ -35,7 +35,7 @@ impl ImportedMemory {
         &self.device
     }
 
-    /// Where the device finds the byte at an offset.
+    /// Returns the device's place of the byte at an offset.
     pub(crate) fn at(&self, offset: u64) -> HostSpan<'_> {
         self.host.at(offset)
     }

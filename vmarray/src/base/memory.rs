@@ -1,27 +1,27 @@
-//! Memory of the program's own, refused by an error, since ranges of an array may be longer than RAM; and
-//! hints to the processor about memory.
+//! Allocations that fail with an error, since ranges of an array may be longer than RAM; and prefetch
+//! hints.
 
 use bytemuck::Zeroable;
 
 use crate::base::error::{ErrorKind, Result};
 
-/// Zeroed elements; the system gives untouched pages where it can, so that nothing is written for them.
+/// Returns zeroed elements. The system provides untouched pages if it can, so that no zeroes are written.
 ///
-/// Fails if the system refuses. One that promises more than it has may still end the program later.
+/// Fails if the system refuses. A system that overcommits may still end the program later.
 pub(crate) fn zeroed_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(len)
         .map_err(|()| ErrorKind::NoMemory { bytes: len.saturating_mul(size_of::<T>()) }.into())
 }
 
-/// As [`zeroed_vec`], for memory that will be written to all over: asks the system for large pages, where
-/// there are any, so that it is interrupted by the first touch of 2 MiB and not of 4 KiB.
+/// Returns zeroed elements as [`zeroed_vec`], for memory that will be written entirely. It asks the system
+/// for large pages, if it has any, so that a page fault comes once per 2 MiB instead of 4 KiB.
 pub(crate) fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     let values = zeroed_vec::<T>(len)?;
     ask_for_large_pages(values.as_ptr().cast(), size_of_val(values.as_slice()));
     Ok(values)
 }
 
-/// Makes room for so many more, in large pages where there are any.
+/// Reserves room for `more` elements, in large pages if the system has any.
 pub(crate) fn reserve_large<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     values
         .try_reserve(more)
@@ -31,8 +31,8 @@ pub(crate) fn reserve_large<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     Ok(())
 }
 
-/// Asks the system for large pages under memory of the caller's own, which keeps its contents, unless it is
-/// too short to be worth that.
+/// Asks the system for large pages under the caller's own memory, which keeps its contents, unless it is
+/// too short to profit.
 pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -40,8 +40,8 @@ pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
         const PAGE: usize = 4096;
         if bytes >= BYTES_MIN {
             let skip = at.addr().next_multiple_of(PAGE) - at.addr();
-            // SAFETY: whole pages of memory that the caller has; the advice changes no contents. A refusal
-            // leaves everything as it was.
+            // SAFETY: whole pages of memory that the caller owns; the advice changes no contents. A
+            // refusal has no effect.
             unsafe {
                 let start = at.add(skip).cast_mut().cast();
                 libc::madvise(start, (bytes - skip) / PAGE * PAGE, libc::MADV_HUGEPAGE);
@@ -52,7 +52,7 @@ pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// Tells the processor that this place will be written to. Any address will do.
+/// Prefetches a place for a write. Any address will do.
 #[inline(always)]
 pub(crate) fn prefetch_write<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -64,16 +64,17 @@ pub(crate) fn prefetch_write<T>(at: *const T) {
     let _ = at;
 }
 
-/// Tells the processor that these bytes will be read, soon but not next. Any address will do.
+/// Prefetches bytes for a read, soon but not next. Any address will do.
 #[inline(always)]
 pub(crate) fn prefetch(address: usize, bytes: usize) {
-    /// What comes after that it finds out by itself.
+    /// The processor itself prefetches bytes beyond this length.
     const BYTES_MAX: usize = 4096;
     #[cfg(target_arch = "x86_64")]
     for offset in (0..bytes.min(BYTES_MAX)).step_by(64) {
         // SAFETY: a hint; it never faults.
         unsafe {
-            // To the second level: the first one is as long as a few such elements, and others are in use.
+            // To the second level: the first one is as long as a few such elements, and other data is in
+            // use there.
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T1>(std::ptr::without_provenance(address.wrapping_add(offset)));
         }
@@ -82,7 +83,7 @@ pub(crate) fn prefetch(address: usize, bytes: usize) {
     let _ = (address, bytes, BYTES_MAX);
 }
 
-/// Tells the processor that the lines of some elements will be read, soon but not next.
+/// Prefetches the cache lines of some elements for a read, soon but not next.
 #[inline(always)]
 pub(crate) fn prefetch_slice<T>(elements: &[T]) {
     const LINE: usize = 64;

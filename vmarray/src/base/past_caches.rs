@@ -1,39 +1,39 @@
-//! Copies to memory that is not read soon.
+//! Non-temporal copies, for memory that is not read soon.
 
-/// What is copied in all, in bytes, from which on the processor's caches have lost its beginning by its end.
+/// The total bytes of a copy from which its end evicts its beginning from the processor's caches.
 const WORTH_IT_FROM: usize = 64 << 20;
 
-/// What is written to memory at once.
+/// The bytes of one non-temporal store.
 #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
 const LINE: usize = 64;
 
-/// Whether the parts of so many bytes are better copied past the caches. To memory that is not in the caches
-/// such copies are about twice as fast as others, to memory that is, about a third slower.
+/// Whether non-temporal copies are better for parts of a copy of `bytes` bytes in total. To memory outside
+/// of the caches they are about twice as fast as others, to cached memory about a third slower.
 pub(crate) fn is_worth_it(bytes: usize) -> bool {
     bytes >= WORTH_IT_FROM
 }
 
-/// As [`copy_raw`], from one slice to another of the same length.
+/// Copies from one slice to another of the same length, as [`copy_raw`].
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len());
-    // SAFETY: as long as each other, and borrowed apart.
+    // SAFETY: both have the same length, and are borrowed separately.
     unsafe { copy_raw(from.as_ptr(), to.as_mut_ptr(), to.len()) };
 }
 
-/// Copies bytes so that their new places do not come to the processor's caches, where it can: a plain copy
-/// reads each line that it is about to overwrite. Worth it for some hundred bytes and more, where what is
-/// copied in all is longer than the caches.
+/// Copies bytes without loading their new places into the processor's caches, if it can: a plain copy
+/// reads each line that it is about to overwrite. Worth it for some hundred bytes and more, if the total
+/// copy is longer than the caches.
 ///
 /// # Safety
-/// So many bytes can be read and written; they do not overlap.
+/// `bytes` bytes can be read and written; they do not overlap.
 pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
     {
         let head = to.align_offset(LINE).min(bytes);
         let lines = (bytes - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one.
-        // The fence has all stores be seen before any that follow, as others are.
+        // SAFETY: the caller's promise. `head` ends at the first whole line of the target, if there is
+        // one. The fence makes all stores visible before later ones, like ordinary stores.
         unsafe {
             from.copy_to_nonoverlapping(to, head);
             (head..tail).step_by(LINE).for_each(|at| stream_line(from.add(at), to.add(at)));
@@ -42,39 +42,39 @@ pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller's promise.
     unsafe {
         from.copy_to_nonoverlapping(to, bytes);
     }
 }
 
-/// Copies bytes past the caches if they are a whole line of the target's, else plainly. A [`fence`] is to
-/// follow.
+/// Copies bytes without the caches if they are a whole line of the target's, else plainly. A [`fence`]
+/// must follow.
 #[inline(always)]
 pub(crate) fn copy_line(from: &[u8], to: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
     if from.len() == LINE && to.len() == LINE && to.as_ptr().addr().is_multiple_of(LINE) {
-        // SAFETY: a line each, of which the target's is whole.
+        // SAFETY: one line each, of which the target's is whole.
         return unsafe { stream_line(from.as_ptr(), to.as_mut_ptr()) };
     }
     to.copy_from_slice(from);
 }
 
 /// # Safety
-/// A line can be read and written; that of the target is whole. They do not overlap.
+/// A line can be read and written; the target's line is whole. They do not overlap.
 #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
 #[inline(always)]
 unsafe fn stream_line(from: *const u8, to: *mut u8) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     let (source, target) = (from.cast::<__m128i>(), to.cast::<__m128i>());
-    // SAFETY: vouched for by the caller; every x86-64 has these instructions.
+    // SAFETY: the caller's promise; every x86-64 has these instructions.
     unsafe {
         let line: [__m128i; 4] = std::array::from_fn(|part| _mm_loadu_si128(source.add(part)));
         line.iter().enumerate().for_each(|(part, word)| _mm_stream_si128(target.add(part), *word));
     }
 }
 
-/// Has what was copied by lines be seen before what is written from now on.
+/// Makes copies by lines visible before later writes.
 pub(crate) fn fence() {
     #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
     // SAFETY: every x86-64 has this instruction.
@@ -93,7 +93,7 @@ mod tests {
         for start in [0, 1, 15, 63, 64] {
             for bytes in [0, 1, 63, 64, 65, 127, 200, 700] {
                 let mut to = vec![255; 1000];
-                // SAFETY: both have so many.
+                // SAFETY: both have at least this length.
                 unsafe { copy_raw(from.as_ptr().add(3), to.as_mut_ptr().add(start), bytes) };
                 let mut expected = vec![255; 1000];
                 expected[start..start + bytes].copy_from_slice(&from[3..3 + bytes]);

@@ -1,4 +1,4 @@
-//! How far work that takes long has come, told to the program, which may stop it.
+//! Progress reports of long work to the program, which may cancel it.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::base::error::{ErrorKind, Result};
 
-/// How far work has come: a snapshot that is saved, or a [sort](with_progress).
+/// The progress of work: of saving a snapshot, or of a [sort](with_progress).
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -25,21 +25,22 @@ use crate::base::error::{ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// How many bytes are done, each as often as it is moved.
+    /// The bytes done, each counted as often as it is moved.
     pub done_bytes: u64,
-    /// How many there are to do. What turns out to be needless counts as done.
+    /// All bytes to do. Work that turns out to be unnecessary counts as done.
     pub all_bytes: u64,
 }
 
-/// Who is told, by one thread at a time.
+/// The function that receives progress, by one thread at a time.
 type Teller<'a> = Mutex<&'a mut (dyn FnMut(Progress) -> ControlFlow<()> + Send)>;
 
 thread_local! {
-    /// Who is told of the work of this thread. It lives longer than what this refers to it by.
+    /// The function that receives the progress of this thread's work. The `'static` lifetime is longer
+    /// than the real one.
     static TELLER: Cell<Option<&'static Teller<'static>>> = const { Cell::new(None) };
 }
 
-/// Puts back who was told before.
+/// Restores the previous function on drop.
 struct Before(Option<&'static Teller<'static>>);
 
 impl Drop for Before {
@@ -48,17 +49,18 @@ impl Drop for Before {
     }
 }
 
-/// Does some work of the calling thread, and tells how far the sorts in it have come: `progress` is called
-/// before the first step of each and after every few GiB or less, by any thread, one at a time; in RAM within
-/// steps, too, with what was done before. Sorts are
-/// [`sort`](crate::views::ViewMut::sort), [`sort_with`](crate::views::ViewMut::sort_with), and what
-/// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut) have that sorts; of several
-/// in one call each counts from 0.
+/// Runs `work` on the calling thread, and reports the progress of the sorts in it. It calls `progress`
+/// before the first step of each sort and after every few GiB or less, from any thread, one at a time.
+/// Sorts in RAM also report within a step. Sorts are [`sort`](crate::views::ViewMut::sort),
+/// [`sort_with`](crate::views::ViewMut::sort_with), and the sorting methods of
+/// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut). If a call has several
+/// sorts, each counts from 0.
 ///
-/// `progress` is not to use what is sorted: it may be held until the sort is over.
+/// `progress` must not use the elements of the sort: that may block until the sort is over.
 ///
-/// If `progress` breaks, the sort ends with [`Cancelled`](ErrorKind::Cancelled) as soon as what is in flight
-/// is done: the elements are in some order then, none is lost, and values are still beside their keys.
+/// If `progress` breaks, the sort ends with [`Cancelled`](ErrorKind::Cancelled) as soon as the work in
+/// flight is done. The elements are then in some order, none is lost, and values are still next to their
+/// keys.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -87,17 +89,18 @@ pub fn with_progress<R>(
     work: impl FnOnce() -> R,
 ) -> R {
     let teller: Teller<'_> = Mutex::new(&mut progress);
-    // SAFETY: `Before` takes the reference away before `teller` and `progress` go, also if `work` panics.
-    // Others get it by `in_steps` alone, on this thread, while `work` runs, and for no longer than that.
+    // SAFETY: `Before` removes the reference before `teller` and `progress` are dropped, also if `work`
+    // panics. Other code gets it by `in_steps` alone, on this thread, while `work` runs, and for no longer
+    // than that.
     let teller = unsafe { std::mem::transmute::<&Teller<'_>, &'static Teller<'static>>(&teller) };
     let _before = Before(TELLER.replace(Some(teller)));
     work()
 }
 
-/// Does work that is told of.
+/// Runs work whose progress is reported.
 ///
 /// # Errors
-/// Those of the work.
+/// The errors of `work`.
 pub(crate) fn in_steps<R, E>(
     all_bytes: u64,
     work: impl FnOnce(&Steps) -> std::result::Result<R, E>,
@@ -116,10 +119,10 @@ pub(crate) fn in_steps<R, E>(
     Ok(done)
 }
 
-/// The same, of which a function of the caller's is told.
+/// Runs work as [`in_steps`], with a function of the caller for its progress.
 ///
 /// # Errors
-/// Those of the work.
+/// The errors of `work`.
 #[cfg(feature = "host")]
 pub(crate) fn in_told_steps<R>(
     all_bytes: usize,
@@ -138,7 +141,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Tells of so many bytes more.
+    /// Reports `bytes` more bytes.
     ///
     /// # Errors
     /// [`Cancelled`](ErrorKind::Cancelled), from then on each time.
@@ -150,7 +153,7 @@ impl Steps {
         }
         let done_bytes = self.done_bytes.load(Ordering::Relaxed).saturating_add(bytes).min(self.all_bytes);
         self.done_bytes.store(done_bytes, Ordering::Relaxed);
-        // What it sorts itself is not told of.
+        // Sorts of the function itself report no progress.
         let _before = Before(TELLER.replace(None));
         if progress(Progress { done_bytes, all_bytes: self.all_bytes }).is_break() {
             self.is_cancelled.store(true, Ordering::Relaxed);

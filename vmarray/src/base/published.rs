@@ -1,8 +1,8 @@
-//! Statistics that other processes of the user can read: each process that publishes keeps a file of them up
-//! to date, in a folder in memory that is the user's alone.
+//! Statistics for other processes of the user: each process that publishes keeps a file of them up to
+//! date, in a private folder in memory.
 //!
-//! A thread of its own asks the arrays for what they count anyway, twice a second; accesses know nothing of
-//! it. Files are replaced as a whole, and read with a limit, so that a reader never sees half of one.
+//! A thread of its own queries the arrays' counters twice a second; accesses do no extra work. Files are
+//! replaced as a whole, and read with a limit, so that a reader never sees half of one.
 
 mod text;
 
@@ -17,18 +17,18 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::base::stats::ChannelStats;
 use crate::base::trace;
 
-/// Has all arrays of a process published.
+/// The variable that publishes all arrays of a process.
 const VARIABLE: &str = "VMARRAY_PUBLISH";
-/// How often what is published is brought up to date.
+/// The period of updates.
 const PERIOD: Duration = Duration::from_millis(500);
-/// A file has at most so many bytes. Arrays that would make it longer are counted alone.
+/// The most bytes of a file. Arrays beyond it are only counted.
 const BYTES_MAX: usize = 256 << 10;
-/// So many files are looked at.
+/// The most files that a reader checks.
 const FILES_MAX: usize = 256;
-/// Where a process cannot be asked for, it is taken to have ended so long after it published last.
+/// If the system does not report processes, a process counts as ended this long after its last update.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// A running program, and the arrays of which it publishes statistics.
+/// A running program with its published arrays.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -54,12 +54,12 @@ pub struct PublishedProgram {
     pub process: u32,
     /// The name of its file.
     pub name: String,
-    /// When it published this, since the beginning of 1970: what differences between two readings are divided
-    /// by.
+    /// The time of publication since the beginning of 1970. Differences between two readings are divided
+    /// by it.
     pub at: Duration,
     /// Its arrays, in the order in which they were built.
     pub arrays: Vec<PublishedArray>,
-    /// How many more it has, of which nothing is told.
+    /// The number of further arrays, which the file omits.
     pub left_out: u64,
 }
 
@@ -75,9 +75,9 @@ pub struct PublishedProgram {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PublishedArray {
-    /// What [`Builder::publish`](crate::Builder::publish) was told, or `array` and a number.
+    /// The name passed to [`Builder::publish`](crate::Builder::publish), or `array` and a number.
     pub name: String,
-    /// How long it is, in bytes.
+    /// The length in bytes.
     pub bytes: u64,
     /// Hits since it was built, if they are counted.
     pub hits: Option<u64>,
@@ -98,38 +98,39 @@ pub struct PublishedArray {
 pub struct PublishedChannel {
     /// The device, as errors name it.
     pub device: String,
-    /// What it did since the array was built.
+    /// The counters since the array was built.
     pub stats: ChannelStats,
     /// RAM of its frames, in bytes.
     pub cache_bytes: u64,
-    /// RAM of its frames and beside them that is page-locked, in bytes; 0 where frames are not.
+    /// Page-locked RAM of its frames and buffers, in bytes; 0 if frames are not page-locked.
     pub pinned_bytes: u64,
-    /// Bytes per second from the device at most, if its [profile](crate::profile::Profile) is known.
+    /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) is
+    /// known.
     pub read_limit: Option<u64>,
-    /// Bytes per second to the device at most, likewise.
+    /// The bandwidth to the device in bytes per second, likewise.
     pub write_limit: Option<u64>,
 }
 
-/// What an array is asked for what it publishes; not called any more when its [`Publication`] is dropped.
+/// A function that queries an array; not called any more after its [`Publication`] is dropped.
 type Ask = Box<dyn Fn() -> PublishedArray + Send>;
 
 #[derive(Default)]
 struct Publisher {
     arrays: Vec<(u64, Ask)>,
-    /// How many arrays were published so far.
+    /// The number of arrays published so far.
     begun: u64,
     /// The folder and the name of the file, once they are known.
     file: Option<(OwnFolder, String)>,
     has_thread: bool,
-    /// Whether the operator was told that it does not work.
+    /// Whether a failure was reported to the operator.
     has_failed: bool,
 }
 
 static PUBLISHER: LazyLock<Mutex<Publisher>> = LazyLock::new(Mutex::default);
-/// An array was built or dropped.
+/// Notified when an array is built or dropped.
 static CHANGED: Condvar = Condvar::new();
 
-/// An array's share in what the process publishes, which ends with it.
+/// An array's registration for publishing, which ends with it.
 #[derive(Debug)]
 pub(crate) struct Publication(u64);
 
@@ -139,7 +140,7 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 impl Publication {
-    /// Publishes what an array answers from now on, under a name if it has none.
+    /// Publishes an array's statistics from now on, under a default name if it has none.
     pub(crate) fn begin(ask: impl Fn() -> PublishedArray + Send + 'static) -> Self {
         let mut publisher = PUBLISHER.lock();
         publisher.begun += 1;
@@ -153,7 +154,7 @@ impl Publication {
         };
         publisher.arrays.push((number, Box::new(named)));
         if !publisher.has_thread {
-            // Without the thread what is published is what `publish_now` was called for.
+            // Without the thread, only calls of `publish_now` update the file.
             let thread = std::thread::Builder::new().name("vmarray-publish".into()).spawn(keep_publishing);
             publisher.has_thread = thread.is_ok();
         }
@@ -173,13 +174,13 @@ impl Drop for Publication {
     }
 }
 
-/// Brings what this process publishes up to date at once. Else that happens twice a second. Does nothing if
-/// no array is [published](crate::Builder::publish).
+/// Updates the published statistics of this process at once. Otherwise that happens twice a second. Has no
+/// effect if no array is [published](crate::Builder::publish).
 pub fn publish_now() {
     publish(&mut PUBLISHER.lock());
 }
 
-/// Tells the operator once if it does not work, with nothing locked.
+/// Reports a failure once to the operator, with nothing locked.
 fn publish(publisher: &mut MutexGuard<'_, Publisher>) {
     let failure = if publisher.arrays.is_empty() { None } else { publisher.write().err() };
     if let Some(error) = failure.filter(|_| !publisher.has_failed) {
@@ -198,7 +199,7 @@ fn keep_publishing() {
 }
 
 fn wait(publisher: &mut MutexGuard<'_, Publisher>) {
-    // Not before the period is over, however many arrays come and go.
+    // Not before the period is over, however many arrays are built or dropped.
     let until = std::time::Instant::now() + PERIOD;
     while !publisher.arrays.is_empty() && !CHANGED.wait_until(publisher, until).timed_out() {}
 }
@@ -237,8 +238,8 @@ impl Publisher {
     }
 }
 
-/// The running programs of this user that publish statistics of their arrays, by process. Those that do not
-/// run any more are left out, and their files removed; files with anything else in them are left out.
+/// Returns the running programs of this user that publish statistics of their arrays, by process. Programs
+/// that have ended are omitted, and their files removed; files with other contents are omitted.
 #[must_use]
 pub fn programs() -> Vec<PublishedProgram> {
     OwnFolder::open(&folder()).map(|folder| read_all(&folder)).unwrap_or_default()
@@ -257,7 +258,7 @@ fn read_all(folder: &OwnFolder) -> Vec<PublishedProgram> {
         let program = bytes.and_then(|bytes| text::parse(std::str::from_utf8(&bytes).ok()?));
         let runs = match started(process) {
             Some(running) => running == start,
-            // The system tells of no processes, or not of this one.
+            // The system reports no processes, or not this one.
             None if started(std::process::id()).is_some() => false,
             None => program.as_ref().is_some_and(|program| now().saturating_sub(program.at) < SILENT),
         };
@@ -277,7 +278,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A process of the same number that begins later has another name.
+/// A later process of the same number gets another name.
 fn file_name(process: u32, start: u64) -> String {
     format!("{process}-{start}.stats")
 }
@@ -288,11 +289,11 @@ fn process_of(name: &str) -> Option<(u32, u64)> {
     (file_name(numbers.0, numbers.1) == name).then_some(numbers)
 }
 
-/// When a process began, by the clock of the system; `None` if there is no such process, or the system does
-/// not tell. One that has ended and was not waited for does not run.
+/// Returns the start time of a process, by the clock of the system; `None` if it does not exist, or if the
+/// system does not report it. A zombie does not run.
 fn started(process: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name comes second, in brackets, and may have anything in it.
+    // The name comes second, in brackets, and may contain any character.
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let is_over = matches!(fields.next()?, "Z" | "X");
     let start = fields.nth(18)?.parse().ok()?;
@@ -323,13 +324,13 @@ mod tests {
         };
         write(&file_name(process, start), process);
         assert_eq!(read_all(&folder).len(), 1);
-        // Another process that had the same number, and one that cannot be.
+        // Another process that had the same number, and a number that no process has.
         if start > 0 {
             write(&file_name(process, start + 1), process);
             write(&file_name(u32::MAX, 7), u32::MAX);
             folder.write(&file_name(u32::MAX, 8), &[b"garbage"]).unwrap();
         }
-        // Somebody else's, and what says that it is another process.
+        // A foreign file, and one that names another process.
         write("notes.stats", process);
         assert_eq!(read_all(&folder).len(), 1);
         let mut names: Vec<_> =

@@ -1,7 +1,7 @@
-//! What the engine does, as events in time: for a picture of it.
+//! Recording of the engine's work as events in time, for a timeline.
 //!
-//! Without the feature `tracing` nothing of this is compiled. With it, a submission to a device and a miss
-//! ask one word in memory whether anybody records; a hit asks nothing.
+//! Without the feature `tracing` none of this is compiled. With it, a submission to a device and a miss
+//! check one word in memory for a running recording; a hit checks nothing.
 
 #[cfg(feature = "tracing")]
 mod json;
@@ -15,7 +15,7 @@ use backend_api::{Device, Ticket};
 #[cfg(feature = "tracing")]
 pub use recorder::Recording;
 
-/// What was submitted to a device.
+/// The kind of work submitted to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubmittedWork {
     /// Copies from home slots.
@@ -28,7 +28,7 @@ pub(crate) enum SubmittedWork {
     Change,
 }
 
-/// Notes that work was submitted.
+/// Records a submission of work.
 pub(crate) fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) {
     #[cfg(feature = "tracing")]
     recorder::submitted(work, &**device, ticket);
@@ -36,7 +36,7 @@ pub(crate) fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: T
     let _ = (work, device, ticket);
 }
 
-/// Notes how much that work is: so many bytes in so many pieces.
+/// Records the amount of work: bytes and pieces.
 pub(crate) fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {
     #[cfg(feature = "tracing")]
     recorder::sized(ticket, pieces, bytes);
@@ -44,7 +44,7 @@ pub(crate) fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) 
     let _ = (ticket, pieces, bytes);
 }
 
-/// Notes that all work of a queue is done up to a ticket.
+/// Records that all work of a queue is done up to a ticket.
 pub(crate) fn done(ticket: Ticket) {
     #[cfg(feature = "tracing")]
     recorder::done(ticket);
@@ -52,23 +52,23 @@ pub(crate) fn done(ticket: Ticket) {
     let _ = ticket;
 }
 
-/// Notes what a thread of the program does as long as the value lives.
+/// Records an activity of a thread of the program, for as long as the value lives.
 #[cfg(feature = "tracing")]
 pub(crate) fn spent(on: &'static str) -> recorder::Spent {
     recorder::Spent::begin(on)
 }
 
-/// In the place of what a thread does, where nobody can record.
+/// The replacement of an activity in a build without recordings.
 #[cfg(not(feature = "tracing"))]
 pub(crate) struct Unrecorded;
 
-/// Nothing: nobody can record.
+/// Does nothing: this build has no recordings.
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn spent(_: &'static str) -> Unrecorded {
     Unrecorded
 }
 
-/// Notes that something has happened to so many pages.
+/// Records an event of `pages` pages.
 pub(crate) fn happened(what: &'static str, pages: usize) {
     #[cfg(feature = "tracing")]
     recorder::happened(what, pages);

@@ -1,9 +1,9 @@
-//! Memory that is used again: long vectors that calls have done with are kept for later ones, which need not
-//! have the system find and zero pages for them.
+//! A pool of long vectors: the process reuses their memory, so that the system need not find and zero
+//! pages for later calls.
 //!
-//! That is a quarter of the time of a join or a sort. Linux is told that the pages of what is kept are free
-//! (`MADV_FREE`), so it takes them when memory is short, as if they had been given back, and only then. Other
-//! systems have no such call; nothing is kept there.
+//! That is a quarter of the time of a join or a sort. The pool marks its pages as free (`MADV_FREE`), so
+//! Linux takes them when memory is short, as if they had been released, and only then. Other systems lack
+//! such a call; the pool is not used there.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,23 +18,23 @@ use parking_lot::Mutex;
 use super::memory::zeroed_vec_large;
 use crate::base::error::{ErrorKind, Result};
 
-/// What is shorter is not worth it: allocators keep such memory themselves.
+/// Shorter vectors are not pooled: allocators cache such memory themselves.
 const BYTES_MIN: usize = 4 << 20;
-/// How much is kept at most: an eighth of the RAM that the process may use.
+/// The most bytes of the pool: an eighth of the RAM that the process may use.
 static BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
     SystemMemory::of_linux().map_or(0, |memory| usize::try_from(memory.total_bytes / 8).unwrap_or(usize::MAX))
 });
 
 static KEPT: Mutex<KeptVectors> = Mutex::new(KeptVectors { vectors: Vec::new(), bytes: 0 });
 
-/// Vectors that nobody uses, the one that was kept last behind the others.
+/// Unused vectors, in the order in which they were returned.
 struct KeptVectors {
     vectors: Vec<Vec<u64>>,
     bytes: usize,
 }
 
 impl KeptVectors {
-    /// The shortest that is long enough, and not much longer.
+    /// Takes the shortest vector of sufficient length, unless it is much longer.
     fn take(&mut self, len: usize) -> Option<Vec<u64>> {
         let fits = |vector: &Vec<u64>| (len..=len.saturating_add(len / 2)).contains(&vector.capacity());
         let fitting = self.vectors.iter().enumerate().filter(|(_, vector)| fits(vector));
@@ -44,7 +44,7 @@ impl KeptVectors {
         Some(vector)
     }
 
-    /// Keeps a vector. Returns those that have to go for it, the oldest ones.
+    /// Adds a vector. Returns the oldest ones, if they must be freed for it.
     fn keep(&mut self, vector: Vec<u64>, bytes_max: usize) -> Vec<Vec<u64>> {
         self.bytes += bytes_of(&vector);
         self.vectors.push(vector);
@@ -61,14 +61,15 @@ fn bytes_of(vector: &Vec<u64>) -> usize {
     vector.capacity() * size_of::<u64>()
 }
 
-/// So many numbers, which are any, to be written to all over. The vector may have room for half as many more.
+/// Returns `len` unspecified numbers, which the caller overwrites. The vector may have capacity for half
+/// as many more.
 pub(crate) fn unspecified_vec(len: usize) -> Result<Vec<u64>> {
     taken(len).map_or_else(|| zeroed_vec_large(len), Ok)
 }
 
-/// A vector of that length out of those that are kept.
+/// Takes a vector of this length from the pool.
 fn taken(len: usize) -> Option<Vec<u64>> {
-    /// Numbers of the shortest page there is.
+    /// Numbers of the smallest page.
     const PAGE: usize = 4096 / size_of::<u64>();
     if len.saturating_mul(size_of::<u64>()) < BYTES_MIN {
         return None;
@@ -81,7 +82,7 @@ fn taken(len: usize) -> Option<Vec<u64>> {
     Some(vector)
 }
 
-/// Keeps the memory of a vector for others, if it is worth that.
+/// Returns the memory of a vector to the pool, if it is long enough.
 pub(crate) fn keep(mut vector: Vec<u64>) {
     if bytes_of(&vector) < BYTES_MIN || bytes_of(&vector) > *BYTES_MAX {
         return;
@@ -92,7 +93,7 @@ pub(crate) fn keep(mut vector: Vec<u64>) {
     }
 }
 
-/// Tells the system that it may take the pages of numbers until they are written to; whether it has heard.
+/// Marks the pages of numbers as free until they are written to; returns whether the system supports it.
 fn free_until_written(numbers: &mut [u64]) -> bool {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -101,9 +102,9 @@ fn free_until_written(numbers: &mut [u64]) -> bool {
         let start = numbers.as_mut_ptr().cast::<u8>();
         let skip = start.addr().next_multiple_of(PAGE) - start.addr();
         let bytes = size_of_val(numbers).saturating_sub(skip) / PAGE * PAGE;
-        // SAFETY: whole pages of memory that the caller lends; the numbers become others, as those behind a
-        // reference to change may. They may go on doing so until the page is written to, and nobody
-        // reads one before `taken` has.
+        // SAFETY: whole pages of memory that the caller has borrowed mutably; the numbers may change, as
+        // behind any mutable reference. They may change until the page is written to, and no code reads
+        // one before `taken` has written to it.
         unsafe { bytes == 0 || libc::madvise(start.add(skip).cast(), bytes, libc::MADV_FREE) == 0 }
     }
     #[cfg(any(not(target_os = "linux"), miri))]
@@ -113,7 +114,7 @@ fn free_until_written(numbers: &mut [u64]) -> bool {
     }
 }
 
-/// Elements in memory that was used before, and will be again when they are dropped.
+/// Elements in pooled memory, which returns to the pool on drop.
 pub(crate) struct Reused<T> {
     words: Vec<u64>,
     len: usize,
@@ -133,7 +134,7 @@ impl<T> fmt::Debug for Reused<T> {
 }
 
 impl<T: Pod> Reused<T> {
-    /// So many elements, which are any, to be written to all over.
+    /// Returns `len` unspecified elements, which the caller overwrites.
     pub(crate) fn unspecified(len: usize) -> Result<Self> {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
         let bytes = len.saturating_mul(size_of::<T>());
@@ -151,7 +152,7 @@ impl<T: Pod> Reused<T> {
                 words.fill(0);
                 Ok(Self { words, len, of: PhantomData })
             }
-            // Which is zeroed.
+            // The pool returns zeroed memory here.
             None => Self::unspecified(len),
         }
     }
@@ -180,10 +181,10 @@ impl<T> Drop for Reused<T> {
     }
 }
 
-/// Numbers that several threads write to at once.
+/// Returns numbers as atomics, for several threads that write at once.
 pub(crate) fn as_atomics(numbers: &mut [u64]) -> &[AtomicU64] {
     const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
-    // SAFETY: atomic numbers are laid out as others, and nobody else has these as long as they are lent.
+    // SAFETY: atomic numbers have the same layout, and the borrow is exclusive.
     unsafe { &*(std::ptr::from_mut(numbers) as *const [AtomicU64]) }
 }
 

@@ -1,11 +1,11 @@
-//! Threads for the length of one call: idle ones that earlier calls have left, or new ones.
+//! Scoped threads for one call: idle ones from earlier calls, or new ones.
 //!
-//! Starting and joining 16 threads takes 0.4 ms, as long as a bus takes for 20 MB. So a thread that has done
-//! its share waits for the next call, for some seconds.
+//! Starting and joining 16 threads takes 0.4 ms, as long as a bus takes for 20 MB. So a thread that has
+//! finished its share waits some seconds for the next call.
 //!
-//! This is no pool: nothing is ever queued for a thread. Work goes to threads that are idle at that moment,
-//! and where there are too few, to new ones; so a call waits for the work of no other call, and a program may
-//! call from all threads of a pool of its own at once.
+//! This is no thread pool: no work is queued for a thread. Work goes to threads that are idle at that
+//! moment, and to new ones if there are too few. So a call never waits for another call's work, and a
+//! program may call from all threads of its own pool at once.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -20,33 +20,33 @@ use backend_api::contended;
 use backend_api::numa::{OnNode, Processors};
 use parking_lot::{Condvar, Mutex};
 
-/// How long a thread waits for the next call.
+/// The time that a thread waits for the next call.
 const IDLE_FOR: Duration = Duration::from_secs(5);
-/// How long the calling thread looks for the others' end before it sleeps.
+/// The time that the calling thread polls for the end of the other threads before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(60);
 
 /// The cores that this process may use.
 pub(crate) static CORES: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
-/// Threads that wait for work, at most as many as there are cores.
+/// Threads that wait for work, at most as many as cores.
 static IDLE: Mutex<Vec<Arc<Seat>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Whether the thread is one of those that this file starts.
+    /// Whether this module has started the thread.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-    /// What a thread that is [`near`] a node may run on otherwise.
+    /// The processors of a thread outside of [`near`].
     static ELSEWHERE: RefCell<Option<Arc<Processors>>> = const { RefCell::new(None) };
 }
 
-/// Where a thread waits for work.
+/// The place where a thread waits for work.
 #[derive(Default)]
 struct Seat {
     job: Mutex<Option<Job>>,
     called: Condvar,
 }
 
-/// What threads run, lent by the thread that called.
+/// Work for threads, borrowed from the calling thread.
 struct Job {
     work: Lent,
     call: Arc<Call>,
@@ -55,10 +55,10 @@ struct Job {
 #[derive(Clone, Copy)]
 struct Lent(*const (dyn Fn() + Sync));
 
-// SAFETY: what is pointed to is `Sync`, and is used as a shared reference only.
+// SAFETY: the target is `Sync`, and is used as a shared reference only.
 unsafe impl Send for Lent {}
 
-/// One call, as its threads know it.
+/// One call, shared with its threads.
 #[derive(Default)]
 struct Call {
     state: Mutex<CallState>,
@@ -67,25 +67,25 @@ struct Call {
 
 #[derive(Default)]
 struct CallState {
-    /// How many threads may still use what was lent.
+    /// The number of threads that may still use the borrowed work.
     users: usize,
     panic: Option<Box<dyn Any + Send>>,
 }
 
-/// Runs `work` on so many threads, of which the calling one is the first. Fewer do if the system gives no
-/// more. Returns when all have done.
+/// Runs `work` on `threads` threads, of which the calling one is the first. If the system cannot start
+/// enough threads, fewer run it. Returns when all have finished.
 ///
 /// # Panics
-/// If `work` does on any thread.
+/// If `work` panics on any thread.
 pub(crate) fn together(threads: usize, work: impl Fn() + Sync) {
     if threads <= 1 {
         return work();
     }
     let call = Arc::new(Call::default());
     let borrowed: &(dyn Fn() + Sync) = &work;
-    // SAFETY: only the lifetime is left out. Nobody uses the reference after the last of the call's users has
-    // signed off, and `until_done`, which is dropped before `work`, also when the stack unwinds, waits for
-    // that.
+    // SAFETY: only the lifetime is extended. No thread uses the reference after the last of the call's
+    // users has signed off. `until_done`, which is dropped before `work`, also when the stack unwinds,
+    // waits for that.
     let lent = Lent(unsafe {
         std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync + 'static)>(borrowed)
     });
@@ -103,7 +103,7 @@ pub(crate) fn together(threads: usize, work: impl Fn() + Sync) {
     }
 }
 
-/// Has each number below an end worked on, by so many threads at most.
+/// Calls `work` for each number below `end`, on at most `threads` threads.
 ///
 /// # Panics
 /// As [`together`].
@@ -116,8 +116,8 @@ pub(crate) fn each(threads: usize, end: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// Runs what is best done on one of the machine's nodes: there, if the thread is one of these. The program's
-/// own threads run where the program has them.
+/// Runs work on one of the machine's nodes, if this module has started the thread. The program's own
+/// threads stay on their processors.
 pub(crate) fn near<R>(node: Option<u32>, work: impl FnOnce() -> R) -> R {
     if !IS_WORKER.get() {
         return work();
@@ -129,7 +129,7 @@ pub(crate) fn near<R>(node: Option<u32>, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Says again, when it is dropped, where the thread may run afterwards.
+/// Restores the thread's processors on drop.
 struct PutBack(Option<Arc<Processors>>);
 
 impl Drop for PutBack {
@@ -138,7 +138,7 @@ impl Drop for PutBack {
     }
 }
 
-/// Waits, when it is dropped, until nobody uses what was lent.
+/// Waits on drop until no thread uses the borrowed work.
 struct UntilDone<'a>(&'a Call);
 
 impl Drop for UntilDone<'_> {
@@ -150,7 +150,7 @@ impl Drop for UntilDone<'_> {
     }
 }
 
-/// Has an idle thread, or a new one, run what is lent; false if there is none.
+/// Runs borrowed work on an idle thread, or a new one; returns false if none is available.
 fn run_on_worker(work: Lent, call: &Arc<Call>) -> bool {
     call.state.lock().users += 1;
     let job = Job { work, call: Arc::clone(call) };
@@ -160,7 +160,7 @@ fn run_on_worker(work: Lent, call: &Arc<Call>) -> bool {
         seat.called.notify_one();
         return true;
     }
-    // A thread runs where the one does that starts it; this one will work for others, too.
+    // A thread inherits the processors of its creator; this one will work for other callers, too.
     let elsewhere = ELSEWHERE.with_borrow(Option::clone);
     let started = thread::Builder::new().name("vmarray-worker".into()).spawn(move || {
         elsewhere.inspect(|elsewhere| drop(elsewhere.move_here()));
@@ -172,7 +172,7 @@ fn run_on_worker(work: Lent, call: &Arc<Call>) -> bool {
     started.is_ok()
 }
 
-/// What a thread does: its first job, and those that come within some seconds after the one before.
+/// The main function of a thread: runs its first job, and later jobs that arrive within some seconds.
 fn serve(first: Job) {
     IS_WORKER.set(true);
     let seat = Arc::new(Seat::default());
@@ -202,7 +202,7 @@ impl Job {
 }
 
 impl Seat {
-    /// Waits among the idle for a job. `None` after some seconds, or if enough threads are idle.
+    /// Waits among the idle threads for a job. `None` after some seconds, or if enough threads are idle.
     fn wait(self: &Arc<Self>) -> Option<Job> {
         {
             let mut idle = IDLE.lock();
@@ -221,7 +221,7 @@ impl Seat {
                 return None;
             }
             drop(idle);
-            // Somebody has taken the seat, and is about to bring a job.
+            // A caller has taken this thread's entry, and is about to bring a job.
             job = self.job.lock();
             self.called.wait_while(&mut job, |job| job.is_none());
         }
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn all_threads_run_and_are_used_again() {
-        // All of a call at once, and calls of several threads at once.
+        // All threads of a call at once, and calls of several threads at once.
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {

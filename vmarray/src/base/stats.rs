@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::readable_bytes;
 use parking_lot::Mutex;
 
-/// One number that any thread may add to. Orders nothing.
+/// A number that any thread may add to. It orders no other accesses.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -23,7 +23,8 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The live counters of a channel. Written on misses only; apart from what hits look at.
+        /// The live counters of a channel. Threads write them on misses only; they are on other cache
+        /// lines than the data of hits.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
@@ -36,7 +37,7 @@ macro_rules! counters {
             }
         }
 
-        /// What one channel has done since the array was built or its statistics were reset.
+        /// The activity of one channel since the array was built or its statistics were reset.
         ///
         /// ```
         /// # use vmarray::prelude::*;
@@ -61,7 +62,7 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
-            /// Sets the counter of a name, if there is one.
+            /// Sets the counter of a name, if it exists.
             pub(crate) fn set(&mut self, name: &str, count: u64) {
                 match name {
                     $(stringify!($name) => self.$name = count,)*
@@ -87,49 +88,48 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Accesses that found their page without a frame and had to get it one; whether or not anything was
-    /// fetched.
+    /// Accesses whose page had no frame and had to get one, with or without a fetch.
     misses,
-    /// Pages fetched ahead of need, by request or by read-ahead.
+    /// Pages prefetched, by request or by read-ahead.
     prefetches,
-    /// Pages fetched ahead of need that lost their frame before they were used.
+    /// Prefetched pages that lost their frame before their first use.
     prefetches_unused,
     /// Pages that lost their frame to make room for others.
     evictions,
     /// Pages copied from their frame to their home.
     write_backs,
-    /// Pages whose copy to their home failed. They stayed dirty in their frames.
+    /// Failed copies of pages to their home. These pages stayed dirty in their frames.
     failed_write_backs,
-    /// Pages copied between their home and the program's memory without being given a frame.
+    /// Pages copied between their home and the program's memory without a frame.
     bypasses,
     /// Bytes copied to the device.
     bytes_to_device,
     /// Bytes copied from the device.
     bytes_from_device,
-    /// Bytes of the channel's elements that were copied to other device memory without passing through the
-    /// host: on the device itself, or over a link to another one.
+    /// Bytes of the channel's elements that were copied to other device memory without the host: on the
+    /// device itself, or over a link to another one.
     bytes_past_host,
-    /// Bytes of other elements that device-side work of the channel needed beside its own, and that came to
-    /// the device through the host, since there was no way past it. They are among
+    /// Bytes of other elements that work of the channel on the device needed in addition, and that came
+    /// through the host for lack of a direct link. They are among
     /// [`bytes_to_device`](Self::bytes_to_device).
     bytes_through_host,
-    /// Bytes of elements that device-side work of the channel read or wrote where they lie. Rows of which
-    /// something was changed count twice; what a [session](crate::kernel::Session) does is not counted.
+    /// Bytes of elements that work of the channel on the device read or wrote in place. Partially changed
+    /// rows count twice; work of a [session](crate::kernel::Session) does not count.
     bytes_in_place,
     /// Batches of copies and kernels submitted to the device.
     submissions,
-    /// Times that all cores had to pass a barrier, because pages that threads may be touching without a lock
-    /// were to be evicted, lent as slices or copied. One for all pages of a batch.
+    /// Process-wide barriers on all cores, needed before the eviction, export or copy of pages that
+    /// threads may be accessing without a lock. One for all pages of a batch.
     barriers,
-    /// Times that a thread had to wait: for a copy, a page held by another, or a frame.
+    /// Times that a thread had to wait: for a copy, a page held by another thread, or a frame.
     waits,
 }
 
-/// What an array has done since it was built or its statistics were reset.
+/// The activity of an array since it was built or its statistics were reset.
 ///
-/// Hits are counted if the [builder](crate::Builder::count_hits) was told so, by thread, not by channel,
-/// because a hit does not find out which channel its page belongs to; more than 63 such arrays alive at once
-/// share the last counter. All numbers are exact once no access is under way.
+/// Hits are counted if the [builder](crate::Builder::count_hits) enables it, by thread, not by channel,
+/// because a hit does not determine its page's channel; more than 63 such arrays alive at once share the
+/// last counter. All numbers are exact while no access is running.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -147,8 +147,8 @@ counters! {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Stats {
-    /// Accesses that found their page in its frame, if they are counted. A range counts once for each of its
-    /// pages.
+    /// Accesses that found their page in its frame, if they are counted. A range counts once for each of
+    /// its pages.
     pub hits: Option<u64>,
     /// By channel.
     pub channels: Vec<ChannelStats>,
@@ -161,7 +161,7 @@ impl Stats {
         self.channels.iter().fold(ChannelStats::default(), |sum, c| sum + *c)
     }
 
-    /// Hits, if they are counted, as a share of hits and misses; 1 if there were neither.
+    /// Returns the share of hits in hits and misses, if hits are counted; 1 if there were neither.
     #[must_use]
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.hits?;
@@ -237,12 +237,12 @@ impl fmt::Display for Stats {
     }
 }
 
-/// What the statistics were when they were last reset.
+/// The statistics at the last reset.
 #[derive(Debug, Default)]
 pub(crate) struct Baseline(Mutex<Stats>);
 
 impl Baseline {
-    /// What there is more now.
+    /// Returns the difference to the current statistics.
     pub(crate) fn since(&self, now: impl FnOnce() -> Stats) -> Stats {
         let baseline = self.0.lock();
         let mut stats = now();

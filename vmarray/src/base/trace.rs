@@ -1,7 +1,6 @@
-//! What is worth a line in a log. Without the feature `tracing`, what an operator must not miss goes to
-//! standard error.
+//! Log messages. Without the feature `tracing`, important ones for the operator go to standard error.
 
-/// The cache can have no more memory and stays shorter than was asked for.
+/// The cache cannot get more memory and stays shorter than requested.
 pub(crate) fn cache_is_small(bytes: u64, error: &crate::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(bytes, %error, "the cache gets no more memory and stays as long as it is");
@@ -11,7 +10,7 @@ pub(crate) fn cache_is_small(bytes: u64, error: &crate::Error) {
     });
 }
 
-/// Page-locked memory was refused; the cache goes on in pageable memory.
+/// Page-locked memory was refused; the cache uses pageable memory.
 pub(crate) fn pin_refused(error: &backend_api::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%error, "page-locking was refused: copies go through pageable memory and are slower");
@@ -21,7 +20,7 @@ pub(crate) fn pin_refused(error: &backend_api::Error) {
     });
 }
 
-/// Pages that nobody asked for yet could not be fetched.
+/// A read-ahead failed.
 pub(crate) fn read_ahead_failed(error: &crate::Error) {
     #[cfg(feature = "tracing")]
     tracing::debug!(%error, "read-ahead failed; the access itself will tell");
@@ -35,7 +34,7 @@ pub(crate) fn waker_panicked() {
     tracing::error!("a waker panicked; its task may not be polled any more");
 }
 
-/// A link between devices brought other bytes than it was given.
+/// A link between devices delivered wrong bytes.
 pub(crate) fn link_broken(from: &backend_api::DeviceInfo, to: &backend_api::DeviceInfo) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%from, %to, "a link between devices brings wrong bytes: copies go through the host");
@@ -43,7 +42,7 @@ pub(crate) fn link_broken(from: &backend_api::DeviceInfo, to: &backend_api::Devi
     eprintln!("vmarray: the link from {from} to {to} brings wrong bytes: copies go through the host");
 }
 
-/// A link between devices could not be tried, so it is not used for now.
+/// A link between devices could not be tested, so it is not used for now.
 pub(crate) fn link_untried(
     from: &backend_api::DeviceInfo,
     to: &backend_api::DeviceInfo,
@@ -55,7 +54,7 @@ pub(crate) fn link_untried(
     let _ = (from, to, error);
 }
 
-/// A device that was found could not be opened; others are used.
+/// A device that was found could not be opened; other devices are used.
 pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_api::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%device, %error, "a device cannot be used");
@@ -63,7 +62,7 @@ pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_
     eprintln!("vmarray: {device} cannot be used: {error}");
 }
 
-/// A card says of its memory that it should not be relied on; it is not used.
+/// A GPU reports faulty memory; it is not used.
 pub(crate) fn card_left_out(device: &backend_api::DeviceInfo, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%device, reason, "a card is not used");
@@ -71,7 +70,7 @@ pub(crate) fn card_left_out(device: &backend_api::DeviceInfo, reason: &str) {
     say_once(&format!("{device} is not used: {reason}"), String::new);
 }
 
-/// Nothing was found for a wish for devices; others are used.
+/// No device was found for a request; other devices are used.
 pub(crate) fn wish_unmet(unmet: &crate::discovery::Unmet) {
     #[cfg(feature = "tracing")]
     tracing::warn!(wish = unmet.wish, reason = unmet.reason, "nothing was found for a wish for devices");
@@ -79,7 +78,7 @@ pub(crate) fn wish_unmet(unmet: &crate::discovery::Unmet) {
     say_once(&unmet.to_string(), String::new);
 }
 
-/// Host RAM is used since there is no card, but there is a driver that does not work.
+/// Host RAM is used for lack of a GPU, but a driver is broken.
 pub(crate) fn host_ram_instead(broken: &backend_api::Absence) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%broken, "host RAM is used, but there is a driver that does not work");
@@ -87,7 +86,7 @@ pub(crate) fn host_ram_instead(broken: &backend_api::Absence) {
     say_once(&format!("host RAM is used, but there is a driver that does not work: {broken}"), String::new);
 }
 
-/// Tells the operator something that may come up again and again, with other details each time.
+/// Reports a text to the operator once, even if it recurs with other details.
 #[cfg(not(feature = "tracing"))]
 fn say_once(what: &str, details: impl FnOnce() -> String) {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
@@ -98,7 +97,7 @@ fn say_once(what: &str, details: impl FnOnce() -> String) {
     }
 }
 
-/// A source was dropped whose devices had newer elements that they do not give.
+/// A source was dropped whose devices had newer elements that could not be copied back.
 pub(crate) fn not_brought_home(error: &crate::Error) {
     #[cfg(feature = "tracing")]
     tracing::error!(%error, "a source was dropped, and elements that were newer on its devices are lost");
@@ -106,12 +105,12 @@ pub(crate) fn not_brought_home(error: &crate::Error) {
     eprintln!("vmarray: a source was dropped, and elements that were newer on its devices are lost: {error}");
 }
 
-/// What was measured of a device was not read from its file, or is not kept for the next process.
+/// A device's profile could not be read from its file, or cannot be stored for the next process.
 pub(crate) fn profile_not_kept(device: &backend_api::DeviceInfo, error: &std::io::Error) {
     not_kept("the profile", device, error);
 }
 
-/// Kernels that were built for a device were not read from their file, or are not kept for the next process.
+/// A device's built kernels could not be read from their file, or cannot be stored for the next process.
 #[cfg(feature = "opencl")]
 pub(crate) fn kernels_not_kept(device: &backend_api::DeviceInfo, error: &std::io::Error) {
     not_kept("built kernels", device, error);
@@ -125,8 +124,8 @@ pub(crate) fn not_published(error: &std::io::Error) {
     eprintln!("vmarray: statistics cannot be published: {error}");
 }
 
-/// A refusal of the system (no home, a disk that is full) is nothing to worry about. One of ours is: somebody
-/// else can write to what the program would take for its own.
+/// A refusal of the system (no home, a full disk) is harmless. A refusal of this library is not: another
+/// user can write to files that the program would trust.
 fn not_kept(what: &str, device: &backend_api::DeviceInfo, error: &std::io::Error) {
     let is_ours = error.raw_os_error().is_none();
     #[cfg(feature = "tracing")]

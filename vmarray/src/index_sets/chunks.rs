@@ -1,4 +1,4 @@
-//! Results a part at a time.
+//! Results of a combination, one chunk at a time.
 
 use std::iter::FusedIterator;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use super::{IndexSet, Tuples, count_of};
 use crate::base::error::Result;
 use crate::base::reused::unspecified_vec;
 
-/// The results of a [`Combination`](super::Combination) in sets of some length. Ends after the first error.
+/// The results of a [`Combination`](super::Combination) in sets of some length. Ends after the first
+/// error.
 ///
 /// ```
 /// let a = vmarray::IndexSet::from_rows([0], [[1], [2], [3]])?;
@@ -23,7 +24,7 @@ use crate::base::reused::unspecified_vec;
 pub struct CombinationChunks<'c, 'a, A: ?Sized, B: ?Sized> {
     engine: &'c Engine<'a, A, B, FoldedMultiply>,
     walk: Walk<'a>,
-    /// The piece that is being read, and its number.
+    /// The current piece, and its number.
     piece: Option<(usize, Arc<Piece<'a>>)>,
     next_piece: usize,
     /// The next result's number within its piece.
@@ -48,7 +49,7 @@ impl<'c, 'a, A: Tuples + ?Sized, B: Tuples + ?Sized> CombinationChunks<'c, 'a, A
         Self { engine, walk: None, piece: None, next_piece: 0, within: 0, left, tuples, threads }
     }
 
-    /// The piece that the next result is in.
+    /// Returns the piece that contains the next result.
     fn piece(&mut self) -> Result<Arc<Piece<'a>>> {
         if let Some((_, piece)) = self.piece.as_ref().filter(|(_, piece)| self.within < piece.len()) {
             return Ok(Arc::clone(piece));

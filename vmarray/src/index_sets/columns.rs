@@ -1,4 +1,4 @@
-//! Index sets from and to columns, by all threads.
+//! Conversion of index sets from and to columns, by all threads.
 
 use super::{Dimension, IndexSet, count_of, distinct};
 use crate::base::error::{ErrorKind, Result};
@@ -6,9 +6,10 @@ use crate::base::reused::{self, unspecified_vec};
 use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work;
 
-/// Tuples of a block, which is in the first cache of a core in rows while columns are read or written.
+/// Tuples of a block, whose rows fit into the first-level cache of a core while columns are read or
+/// written.
 const BLOCK: usize = 256;
-/// What a thread converts at a time, in tuples.
+/// The number of tuples that a thread converts at a time.
 const AT_ONCE: usize = 16 << 10;
 /// Fewer tuples are not worth a second thread.
 const TOGETHER: usize = 64 << 10;
@@ -19,8 +20,8 @@ fn threads_for(len: usize) -> usize {
 
 /// The columns of an [`IndexSet`], each in memory of its own.
 ///
-/// Made by [`to_columns`](IndexSet::to_columns) of a set, and of a
-/// [`Combination`](super::Combination::to_columns) without the set between.
+/// [`to_columns`](IndexSet::to_columns) makes them of a set, and
+/// [`Combination::to_columns`](super::Combination::to_columns) without an intermediate set.
 ///
 /// ```
 /// use vmarray::IndexSet;
@@ -39,7 +40,7 @@ pub struct IndexSetColumns {
 }
 
 impl IndexSetColumns {
-    /// Columns whose values are any.
+    /// Creates columns with unspecified values.
     pub(super) fn unspecified(dimensions: Vec<Dimension>, len: usize) -> Result<Self> {
         let columns = dimensions.iter().map(|_| unspecified_vec(len)).collect::<Result<_>>()?;
         Ok(Self { dimensions, columns, len })
@@ -51,13 +52,13 @@ impl IndexSetColumns {
         &self.dimensions
     }
 
-    /// How many tuples the columns make up.
+    /// The number of tuples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no tuple.
+    /// Whether the set has no tuples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -66,7 +67,7 @@ impl IndexSetColumns {
     /// The values of a dimension.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension).
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension) if no column has this label.
     pub fn column(&self, dimension: Dimension) -> Result<&[u64]> {
         let found = self.iter().find(|(label, _)| *label == dimension);
         found.map(|(_, column)| column).ok_or_else(|| ErrorKind::UnknownDimension { dimension }.into())
@@ -88,14 +89,14 @@ impl IndexSetColumns {
     }
 }
 
-/// Keeps the memory of long columns for what is made later.
+/// Returns the memory of long columns to the pool.
 impl Drop for IndexSetColumns {
     fn drop(&mut self) {
         self.columns.drain(..).for_each(reused::keep);
     }
 }
 
-/// Parts of columns, of so many tuples: where each begins, and its columns.
+/// Divides columns into parts of `tuples` tuples: the start of each, and its columns.
 pub(super) fn parts(
     columns: Vec<&mut [u64]>,
     tuples: usize,
@@ -117,7 +118,7 @@ pub(super) fn to_columns(rows: &[u64], columns: &mut [&mut [u64]]) {
 }
 
 impl IndexSet {
-    /// A set of the tuples that the given columns make up: the first values of all columns are the first
+    /// Creates a set of the tuples in the given columns: the first values of all columns are the first
     /// tuple. Copies them, by all threads.
     ///
     /// # Errors
@@ -148,7 +149,7 @@ impl IndexSet {
         Ok(Self::assemble(dimensions, values, len))
     }
 
-    /// The columns, each in memory of its own. Copies them, by all threads.
+    /// Returns the columns, each in memory of its own. Copies them, by all threads.
     ///
     /// ```
     /// use vmarray::IndexSet;

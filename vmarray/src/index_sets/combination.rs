@@ -1,4 +1,4 @@
-//! The merged tuples of two sets, written where they are wanted.
+//! The merged tuples of two sets, which can be written to several targets.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,9 +22,9 @@ use crate::engine::shared_work;
 use crate::ops::view::{INTERNAL, Linear, Store as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
-/// The merged tuples of two sets: counted, and written where they are wanted.
+/// The merged tuples of two sets: counted, and not written yet.
 ///
-/// The way to results larger than RAM: their number is known before there is a place for them.
+/// This allows results larger than RAM: their number is known before a target exists.
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};
@@ -62,19 +62,19 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(Self { engine: Engine::new(a, b, merge, limits)?, threads: limits.threads })
     }
 
-    /// How many results there are.
+    /// The number of results.
     #[must_use]
     pub fn len(&self) -> usize {
         self.engine.len()
     }
 
-    /// Whether there is no result.
+    /// Whether there are no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The dimensions of a result: all of the first set, then the others of the second one.
+    /// The dimensions of a result: all of the first set, then the remaining ones of the second set.
     #[must_use]
     pub fn dimensions(&self) -> &[Dimension] {
         &self.engine.merge().dimensions
@@ -84,16 +84,16 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.engine.merge().width()
     }
 
-    /// All results in memory, which is taken once and written in place by all threads.
+    /// Returns all results in memory, which is allocated once and written in place by all threads.
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong);
-    /// [`InputChanged`](ErrorKind::InputChanged) and what the sources report, if they are read again.
+    /// [`InputChanged`](ErrorKind::InputChanged) and errors of the sources, if they are read again.
     pub fn to_index_set(&self) -> Result<IndexSet> {
         CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()
     }
 
-    /// All results in columns, written by all threads without a set between.
+    /// Returns all results in columns, written by all threads without an intermediate set.
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::Combine};
@@ -119,19 +119,19 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(columns)
     }
 
-    /// All results in sets of `tuples` tuples each (at least one), the last one shorter. One of them is in
-    /// memory at a time.
+    /// Returns all results in sets of `tuples` tuples each (at least one), the last one shorter. One of
+    /// them is in memory at a time.
     pub fn chunks(&self, tuples: usize) -> CombinationChunks<'_, 'a, A, B> {
         CombinationChunks::new(&self.engine, tuples.max(1), self.threads)
     }
 
     /// Writes all results to the elements from `start` on, tuple after tuple. Pages that are overwritten
-    /// whole are not fetched; each thread holds two pages' worth of results in memory.
+    /// entirely are not fetched; each thread holds two pages of results in memory.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; what
-    /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::views::ViewMut::write) report. The
-    /// elements are unspecified then.
+    /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; errors of
+    /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::views::ViewMut::write). The
+    /// elements are then unspecified.
     pub fn write_to<D: Device>(&self, array: &VirtualArray<u64, D>, start: usize) -> Result<()> {
         let width = self.width();
         let count = count_of(self.len(), width)?;
@@ -149,10 +149,10 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(())
     }
 
-    /// All results in an array of their own, which `describe` may give devices and a cache.
+    /// Returns all results in a new array, for which `describe` may set devices and a cache.
     ///
     /// # Errors
-    /// What [`Builder::build`] and [`write_to`](Self::write_to) report.
+    /// The errors of [`Builder::build`] and [`write_to`](Self::write_to).
     pub fn to_paged<D: Device>(
         &self,
         describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
@@ -161,7 +161,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.in_array(array)
     }
 
-    /// The same on the devices of an array that there is.
+    /// Returns all results in a new array on the devices of an existing one.
     pub(super) fn to_alike<T: Element, D: Device>(
         &self,
         like: &VirtualArray<T, D>,
@@ -169,7 +169,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.in_array(like.alike(count_of(self.len(), self.width())?, INTERNAL)?)
     }
 
-    /// All results in an array that is as long.
+    /// Writes all results to an array of their length.
     fn in_array<D: Device>(&self, array: VirtualArray<u64, D>) -> Result<PagedIndexSet<D>> {
         self.write_to(&array, 0)?;
         Ok(PagedIndexSet::assemble(self.dimensions().to_vec(), array, self.len()))
@@ -184,7 +184,7 @@ pub(super) fn emit_from(
     threads: usize,
     into: &mut [u64],
 ) -> Result<()> {
-    /// How much a thread writes at a time.
+    /// The number of values that a thread writes at a time.
     const VALUES: usize = 128 << 10;
     let at_once = (VALUES / width).max(1);
     let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));
@@ -194,9 +194,9 @@ pub(super) fn emit_from(
     })
 }
 
-/// Writes all results of a piece to columns, by parts that are in the caches of a core in rows.
+/// Writes all results of a piece to columns, by parts whose rows fit into the caches of a core.
 fn write_columns(piece: &Piece<'_>, columns: Vec<&mut [u64]>, threads: usize) -> Result<()> {
-    /// How much a thread writes at a time.
+    /// The number of values that a thread writes at a time.
     const VALUES: usize = 64 << 10;
     let width = columns.len();
     let parts = columns::parts(columns, VALUES.checked_div(width).unwrap_or(1).max(1));
@@ -220,7 +220,7 @@ fn write_piece<D: Device>(
     shared_work::for_each_with(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
         let page = array.page_range(page);
         let part = page.start.max(range.start)..page.end.min(range.end);
-        // The tuples that touch the page, and what of the first one lies before it.
+        // The tuples that overlap the page; the first one may begin before it.
         let (from, to) = (part.start - range.start, part.end - range.start);
         let tuples = from / width..to.div_ceil(width);
         if buffer.len() < tuples.len() * width {

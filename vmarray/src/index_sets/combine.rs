@@ -1,4 +1,4 @@
-//! Two sets merged on their common dimensions.
+//! The natural join of two sets on their common dimensions.
 
 use std::fmt;
 
@@ -16,38 +16,38 @@ use crate::base::error::Result;
 use crate::base::scoped_threads;
 use crate::ops::sort::is_refusal;
 
-/// Merges two sets of tuples: each pair of tuples that agree on the common dimensions becomes one tuple over
-/// the union of the dimensions. A natural join, in the words of databases.
+/// A natural join of two sets of tuples: each pair of tuples with equal values in the common dimensions
+/// becomes one tuple over the union of the dimensions.
 ///
 /// | setting | default |
 /// |---|---|
-/// | [`threads`](Self::threads) | as many as the machine has cores for the program |
+/// | [`threads`](Self::threads) | the number of cores that the process may use |
 /// | [`memory_bytes`](Self::memory_bytes) | no bound if both sets are in RAM, 1 GiB otherwise |
 ///
 /// # Order
 ///
-/// A result's dimensions are all those of the first set in its order, then the others of the second set in
-/// its order. Results come in the order of nested loops: by the tuple of the first set, then by the tuple of
-/// the second set. It depends on neither the threads nor the values. If the second set does not fit into the
-/// bound, it is cut into blocks of consecutive tuples, and all results of a block come before those of the
-/// next one.
+/// A result's dimensions are all those of the first set in its order, then the remaining ones of the
+/// second set in its order. Results have the order of nested loops: by the tuple of the first set, then by
+/// the tuple of the second set. The order depends on neither the threads nor the values. If the second set
+/// exceeds the memory bound, it is divided into blocks of consecutive tuples, and all results of a block
+/// precede those of the next one.
 ///
-/// Duplicates are kept: a tuple that is twice in one set and thrice in the other one is six times in the
-/// result.
+/// Duplicates are kept: a tuple that occurs twice in one set and three times in the other one occurs six
+/// times in the result.
 ///
 /// # Cost
 ///
-/// The second set is grouped by the common values in memory; about 100 bytes a tuple are used, and the values
-/// that go into results once more. The first set takes 24 bytes a tuple while its partners are looked up, and
-/// 8 bytes afterwards. Then results are known by number, and written when they are asked for. Take the
-/// smaller set as the second one if the order does not matter.
+/// The join groups the second set in memory by the common values. It uses about 100 bytes per tuple, plus
+/// a copy of the values that go into results. The first set takes 24 bytes per tuple during the look-ups,
+/// and 8 bytes afterwards. Then the number of results is known, and they are written on demand. If the
+/// order does not matter, pass the smaller set as the second one.
 ///
-/// Sources that exceed the bound are gone through in pieces: the first one is read twice (once to count, once
+/// Sources that exceed the bound are processed in pieces: the first one is read twice (once to count, once
 /// to write) for each block of the second one.
 ///
-/// Work is shared by threads that end before the call does; no feature is needed. A thread that holds guards
-/// of pages works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) where it would have to wait.
-/// Hashes are not keyed: somebody who chooses the values can make the operation slow, but not wrong.
+/// Threads that end before the call does share the work; no feature is needed. A thread that holds guards
+/// of pages works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) if it would have to wait.
+/// Hashes are not keyed: an attacker who chooses the values can make the operation slow, but not wrong.
 ///
 /// ```
 /// use vmarray::{index_set::Combine, IndexSet};
@@ -79,12 +79,12 @@ impl<A: ?Sized, B: ?Sized> fmt::Debug for Combine<'_, A, B> {
 }
 
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
-    /// On the dimensions that both sets have.
+    /// Creates a join on the dimensions that both sets have.
     pub fn new(a: &'a A, b: &'a B) -> Self {
         Self { a, b, is_product: false, threads: None, memory_bytes: None }
     }
 
-    /// All pairs of two sets that have no dimension in common.
+    /// Creates the product of two sets without a common dimension: all pairs of tuples.
     ///
     /// ```
     /// use vmarray::{index_set::Combine, IndexSet};
@@ -99,14 +99,14 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         Self { is_product: true, ..Self::new(a, b) }
     }
 
-    /// How many threads work on it, the calling one included; at least one.
+    /// Sets the number of threads, including the calling one; at least one.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// About how much memory may be used for what is known about the inputs, and for those parts of them that
-    /// have to be loaded. Results do not count.
+    /// Sets an approximate bound of the memory for index structures of the inputs, and for loaded parts of
+    /// them. Results do not count.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = Some(bytes);
         self
@@ -118,24 +118,23 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), or
     /// [`CommonDimension`](ErrorKind::CommonDimension) for a product;
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if a source has a label twice;
-    /// [`TooLong`](ErrorKind::TooLong) if the results cannot be counted; [`NoMemory`](ErrorKind::NoMemory);
-    /// what the sources report.
+    /// [`TooLong`](ErrorKind::TooLong) if the number of results overflows;
+    /// [`NoMemory`](ErrorKind::NoMemory); errors of the sources.
     pub fn run(self) -> Result<Combination<'a, A, B>> {
         let merge = self.merge()?;
         self.found(merge)
     }
 
-    /// Finds the results on the devices of an array, which has nothing else to do with it, and writes them to
-    /// a new array there, whose pages have as many elements. Sets in arrays on the same single card, opened
-    /// once for all of them, are read where they are: nothing of it goes through the host, and worked with
-    /// are 20 bytes of the card's memory for a tuple of the first set, 24 for one of the second, and up to
-    /// 128 MiB.
+    /// Finds the results on the devices of an array, which is otherwise not used, and writes them to a new
+    /// array there with the same page length. If both sets are in arrays on one GPU, which the program
+    /// opened once for all of them, the GPU reads them in place: no tuple goes through the host. The GPU
+    /// needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128 MiB.
     ///
-    /// Sets that lie elsewhere, in files or in RAM, are copied to the devices a part at a time, and
-    /// [`memory_bytes`](Self::memory_bytes) says how much of the devices' memory is used: the order is that
-    /// of blocks, then, as [above](Self#order). On several devices each has a copy of what is known of a
-    /// part. Without cards, for sets that cards have no memory for, and second sets of more than 64
-    /// dimensions, this is [`run`](Self::run) and [`write_to`](Combination::write_to). Others must not write
+    /// Sets in other places, such as files or RAM, are copied to the devices a part at a time.
+    /// [`memory_bytes`](Self::memory_bytes) then bounds the devices' memory, and the order is that of
+    /// blocks, as [above](Self#order). With several devices, each has a copy of a part's index. This is
+    /// [`run`](Self::run) and [`write_to`](Combination::write_to) without GPUs, for sets that do not fit
+    /// into the GPUs' memory, and for second sets of more than 64 dimensions. Other threads must not write
     /// to the sets meanwhile.
     ///
     /// ```
@@ -149,8 +148,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run) and [`Combination::write_to`]; those of devices, and of
-    /// [building arrays](crate::Builder::build). Neither set is changed.
+    /// As [`run`](Self::run) and [`Combination::write_to`]; errors of devices, and of [building
+    /// arrays](crate::Builder::build). Neither set is changed.
     pub fn run_on_devices_of<T: Element, D: Device>(
         self,
         array: &VirtualArray<T, D>,
@@ -165,10 +164,10 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)?.to_alike(array)
     }
 
-    /// How tuples of these sets merge.
+    /// Returns the merge of these sets' tuples.
     fn merge(&self) -> Result<Merge> {
         let (a, b) = (self.a, self.b);
-        // The crate's own sets have been checked, those of programs have not.
+        // The crate's own sets are checked, but sources of programs are not.
         distinct(a.dimensions().iter().copied())?;
         distinct(b.dimensions().iter().copied())?;
         match self.is_product {
@@ -178,7 +177,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     }
 
     fn found(self, merge: Merge) -> Result<Combination<'a, A, B>> {
-        /// Where sources are not in RAM, their parts should leave room for others.
+        /// The bound for sources outside of RAM, whose parts should leave room for others.
         const MEMORY_BYTES: usize = 1 << 30;
         let (a, b) = (self.a, self.b);
         let in_memory = a.in_memory().is_some() && b.in_memory().is_some();

@@ -1,8 +1,8 @@
-//! Sets in parts.
+//! Division of sets into parts.
 
 use std::ops::Range;
 
-/// A number of tuples cut into parts of equal length.
+/// A number of tuples divided into parts of equal length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetCut {
     len: usize,
@@ -10,9 +10,9 @@ pub(super) struct SetCut {
 }
 
 impl SetCut {
-    /// Of at most so many tuples each, and one at least.
+    /// Divides `len` tuples into parts of at most `most`, and at least one.
     pub(super) fn of(len: usize, most: usize) -> Self {
-        // Parts of equal length are no more than unequal ones.
+        // Equal parts are no more in number than unequal ones.
         Self { len, step: len.div_ceil(len.div_ceil(most.max(1)).max(1)).max(1) }
     }
 

@@ -1,4 +1,4 @@
-//! Sets made of sets.
+//! Operations that make sets of sets.
 
 use super::{Combine, Dimension, IndexSet, count_of, distinct};
 #[cfg(doc)]
@@ -7,9 +7,9 @@ use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
-    /// Merges each pair of tuples that agree on the dimensions that both sets have. [`Combine`] has the
-    /// details: the order of the results, threads, bounded memory, results larger than RAM; also how many
-    /// there would be, and products.
+    /// Merges each pair of tuples with equal values in the common dimensions. [`Combine`] has the details:
+    /// the order of the results, threads, bounded memory, results larger than RAM; also counting without
+    /// writing, and products.
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), [`TooLong`](ErrorKind::TooLong),
@@ -18,8 +18,8 @@ impl IndexSet {
         Combine::new(self, other).run()?.to_index_set()
     }
 
-    /// A copy with some of the columns, in the given order. Keeps duplicates, so there are as many tuples as
-    /// before.
+    /// Returns a copy with some of the columns, in the given order. Keeps duplicates, so the number of
+    /// tuples does not change.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
@@ -36,11 +36,11 @@ impl IndexSet {
         Ok(Self::assemble(dimensions, values, self.len))
     }
 
-    /// Gives the columns other labels. Moves no value.
+    /// Replaces the labels of the columns. Moves no value.
     ///
     /// # Errors
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`LengthMismatch`](ErrorKind::LengthMismatch)
-    /// if there are not as many labels as columns.
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension);
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the numbers of labels and columns differ.
     pub fn relabel(mut self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
         expect_len("the list of labels", self.width(), dimensions.len())?;
@@ -48,8 +48,8 @@ impl IndexSet {
         Ok(self)
     }
 
-    /// Sorts the tuples: by the first column, equal ones by the second column, and so on. Up to eight columns
-    /// in place, more with a copy.
+    /// Sorts the tuples: by the first column, equal ones by the second column, and so on. Up to eight
+    /// columns in place, more with a copy.
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory) for the copy.
@@ -76,8 +76,8 @@ impl IndexSet {
         Ok(())
     }
 
-    /// Removes tuples that equal the one before, as [`Vec::dedup`] does; of a sorted set, all duplicates. In
-    /// place.
+    /// Removes tuples that equal the one before, as [`Vec::dedup`] does; in a sorted set, all duplicates.
+    /// In place.
     pub fn dedup(&mut self) {
         let width = self.width();
         let mut kept = self.len.min(1);

@@ -1,4 +1,4 @@
-//! Results written, from any one on.
+//! Writing of results, from any number on.
 
 use super::runs::{AHEAD, TupleRun, TupleRuns};
 use super::source::Block;
@@ -6,10 +6,10 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, zeroed_vec};
 use crate::engine::shared_work;
 
-/// The runs of how many tuples are added up.
+/// The number of tuples whose runs are summed up.
 const STEP: usize = 1024;
 
-/// What each tuple of the first set meets.
+/// The partners of each tuple of the first set.
 #[derive(Debug)]
 pub(super) enum Matches {
     /// All of the second set.
@@ -17,7 +17,7 @@ pub(super) enum Matches {
     /// A run.
     Each {
         runs: TupleRuns,
-        /// Results of the tuples before each [`STEP`].
+        /// The number of results before each [`STEP`].
         before: Vec<usize>,
         total: usize,
     },
@@ -29,10 +29,10 @@ impl Matches {
         Ok(Self::All { each: b, total: a.checked_mul(b).ok_or_else(too_long)? })
     }
 
-    /// Adds up the runs.
+    /// Sums up the runs.
     pub(super) fn each(runs: TupleRuns, threads: usize) -> Result<Self> {
         let mut before = zeroed_vec(runs.len().div_ceil(STEP))?;
-        /// How many sums a thread does at a time.
+        /// The number of sums that a thread computes at a time.
         const AT_ONCE: usize = 64;
         let sums = before.chunks_mut(AT_ONCE).zip((0..).step_by(AT_ONCE));
         shared_work::for_each(threads, sums, |(sums, first)| {
@@ -66,7 +66,7 @@ impl Matches {
         }
     }
 
-    /// The tuple of a result, and the result's number within its run.
+    /// Returns the tuple of a result, and the result's number within its run.
     fn locate(&self, result: usize) -> (usize, usize) {
         match self {
             Self::All { each, .. } => (result / each, result % each),
@@ -83,8 +83,8 @@ impl Matches {
         }
     }
 
-    /// Writes results from number `first` on, as many as there is room for: the values of a tuple of `a`,
-    /// then one of its partners' `rest`, which have `rest_width` values each.
+    /// Writes results from number `first` on, until `into` is full: the values of a tuple of `a`, then one
+    /// of its partners' `rest`, which have `rest_width` values each.
     pub(super) fn emit(
         &self,
         a: &Block<'_>,
@@ -143,7 +143,7 @@ impl Matches {
         });
     }
 
-    /// Visits the tuples of `count` results with the part of their run that belongs to these.
+    /// Visits the tuples of `count` results, with the relevant part of their run.
     #[inline(always)]
     fn for_each_run(&self, first: usize, count: usize, mut visit: impl FnMut(usize, TupleRun)) {
         let (mut tuple, mut skip) = self.locate(first);

@@ -11,16 +11,16 @@ use super::runs::Index;
 use super::source::{Block, Tuples};
 use crate::base::error::{ErrorKind, Result};
 
-/// How much is done at a time.
+/// The amounts of work at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) threads: usize,
-    /// About as many bytes are used for the inputs and what is known about them.
+    /// The approximate memory for the inputs and their index structures, in bytes.
     pub(super) memory_bytes: usize,
 }
 
-/// Two sources whose results are counted. A piece of the join is a strip of the first source with a block of
-/// the second one; usually there is one piece only.
+/// Two sources whose results are counted. A piece of the join is a strip of the first source with a block
+/// of the second one; usually there is only one piece.
 #[derive(Debug)]
 pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
     a: &'a A,
@@ -29,7 +29,8 @@ pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
     threads: usize,
     strips: SetCut,
     blocks: SetCut,
-    /// Results of each piece: strips of the first block, strips of the second one, and so on.
+    /// The number of results of each piece: strips of the first block, strips of the second one, and so
+    /// on.
     totals: Vec<usize>,
     len: usize,
     /// The only piece.
@@ -49,17 +50,17 @@ pub(super) struct Piece<'a> {
 #[derive(Debug)]
 pub(super) struct Grouped<'a> {
     block: Block<'a>,
-    /// None, if all pairs are wanted.
+    /// `None` for all pairs.
     index: Option<Index>,
 }
 
-/// Where somebody is who goes through the pieces in order: the block of the last one, by its number.
+/// The state of a walk through the pieces in order: the block of the last one, by its number.
 pub(super) type Walk<'a> = Option<(usize, Arc<Grouped<'a>>)>;
 
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H> {
     /// Counts the results.
     pub(super) fn new(a: &'a A, b: &'a B, merge: Merge, limits: Limits) -> Result<Self> {
-        /// Fewer tuples a thread are not worth starting one.
+        /// Fewer tuples per thread are not worth starting one.
         const TUPLES_MIN: usize = 16 << 10;
         let tuples = a.len().saturating_add(b.len());
         let threads = limits.threads.clamp(1, 1 + tuples / TUPLES_MIN);
@@ -80,11 +81,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         Ok(engine)
     }
 
-    /// Half of the memory is for either side.
+    /// Each side gets half of the memory.
     fn cut(a: &A, b: &B, merge: &Merge, memory_bytes: usize) -> (SetCut, SetCut) {
         /// An entry of a partition, and a run.
         const STRIP_BYTES: usize = 16 + 8;
-        /// An entry of a partition; a key and its slots, with the room that tables grow by.
+        /// An entry of a partition; a key and its slots, including the growth of tables.
         const BLOCK_BYTES: usize = 16 + 24 * 2 + 4 * 5;
         let loaded = |is_in_memory: bool, width: usize| if is_in_memory { 0 } else { 8 * width };
         let mut strip_bytes = loaded(a.in_memory().is_some(), merge.a_width);
@@ -154,9 +155,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         Ok(Grouped { block, index })
     }
 
-    /// A piece, by its number.
+    /// Returns a piece, by its number.
     ///
-    /// Fails if a source has other tuples than when they were counted.
+    /// Fails if a source's tuples have changed since they were counted.
     pub(super) fn piece(&self, number: usize, walk: &mut Walk<'a>) -> Result<Arc<Piece<'a>>> {
         if let Some(piece) = &self.kept {
             return Ok(Arc::clone(piece));
@@ -174,7 +175,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         self.totals.len()
     }
 
-    /// How many results a piece has.
+    /// The number of results of a piece.
     pub(super) fn len_of(&self, number: usize) -> usize {
         self.totals[number]
     }
@@ -189,7 +190,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
 }
 
 impl Piece<'_> {
-    /// Gives back what is needed only to find partners, if nobody else finds any.
+    /// Frees the data for finding partners, if no other piece needs it.
     fn settle(&mut self) {
         if let Some(Grouped { block, index: Some(index) }) = Arc::get_mut(&mut self.block) {
             index.forget_keys();
@@ -203,7 +204,7 @@ impl Piece<'_> {
         self.found.total()
     }
 
-    /// Writes results from number `first` of the piece on, as many as there is room for.
+    /// Writes results from number `first` of the piece on, until `into` is full.
     pub(super) fn emit(&self, first: usize, into: &mut [u64]) {
         let rest = self.block.index.as_ref().map_or(self.block.block.values(), Index::rest);
         self.found.emit(&self.strip, rest, self.rest_width, first, into);

@@ -1,4 +1,4 @@
-//! The common values of a tuple as one number.
+//! Keys: the common values of a tuple as one number.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::source::Block;
 use crate::base::error::Result;
 use crate::engine::shared_work;
 
-/// How values become a hash. Any function is right; a good one spreads its results over all bits.
+/// A hash function of values. Any function is correct; a good one spreads its results over all bits.
 pub(super) trait KeyHash: Send + Sync {
     fn mix(hash: u64, value: u64) -> u64;
 }
@@ -20,7 +20,7 @@ pub(super) struct FoldedMultiply;
 impl KeyHash for FoldedMultiply {
     #[inline(always)]
     fn mix(hash: u64, value: u64) -> u64 {
-        // An odd number with its bits all mixed up; the golden ratio's keeps a value of 0 from being a fixed
+        // An odd number with well mixed bits; the golden ratio's bits keep a value of 0 from being a fixed
         // point.
         const MULTIPLIER: u128 = 0xA076_1D64_78BD_642F;
         let product = u128::from(hash ^ value ^ 0x9E37_79B9_7F4A_7C15) * MULTIPLIER;
@@ -28,7 +28,7 @@ impl KeyHash for FoldedMultiply {
     }
 }
 
-/// What is looked for in tables: a key's code, and the hash that says where.
+/// A key for table look-ups: its code, and the hash that gives the place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code {
     pub(super) code: u64,
@@ -39,27 +39,27 @@ pub(super) struct Code {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     least: u64,
-    /// The largest value less the least one.
+    /// The difference between the largest and the least value.
     extent: u64,
-    /// What a step of one adds to the code.
+    /// The step of the code for a step of one in the value.
     scale: u64,
 }
 
-/// How the common values of a tuple become a code.
+/// The encoding of a tuple's common values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Coder {
-    /// The place in the box that the second set's values span, if it has at most 2^64 places. Codes are equal
-    /// exactly if the values are. A tuple outside of the box has no partner.
+    /// The place in the box that the second set's values span, if it has at most 2^64 places. Codes are
+    /// equal exactly if the values are. A tuple outside of the box has no partner.
     Exact(Vec<Span>),
-    /// A hash: tuples of equal codes have to be compared.
+    /// A hash: tuples of equal codes must be compared.
     Hashed,
 }
 
 impl Coder {
-    /// One that suits the second set's tuples.
+    /// Returns an encoding for the second set's tuples.
     pub(super) fn of(block: &Block<'_>, keys: &[usize], threads: usize) -> Result<Self> {
         const AT_ONCE: usize = 1 << 16;
-        // A box of so many columns with more than one value each has more than 2^64 places.
+        // A box of more columns with several values each would have more than 2^64 places.
         let parts = (0..block.len()).step_by(AT_ONCE).map(|at| at..(at + AT_ONCE).min(block.len()));
         let bounds = Mutex::new(vec![(u64::MAX, u64::MIN); keys.len()]);
         let work = |found: &mut Vec<(u64, u64)>, part: Range<usize>| {
@@ -79,13 +79,13 @@ impl Coder {
         Ok(Self::of_bounds(&bounds.into_inner()))
     }
 
-    /// Of the least and the largest value of each column.
+    /// Returns an encoding for the least and the largest value of each column.
     pub(super) fn of_bounds(bounds: &[(u64, u64)]) -> Self {
         let mut places = 1_u128;
         let mut spans = Vec::with_capacity(bounds.len());
         for &(least, most) in bounds {
             let extent = most.saturating_sub(least);
-            // A column of one value adds nothing; its scale may be cut off.
+            // A column of one value adds nothing; its scale may be truncated.
             spans.push(Span { least, extent, scale: places as u64 });
             places = places.saturating_mul(u128::from(extent) + 1);
             if places > 1 << 64 {
@@ -99,7 +99,7 @@ impl Coder {
         matches!(self, Self::Exact(_))
     }
 
-    /// The hash of a code of its own.
+    /// Returns the hash of an exact code.
     #[inline(always)]
     pub(super) fn hash_of<H: KeyHash>(&self, code: u64) -> u64 {
         if self.is_exact() { H::mix(0, code) } else { code }
@@ -122,7 +122,7 @@ impl Coder {
             }
         };
         match (self, keys) {
-            // The same thing three times, so that the usual numbers of columns need no inner loop.
+            // The same code three times, so that the usual numbers of columns need no inner loop.
             (Self::Exact(spans), &[at]) => {
                 let span = spans[0];
                 rows.zip(tuples).for_each(|(row, number)| exact(number, span.place(row[at])));
@@ -147,7 +147,7 @@ impl Coder {
 }
 
 impl Span {
-    /// What a value adds to the code, if it is in the box.
+    /// Returns a value's share of the code, if it is in the box.
     #[inline(always)]
     fn place(self, value: u64) -> Option<u64> {
         let above = value.wrapping_sub(self.least);

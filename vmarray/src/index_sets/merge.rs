@@ -1,22 +1,22 @@
-//! How two tuples merge into one.
+//! The merge of two tuples into one.
 
 use std::collections::HashMap;
 
 use super::Dimension;
 use crate::base::error::{ErrorKind, Result};
 
-/// Which columns of two sets are compared, and which ones a result has: all of the first set, then those that
+/// The compared columns of two sets, and the columns of a result: all of the first set, then those that
 /// only the second one has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Merge {
     pub(super) dimensions: Vec<Dimension>,
     pub(super) a_width: usize,
     pub(super) b_width: usize,
-    /// Where the common dimensions are in tuples of the first set, in the first set's order.
+    /// The places of the common dimensions in tuples of the first set, in the first set's order.
     pub(super) a_keys: Vec<usize>,
-    /// Where they are in tuples of the second set, in the same order.
+    /// Their places in tuples of the second set, in the same order.
     pub(super) b_keys: Vec<usize>,
-    /// What of the second set's tuples goes into a result.
+    /// The columns of the second set that go into a result.
     pub(super) b_rest: Vec<usize>,
 }
 
@@ -33,13 +33,13 @@ impl Merge {
         Self { dimensions, a_width: a.len(), b_width: b.len(), a_keys, b_keys, b_rest }
     }
 
-    /// On the common dimensions, of which there must be some.
+    /// Merges on the common dimensions, of which there must be some.
     pub(super) fn on_common(a: &[Dimension], b: &[Dimension]) -> Result<Self> {
         let merge = Self::new(a, b);
         if merge.is_product() { Err(ErrorKind::NoCommonDimension.into()) } else { Ok(merge) }
     }
 
-    /// Of all pairs; there must be no common dimensions.
+    /// Merges all pairs; there must be no common dimensions.
     pub(super) fn of_all(a: &[Dimension], b: &[Dimension]) -> Result<Self> {
         let merge = Self::new(a, b);
         match merge.a_keys.first() {

@@ -1,10 +1,10 @@
-//! Joins and groups on the devices that have the tuples. Keys of the second set are sorted with the numbers
-//! of their tuples, each key of the first set is searched there, the prefix sums of what was found say where
-//! results begin, and each value of a result is written by an item of its own. No step but sums of blocks of
-//! 1024 counts goes through the host.
+//! Joins and groups on the devices that store the tuples. Keys of the second set are sorted together with
+//! the numbers of their tuples. A binary search finds each key of the first set in them. Prefix sums of
+//! the numbers of partners give the start of each tuple's results. Then one item writes each value of a
+//! result. Only sums of blocks of 1024 counts go through the host.
 //!
-//! The common values become one number, as on the host: their place in a box. Where that has too many
-//! places, values, or the numbers made so far, are replaced by their ranks among those of the second set.
+//! The common values become one number, as on the host: their place in a box. If the box has too many
+//! places, the values, or the numbers computed so far, are replaced by their ranks among the second set's.
 
 mod codes;
 #[cfg(test)]
@@ -27,15 +27,15 @@ use crate::ops::launch::Given;
 use crate::ops::order::{Groups, last_not_above};
 use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
 
-/// Dimensions of a second set, at most: a bit says of each whether it is of results.
+/// The most dimensions of a second set: one bit each marks those of the results.
 const WIDTH_MAX: usize = u64::BITS as usize;
-/// Dimensions of a first set, at most, so that results have places of 32 bits.
+/// The most dimensions of a first set, so that places of results fit into 32 bits.
 const A_WIDTH_MAX: usize = 1 << 16;
-/// Results that are written at a time: what each is of takes four bytes.
+/// The number of results that are written at a time: the tuple number of each takes four bytes.
 const RESULTS_AT_ONCE: usize = if cfg!(test) { 20_000 } else { 1 << 25 };
 
-/// Where the sorted codes begin that equal one, and in the place of this how many they are. Their end is
-/// sought in steps that become longer, as most are few.
+/// Finds the first of the sorted codes that equals one, and replaces the code by their number. The search
+/// for their end takes growing steps, as most numbers are small.
 #[kernel(crate = vmarray_kernel)]
 fn found(sorted: &Anywhere<u64>, firsts: &mut Own<u32>, codes: &mut Own<u64>) {
     let code = codes.get();
@@ -65,14 +65,14 @@ fn found(sorted: &Anywhere<u64>, firsts: &mut Own<u32>, codes: &mut Own<u64>) {
     codes.set((start - first) as u64);
 }
 
-/// The tuple of the first set that each result is of: the last one whose results do not begin behind it.
+/// Computes the tuple of the first set for each result: the last one whose results do not begin behind it.
 #[kernel(crate = vmarray_kernel)]
 fn lefts(at: At<1>, first: usize, begins: &Anywhere<u64>, out: &mut Own<u32>) {
     out.set(last_not_above(begins, begins.len(), (first + at.index()) as u64) as u32);
 }
 
-/// A value of a result, each of which has so many: those of a tuple of the first set, and of one of the
-/// second set those whose bits are set. Its place is found in 32 bits, which cards divide faster than 64.
+/// Writes one value of a result: a value of a tuple of the first set, or a selected value of one of the
+/// second set. Its place is computed in 32 bits, which GPUs divide faster than 64.
 #[kernel(crate = vmarray_kernel)]
 fn written(
     at: At<1>,
@@ -108,7 +108,7 @@ fn written(
     }
 }
 
-/// A value of what the tuples of each group agree on: of so many columns with these numbers.
+/// Writes one value of the groups' common columns, given by their numbers.
 #[kernel(crate = vmarray_kernel)]
 fn of_groups(
     at: At<1>,
@@ -127,14 +127,14 @@ fn of_groups(
     out.set(rows[(first + tuple) * row_width + column]);
 }
 
-/// The values of a column of a set, by its number.
+/// Returns the values of a column of a set, by its number.
 pub(super) fn column<D: Device>(set: &PagedIndexSet<D>, column: usize) -> Result<VirtualArray<u64, D>> {
     let (devices, array) = (TupleDevices(set.array()), set.array().alike::<u64>(set.len(), INTERNAL)?);
     devices.write_column(&devices.rows(set, &(0..set.len()))?, column, &array)?;
     Ok(array)
 }
 
-/// The tuples of a set in groups that agree on some columns.
+/// Groups the tuples of a set by some columns.
 pub(super) fn group_by<D: Device>(
     set: &PagedIndexSet<D>,
     dimensions: Vec<Dimension>,
@@ -157,7 +157,7 @@ pub(super) fn group_by<D: Device>(
     Ok(TupleGroups { tuples, groups })
 }
 
-/// Whether it is worth an attempt: whether a device is a card.
+/// Whether an attempt is worthwhile: whether a device is a GPU.
 pub(super) fn is_better<T: Element, D: Device>(merge: &Merge, like: &VirtualArray<T, D>) -> bool {
     like.pager().has_gpu() && can_combine(merge)
 }
@@ -166,8 +166,8 @@ fn can_combine(merge: &Merge) -> bool {
     (1..=A_WIDTH_MAX).contains(&merge.a_width) && (1..=WIDTH_MAX).contains(&merge.b_width)
 }
 
-/// The results in an array on the devices of one that there is, whose pages are as long. About so many bytes
-/// of these devices are used beside it.
+/// Returns the results in an array on the devices of an existing one, with its page length. The join uses
+/// about `memory_bytes` of these devices in addition.
 pub(super) fn combine<A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device>(
     a: &A,
     b: &B,
@@ -204,7 +204,7 @@ pub(super) fn combine<A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Dev
     Ok(PagedIndexSet::assemble(merge.dimensions.clone(), array, len))
 }
 
-/// Two sets, parts of which are combined on devices.
+/// Two sets that are combined part by part on devices.
 struct Join<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
     a: &'a A,
     b: &'a B,
@@ -214,10 +214,11 @@ struct Join<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
     blocks: SetCut,
 }
 
-/// What the tuples of a part of the first set meet.
+/// The partners of the tuples of a part of the first set.
 struct DeviceMatches<'a, D: Device> {
     rows: DeviceRows<'a, D>,
-    /// Of each the place of the first partner among the sorted ones, and the number of its first result.
+    /// For each tuple the place of its first partner among the sorted ones, and the number of its first
+    /// result.
     firsts: VirtualArray<u32, D>,
     begins: VirtualArray<u64, D>,
     total: usize,
@@ -233,9 +234,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> Join<'a,
     ) -> Self {
         /// Codes, the first partners and the first results.
         const STRIP_BYTES: usize = 8 + 4 + 8;
-        /// Codes and numbers, and both once more to be sorted.
+        /// Codes and numbers, twice for the sort.
         const BLOCK_BYTES: usize = 2 * (8 + 4);
-        /// Where sets are elsewhere, their parts leave room for others.
+        /// The bound for sets on other devices, whose parts leave room for others.
         const MEMORY_BYTES: usize = 1 << 30;
         let (all, devices) = (TUPLES_MAX, TupleDevices(like));
         let loaded = |is_lent: bool, width: usize| if is_lent { 0 } else { 8 * width };
@@ -249,7 +250,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> Join<'a,
         Self { a, b, merge, devices, strips, blocks }
     }
 
-    /// Finds what each part of the first set meets of each part of the second one, in order.
+    /// Finds the partners of each part of the first set in each part of the second one, in order.
     fn for_each(
         &self,
         mut work: impl FnMut(Arc<DeviceGroups<'a, D>>, DeviceMatches<'a, D>) -> Result<()>,
@@ -277,7 +278,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> Join<'a,
         Ok(DeviceMatches { rows, firsts, begins, total })
     }
 
-    /// Writes the results of a part, of which the first one has this number.
+    /// Writes the results of a part, from the given number on.
     fn write(
         &self,
         groups: &DeviceGroups<'_, D>,

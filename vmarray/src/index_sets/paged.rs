@@ -13,11 +13,11 @@ use crate::ops::executor::OperandStore;
 use crate::ops::view::{View as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
-/// An index set whose tuples lie in a [`VirtualArray`], one after the other, so that there may be more of
-/// them than fit into RAM.
+/// An index set whose tuples are stored in a [`VirtualArray`], one after the other, so that they may
+/// exceed RAM.
 ///
-/// Any number of threads may use it. Tuples may lie across the border of two pages; reading one is atomic by
-/// page, as all operations on ranges are. Its labels and length are those of [`Tuples`].
+/// Any number of threads may use it. Tuples may span two pages; reading one is atomic by page, as all
+/// operations on ranges are. Its labels and length are those of [`Tuples`].
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};
@@ -40,28 +40,28 @@ pub struct PagedIndexSet<D: Device = AnyDevice> {
 }
 
 impl<D: Device> PagedIndexSet<D> {
-    /// The tuples that an array's elements are.
+    /// Interprets an array's elements as tuples.
     ///
     /// # Errors
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension);
-    /// [`RaggedTuple`](crate::ErrorKind::RaggedTuple) if the last tuple is not complete, or there are
-    /// elements but no dimensions.
+    /// [`RaggedTuple`](crate::ErrorKind::RaggedTuple) if the last tuple is incomplete, or if the array has
+    /// elements but the set no dimensions.
     pub fn new(dimensions: impl IntoIterator<Item = Dimension>, array: VirtualArray<u64, D>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
         let len = whole_tuples(array.len(), dimensions.len())?;
         Ok(Self { dimensions, array, len })
     }
 
-    /// Of parts that are known to fit together.
+    /// Assembles parts that are known to fit together.
     pub(super) fn assemble(dimensions: Vec<Dimension>, array: VirtualArray<u64, D>, len: usize) -> Self {
         debug_assert_eq!(array.len(), len * dimensions.len());
         Self { dimensions, array, len }
     }
 
-    /// A copy of a set in an array of its own, which `describe` may give devices and a cache.
+    /// Copies a set to a new array, for which `describe` may set devices and a cache.
     ///
     /// # Errors
-    /// What [`Builder::build`] and [`ViewMut::write`](crate::views::ViewMut::write) report.
+    /// The errors of [`Builder::build`] and [`ViewMut::write`](crate::views::ViewMut::write).
     pub fn from_index_set(
         set: &IndexSet,
         describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
@@ -83,12 +83,12 @@ impl<D: Device> PagedIndexSet<D> {
         self.array
     }
 
-    /// Merges each pair of tuples that agree on the dimensions that both sets have, on the devices that have
-    /// this set, where the results stay: [`Combine::run_on_devices_of`], which says what of the other one is
-    /// copied.
+    /// Merges each pair of tuples with equal values in the common dimensions, on the devices that store
+    /// this set, where the results stay. [`Combine::run_on_devices_of`] describes the copies of the other
+    /// set.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Combine::run_on_devices_of`].
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::PagedIndexSet};
@@ -103,12 +103,12 @@ impl<D: Device> PagedIndexSet<D> {
         Combine::new(self, other).run_on_devices_of(&self.array)
     }
 
-    /// A copy of consecutive tuples in RAM.
+    /// Copies consecutive tuples to RAM.
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and
     /// [`RangeReversed`](crate::ErrorKind::RangeReversed), in tuples;
-    /// [`NoMemory`](crate::ErrorKind::NoMemory); what [`View::read`](crate::views::View::read) reports.
+    /// [`NoMemory`](crate::ErrorKind::NoMemory); errors of [`View::read`](crate::views::View::read).
     pub fn to_index_set(&self, tuples: impl RangeBounds<usize>) -> Result<IndexSet> {
         let tuples = crate::array::range::checked(tuples, self.len)?;
         let width = self.dimensions.len();

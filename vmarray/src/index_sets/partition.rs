@@ -1,4 +1,4 @@
-//! Tuples dealt out by the hash of their key, so that what meets fits into a processor's cache.
+//! Partitioning of tuples by the hash of their key, so that matching tuples fit into a processor's cache.
 
 use std::ops::Range;
 
@@ -19,18 +19,17 @@ pub(super) struct PartitionEntry {
     pub(super) tuple: u64,
 }
 
-/// How many partitions there are: a power of two, and a hash's upper bits are the number of its partition.
+/// The number of partitions: a power of two. A hash's upper bits are the number of its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fanout {
     bits: u32,
 }
 
 impl Fanout {
-    /// A table of so many tuples fits into the second-level cache of a core (1 MiB at most, 256 KiB at
+    /// A table of this many tuples fits into the second-level cache of a core (1 MiB at most, 256 KiB at
     /// least).
     const TUPLES: usize = 16 << 10;
-    /// More partitions than this at once would each be written to by single lines, and miss the address
-    /// cache.
+    /// Writes to more partitions at once would be single lines each, and miss the address cache.
     const BITS_MAX: u32 = 11;
 
     pub(super) fn for_tuples(tuples: usize) -> Self {
@@ -52,19 +51,19 @@ impl Fanout {
 /// Entries by partition; within one, in the order of their tuples.
 #[derive(Debug)]
 pub(super) struct Partitions {
-    /// Each with the entries of its own share of the tuples, so that threads share nothing.
+    /// Each has the entries of its own share of the tuples, so that threads share nothing.
     segments: Vec<PartitionSegment>,
 }
 
 #[derive(Debug, Default)]
 struct PartitionSegment {
     entries: Reused<PartitionEntry>,
-    /// Where partitions start, and the end.
+    /// The start of each partition, and the end.
     starts: Vec<u32>,
 }
 
 impl Partitions {
-    /// Deals out the tuples that may have a partner. Reads them twice: once to count, once to write.
+    /// Partitions the tuples that may have a partner. Reads them twice: once to count, once to write.
     pub(super) fn of<H: KeyHash>(
         block: &Block<'_>,
         keys: &[usize],
@@ -87,7 +86,7 @@ impl Partitions {
         Ok(Self { segments })
     }
 
-    /// The entries of a partition, in pieces that follow each other.
+    /// Returns the entries of a partition, in consecutive pieces.
     pub(super) fn partition(&self, number: usize) -> impl Iterator<Item = &[PartitionEntry]> + Clone {
         self.segments.iter().map(move |segment| {
             &segment.entries[segment.starts[number] as usize..segment.starts[number + 1] as usize]

@@ -1,12 +1,12 @@
-//! The second set's tuples grouped by key, and what of them each tuple of the first set meets.
+//! The second set's tuples grouped by key, and the partners of each tuple of the first set among them.
 //!
 //! A hash join whose two sides are first partitioned by hash, so that each table fits into a core's cache
 //! (Boncz, Manegold and Kersten, "Database architecture optimized for the new bottleneck: memory access",
-//! VLDB 1999; Balkesen, Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to the
-//! underlying hardware", ICDE 2013). It moves codes and numbers only and yields, for each tuple of the first
-//! set, where its partners are; results are then written in the first set's order, as in Manegold, Boncz, Nes
-//! and Kersten, "Cache-conscious radix-decluster projections", VLDB 2004. Partners lie side by side, so each
-//! is found by one address for the whole group.
+//! VLDB 1999; Balkesen, Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to
+//! the underlying hardware", ICDE 2013). It moves codes and numbers only, and yields the place of the
+//! partners for each tuple of the first set. Results are then written in the first set's order, as in
+//! Manegold, Boncz, Nes and Kersten, "Cache-conscious radix-decluster projections", VLDB 2004. Partners
+//! are contiguous, so one address locates the whole group.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use crate::base::memory::{prefetch_slice, prefetch_write, zeroed_vec};
 use crate::base::reused::{Reused, as_atomics};
 use crate::engine::shared_work;
 
-/// What lies in no order is asked for so many tuples before it is used.
+/// The prefetch distance of unordered accesses, in tuples.
 pub(super) const AHEAD: usize = 16;
 
 /// The second set's tuples, or a block of them, by key.
@@ -29,14 +29,15 @@ pub(super) struct Index {
     fanout: Fanout,
     /// One for each partition.
     tables: Vec<Table>,
-    /// What of the tuples goes into results, key by key; within a key in the order of the tuples.
+    /// The columns of the tuples that go into results, key by key; within a key in the order of the
+    /// tuples.
     rest: Reused<u64>,
 }
 
 /// A hash table of keys, with open addressing.
 #[derive(Debug, Default)]
 struct Table {
-    /// A key's number and one, or 0.
+    /// A key's number plus one, or 0.
     slots: Vec<u32>,
     keys: Vec<Key>,
 }
@@ -46,12 +47,12 @@ struct Key {
     code: u64,
     /// The first tuple that has it.
     example: u32,
-    /// Where its tuples begin, and how many there are.
+    /// The start of its tuples, and their number.
     start: u32,
     len: u32,
 }
 
-/// Consecutive tuples of the grouped set: where they begin and how many they are. None, if all bits are zero.
+/// Consecutive tuples of the grouped set: their start and number. All bits are zero for no tuples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TupleRun {
     pub(super) start: usize,
@@ -87,7 +88,7 @@ impl Key {
 }
 
 impl Index {
-    /// Tuples that one index can have.
+    /// The most tuples of one index.
     pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 
     /// Groups tuples.
@@ -130,17 +131,18 @@ impl Index {
         &self.rest
     }
 
-    /// Gives the memory of the tables back. No partner can be looked up afterwards.
+    /// Frees the tables. No partner can be looked up afterwards.
     pub(super) fn forget_keys(&mut self) {
         self.tables = Vec::new();
     }
 
-    /// Whether the tuples are needed to look others up.
+    /// Whether look-ups need no tuples for comparison.
     pub(super) fn is_exact(&self) -> bool {
         self.coder.is_exact()
     }
 
-    /// Finds the partners of the tuples of `a`. `b` is what the index was built of, unless that is exact.
+    /// Finds the partners of the tuples of `a`. `b` is the block that the index was built of, unless the
+    /// index is exact.
     pub(super) fn runs<H: KeyHash>(
         &self,
         a: &Block<'_>,
@@ -150,7 +152,7 @@ impl Index {
     ) -> Result<TupleRuns> {
         let partitions = Partitions::of::<H>(a, &merge.a_keys, &self.coder, self.fanout, threads)?;
         let mut runs = Reused::zeroed(a.len())?;
-        // Written by threads in no order.
+        // Threads write them in no order.
         let to = as_atomics(&mut runs);
         shared_work::for_each(threads, self.tables.iter().enumerate(), |(number, table)| {
             let entries = partitions.partition(number).flatten();
@@ -177,7 +179,7 @@ impl Index {
 }
 
 impl Table {
-    /// The place of a key's slot: that of its number, or an empty one.
+    /// Returns the place of a key's slot: that of its number, or an empty one.
     #[inline(always)]
     fn slot(&self, code: u64, hash: u64, same: impl Fn(u32) -> bool) -> usize {
         let mask = self.slots.len() - 1;
@@ -205,7 +207,8 @@ impl Table {
         Some(&self.keys[number.checked_sub(1)? as usize])
     }
 
-    /// Enters the keys of entries, counts the tuples of each, and notes in `key_of` which key each entry has.
+    /// Enters the keys of entries, counts the tuples of each, and records in `key_of` the key of each
+    /// entry.
     fn group<'e, H: KeyHash>(
         &mut self,
         coder: &Coder,
@@ -234,7 +237,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives each key its place, from `base` on, and copies there what of its tuples goes into results.
+    /// Assigns each key its place, from `base` on, and copies the result columns of its tuples there.
     fn lay_out<'e>(
         &mut self,
         entries: impl Iterator<Item = &'e PartitionEntry> + Clone,
@@ -253,7 +256,7 @@ impl Table {
             return;
         }
         let width = merge.b_rest.len();
-        // `start` runs to the end of each key's tuples, and is set back afterwards.
+        // `start` advances to the end of each key's tuples, and is reset afterwards.
         let rows = block.values();
         let row_of = |entry: &PartitionEntry| &rows[entry.tuple as usize * block.width()..][..block.width()];
         let mut ahead = entries.clone().skip(AHEAD);
@@ -285,7 +288,7 @@ impl Table {
     }
 }
 
-/// Makes room for one more.
+/// Reserves room for one more item.
 #[inline(always)]
 fn reserve<T>(items: &mut Vec<T>) -> Result<()> {
     #[cold]

@@ -1,4 +1,4 @@
-//! Where tuples come from: RAM, or an array of pages.
+//! Sources of tuples: RAM, or an array of pages.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use crate::engine::shared_work;
 use crate::ops::executor::OperandStore;
 
 /// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of
-/// your own, which any number of threads may read at a time.
+/// the program. Any number of threads may read it at a time.
 ///
-/// A source must have the same labels and length as long as it is in use. One that breaks its word gets wrong
-/// results or a panic, but no undefined behaviour.
+/// A source must have the same labels and length while it is in use. A source that breaks this rule causes
+/// wrong results or a panic, but no undefined behaviour.
 ///
 /// ```
 /// use vmarray::{IndexSet, Result};
@@ -41,25 +41,25 @@ use crate::ops::executor::OperandStore;
 /// ```
 #[allow(clippy::len_without_is_empty, reason = "nobody needs it here")]
 pub trait Tuples: Sync {
-    /// The labels of the columns, none of them twice: operations refuse that as
+    /// The labels of the columns, all distinct: operations refuse duplicates with
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension).
     fn dimensions(&self) -> &[Dimension];
 
-    /// How many tuples there are.
+    /// The number of tuples.
     fn len(&self) -> usize;
 
-    /// Copies tuples from number `first` on into a slice, as many as it has room for.
+    /// Copies tuples from number `first` on into a slice, until it is full.
     ///
     /// # Errors
-    /// Those of the source; they end the operation.
+    /// The errors of the source; they end the operation.
     fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()>;
 
-    /// All values, tuple after tuple, if they are in RAM; they are used in place then.
+    /// All values, tuple after tuple, if they are in RAM; they are then used in place.
     fn in_memory(&self) -> Option<&[u64]> {
         None
     }
 
-    /// The array that they lie in, tuple after tuple, if they do.
+    /// The array that stores them, tuple after tuple, if any.
     #[doc(hidden)]
     fn in_array(&self) -> Option<&dyn OperandStore> {
         None
@@ -85,7 +85,7 @@ impl Tuples for IndexSet {
     }
 }
 
-/// Tuples in RAM, lent or owned. Tuples of no dimensions have a number only.
+/// Tuples in RAM, borrowed or owned. Tuples of no dimensions have a number only.
 #[derive(Debug)]
 pub(super) struct Block<'a> {
     values: BlockValues<'a>,
@@ -100,13 +100,13 @@ enum BlockValues<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Lends tuples that are in RAM, and loads others, on several threads.
+    /// Borrows tuples that are in RAM, and loads others, on several threads.
     pub(super) fn load<S: Tuples + ?Sized>(
         source: &'a S,
         tuples: Range<usize>,
         threads: usize,
     ) -> Result<Self> {
-        /// How much a thread reads at a time.
+        /// The number of values that a thread reads at a time.
         const VALUES: usize = 128 << 10;
         let (width, len) = (source.dimensions().len(), tuples.len());
         if let Some(values) = source.in_memory() {
@@ -142,12 +142,12 @@ impl<'a> Block<'a> {
         &self.values()[number * self.width..][..self.width]
     }
 
-    /// Gives the memory back. No tuple may be asked for afterwards.
+    /// Frees the memory. No tuple may be read afterwards.
     pub(super) fn forget(&mut self) {
         self.values = BlockValues::Lent(&[]);
     }
 
-    /// Whether the tuples are its own, and dropping it gives memory back.
+    /// Whether it owns the tuples, so that dropping it frees memory.
     pub(super) fn is_owned(&self) -> bool {
         matches!(self.values, BlockValues::Owned(_))
     }

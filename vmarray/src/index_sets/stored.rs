@@ -15,10 +15,10 @@ use crate::ops::saved;
 use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 
-/// What others are told that ask for one.
+/// The expected contents of a file, for error messages.
 const ASKED: &str = "tuples of dimensions";
 
-/// Dimensions and number of tuples in words.
+/// Describes dimensions and the number of tuples in words.
 fn in_words(dimensions: &[Dimension], len: usize) -> String {
     let dimensions = dimensions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     format!("{len} {ASKED} {dimensions}")
@@ -31,7 +31,7 @@ fn of_words(words: &str) -> Option<(Vec<Dimension>, usize)> {
     Some((distinct(dimensions).ok()?, len.parse().ok()?))
 }
 
-/// Saves the values that `read` reads, of pages so long.
+/// Saves the values that `read` returns, in pages of this length.
 fn save_values(
     path: &Path,
     (dimensions, len): (&[Dimension], usize),
@@ -53,25 +53,25 @@ fn save_values(
     })
 }
 
-/// The values of a file of tuples, what they are values of, and how many tuples they are.
+/// Returns the values of a file of tuples, their dimensions, and the number of tuples.
 fn open_values(
     builder: Builder<u64, AnyDevice>,
     path: &Path,
     is_read_only: bool,
 ) -> Result<(VirtualArray<u64>, Vec<Dimension>, usize)> {
     let (file, (dimensions, len)) = builder.open_as([path], is_read_only, of_words, ASKED)?;
-    // Of what files say the values that there are count; of no dimensions there are none.
+    // The number of stored values decides; without dimensions there are none.
     let tuples = whole_tuples(file.len(), dimensions.len())?;
     let len = if dimensions.is_empty() { len } else { tuples };
     Ok((file, dimensions, len))
 }
 
 impl IndexSet {
-    /// Writes all tuples to a file, with their labels, as [`VirtualArray::save`] writes elements: one that
-    /// [`load`](Self::load), [`PagedIndexSet::load`] and [`PagedIndexSet::open`] read.
+    /// Writes all tuples to a file, with their labels, as [`VirtualArray::save`] writes elements.
+    /// [`load`](Self::load), [`PagedIndexSet::load`] and [`PagedIndexSet::open`] read it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`VirtualArray::save`].
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
@@ -89,10 +89,10 @@ impl IndexSet {
         self.save_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    /// Saves as [`save`](Self::save), with progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`VirtualArray::save_with`].
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -114,7 +114,7 @@ impl IndexSet {
         save_values(path.as_ref(), (&self.dimensions, self.len), None, read, progress)
     }
 
-    /// Reads all tuples of a file to RAM, which nobody may have open for writing.
+    /// Reads all tuples of a file to RAM. No program may have the file open for writing.
     ///
     /// # Errors
     /// As [`Builder::load`], and [`NoMemory`](crate::ErrorKind::NoMemory).
@@ -139,7 +139,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// Writes all tuples to a file: [`IndexSet::save`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`IndexSet::save`].
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::PagedIndexSet};
@@ -155,10 +155,10 @@ impl<D: Device> PagedIndexSet<D> {
         self.save_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    /// Saves as [`save`](Self::save), with progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`VirtualArray::save_with`].
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -178,8 +178,8 @@ impl<D: Device> PagedIndexSet<D> {
         save_values(path.as_ref(), words, Some(array.page_len()), read, progress)
     }
 
-    /// Builds a set with the tuples of a [saved](Self::save) one in an array of its own, which `describe` may
-    /// give devices and a cache.
+    /// Builds a set with the tuples of a [saved](Self::save) one in a new array, for which `describe` may
+    /// set devices and a cache.
     ///
     /// # Errors
     /// As [`Builder::load`].
@@ -200,10 +200,10 @@ impl<D: Device> PagedIndexSet<D> {
         Self::load_with(path, describe, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`load`](Self::load), with progress: [`Builder::load_with`].
+    /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::load_with`].
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -229,9 +229,9 @@ impl<D: Device> PagedIndexSet<D> {
 }
 
 impl PagedIndexSet {
-    /// Opens the tuples of a [saved](Self::save) set where they lie, to read and write; their number stays.
-    /// `describe` may give them a cache. What is written to their [array](Self::array) stays when
-    /// [`sync`](VirtualArray::sync) says so.
+    /// Opens the tuples of a [saved](Self::save) set in place, to read and write; their number is fixed.
+    /// `describe` may set a cache. Writes to their [array](Self::array) become durable by
+    /// [`sync`](VirtualArray::sync).
     ///
     /// # Errors
     /// As [`Builder::open`].

@@ -1,4 +1,4 @@
-//! Joins against nested loops, with hashes that collide, in pieces of all lengths.
+//! Joins compared with nested loops, with hashes that collide, in pieces of all lengths.
 
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ pub(super) fn sorted(values: &[u64], width: usize) -> Vec<&[u64]> {
 }
 
 pub(super) fn sets() -> impl Strategy<Value = (IndexSet, IndexSet)> {
-    // Few values, the extreme ones among them: boxes of all sizes, beyond 2^64 places too.
+    // Few values, the extreme ones among them: boxes of all sizes, also beyond 2^64 places.
     let few = prop::sample::select(vec![0, 1, 2, u64::MAX / 2, u64::MAX - 1, u64::MAX]);
     let near = 1_000_u64..1_003;
     let value = prop_oneof![few, near];
@@ -150,8 +150,8 @@ fn codes_are_exact_up_to_the_last_place_of_a_box() {
     assert!(Coder::of_bounds(&vec![(0, 1); 64]).is_exact());
 }
 
-/// What a join that combines values bit by bit gets wrong: zero on one side, another value on the other side,
-/// and hashes that are equal.
+/// Cases that a join fails if it combines values bit by bit: zero on one side, another value on the other
+/// side, and equal hashes.
 #[test]
 fn zero_is_a_value_like_others_if_hashes_collide() {
     let a = IndexSet::from_rows([0, 1, 2], [[0, 5, 10], [7, 0, 11]]).unwrap();

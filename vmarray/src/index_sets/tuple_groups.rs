@@ -1,4 +1,4 @@
-//! Tuples in arrays, in groups.
+//! Groups of tuples in arrays.
 
 use backend_api::Device;
 
@@ -8,8 +8,8 @@ use crate::base::error::{ErrorKind, Result};
 use crate::ops::order::Groups;
 use crate::setup::any::AnyDevice;
 
-/// The tuples of a [`PagedIndexSet`] in groups that agree on some dimensions: made by
-/// [`group_by`](PagedIndexSet::group_by).
+/// The tuples of a [`PagedIndexSet`] in groups with equal values in some dimensions;
+/// [`group_by`](PagedIndexSet::group_by) makes them.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -30,15 +30,15 @@ pub struct TupleGroups<D: Device = AnyDevice> {
 }
 
 impl<D: Device> TupleGroups<D> {
-    /// What the tuples of each group agree on, in ascending order: by the first of the dimensions that were
-    /// named, then by the second, and so on.
+    /// The common values of each group, in ascending order: by the first of the given dimensions, then by
+    /// the second, and so on.
     #[must_use]
     pub fn tuples(&self) -> &PagedIndexSet<D> {
         &self.tuples
     }
 
     /// The groups in the same order, whose keys are their numbers: their counts, their sums of
-    /// [columns](PagedIndexSet::column), and which tuples they have.
+    /// [columns](PagedIndexSet::column), and the numbers of their tuples.
     #[must_use]
     pub fn by_number(&self) -> &Groups<u64, D> {
         &self.groups
@@ -46,11 +46,11 @@ impl<D: Device> TupleGroups<D> {
 }
 
 impl<D: Device> PagedIndexSet<D> {
-    /// The values of a dimension, in the order of the tuples, in a new array on the same devices.
+    /// Returns the values of a dimension, in the order of the tuples, in a new array on the same devices.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension); those of devices, and of
-    /// [building arrays](crate::Builder::build).
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension); errors of devices, and of [building
+    /// arrays](crate::Builder::build).
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::PagedIndexSet, prelude::*};
@@ -63,13 +63,13 @@ impl<D: Device> PagedIndexSet<D> {
         on_devices::column(self, self.position(dimension)?)
     }
 
-    /// The tuples in groups that agree on some dimensions, sorted on the devices that have them. It takes 24
-    /// bytes of their memory a tuple meanwhile, and 16 afterwards.
+    /// Groups the tuples by some dimensions, sorted on the devices that store them. It takes 24 bytes of
+    /// their memory per tuple meanwhile, and 16 afterwards.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`TooLong`](ErrorKind::TooLong) for more than
-    /// 2^32 - 2 tuples; those of devices, and of [building arrays](crate::Builder::build).
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`TooLong`](ErrorKind::TooLong) for more
+    /// than 2^32 - 2 tuples; errors of devices, and of [building arrays](crate::Builder::build).
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::PagedIndexSet, prelude::*};

@@ -1,7 +1,8 @@
-//! What is published, as text: a line for the program, one for each array, one for each channel.
+//! The text format of published statistics: a line for the program, one for each array, one for each
+//! channel.
 //!
-//! Whatever is not understood makes a reader skip the whole file. Counters that a reader does not know are
-//! those of a later version, and are passed over.
+//! A reader skips a whole file with any error. Counters that it does not know belong to a later version,
+//! and are ignored.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,14 +10,14 @@ use std::time::Duration;
 use super::{PublishedArray, PublishedChannel, PublishedProgram};
 use crate::base::stats::ChannelStats;
 
-/// The first line. Another number for another format.
+/// The first line. Another format has another number.
 const TITLE: &str = "vmarray statistics 1";
 /// The last line.
 const END: &str = "end";
-/// Longer names are cut.
+/// Longer names are truncated.
 const NAME_MAX: usize = 100;
 
-/// A name on one line, without what terminals take for commands.
+/// Returns a name on one line, without characters that control terminals.
 fn shown(name: &str) -> String {
     let is_shown =
         |c: char| !c.is_control() && !matches!(c, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}');
@@ -27,11 +28,11 @@ fn print_number(number: Option<u64>) -> String {
     number.map_or("-".into(), |number| number.to_string())
 }
 
-/// A file of at most so many bytes; arrays that are too many for it are left out.
+/// Formats a file of at most `bytes_max` bytes; arrays beyond that are omitted.
 pub(super) fn print(program: PublishedProgram, bytes_max: usize) -> String {
     let mut arrays = String::new();
     let mut left_out = program.left_out;
-    // What the other lines may take.
+    // The room for the other lines.
     let room = bytes_max.saturating_sub(TITLE.len() + END.len() + 4 * NAME_MAX + 100);
     for array in &program.arrays {
         let text = print_array(array);
@@ -58,7 +59,7 @@ fn print_array(array: &PublishedArray) -> String {
     text
 }
 
-/// What a file says, if it is understood in full.
+/// Parses a file; `None` if any part is wrong.
 pub(super) fn parse(text: &str) -> Option<PublishedProgram> {
     let mut lines = text.strip_suffix(&format!("\n{END}\n"))?.split('\n');
     (lines.next()? == TITLE).then_some(())?;
@@ -178,7 +179,7 @@ mod tests {
         }
         for at in 0..text.len() {
             for byte in ["", "\n", " ", "-", "99999999999999999999", "\u{0}", "ä"] {
-                // Some of these are understood; names may be anything.
+                // Some of these parse; names may contain any character.
                 let _ = parse(&format!("{}{byte}{}", &text[..at], &text[at + 1..]));
             }
         }

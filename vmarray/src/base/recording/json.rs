@@ -10,7 +10,7 @@ use backend_api::QueueId;
 use super::SubmittedWork;
 use super::recorder::Events;
 
-/// The program's own number among the processes of the trace; devices come after it.
+/// The program's own number among the processes of the trace; devices follow it.
 const PROGRAM: usize = 1;
 
 impl SubmittedWork {
@@ -24,7 +24,7 @@ impl SubmittedWork {
     }
 }
 
-/// A string as JSON has it.
+/// Quotes a string for JSON.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -41,7 +41,7 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Writes all events; what is under way ends `now`.
+/// Writes all events; unfinished ones end `now`.
 pub(super) fn write(events: &Events, now: Instant, to: &mut impl Write) -> io::Result<()> {
     let at = |time: Instant| time.saturating_duration_since(events.began).as_nanos() as f64 / 1000.0;
     let mut lines = Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn write(events: &Events, now: Instant, to: &mut impl Write) -> io::R
     for (number, device) in events.devices.iter().enumerate() {
         lines.push(name("process_name", PROGRAM + 1 + number, 0, device));
     }
-    // In one queue nothing begins before what came earlier is over.
+    // In one queue work begins after the end of all earlier work.
     let mut queues: BTreeMap<QueueId, (usize, Instant)> = BTreeMap::new();
     for piece in &events.work {
         let (number, process) = (queues.len() + 1, PROGRAM + 1 + piece.device);
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(quoted("a \"b\" \\ \n"), r#""a \"b\" \\ \u000a""#);
     }
 
-    /// The whole numbers behind a key, in all lines that have a text.
+    /// Returns the whole numbers behind a key, in all lines that contain a text.
     fn numbers(trace: &str, text: &str, key: &str) -> Vec<u64> {
         let lines = trace.lines().filter(|line| line.contains(text));
         let number = |line: &str| {
@@ -169,7 +169,7 @@ mod tests {
         );
         assert!(numbers(&trace, "\"name\":\"miss\"", "\"pages\":").len() as u64 >= total.misses);
         assert!(numbers(&trace, "\"name\":\"evicted\"", "\"pages\":").iter().sum::<u64>() >= total.evictions);
-        // Braces and quotes match, and nobody records any more.
+        // Braces and quotes match, and no recording is left.
         assert_eq!(trace.matches('{').count(), trace.matches('}').count());
         assert_eq!(trace.matches('"').count() % 2, 0);
         array.get(5).unwrap();

@@ -1,4 +1,4 @@
-//! The events of a process, from when somebody records.
+//! The events of a process during a recording.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
@@ -12,23 +12,23 @@ use parking_lot::Mutex;
 
 use super::{SubmittedWork, json};
 
-/// So many events are kept, which take some 100 MB; later ones are counted.
+/// The most events of a recording, which take some 100 MB; later ones are only counted.
 const EVENTS_MAX: usize = 1 << 20;
 
-/// Whether anybody records.
+/// Whether a recording is running.
 static RECORDS: AtomicBool = AtomicBool::new(false);
 static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 
-/// Records what the engines of all arrays of the process do, until it is written or dropped.
+/// A recording of the engines' work of all arrays of the process, until it is written or dropped.
 ///
-/// A Chrome trace: open it at <https://ui.perfetto.dev> (nothing leaves the machine) or in
-/// `chrome://tracing`. Each device is a process there, with a thread for each of its queues, which shows its
-/// work: `fetch`, `write`, `question`, `change`, with bytes and pieces. The program has a thread for each of
-/// its own that missed or evicted pages. Work is taken to begin when it was submitted, or when the work
-/// before it in its queue was over, and to end when a thread of the program took notice: devices are not
-/// asked. Work of [sessions](crate::kernel::Session), of sources and of joins' own queues is not in it.
+/// The result is a Chrome trace: open it at <https://ui.perfetto.dev> (no data leaves the machine) or in
+/// `chrome://tracing`. Each device is a process there, with a thread for each of its queues, which shows
+/// its work: `fetch`, `write`, `question`, `change`, with bytes and pieces. The program has a thread for
+/// each of its own that missed or evicted pages. Devices are not queried: work begins at its submission,
+/// or at the end of earlier work in its queue, and ends when a thread of the program observes it. Work of
+/// [sessions](crate::kernel::Session), of sources and of joins' own queues is not included.
 ///
-/// The first million events are kept; how many more there were is under `otherData`.
+/// It stores the first million events; the number of further ones is under `otherData`.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -47,7 +47,7 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 pub struct Recording(());
 
 impl Recording {
-    /// Begins to record; `None` while another recording is under way.
+    /// Begins a recording; `None` while another one is running.
     pub fn begin() -> Option<Self> {
         let mut events = EVENTS.lock();
         if RECORDS.load(Ordering::Relaxed) {
@@ -58,10 +58,10 @@ impl Recording {
         Some(Self(()))
     }
 
-    /// Ends it, and writes what was recorded, as JSON. Work that is still under way ends with it.
+    /// Ends the recording, and writes it as JSON. Unfinished work ends with it.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The errors of the writer.
     pub fn write(self, to: impl Write) -> io::Result<()> {
         let events = end();
         drop(self);
@@ -77,26 +77,26 @@ impl Drop for Recording {
     }
 }
 
-/// Has nobody record any more.
+/// Ends the recording, and returns its events.
 fn end() -> Events {
     let mut events = EVENTS.lock();
     RECORDS.store(false, Ordering::Relaxed);
     std::mem::take(&mut *events)
 }
 
-/// What was recorded.
+/// The recorded events.
 #[derive(Debug)]
 pub(super) struct Events {
     pub began: Instant,
     /// Work of devices, in the order of submission.
     pub work: Vec<DeviceWork>,
-    /// What threads of the program did.
+    /// Activities of threads of the program.
     pub threads: Vec<Doing>,
-    /// What there was no room for.
+    /// The number of events without room.
     pub left_out: u64,
     /// The names of devices, each once.
     pub devices: Vec<String>,
-    /// Work that is under way, by its place in the list.
+    /// Unfinished work, by its place in the list.
     open: HashMap<QueueId, VecDeque<usize>>,
 }
 
@@ -113,13 +113,13 @@ pub(super) struct DeviceWork {
     pub bytes: u64,
 }
 
-/// What a thread did, or what happened there.
+/// An activity of a thread, or an event in it.
 #[derive(Debug)]
 pub(super) struct Doing {
     pub what: &'static str,
     pub thread: ThreadId,
     pub began: Instant,
-    /// `None` for what takes no time.
+    /// `None` for an event without a duration.
     pub ended: Option<Instant>,
     pub pages: usize,
 }
@@ -139,11 +139,11 @@ impl Events {
     }
 }
 
-/// Runs if somebody records.
+/// Runs if a recording is running.
 fn with_events(run: impl FnOnce(&mut Events)) {
     if RECORDS.load(Ordering::Relaxed) {
         let mut events = EVENTS.lock();
-        // Else it is over meanwhile.
+        // Otherwise it has ended meanwhile.
         if RECORDS.load(Ordering::Relaxed) && events.has_room() {
             run(&mut events);
         }
@@ -194,11 +194,11 @@ pub(super) fn done(ticket: Ticket) {
     }
 }
 
-/// What a thread does, until it is dropped.
+/// An activity of a thread, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Spent {
     on: &'static str,
-    /// Unless nobody recorded then.
+    /// `None` if no recording was running.
     began: Option<Instant>,
 }
 
@@ -212,7 +212,7 @@ impl Drop for Spent {
     fn drop(&mut self) {
         if let Some(began) = self.began {
             with_events(|events| {
-                // A recording that began meanwhile has no such time.
+                // A recording that began meanwhile has no earlier times.
                 let (began, thread) = (began.max(events.began), std::thread::current().id());
                 let ended = Some(Instant::now());
                 events.threads.push(Doing { what: self.on, thread, began, ended, pages: 1 });

@@ -1,4 +1,4 @@
-//! Values of some columns as one number for each tuple, on devices, and tuples sorted by it.
+//! Encoding of column values as one number for each tuple, on devices, and sorting of tuples by it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::ops::order::{Order as _, last_not_above};
 use crate::ops::sort::sort;
 use crate::ops::view::ViewMut as _;
 
-/// The tuples of a part of a set have numbers of 32 bits.
+/// The greatest number of tuples of a part: their numbers have 32 bits.
 pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 
-/// The values of a column and their complements, the least of which say what the column spans.
+/// Returns the values of a column and their complements, whose minima are the bounds of the column.
 #[kernel(crate = vmarray_kernel)]
 fn bounds(
     at: At<1>,
@@ -35,7 +35,7 @@ fn bounds(
     (value, !value)
 }
 
-/// Goes on with a code by the place of a value, if there is one so far and the value has one.
+/// Extends a code by the place of a value, if the code and the place exist.
 #[kernel(crate = vmarray_kernel)]
 fn coded(
     at: At<1>,
@@ -53,7 +53,7 @@ fn coded(
     codes.set(if code != !0_u64 && above <= extent { code + above * scale } else { !0_u64 });
 }
 
-/// The place of a number among different ones, if it is one of them.
+/// Replaces a number by its place among distinct ones, if it is one of them.
 #[kernel(crate = vmarray_kernel)]
 fn ranked(distinct: &Anywhere<u64>, codes: &mut Own<u64>) {
     let code = codes.get();
@@ -61,7 +61,7 @@ fn ranked(distinct: &Anywhere<u64>, codes: &mut Own<u64>) {
     codes.set(if distinct[place] == code { place as u64 } else { !0_u64 });
 }
 
-/// Goes on with a code by a rank.
+/// Extends a code by a rank.
 #[kernel(crate = vmarray_kernel)]
 fn joined(scale: u64, ranks: &Own<u64>, codes: &mut Own<u64>) {
     let (rank, code) = (ranks.get(), codes.get());
@@ -73,7 +73,7 @@ fn numbered(at: At<1>, out: &mut Own<u32>) {
     out.set(at.index() as u32);
 }
 
-/// Tuples of a part of a set, as many values each.
+/// Tuples of a part of a set, as rows of values.
 pub(super) struct DeviceRows<'a, D: Device> {
     values: RowValues<'a, D>,
     /// The number of the first.
@@ -82,14 +82,14 @@ pub(super) struct DeviceRows<'a, D: Device> {
 }
 
 enum RowValues<'a, D: Device> {
-    /// Where they lie, among so many values.
+    /// The array that stores them, and its number of values.
     Lent(&'a dyn OperandStore, usize),
     /// Copied to the devices.
     Loaded(VirtualArray<u64, D>),
 }
 
 impl<D: Device> DeviceRows<'_, D> {
-    /// All values that items may read.
+    /// Passes all values to a kernel.
     pub fn given<'g>(&'g self, to: Given<'g>) -> Given<'g> {
         match &self.values {
             RowValues::Lent(store, len) => to.all_of(Operand::new(*store, 0), *len),
@@ -97,13 +97,13 @@ impl<D: Device> DeviceRows<'_, D> {
         }
     }
 
-    /// The values of a column that items may read.
+    /// Passes the values of a column to a kernel.
     fn column(&self, column: usize) -> Given<'_> {
         Given::default().value(self.first).value(self.width).value(column)
     }
 }
 
-/// A part of how values of some columns become a code. A column is known by its place among these.
+/// A step of the encoding of column values. A column is identified by its place among these.
 pub(super) enum CodeStep<D: Device> {
     /// The place of a value.
     Place { key: usize, least: u64, extent: u64, scale: u64 },
@@ -113,8 +113,7 @@ pub(super) enum CodeStep<D: Device> {
     RankOf { key: usize, distinct: VirtualArray<u64, D>, scale: u64 },
 }
 
-/// Tuples by the codes of some of their values: in the order of these values, and of the tuples where they
-/// are equal.
+/// Tuples by the codes of some of their values: in the order of these values, then of the tuples.
 pub(super) struct DeviceGroups<'a, D: Device> {
     pub rows: DeviceRows<'a, D>,
     pub steps: Vec<CodeStep<D>>,
@@ -122,35 +121,35 @@ pub(super) struct DeviceGroups<'a, D: Device> {
     pub order: VirtualArray<u32, D>,
 }
 
-/// The devices of an array, which tuples are grouped on.
+/// The devices of an array, on which tuples are grouped.
 pub(super) struct TupleDevices<'a, T: Element, D: Device>(pub &'a VirtualArray<T, D>);
 
 impl<T: Element, D: Device> TupleDevices<'_, T, D> {
-    /// An array of the devices that is worked with.
+    /// Creates a temporary array on the devices.
     pub fn scratch<U: Element>(&self, len: usize) -> Result<VirtualArray<U, D>> {
         let devices: Vec<_> = self.0.pager().channels().iter().map(|channel| channel.device()).collect();
         scratch(&devices, len)
     }
 
-    /// The array that a set lies in, if that is read where it lies: if both are on one device.
+    /// Returns the array that stores a set, if it can be read in place: if both are on one device.
     pub fn lent<'s, S: Tuples + ?Sized>(&self, set: &'s S) -> Option<&'s dyn OperandStore> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
         let device = own.first()?.device();
-        // What files have is worked on in RAM.
+        // Data in files is processed in RAM.
         let is_file = device.info().kind == DeviceKind::File;
         let mut all = own.iter().chain(channels);
         let is_there = all.all(|channel| Arc::ptr_eq(channel.device(), device));
         (is_there && !is_file && channels.len() <= READ_IN_PLACE_MAX).then_some(store)
     }
 
-    /// A part of a set, copied to the devices unless it is read where it lies.
+    /// Returns a part of a set, copied to the devices unless it can be read in place.
     pub fn rows<'s, S: Tuples + ?Sized>(
         &self,
         set: &'s S,
         tuples: &Range<usize>,
     ) -> Result<DeviceRows<'s, D>> {
-        /// Values that are copied at a time.
+        /// The number of values that are copied at a time.
         const VALUES: usize = 1 << 20;
         let width = set.dimensions().len();
         if let Some(store) = self.lent(set) {
@@ -172,7 +171,8 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         Ok(DeviceRows { values: RowValues::Loaded(array), first: 0, width })
     }
 
-    /// Sorts tuples of a part of a set by some of their columns, the first of which counts most.
+    /// Sorts tuples of a part of a set by some of their columns, the first of which is the most
+    /// significant.
     pub fn group<'s, S: Tuples + ?Sized>(
         &self,
         set: &'s S,
@@ -230,7 +230,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         rows.given(given).result(to).run::<coded>()
     }
 
-    /// Goes on with the codes of tuples, by columns with these places in them.
+    /// Extends the codes of tuples by columns with these places in them.
     pub fn code(
         &self,
         rows: &DeviceRows<'_, D>,

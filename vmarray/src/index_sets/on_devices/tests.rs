@@ -1,4 +1,4 @@
-//! Joins on devices against those of the host, and what they cost.
+//! Joins on devices compared with those of the host, and their cost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,7 @@ fn paged<D: Device>(set: &IndexSet, devices: &[Arc<D>], page_len: usize) -> Page
         .unwrap()
 }
 
-/// The values of what is combined on the devices of the first set.
+/// Returns the values of a join on the devices of the first set.
 fn on_devices<D: Device, B: Tuples>(
     a: &PagedIndexSet<D>,
     b: &B,
@@ -42,7 +42,7 @@ fn on_devices<D: Device, B: Tuples>(
     combine(a, b, &merge, memory_bytes, a.array())?.to_index_set(..)
 }
 
-/// A set whose values lie below a bound each.
+/// Creates a set whose values are below a bound each.
 fn random<const N: usize>(
     random: &mut SplitMix64,
     dimensions: [Dimension; N],
@@ -53,7 +53,7 @@ fn random<const N: usize>(
     IndexSet::from_values(dimensions, values).unwrap()
 }
 
-/// Groups by some columns, in turned order, as a map has them, and sums of the first column.
+/// Compares groups by some columns, in rotated order, and sums of the first column with a map's.
 fn grouped_as_in_maps<D: Device>(set: &IndexSet, paged: &PagedIndexSet<D>) {
     let (dimensions, width) = (set.dimensions(), set.dimensions().len());
     for count in [0, 1, width.min(2), width] {
@@ -99,7 +99,7 @@ proptest! {
         let found = on_devices(&of_a, &of_b, None).unwrap();
         prop_assert_eq!(found.values(), &expected);
         prop_assert_eq!(found.dimensions(), &merge.dimensions);
-        // Of which the second one is copied there.
+        // The second set is copied there.
         let found = on_devices(&of_a, &b, None).unwrap();
         prop_assert_eq!(found.values(), &expected);
         let parts = on_devices(&of_a, &of_b, Some(memory_bytes)).unwrap();
@@ -107,8 +107,8 @@ proptest! {
     }
 }
 
-/// Sets of some thousand tuples: of uniform and skewed keys, of keys each of which is there once, all of
-/// which are the same, and none of which has a partner.
+/// Creates sets of some thousand tuples: of uniform and of skewed keys, of unique keys, of equal keys, and
+/// of keys without partners.
 fn large(kind: usize, random_numbers: &mut SplitMix64) -> (IndexSet, IndexSet) {
     let mut set = |dimensions, seed: u64| {
         random(random_numbers, dimensions, 3000, |bits, at| match kind {
@@ -186,7 +186,7 @@ fn nothing_of_sets_on_a_card_goes_through_the_host() {
     let work = card.counts().work;
     let bytes = work.upload_bytes + work.download_bytes;
     assert!(bytes * 10 < 8 * of_a.array().len() as u64, "{bytes} bytes through the host");
-    // Whatever the number of tuples, if results are written at once.
+    // Independent of the number of tuples, if results are written at once.
     let counts = (work.launches, work.computes, work.submits, work.fills, work.waits);
     assert!(counts.0 <= 15 && counts.4 <= 38, "launches, reductions, copies, fills and waits: {counts:?}");
     assert!(merged.to_index_set(..).unwrap() == a.combine(&b).unwrap());
