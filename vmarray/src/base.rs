@@ -1,5 +1,4 @@
-//! What everything here rests on, and what knows nothing of arrays: elements, errors, statistics, memory,
-//! threads.
+//! The lowest layer, which does not depend on arrays: elements, errors, statistics, memory, threads.
 
 #[cfg(not(loom))]
 pub(crate) mod element;

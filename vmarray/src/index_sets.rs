@@ -1,4 +1,4 @@
-//! Sets of index tuples whose columns are labelled with dimensions, and the natural join of two of them.
+//! Sets of index tuples with a dimension label for each column, and the natural join of two sets.
 
 #[forbid(unsafe_code)]
 mod chunks;
@@ -53,7 +53,7 @@ pub use tuple_groups::TupleGroups;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::reused;
 
-/// The label of a column: which dimension of a space its values are indices of.
+/// The label of a column: the dimension of a space that its values are indices of.
 ///
 /// ```
 /// use vmarray::{index_set::Dimension, IndexSet};
@@ -64,16 +64,16 @@ use crate::base::reused;
 /// ```
 pub type Dimension = u32;
 
-/// A multiset of tuples of `u64`, all of one width, each column labelled with a dimension.
+/// A multiset of tuples of `u64`, all of one width, with a dimension label for each column.
 ///
-/// Tuples keep their order, and duplicates are kept. Labels are any numbers in any order, none of them twice.
-/// The values lie in one vector, tuple after tuple. A set of no dimensions holds empty tuples: nothing but
-/// their number.
+/// Tuples keep their order, and duplicates are kept. Labels are any distinct numbers in any order. The
+/// values are in one vector, tuple after tuple. A set of no dimensions holds empty tuples: only their
+/// number.
 ///
 /// Two sets are equal (`==`) if they have the same columns and the same tuples in the same order.
 ///
-/// [`combine`](Self::combine) merges two sets on the dimensions that they have in common, and [`Combine`]
-/// does so within bounded memory, in chunks, or into an array larger than RAM.
+/// [`combine`](Self::combine) merges two sets on their common dimensions. [`Combine`] does so within
+/// bounded memory, in chunks, or into an array larger than RAM.
 ///
 /// ```
 /// use vmarray::{ErrorKind, IndexSet};
@@ -105,24 +105,24 @@ pub type Dimension = u32;
 pub struct IndexSet {
     dimensions: Vec<Dimension>,
     values: Vec<u64>,
-    /// Told apart from the values, since tuples of no dimensions have none.
+    /// Stored separately from the values, since tuples of no dimensions have none.
     len: usize,
 }
 
 impl IndexSet {
-    /// A set without tuples.
+    /// Creates a set without tuples.
     ///
     /// # Errors
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension).
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if a label occurs twice.
     pub fn new(dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
         Ok(Self { dimensions: distinct(dimensions)?, values: Vec::new(), len: 0 })
     }
 
-    /// A set of the given tuples, in their order.
+    /// Creates a set of the given tuples, in their order.
     ///
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if a
-    /// tuple has not one value for each dimension; [`NoMemory`](ErrorKind::NoMemory).
+    /// tuple's number of values differs from the number of dimensions; [`NoMemory`](ErrorKind::NoMemory).
     pub fn from_rows<R: AsRef<[u64]>>(
         dimensions: impl IntoIterator<Item = Dimension>,
         rows: impl IntoIterator<Item = R>,
@@ -132,27 +132,28 @@ impl IndexSet {
         Ok(set)
     }
 
-    /// A set of the tuples that lie in a vector one after the other. Copies nothing.
+    /// Creates a set of the tuples in a vector, one after the other. Copies nothing.
     ///
     /// # Errors
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if the
-    /// last tuple is not complete, or there are values but no dimensions.
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if
+    /// the last tuple is incomplete, or if there are values but no dimensions.
     pub fn from_values(dimensions: impl IntoIterator<Item = Dimension>, values: Vec<u64>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
         let len = whole_tuples(values.len(), dimensions.len())?;
         Ok(Self { dimensions, values, len })
     }
 
-    /// Of parts that are known to fit together.
+    /// Assembles parts that are known to fit together.
     pub(crate) fn assemble(dimensions: Vec<Dimension>, values: Vec<u64>, len: usize) -> Self {
         debug_assert_eq!(values.len(), len * dimensions.len());
         Self { dimensions, values, len }
     }
 
-    /// Adds a tuple behind the others.
+    /// Appends a tuple.
     ///
     /// # Errors
-    /// [`RaggedTuple`](ErrorKind::RaggedTuple); [`NoMemory`](ErrorKind::NoMemory). The set is as before then.
+    /// [`RaggedTuple`](ErrorKind::RaggedTuple); [`NoMemory`](ErrorKind::NoMemory). The set is then
+    /// unchanged.
     pub fn push(&mut self, tuple: &[u64]) -> Result<()> {
         let (expected, got) = (self.width(), tuple.len());
         if got != expected {
@@ -166,13 +167,13 @@ impl IndexSet {
         Ok(())
     }
 
-    /// How many tuples there are, each duplicate counted.
+    /// The number of tuples, including duplicates.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no tuple.
+    /// Whether the set has no tuples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -194,7 +195,7 @@ impl IndexSet {
         &self.values
     }
 
-    /// All tuples as slices, in order. One by its number is `rows().nth(number)`, which costs no search.
+    /// All tuples as slices, in order. `rows().nth(number)` returns one by its number, without a search.
     #[must_use]
     pub fn rows(&self) -> IndexSetRows<'_> {
         IndexSetRows { values: &self.values, width: self.width(), len: self.len }
@@ -204,7 +205,7 @@ impl IndexSet {
     /// dimensions by all threads.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension).
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension) if no column has this label.
     pub fn column(&self, dimension: Dimension) -> Result<impl ExactSizeIterator<Item = u64> + '_> {
         let at = self.position(dimension)?;
         Ok(self.rows().map(move |row| row[at]))
@@ -223,7 +224,7 @@ impl From<IndexSet> for Vec<u64> {
     }
 }
 
-/// Keeps the memory of a long set for what is made later.
+/// Returns the memory of a long set to the pool.
 impl Drop for IndexSet {
     fn drop(&mut self) {
         reused::keep(std::mem::take(&mut self.values));
@@ -290,7 +291,7 @@ impl DoubleEndedIterator for IndexSetRows<'_> {
 impl ExactSizeIterator for IndexSetRows<'_> {}
 impl FusedIterator for IndexSetRows<'_> {}
 
-/// Labels, none of which comes twice.
+/// Collects labels, which must be distinct.
 pub(crate) fn distinct(dimensions: impl IntoIterator<Item = Dimension>) -> Result<Vec<Dimension>> {
     let dimensions: Vec<Dimension> = dimensions.into_iter().collect();
     let mut seen = HashSet::with_capacity(dimensions.len());
@@ -300,13 +301,13 @@ pub(crate) fn distinct(dimensions: impl IntoIterator<Item = Dimension>) -> Resul
     }
 }
 
-/// How many tuples `values` values are.
+/// Returns the number of tuples in `values` values.
 fn whole_tuples(values: usize, width: usize) -> Result<usize> {
     let (tuple, got) = (values.checked_div(width).unwrap_or(0), values.checked_rem(width).unwrap_or(values));
     if got > 0 { Err(ErrorKind::RaggedTuple { tuple, expected: width, got }.into()) } else { Ok(tuple) }
 }
 
-/// How many values `len` tuples have.
+/// Returns the number of values of `len` tuples.
 fn count_of(len: usize, width: usize) -> Result<usize> {
     let too_long = || ErrorKind::TooLong { elements: len as u64, element_bytes: width.saturating_mul(8) };
     let values = len.checked_mul(width).filter(|&values| values <= isize::MAX as usize / 8 || width == 0);

@@ -1,4 +1,5 @@
-//! Arrays of several dimensions, of rows of different lengths, and what lies beyond their edges.
+//! Arrays of several dimensions, arrays of rows of different lengths, and boundary modes beyond their
+//! edges.
 
 pub mod boundary;
 pub(crate) mod nd;

@@ -1,24 +1,24 @@
-//! What lies beyond the edges: views of arrays whose positions are signed and may be outside.
+//! Boundary modes: views of arrays with signed positions, which may be outside.
 //!
-//! A [`BoundaryView`] says what is read where an array has no elements, by a mode:
+//! The mode of a [`BoundaryView`] gives the values of reads outside of the array:
 //!
-//! | mode | beyond the edges of `a b c d` | |
+//! | mode | outside the edges of `a b c d` | |
 //! |---|---|---|
 //! | [`Checked`] | an error | |
 //! | [`Zero`] | `0 0 0 a b c d 0 0 0` | all bytes are zero |
 //! | [`Constant`] | `x x x a b c d x x x` | any value |
-//! | [`Clamp`] | `a a a a b c d d d d` | the edge goes on |
-//! | [`Circular`] | `b c d a b c d a b c` | the other end follows |
+//! | [`Clamp`] | `a a a a b c d d d d` | the edge element is repeated |
+//! | [`Circular`] | `b c d a b c d a b c` | the array is repeated |
 //! | [`Mirror`] | `d c b a b c d c b a` | mirrored at the edge elements, which are not repeated |
 //! | [`Symmetric`] | `c b a a b c d d c b` | mirrored beyond the edge elements, which are repeated |
-//! | [`Unchecked`] | undefined behaviour | for loops that are known to stay inside |
+//! | [`Unchecked`] | undefined behaviour | for loops whose indices are always inside |
 //!
-//! and what is written there by another one: [`Checked`], [`Ignored`] or [`Unchecked`]. A mode belongs to the
-//! view, so one array can be seen in several ways at once. It is for all axes, or one of a tuple with a mode
-//! for each axis; programs can add modes of their own by [`Boundary`].
+//! A second mode is for writes outside: [`Checked`], [`Ignored`] or [`Unchecked`]. A mode belongs to the
+//! view, so one array can have views with different modes at once. A view has one mode for all axes, or a
+//! tuple with a mode for each axis; programs can add modes by [`Boundary`].
 //!
-//! A stencil needs no special case at the edges: it reads a [window](BoundaryView::read_window) that is
-//! larger than its tile.
+//! A stencil needs no special case at the edges: it reads a [window](BoundaryView::read_window) larger
+//! than its tile.
 //!
 //! ```
 //! use vmarray::prelude::*;

@@ -55,25 +55,25 @@ pub(crate) use geometry::Geometry;
 pub(crate) use pieces::Segment;
 pub(crate) use shape::{Positions, element_count, position_outside, strides, volume};
 
-/// An array of `N` dimensions, larger than RAM if need be, used by position from any number of threads.
+/// An array of `N` dimensions, larger than RAM if needed, accessed by position from any number of threads.
 ///
-/// Its elements are those of a [`VirtualArray`], in an order that its [layout](NdLayout) tells: row-major, or
-/// tiled with one tile a page. All that is said there of consistency, cost and locks holds here. Positions
-/// have the slowest axis first, as in `[row, column]`, and boxes are ranges of positions, `[top,
+/// Its elements are those of a [`VirtualArray`], in the order of its [layout](NdLayout): row-major, or
+/// tiled with one tile per page. Consistency, cost and locks are those of `VirtualArray`. Positions have
+/// the slowest axis first, as in `[row, column]`, and boxes are ranges of positions, `[top,
 /// left]..[bottom, right]`, half open along each axis.
 ///
 /// # Access
 ///
-/// | what | how |
+/// | task | methods |
 /// |---|---|
 /// | one element | [`get`](crate::views::View::get), [`set`](crate::views::ViewMut::set), [`replace`](crate::views::ViewMut::replace), [`update`](crate::views::ViewMut::update) |
 /// | boxes | [`read_box`](crate::nd::NdView::read_box), [`write_box`](crate::nd::NdViewMut::write_box), [`to_vec`](crate::views::View::to_vec), [`fill`](crate::views::ViewMut::fill) |
 /// | views | [`section`](crate::views::View::section), [`section_mut`](crate::views::ViewMut::section_mut), [`project`](crate::nd::NdView::project), [`bounded`](crate::boundary::Bounded::bounded) |
 /// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
 /// | on the devices | [`find`](crate::views::View::find), [`find_first`](crate::views::View::find_first), [`count`](crate::views::View::count), [`fill`](crate::views::ViewMut::fill) |
-/// | by expressions | [`count_where`](crate::views::Query::count_where), [`find_where`](crate::views::Query::find_where), [`select_where`](crate::views::View::select_where), [`any`](crate::views::Query::any), [`all`](crate::views::Query::all), [`sum`](crate::views::Query::sum), [`arg_min`](crate::views::Query::arg_min), [`histogram`](crate::views::Query::histogram), [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where), [`coordinate`](crate::nd::NdView::coordinate) |
+/// | with expressions | [`count_where`](crate::views::Query::count_where), [`find_where`](crate::views::Query::find_where), [`select_where`](crate::views::View::select_where), [`any`](crate::views::Query::any), [`all`](crate::views::Query::all), [`sum`](crate::views::Query::sum), [`arg_min`](crate::views::Query::arg_min), [`histogram`](crate::views::Query::histogram), [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where), [`coordinate`](crate::nd::NdView::coordinate) |
 /// | along an axis | [`sum_axis`](crate::nd::NdView::sum_axis), [`min_axis`](crate::nd::NdView::min_axis), [`max_axis`](crate::nd::NdView::max_axis), [`count_axis`](crate::nd::NdView::count_axis), [`prefix_sum_axis`](crate::nd::NdViewMut::prefix_sum_axis) |
-/// | all else | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |
+/// | other tasks | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |
 ///
 /// # Example
 ///
@@ -102,7 +102,8 @@ pub struct NdArray<T: Element, const N: usize, D: Device = AnyDevice> {
 }
 
 impl<T: Element, const N: usize> NdArray<T, N> {
-    /// A row-major array over the [devices of the machine](crate::devices), with defaults that suit them.
+    /// Creates a row-major array over the [devices of the machine](crate::devices), with defaults that
+    /// suit them.
     ///
     /// # Errors
     /// As [`NdBuilder::build`].
@@ -110,18 +111,18 @@ impl<T: Element, const N: usize> NdArray<T, N> {
         Self::builder(shape).build()
     }
 
-    /// Describes an array over devices of any kind.
+    /// Returns a builder of an array over devices of any kind.
     pub fn builder(shape: [usize; N]) -> NdBuilder<T, N, AnyDevice> {
         NdBuilder::new(shape)
     }
 }
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Gives a shape to the elements of an array, row-major.
+    /// Interprets the elements of an array as a shape, row-major.
     ///
     /// # Errors
-    /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more elements or fewer,
-    /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if they cannot be counted.
+    /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more or fewer elements,
+    /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if their number overflows.
     pub fn from_elements(elements: VirtualArray<T, D>, shape: [usize; N]) -> Result<Self> {
         let geometry = Geometry::row_major(shape, elements.len())?;
         Ok(Self { elements, geometry })
@@ -131,31 +132,32 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Self { elements, geometry }
     }
 
-    /// How the elements are stored.
+    /// The layout of the elements.
     #[must_use]
     pub fn layout(&self) -> NdLayout<N> {
         self.geometry.layout()
     }
 
-    /// The elements in order of storage: for what is not said in positions, such as statistics, flushes and
-    /// evictions. In a tiled array there may be padding among them, which has to stay zero, since counts on
-    /// the devices rely on it: code that writes by index goes by [`element_ranges`](Self::element_ranges).
+    /// The elements in order of storage: for operations without positions, such as statistics, flushes and
+    /// evictions. A tiled array may have padding among them, which must stay zero, since counts on the
+    /// devices rely on it. Code that writes by index uses [`element_ranges`](Self::element_ranges).
     #[must_use]
     pub fn elements(&self) -> &VirtualArray<T, D> {
         &self.elements
     }
 
-    /// Which of [`elements`](Self::elements) is at a position.
+    /// Returns the index in [`elements`](Self::elements) of a position.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside).
+    /// [`PositionOutside`](ErrorKind::PositionOutside) for a position outside of the shape.
     #[inline]
     pub fn index_of(&self, at: [usize; N]) -> Result<usize> {
         shape::check_position(&self.geometry.shape, &at)?;
         Ok(self.geometry.index_of(&at))
     }
 
-    /// At which position one of [`elements`](Self::elements) is; none for padding and numbers outside.
+    /// Returns the position of one of [`elements`](Self::elements); `None` for padding and for indices
+    /// outside.
     #[must_use]
     pub fn position_of(&self, index: usize) -> Option<[usize; N]> {
         self.geometry.position_of(index)
@@ -163,12 +165,13 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 
     /// The storage index of a position inside of the shape.
     ///
-    /// The compiler learns that it is inside of the elements, so that they need not check it again.
+    /// The compiler learns that the index is inside of the elements, so that they need not check it again.
     #[inline(always)]
     fn place_of(&self, at: &[usize; N]) -> usize {
         let index = self.geometry.index_of(at);
         debug_assert!(index < self.elements.len());
-        // SAFETY: `Geometry::new` gave the elements' number, which each position of the shape is below.
+        // SAFETY: the number of elements is that of `Geometry::new`, which exceeds the index of each
+        // position of the shape.
         unsafe { std::hint::assert_unchecked(index < self.elements.len()) };
         index
     }

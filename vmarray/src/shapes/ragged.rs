@@ -29,14 +29,14 @@ pub use writer::RaggedWriter;
 
 #[cfg(feature = "host")]
 use stored::RowsKept;
-/// Without files there is none.
+/// A build without files has none.
 #[cfg(not(feature = "host"))]
 type RowsKept = std::convert::Infallible;
 
-/// How many offsets are written, or read for an iteration, at once.
+/// The number of offsets that are written, or read for an iteration, at once.
 const CHUNK: usize = 4096;
 
-/// What rows are made of: the elements of an array, the rows of another [`Ragged`], or what a program has.
+/// The items of rows: the elements of an array, the rows of another [`Ragged`], or a type of the program.
 ///
 /// ```
 /// use vmarray::ragged::{Items, RaggedRow};
@@ -48,10 +48,10 @@ const CHUNK: usize = 4096;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Items {
-    /// How many there are.
+    /// The number of items.
     fn item_count(&self) -> usize;
 
-    /// Told that they are read in short rows.
+    /// Announces that items will be read in short rows.
     #[doc(hidden)]
     fn are_in_rows(&self) {}
 }
@@ -92,17 +92,16 @@ impl<S: Items, D: Device> Items for Ragged<S, D> {
 /// ```
 pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 
-/// Rows of different lengths: each has some of the items that follow one another.
+/// Rows of different lengths: each consists of consecutive items.
 ///
 /// Items are elements, in a [`RaggedArray`], or rows themselves, and so on: a row of a
-/// `Ragged<RaggedArray<T>>` has rows of elements. Where rows begin is kept in a virtual array as well, eight
-/// bytes a row, so that there may be more rows than fit into RAM. The lengths of rows are fixed; their
-/// elements can be changed by any number of threads. In [files](RaggedArray::create) they outlive the
-/// program.
+/// `Ragged<RaggedArray<T>>` has rows of elements. A virtual array stores the offsets of the rows as well,
+/// eight bytes per row, so that the rows may exceed RAM. The lengths of rows are fixed; any number of
+/// threads may change their elements. In [files](RaggedArray::create) they outlive the program.
 ///
-/// Made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), by many threads
-/// at once with a [`RaggedWriter`], which can also [go on](RaggedArray::into_writer) with one, or
-/// [over items](Self::new) that are there already.
+/// Rows are made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), or
+/// [over existing items](Self::new). Many threads at once can add them with a [`RaggedWriter`], which can
+/// also [continue](RaggedArray::into_writer) an array.
 ///
 /// ```
 /// use vmarray::{prelude::*, ragged::Ragged, RaggedArray};
@@ -116,24 +115,24 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Ragged<S, D: Device = AnyDevice> {
-    /// Where each row begins, and where the last one ends; what comes behind that is not used.
+    /// The start of each row, and the end of the last one; later entries are unused.
     offsets: VirtualArray<u64, D>,
     rows: usize,
-    /// How many items the rows have together.
+    /// The number of items of all rows.
     total: usize,
     items: S,
-    /// Of rows in files. Last, since it counts what the others have stored when they were dropped.
+    /// For rows in files. The last field, since its drop records the state after the others were stored.
     kept: Option<RowsKept>,
 }
 
 impl<S: Items, D: Device> Ragged<S, D> {
     /// Makes rows of items, given the rows' lengths. Items behind the last row belong to none.
     ///
-    /// `offsets` describes the array of the places where rows begin; its length is set here.
+    /// `offsets` has the settings of the array of offsets; its length is set here.
     ///
     /// # Errors
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are not enough items, and what
-    /// [`Builder::build`] and [`ViewMut::write`](crate::views::ViewMut::write) report.
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are too few items, and errors of
+    /// [`Builder::build`] and [`ViewMut::write`](crate::views::ViewMut::write).
     pub fn new(items: S, lengths: impl IntoIterator<Item = usize>, offsets: Builder<u64, D>) -> Result<Self> {
         let (offsets, rows, total) = offsets_of(lengths, &offsets)?;
         if total > items.item_count() {
@@ -143,50 +142,50 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(Self::of(offsets, (rows, total), items))
     }
 
-    /// Of so many rows of so many items. A row is much shorter than a page, as a rule: it is read where it
-    /// lives, until that has cost more than to fetch the page.
+    /// Assembles `rows` rows of `total` items. A row is usually much shorter than a page: it is read at
+    /// its home, until that has cost more than fetching the page.
     fn of(offsets: VirtualArray<u64, D>, (rows, total): (usize, usize), items: S) -> Self {
         offsets.pager().read_parts();
         items.are_in_rows();
         Self { offsets, rows, total, items, kept: None }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     #[must_use]
     pub fn row_count(&self) -> usize {
         self.rows
     }
 
-    /// How many items all rows have together.
+    /// The number of items of all rows.
     #[must_use]
     pub fn item_total(&self) -> usize {
         self.total
     }
 
-    /// The items of all rows, and perhaps more behind [the last one's](Self::item_total). Of a
-    /// [`RaggedArray`] these are its elements, for what is not said in rows: searches on the devices,
+    /// The items of all rows, and possibly more behind [the last one's](Self::item_total). For a
+    /// [`RaggedArray`] these are its elements, for operations without rows: searches on the devices,
     /// statistics, flushes.
     #[must_use]
     pub fn items(&self) -> &S {
         &self.items
     }
 
-    /// Where rows begin, and where the last one ends; there may be more, which is not used. They are flushed
-    /// by themselves, as the items are.
+    /// The offsets of rows, and the end of the last one; later entries are unused. They are flushed
+    /// separately, like the items.
     #[must_use]
     pub fn offsets(&self) -> &VirtualArray<u64, D> {
         &self.offsets
     }
 
-    /// The items between two offsets, which the program may have changed.
+    /// Returns the items between two offsets, which the program may have changed.
     pub(crate) fn checked(&self, start: u64, end: u64) -> Result<Range<usize>> {
         range::checked(start as usize..end as usize, self.items.item_count())
     }
 
-    /// A row. Costs a look at two offsets, which are neighbours.
+    /// Returns a row. Costs a look at two offsets, which are neighbours.
     ///
     /// # Errors
-    /// [`RowOutside`](ErrorKind::RowOutside), and what [`VirtualArray::get`] reports.
+    /// [`RowOutside`](ErrorKind::RowOutside), and errors of [`VirtualArray::get`].
     pub fn row(&self, row: usize) -> Result<RaggedRow<'_, S>> {
         if row >= self.rows {
             return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
@@ -197,21 +196,22 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(RaggedRow::new(&self.items, range))
     }
 
-    /// All rows, in order. Offsets are copied some thousands at a time; nothing is held.
+    /// Returns all rows, in order. The iterator copies some thousand offsets at a time, and holds no lock.
     #[must_use]
     pub fn rows(&self) -> Rows<'_, S, D> {
         Rows::new(self, 0..self.rows)
     }
 
-    /// The row that has an item: a binary search.
+    /// Returns the row that contains an item, by a binary search.
     ///
     /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside) for items of no row, and what [`VirtualArray::get`] reports.
+    /// [`IndexOutside`](ErrorKind::IndexOutside) for items of no row, and errors of [`VirtualArray::get`].
     pub fn row_of(&self, item: usize) -> Result<usize> {
         if item >= self.total {
             return Err(index_outside(item, self.total));
         }
-        // The last row that begins at the item or before it: of empty ones and one that is not, that one.
+        // The last row that begins at the item or before it: a row that is not empty, even if empty ones
+        // begin there, too.
         let (mut low, mut high) = (0, self.rows);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -220,8 +220,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(low)
     }
 
-    /// The items without their rows. Of an array in files, rows that were not [synced](RaggedArray::sync) may
-    /// be gone then.
+    /// Returns the items without their rows. In an array in files, rows that were not
+    /// [synced](RaggedArray::sync) may then be lost.
     #[must_use]
     pub fn into_items(self) -> S {
         #[cfg(feature = "host")]
@@ -231,17 +231,17 @@ impl<S: Items, D: Device> Ragged<S, D> {
 }
 
 impl<T: Element, D: Device> RaggedArray<T, D> {
-    /// All rows, copied.
+    /// Copies all rows.
     ///
     /// # Errors
-    /// [`NoMemory`](ErrorKind::NoMemory), and what [`View::read`](crate::views::View::read) reports.
+    /// [`NoMemory`](ErrorKind::NoMemory), and errors of [`View::read`](crate::views::View::read).
     pub fn to_vecs(&self) -> Result<Vec<Vec<T>>> {
         self.rows().map(|row| row?.to_vec(..)).collect()
     }
 }
 
 impl<T: Element> RaggedArray<T> {
-    /// Describes a ragged array over devices of any kind.
+    /// Returns a builder of a ragged array over devices of any kind.
     pub fn builder() -> RaggedBuilder<T, AnyDevice> {
         RaggedBuilder::new(VirtualArray::builder(0))
     }
@@ -262,7 +262,7 @@ impl<S: Items, D: Device> fmt::Debug for Ragged<S, D> {
     }
 }
 
-/// Where rows of these lengths begin, how many they are, and how long together.
+/// Returns the offsets of rows of these lengths, their number, and their total length.
 fn offsets_of<D: Device>(
     lengths: impl IntoIterator<Item = usize>,
     builder: &Builder<u64, D>,

@@ -9,8 +9,8 @@ use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdShape, Segment};
 
-/// Shapes by whose positions one can go beyond the edges: boxes, and ranges, which are boxes of one axis.
-/// There are no others.
+/// Shapes whose positions can extend beyond the edges: boxes, and ranges, which are boxes of one axis. The
+/// trait is sealed.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -29,7 +29,7 @@ pub trait BoxShape<const M: usize>: Shape {
     #[doc(hidden)]
     fn index(at: [usize; M]) -> Self::Index;
 
-    /// Copies out what the combinations of one segment an axis have, to places of memory of these strides.
+    /// Copies out the combinations of one segment per axis, to places of memory of these strides.
     #[doc(hidden)]
     fn read_parts<S: Store>(
         &self,
@@ -121,7 +121,7 @@ impl BoxShape<1> for Linear {
     }
 }
 
-/// Views of arrays and sources of one and of several dimensions, which can be given a boundary mode.
+/// Views of arrays and sources of one and of several dimensions, which can have a boundary mode.
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};
@@ -131,7 +131,7 @@ impl BoxShape<1> for Linear {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Bounded<'a, const N: usize>: View<'a, Shape: BoxShape<N>> {
-    /// A view that says what is read outside. See [`boundary`](crate::boundary).
+    /// Returns a view whose mode gives the values of reads outside. See [`boundary`](crate::boundary).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -1,4 +1,4 @@
-//! Windows of many boxes, in order or in parallel: what stencils run on.
+//! Windows of many boxes, in order or in parallel, for stencils.
 
 use std::ops::Range;
 
@@ -15,9 +15,9 @@ where
     V: View<'a, Shape: BoxShape<N>>,
     R: Boundary<V::Element, N>,
 {
-    /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both
-    /// directions of each axis. It gets the box, and the window in row-major order. The next window is
-    /// fetched ahead.
+    /// Runs a closure on the window of each of some boxes, in order. The window is the box, grown by
+    /// `halo` in both directions of each axis. The closure receives the box, and the window in row-major
+    /// order. The next window is prefetched.
     ///
     /// # Errors
     /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and as
@@ -54,11 +54,11 @@ where
         Ok(())
     }
 
-    /// As [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order. Each
-    /// thread has one window, and fetches the next ahead.
+    /// Runs as [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order.
+    /// Each thread has one window, and prefetches the next one.
     ///
     /// # Errors
-    /// As [`for_each_window`](Self::for_each_window); ends soon after the first.
+    /// As [`for_each_window`](Self::for_each_window); ends soon after the first error.
     ///
     /// ```
     /// use vmarray::{boundary::Clamp, prelude::*};
@@ -102,7 +102,7 @@ where
         zeroed_vec(element_count(&grown(tiles.largest(), halo))?)
     }
 
-    /// Reads the window of a box into the front of a buffer that is long enough.
+    /// Reads the window of a box into the front of a buffer of sufficient length.
     fn window_of<'b>(
         &self,
         of: &Range<[usize; N]>,
@@ -115,7 +115,7 @@ where
         Ok(window)
     }
 
-    /// Starts to fetch the window of a box.
+    /// Starts a prefetch of the window of a box.
     fn fetch(&self, of: &Range<[usize; N]>, halo: [usize; N]) {
         let (origin, extent) = window_around(of, halo);
         if let Err(error) = self.prefetch_window(origin, extent) {
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// The window of a box: its origin and extent. There is a buffer of its length, so both can be counted.
+/// Returns the window of a box: its origin and extent. A buffer has its length, so neither overflows.
 fn window_around<const N: usize>(of: &Range<[usize; N]>, halo: [usize; N]) -> ([isize; N], [usize; N]) {
     let origin = std::array::from_fn(|axis| of.start[axis].cast_signed() - halo[axis].cast_signed());
     (origin, grown(std::array::from_fn(|axis| of.end[axis] - of.start[axis]), halo))

@@ -22,7 +22,7 @@ use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdArray, NdSectionMut, NdShape};
 
-/// What a view shows at any position.
+/// The values of a view at any position, as an argument of kernels.
 pub(super) struct Everywhere<'a, V, const N: usize, R, W> {
     of: BoundaryView<V, N, R, W>,
     marker: PhantomData<&'a ()>,
@@ -48,7 +48,7 @@ where
     fn shown(&self, positions: &[Range<isize>]) -> Bounds {
         let mut shown = inside(positions, &self.of.source().parts().1.axes());
         for (axis, shown) in shown.iter_mut().enumerate() {
-            // An error is only what a kernel reads.
+            // Only positions that a kernel reads are an error.
             if !matches!(self.of.mode().built_in(axis, INTERNAL), Some((Mode::Checked, _))) {
                 *shown = positions[axis].clone();
             }
@@ -66,7 +66,7 @@ where
     }
 }
 
-/// The modes of all axes, if devices know them.
+/// Returns the modes of all axes, if devices know them.
 fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
     let mode = |axis| {
         let (mode, value) = of.built_in(axis, INTERNAL)?;
@@ -78,7 +78,7 @@ fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
 }
 
 impl<T: Memory, S: Shape> SessionArray<T, S> {
-    /// The elements with a boundary mode, one of the library's own or one for each axis: see
+    /// Adds a boundary mode to the elements, one of the library's own or one for each axis: see
     /// [`SessionWindow`].
     ///
     /// ```
@@ -110,7 +110,7 @@ impl<T: Memory, S: Shape> SessionArray<T, S> {
 }
 
 impl<T: Memory, S: Shape> SessionCopy<T, S> {
-    /// The elements with a boundary mode, as [those that are held](SessionArray::bounded).
+    /// Adds a boundary mode to the elements, as [`SessionArray::bounded`] does.
     ///
     /// ```
     /// use vmarray::boundary::Clamp;

@@ -1,11 +1,11 @@
-//! The modes.
+//! The boundary modes.
 
 use vmarray_kernel::launch::Mode;
 
 use crate::base::element::Element;
 use crate::ops::view::sealed::{Internal, Sealed};
 
-/// Where the value of an index comes from that may be outside.
+/// The origin of the value at an index that may be outside.
 ///
 /// ```
 /// use vmarray::boundary::{Boundary, Checked, Circular, Constant, Place};
@@ -20,17 +20,17 @@ use crate::ops::view::sealed::{Internal, Sealed};
 pub enum Place<T> {
     /// The element at an index inside.
     At(usize),
-    /// No element, but this value.
+    /// This value instead of an element.
     Value(T),
-    /// Nowhere: an error.
+    /// No value: an error.
     Outside,
 }
 
-/// A boundary mode: what is read at indices outside of `N` axes.
+/// A boundary mode: the values of reads at indices outside of `N` axes.
 ///
-/// A tuple of `N` modes has one for each axis; a reference to a mode is one, also to `dyn Boundary`, for
-/// programs that choose at run time. Of several axes on which a position is outside the first that gives a
-/// value decides; an error does before all values.
+/// A tuple of `N` modes has one for each axis. A reference to a mode is one, also to `dyn Boundary`, for
+/// programs that choose at run time. If a position is outside on several axes, the first axis that gives a
+/// value decides; an error has priority over all values.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -52,12 +52,12 @@ pub enum Place<T> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Boundary<T, const N: usize> {
-    /// Where the value of an index comes from along an axis of `extent` elements. Indices inside must be
-    /// themselves: windows do not ask for them. So must an element that is named be inside; else reading is
-    /// an error.
+    /// Returns the origin of the value at an index along an axis of `extent` elements. An index inside
+    /// must return itself: windows do not call this for it. A returned element must be inside; otherwise
+    /// reading is an error.
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
 
-    /// Which of the library's modes an axis has, so that devices can go by it.
+    /// Returns the library's mode of an axis, if it is one, so that devices can apply it.
     #[doc(hidden)]
     fn built_in(&self, axis: usize, _: Internal) -> Option<(Mode, Option<T>)> {
         let _ = axis;
@@ -65,7 +65,7 @@ pub trait Boundary<T, const N: usize> {
     }
 }
 
-/// A mode for writes: [`Checked`], [`Ignored`] or [`Unchecked`]. There are no others.
+/// A mode for writes: [`Checked`], [`Ignored`] or [`Unchecked`]. The trait is sealed.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -76,7 +76,7 @@ pub trait Boundary<T, const N: usize> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait WriteBoundary: Sealed {
-    /// Whether writes outside are left out; else they are errors.
+    /// Whether writes outside are ignored; otherwise they are errors.
     const IGNORES: bool;
 
     /// Whether an index is inside of an axis.
@@ -92,7 +92,7 @@ pub(super) fn is_inside(index: isize, extent: usize) -> bool {
     index.cast_unsigned() < extent
 }
 
-/// Reads and writes outside are errors.
+/// A mode in which reads and writes outside are errors.
 ///
 /// ```
 /// use vmarray::{boundary::Checked, prelude::*};
@@ -103,7 +103,7 @@ pub(super) fn is_inside(index: isize, extent: usize) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Checked;
 
-/// Writes outside are left out.
+/// A mode in which writes outside are ignored.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -116,7 +116,7 @@ pub struct Checked;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ignored;
 
-/// Outside, all bytes are zero.
+/// A mode in which all bytes outside are zero.
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};
@@ -127,7 +127,7 @@ pub struct Ignored;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Zero;
 
-/// Outside, there is this value.
+/// A mode in which all elements outside have this value.
 ///
 /// ```
 /// use vmarray::{boundary::Constant, prelude::*};
@@ -138,7 +138,7 @@ pub struct Zero;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Constant<T>(pub T);
 
-/// The elements at the edges go on. An error if there are none.
+/// A mode in which the edge elements repeat outside. An error if there are no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};
@@ -149,7 +149,7 @@ pub struct Constant<T>(pub T);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clamp;
 
-/// After the last element comes the first. An error if there are none.
+/// A mode in which the first element follows the last. An error if there are no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Circular, prelude::*};
@@ -160,7 +160,7 @@ pub struct Clamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Circular;
 
-/// Mirrored at the elements at the edges, which are not repeated. An error if there are none.
+/// A mode that mirrors at the edge elements, which are not repeated. An error if there are no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Mirror, prelude::*};
@@ -171,7 +171,8 @@ pub struct Circular;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mirror;
 
-/// Mirrored between elements, so that those at the edges are repeated. An error if there are none.
+/// A mode that mirrors between elements, so that the edge elements are repeated. An error if there are no
+/// elements.
 ///
 /// ```
 /// use vmarray::{boundary::Symmetric, prelude::*};
@@ -182,7 +183,7 @@ pub struct Mirror;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Symmetric;
 
-/// Nothing is ever read or written outside, says the program.
+/// A mode by which the program promises not to access elements outside.
 ///
 /// ```
 /// use vmarray::{boundary::Unchecked, prelude::*};
@@ -196,10 +197,10 @@ pub struct Symmetric;
 pub struct Unchecked(());
 
 impl Unchecked {
-    /// The mode that checks nothing.
+    /// Creates the mode that checks nothing.
     ///
     /// # Safety
-    /// All indices that are used with views of this mode, and all that it is asked for, are inside.
+    /// All indices used with views of this mode, and all indices passed to it, are inside.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())
@@ -223,13 +224,13 @@ impl WriteBoundary for Unchecked {
 
     #[inline(always)]
     fn contains(&self, index: isize, extent: usize) -> bool {
-        // SAFETY: promised to `new`.
+        // SAFETY: the caller of `new` promises it.
         unsafe { std::hint::assert_unchecked(is_inside(index, extent)) };
         true
     }
 }
 
-/// The index counted from the first element on, within a period of copies.
+/// Returns the index within a period of copies, counted from the first element on.
 #[inline]
 fn within_period(index: isize, period: usize) -> usize {
     if index >= 0 {
@@ -239,7 +240,7 @@ fn within_period(index: isize, period: usize) -> usize {
     }
 }
 
-/// Implements a mode for all element types and numbers of axes by what it does outside of an axis.
+/// Implements a mode for all element types and numbers of axes, from its behaviour outside of an axis.
 macro_rules! modes {
     ($($Mode:ty: $kind:ident $value:expr, |$mode:ident, $index:ident, $extent:ident| $outside:expr;)*) => {$(
         impl<T: Element, const N: usize> Boundary<T, N> for $Mode {
@@ -267,7 +268,7 @@ modes! {
     Constant<T>: Value |mode| Some(mode.0), |mode, index, extent| Place::Value(mode.0);
     Clamp: Clamp |_| None, |_mode, index, extent| existing(extent, |last| if index < 0 { 0 } else { last });
     Circular: Circular |_| None, |_mode, index, extent| existing(extent, |_| within_period(index, extent));
-    // Arrays have at most `isize::MAX` elements: twice as many can be counted.
+    // Arrays have at most `isize::MAX` elements, so twice this number does not overflow.
     Mirror: Mirror |_| None, |_mode, index, extent| existing(extent, |last| {
         let period = (2 * last).max(1);
         let at = within_period(index, period);
@@ -279,7 +280,7 @@ modes! {
     });
 }
 
-/// One of the elements, if there are any, given the last.
+/// Returns one of the elements, if there are any; `at` receives the number of the last.
 #[inline(always)]
 fn existing<T>(extent: usize, at: impl FnOnce(usize) -> usize) -> Place<T> {
     if extent == 0 { Place::Outside } else { Place::At(at(extent - 1)) }
@@ -288,7 +289,7 @@ fn existing<T>(extent: usize, at: impl FnOnce(usize) -> usize) -> Place<T> {
 impl<T: Element, const N: usize> Boundary<T, N> for Unchecked {
     #[inline(always)]
     fn place(&self, _axis: usize, index: isize, extent: usize) -> Place<T> {
-        // SAFETY: promised to `new`.
+        // SAFETY: the caller of `new` promises it.
         unsafe { std::hint::assert_unchecked(is_inside(index, extent)) };
         Place::At(index.cast_unsigned())
     }
@@ -309,7 +310,7 @@ impl<T, const N: usize, B: Boundary<T, N> + ?Sized> Boundary<T, N> for &B {
     }
 }
 
-/// Implements tuples, one mode for each axis.
+/// Implements tuples with one mode for each axis.
 macro_rules! tuples {
     ($($count:literal: $($B:ident $at:tt),*;)*) => {$(
         impl<T, $($B: Boundary<T, 1>),*> Boundary<T, $count> for ($($B,)*) {
@@ -350,7 +351,7 @@ mod tests {
         mode.place(0, index, extent)
     }
 
-    /// Others are in the tests of windows.
+    /// The tests of windows cover other indices.
     #[test]
     fn the_farthest_indices_are_right() {
         let far = isize::MAX as usize;

@@ -1,4 +1,4 @@
-//! What views show beside each element, for joins.
+//! Shifted views, for joins: the values at a distance from each element.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Views with a mode.
+//! Views with a boundary mode.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use crate::ops::launch::Windowed;
 use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
 use crate::shapes::nd::{element_count, position_outside, strides};
 
-/// A view of `N`-dimensional elements whose positions are signed and may be outside: its modes say what is
-/// read and written there.
+/// A view of `N`-dimensional elements whose positions are signed and may be outside. Its modes define
+/// reads and writes there.
 ///
-/// Made by `bounded` of an array or a section, for writes with [`Checked`] unless
-/// [`with_writes`](Self::with_writes) says otherwise. Copied freely, and used from any thread.
+/// `bounded` of an array or a section makes it, with [`Checked`] for writes unless
+/// [`with_writes`](Self::with_writes) sets another mode. It is `Copy`, and any thread may use it.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -72,7 +72,7 @@ where
         self.view.parts().1.extents()
     }
 
-    /// The elements around each, as far as a halo says, for [kernels](crate::kernel::Windowed).
+    /// Returns the elements around each element, up to a halo, for [kernels](crate::kernel::Windowed).
     ///
     /// ```
     /// use vmarray::{boundary::Circular, kernel::{At, Own, Window}, prelude::*};
@@ -91,9 +91,9 @@ where
         Windowed { of: self, halo }
     }
 
-    /// What the view shows at a distance from each of its elements, to be [joined](View::join) to a view of
-    /// the same shape: a column for expressions. It is read by the host, some MiB at a time; a
-    /// [kernel](Self::window) reads neighbours where they lie.
+    /// Returns the values at a distance from each element, to be [joined](View::join) to a view of the
+    /// same shape: a column for expressions. The host reads them, some MiB at a time; a
+    /// [kernel](Self::window) reads neighbours in place.
     ///
     /// ```
     /// use vmarray::boundary::Mirror;
@@ -119,7 +119,7 @@ where
         Shifted { of: self, by }
     }
 
-    /// The same view with another mode for writes.
+    /// Returns the same view with another mode for writes.
     pub fn with_writes<B: WriteBoundary>(self, mode: B) -> BoundaryView<V, N, R, B> {
         BoundaryView { view: self.view, read: self.read, write: mode }
     }
@@ -127,8 +127,8 @@ where
     /// Reads an element.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, and what the
-    /// source reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode gives no value, and errors of the
+    /// source.
     #[inline]
     pub fn get(&self, at: [isize; N]) -> Result<V::Element> {
         let extents = self.extents();
@@ -149,11 +149,11 @@ where
         }
     }
 
-    /// Checks that a slice has a window's length, and that the window's indices can be counted.
+    /// Checks that a slice has a window's length, and that the window's indices do not overflow.
     fn check_window(&self, origin: [isize; N], extent: [usize; N], len: usize) -> Result<()> {
         expect_len("the window's slice", element_count(&extent)?, len)?;
         for axis in 0..N {
-            // The last index is one that `get` could be asked for; the end behind it need not be.
+            // The last index must be a valid argument of `get`; the end behind it need not be.
             let more = extent[axis].saturating_sub(1);
             if origin[axis].checked_add_unsigned(more).is_none() {
                 let last = origin[axis] as i128 + more as i128;
@@ -163,7 +163,7 @@ where
         Ok(())
     }
 
-    /// What a box is in terms of the view.
+    /// Returns a box in the view's own indices.
     fn region(&self, start: [usize; N], extent: [usize; N]) -> Range<<V::Shape as Shape>::Index> {
         let end = std::array::from_fn(|axis| start[axis] + extent[axis]);
         V::Shape::index(start)..V::Shape::index(end)
@@ -176,13 +176,13 @@ where
 
     /// Copies a window of an extent into a slice, in row-major order; any part of it may be outside.
     ///
-    /// Each page is visited once, however often the window shows its elements. A window that is all inside
-    /// costs as much as a box.
+    /// It visits each page once, even if the window shows its elements repeatedly. A window that is
+    /// entirely inside costs as much as a box.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, before anything is
-    /// read; [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice has not the window's length; and what
-    /// the source reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode gives no value, before anything is
+    /// read; [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice differs from the window's length;
+    /// and errors of the source.
     ///
     /// ```
     /// use vmarray::{boundary::Symmetric, prelude::*};
@@ -222,8 +222,8 @@ where
         Ok(())
     }
 
-    /// Starts to fetch what a window has of the elements that it shows in their own places, and returns
-    /// without waiting. As [`NdArray::prefetch`](crate::views::View::prefetch).
+    /// Starts a prefetch of the part of a window that is inside, and returns without waiting. As
+    /// [`NdArray::prefetch`](crate::views::View::prefetch).
     ///
     /// # Errors
     /// As [`NdArray::prefetch`](crate::views::View::prefetch).
@@ -238,7 +238,7 @@ where
         self.view.prefetch(self.region(start, inside))
     }
 
-    /// Copies a window into a new vector. As [`read_window`](Self::read_window).
+    /// Copies a window into a new vector, as [`read_window`](Self::read_window).
     ///
     /// # Errors
     /// As [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
@@ -255,11 +255,12 @@ where
     R: Boundary<V::Element, N>,
     W: WriteBoundary,
 {
-    /// Writes an element, or leaves it out if it is outside and the mode for writes says so.
+    /// Writes an element, or ignores it if it is outside and the mode for writes is
+    /// [`Ignored`](super::Ignored).
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and what the source
-    /// reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and errors of the
+    /// source.
     #[inline]
     pub fn set(&self, at: [isize; N], value: V::Element) -> Result<()> {
         let extents = self.extents();
@@ -275,12 +276,12 @@ where
         self.view.set(V::Shape::index(at.map(isize::cast_unsigned)), value)
     }
 
-    /// Copies a slice, in row-major order, to a window of an extent. What is outside is left out, or an error
-    /// before anything is written, as the mode for writes says.
+    /// Copies a slice, in row-major order, to a window of an extent. Depending on the mode for writes,
+    /// elements outside are ignored, or an error before anything is written.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and
-    /// what the source reports.
+    /// errors of the source.
     pub fn write_window(&self, origin: [isize; N], extent: [usize; N], from: &[V::Element]) -> Result<()> {
         self.check_window(origin, extent, from.len())?;
         if from.is_empty() {

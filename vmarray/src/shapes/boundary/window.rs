@@ -1,22 +1,22 @@
-//! Windows that reach beyond the edges: what has to be read, and what is made of it in memory.
+//! Windows that extend beyond the edges: the reads that they need, and their completion in memory.
 
 use super::modes::{Boundary, Place, is_inside};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::shapes::nd::{Positions, Segment, position_outside, strides};
 
-/// What a window shows along one axis.
+/// The parts of a window along one axis.
 pub(super) struct Axis<T> {
-    /// What is read, ascending, each element once.
+    /// The elements to read, ascending, each once.
     pub(super) read: Vec<Segment>,
-    /// What is copied within the window: from, to, count. Nothing that is copied to is copied from.
+    /// The copies within the window: from, to, count. No target of a copy is a source of another.
     copies: Vec<(usize, usize, usize)>,
-    /// What has a value of its own.
+    /// The places with values of the mode.
     values: Vec<(usize, T)>,
 }
 
 impl<T: Element> Axis<T> {
-    /// Looks at all indices from `origin` on, which can be counted.
+    /// Classifies all indices from `origin` on, which do not overflow.
     pub(super) fn new<const N: usize>(
         mode: &impl Boundary<T, N>,
         axis: usize,
@@ -25,7 +25,7 @@ impl<T: Element> Axis<T> {
         extent: usize,
     ) -> Result<Self> {
         let index = |at: usize| origin + at.cast_signed();
-        // Where the window shows the elements in their own places.
+        // The part in which the window shows the elements in their own places.
         let first = left_of(origin).min(window);
         let inside = match extent.cast_signed().checked_sub(origin) {
             Some(end) => first..end.clamp(first.cast_signed(), window.cast_signed()).cast_unsigned(),
@@ -46,7 +46,8 @@ impl<T: Element> Axis<T> {
                 Place::Value(value) => values.push((at, value)),
             }
         }
-        // Elements that the window shows nowhere in their own places are read to where they are shown first.
+        // An element that the window never shows in its own place is read to its first place in the
+        // window.
         let shown = |element: usize| {
             let at = element.cast_signed().checked_sub(origin)?;
             inside.contains(&at.cast_unsigned()).then(|| at.cast_unsigned())
@@ -81,7 +82,7 @@ impl<T: Element> Axis<T> {
     }
 }
 
-/// How many indices from `origin` on are before the first element.
+/// Returns the number of indices from `origin` on before the first element.
 pub(super) fn left_of(origin: isize) -> usize {
     if origin < 0 { origin.unsigned_abs() } else { 0 }
 }
@@ -91,7 +92,7 @@ pub(super) fn is_within(origin: isize, window: usize, extent: usize) -> bool {
     window == 0 || is_inside(origin, extent) && window <= extent - origin.cast_unsigned()
 }
 
-/// Makes a window of what was read of it.
+/// Completes a window after its reads.
 pub(super) fn complete<T: Element, const N: usize>(axes: &[Axis<T>; N], window: &[usize; N], into: &mut [T]) {
     let strides = strides(window);
     for axis in (0..N).rev() {
@@ -99,7 +100,7 @@ pub(super) fn complete<T: Element, const N: usize>(axes: &[Axis<T>; N], window: 
         if copies.is_empty() && values.is_empty() {
             continue;
         }
-        // What was read along the axes before; all else there is made from that.
+        // The reads fill these places along the axes before; the copies fill all other places from them.
         let lines: [Vec<usize>; N] = std::array::from_fn(|before| {
             if before >= axis {
                 return vec![0];

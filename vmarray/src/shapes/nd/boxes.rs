@@ -1,4 +1,4 @@
-//! Which elements of an array a box has.
+//! The elements of a box of an array.
 
 use std::ops::{Range, RangeBounds};
 
@@ -10,11 +10,11 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Which of [`elements`](Self::elements) a box has: ranges that are in ascending order, do not touch, and
-    /// have no others between their ends.
+    /// Returns the elements of a box as ranges of [`elements`](Self::elements), ascending and without gaps
+    /// between touching ones.
     ///
-    /// What works on ranges of a [`VirtualArray`](crate::VirtualArray), on the devices for example, works on
-    /// boxes through this.
+    /// Through it, operations on ranges of a [`VirtualArray`](crate::VirtualArray), such as those on the
+    /// devices, apply to boxes.
     ///
     /// # Errors
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed).
@@ -35,7 +35,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 }
 
-/// Joins ranges that touch.
+/// Merges ranges that touch.
 pub(super) fn merged(ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = Range<usize>> {
     let mut ranges = ranges.peekable();
     std::iter::from_fn(move || {

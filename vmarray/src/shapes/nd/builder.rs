@@ -1,4 +1,4 @@
-//! Describing and building N-dimensional arrays.
+//! The builder of N-dimensional arrays.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
-/// Describes an N-dimensional array; every setting has a default that works.
+/// The settings of an N-dimensional array; every setting has a usable default.
 ///
 /// | setting | default |
 /// |---|---|
 /// | layout | row-major; the tiles of [`tiled`](Self::tiled) take 64 KiB at most |
-/// | all others | those of [`Builder`] |
+/// | other settings | the defaults of [`Builder`] |
 ///
 /// ```
 /// use vmarray::{host::HostDevice, nd::NdLayout, prelude::*};
@@ -50,32 +50,32 @@ impl<T: Element, const N: usize> NdBuilder<T, N, AnyDevice> {
 }
 
 impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
-    /// Puts the elements on these devices. Their type may change, so this comes first or nowhere.
+    /// Sets the devices of the elements. Their type may change, so call this first or never.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> NdBuilder<T, N, E> {
         let elements = self.elements.devices(devices);
         NdBuilder { shape: self.shape, layout: self.layout, elements }
     }
 
-    /// How the elements are stored.
+    /// Sets the layout of the elements.
     pub fn layout(mut self, layout: NdLayout<N>) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Stores tiles of these extents, one a page. Powers of two are best: others cost divisions in each
+    /// Sets tiles of these extents, one per page. Powers of two are best: others cost divisions in each
     /// access.
     pub fn tile(self, extent: [usize; N]) -> Self {
         self.layout(NdLayout::Tiled(extent))
     }
 
-    /// Stores tiles whose extents are powers of two and as alike as a page of 64 KiB and the shape allow.
+    /// Sets tiles whose extents are powers of two and as equal as a page of 64 KiB and the shape allow.
     pub fn tiled(self) -> Self {
         let extent = tile_extent(&self.shape, size_of::<T>());
         self.tile(extent)
     }
 
-    /// Changes what describes the elements: their cache, their placement, and so on. The length is the
-    /// shape's and, of a tiled array, the page length is that of a tile, whatever is set here.
+    /// Changes the settings of the elements: their cache, their placement, and so on. The shape sets the
+    /// length and, in a tiled array, the tile sets the page length; `change` cannot override them.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
@@ -84,20 +84,20 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// Builds the array.
     ///
     /// # Errors
-    /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow) if the elements, with padding, cannot be counted;
-    /// [`EmptyTile`](crate::ErrorKind::EmptyTile); and what [`Builder::build`] reports.
+    /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow) if the number of elements, with padding,
+    /// overflows; [`EmptyTile`](crate::ErrorKind::EmptyTile); and errors of [`Builder::build`].
     pub fn build(self) -> Result<NdArray<T, N, D>> {
         let (elements, geometry) = self.into_elements()?;
         Ok(NdArray::assemble(elements.build()?, geometry))
     }
 
-    /// Builds an array over pages that somebody has already, a tile or a run of rows each:
-    /// [`Builder::build_over`]. Padding of tiles at the far edges is read and written, too, and shown by
-    /// nobody.
+    /// Builds an array over existing pages of the program, a tile or a run of rows each:
+    /// [`Builder::build_over`]. Padding of tiles at the far edges is read and written, too, but never
+    /// shown.
     ///
     /// # Errors
-    /// As there, and as [`build`](Self::build); [`FileMismatch`](crate::ErrorKind::FileMismatch) for pages
-    /// that are not as long as tiles.
+    /// As [`Builder::build_over`] and [`build`](Self::build);
+    /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for pages of another length than tiles.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -135,7 +135,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray::assemble(elements.build_over(backing)?, geometry))
     }
 
-    /// What is to be built, and what it is to make up.
+    /// Returns the builder of the elements, and their geometry.
     pub(super) fn into_elements(self) -> Result<(Builder<T, D>, Geometry<N>)> {
         let (geometry, len) = Geometry::new(self.shape, self.layout)?;
         let mut elements = self.elements.with_len(len);
@@ -146,7 +146,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     }
 }
 
-/// The extents of tiles that fill a page: one axis after the other is doubled, as long as there is room.
+/// Returns the extents of tiles that fill a page: doubles one axis after the other, as long as there is
+/// room.
 fn tile_extent<const N: usize>(shape: &[usize; N], element_bytes: usize) -> [usize; N] {
     let mut room = PAGE_BYTES / element_bytes;
     let mut extent = [1; N];

@@ -14,13 +14,13 @@ use crate::base::error::Result;
 use crate::engine::pager::{ExclusiveHold, Fetch, Stream};
 use crate::ops::view::{INTERNAL, Store, StoreMut};
 
-/// How far ahead of a copy its pages are fetched, in pages a channel.
+/// The prefetch distance of a copy, in pages per channel.
 const LOOKAHEAD: usize = 8;
 
-/// Copies out what the combinations of one segment an axis have, to the places that the segments say, by
-/// strides of the memory. Neighbours of the last axis with several elements go side by side.
+/// Copies out the combinations of one segment per axis, to the places of the segments, with strides of the
+/// memory. Neighbours along the last axis with several elements are contiguous.
 ///
-/// The segments are as [`Pieces::new`] wants them.
+/// The segments satisfy the conditions of [`Pieces::new`].
 pub(super) fn read<S: Store, const N: usize>(
     store: &S,
     geometry: &Geometry<N>,
@@ -47,7 +47,7 @@ pub(super) fn read<S: Store, const N: usize>(
     )
 }
 
-/// Copies a box in, from memory of these strides. The box lies in the shape.
+/// Copies a box in, from memory of these strides. The box is inside of the shape.
 pub(super) fn write<S: StoreMut, const N: usize>(
     store: &S,
     geometry: &Geometry<N>,
@@ -69,7 +69,7 @@ pub(super) fn write<S: StoreMut, const N: usize>(
     })
 }
 
-/// Writes one value to a box. The box lies in the shape.
+/// Writes one value to a box. The box is inside of the shape.
 pub(super) fn fill<T: Element, D: Device, const N: usize>(
     array: &VirtualArray<T, D>,
     geometry: &Geometry<N>,
@@ -102,7 +102,7 @@ fn change<T: Element, D: Device, const N: usize>(
         let fetch = if piece.whole { Fetch::Overwrite } else { Fetch::Contents };
         array.pager().hold_exclusive(piece.page as u64, fetch, stream)
     };
-    // What is overwritten whole is not fetched.
+    // Pages that are overwritten entirely are not fetched.
     visit(
         array,
         pieces,
@@ -111,7 +111,7 @@ fn change<T: Element, D: Device, const N: usize>(
         |page: &mut ExclusiveHold<'_>, piece| {
             if piece.whole && geometry.tiling.is_some_and(|tiling| shape::volume(&piece.extent) < tiling.len)
             {
-                // Padding reads as zeroes to the devices.
+                // The devices must read padding as zeroes.
                 page.bytes().fill(0);
             }
             run(cast_slice_mut(page.bytes()), piece);
@@ -119,7 +119,8 @@ fn change<T: Element, D: Device, const N: usize>(
     )
 }
 
-/// Runs code on all pieces, each page held once. Those pages are fetched ahead of which a piece says so.
+/// Runs code on all pieces, holding each page once. Prefetches the pages of the pieces for which
+/// `is_fetched` returns true.
 fn visit<T: Element, D: Device, H, const N: usize>(
     array: &VirtualArray<T, D>,
     pieces: &Pieces<'_, N>,
@@ -130,7 +131,7 @@ fn visit<T: Element, D: Device, H, const N: usize>(
     let mut last = None;
     let fetched = pieces.clone().filter(&is_fetched).map(|piece| piece.page);
     let mut fetched = fetched.filter(move |&page| last.replace(page) != Some(page));
-    // A box of one page may be one of many that follow each other; others look ahead themselves.
+    // A box of one page may be one of many in a row; their callers prefetch themselves.
     let first = [fetched.next(), fetched.next()];
     let is_single = first[1].is_none();
     let stream = if is_single { Stream::Follow } else { Stream::Ignore };
@@ -153,14 +154,14 @@ fn visit<T: Element, D: Device, H, const N: usize>(
     Ok(())
 }
 
-/// Fetches pages that are about to be used, in order, in batches.
+/// A prefetch of pages that are about to be used, in order, in batches.
 struct BoxAhead<'a, T: Element, D: Device, I: Iterator<Item = usize>> {
     array: &'a VirtualArray<T, D>,
-    /// Pages that are not on their way yet.
+    /// Pages whose fetch has not started.
     rest: Peekable<I>,
-    /// How many are on their way and were not used yet.
+    /// The number of pages with a started fetch that were not used yet.
     pending: usize,
-    /// How many there may be; below two, none is fetched ahead.
+    /// The greatest number of such pages; below two, nothing is prefetched.
     window: usize,
 }
 
@@ -172,7 +173,7 @@ impl<'a, T: Element, D: Device, I: Iterator<Item = usize>> BoxAhead<'a, T, D, I>
         Self { array, rest: pages.peekable(), pending: 0, window }
     }
 
-    /// To be called before each page is used.
+    /// Advances before each page is used.
     fn step(&mut self) {
         if self.window < 2 {
             return;
@@ -200,10 +201,10 @@ impl<'a, T: Element, D: Device, I: Iterator<Item = usize>> BoxAhead<'a, T, D, I>
     }
 }
 
-/// Elements, the first that is meant, and the strides of a block of them.
+/// Elements, the index of the first relevant one, and the strides of a block of them.
 type Strided<'s, E, const N: usize> = (E, usize, &'s [usize; N]);
 
-/// Copies a block of elements, row by row. Where the last axis has several, they are side by side.
+/// Copies a block of elements, row by row. Elements along the last axis with several are contiguous.
 fn copy_block<T: Copy, const N: usize>(
     extent: &[usize; N],
     (from, from_at, from_strides): Strided<'_, &[T], N>,
@@ -222,7 +223,7 @@ fn copy_block<T: Copy, const N: usize>(
     }
 }
 
-/// The first of the axes that are one row on both sides, and that row's length.
+/// Returns the first axis of a row that is contiguous on both sides, and that row's length.
 fn rows<const N: usize>(extent: &[usize; N], a: &[usize; N], b: &[usize; N]) -> (usize, usize) {
     let (mut axis, mut len) = (N - 1, extent[N - 1]);
     while axis > 0 && (extent[axis - 1] == 1 || a[axis - 1] == len && b[axis - 1] == len) {
@@ -232,7 +233,7 @@ fn rows<const N: usize>(extent: &[usize; N], a: &[usize; N], b: &[usize; N]) -> 
     (axis, len)
 }
 
-/// The positions in a block at which its rows begin.
+/// Returns the positions in a block at which its rows begin.
 fn row_starts<const N: usize>(extent: &[usize; N], axis: usize) -> Positions<N> {
     Positions::new([0; N]..std::array::from_fn(|at| if at < axis { extent[at] } else { 1 }))
 }

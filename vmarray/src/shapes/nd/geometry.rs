@@ -1,11 +1,11 @@
-//! Where the elements of an N-dimensional array are stored.
+//! The storage layout of N-dimensional arrays.
 
 use std::ops::Range;
 
 use super::shape::{self, Bounds, Positions};
 use crate::base::error::{ErrorKind, Result};
 
-/// How an N-dimensional array is stored in its elements.
+/// The order of an N-dimensional array's elements in storage.
 ///
 /// ```
 /// use vmarray::{nd::NdLayout, prelude::*};
@@ -17,12 +17,12 @@ use crate::base::error::{ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NdLayout<const N: usize> {
-    /// Rows follow one another; the last axis is the fastest. A page holds as much of that as fits.
+    /// Rows follow one another; the last axis is the fastest. A page holds as many elements as fit.
     RowMajor,
     /// Each page holds one tile of these extents, row-major within; tiles follow one another in row-major
-    /// order. Those at the far edges are stored whole, with padding that nobody sees.
+    /// order. Tiles at the far edges are stored whole, with hidden padding.
     ///
-    /// A box of the array then lies in few pages: blocks of images and volumes, and windows around an
+    /// A box of the array then needs few pages: blocks of images and volumes, and windows around an
     /// element.
     Tiled([usize; N]),
 }
@@ -31,7 +31,7 @@ pub enum NdLayout<const N: usize> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry<const N: usize> {
     pub(crate) shape: [usize; N],
-    /// From one element to the next along each axis: in all the array or, if tiled, within a tile.
+    /// The distance between neighbours along each axis: in the whole array or, if tiled, within a tile.
     pub(crate) strides: [usize; N],
     pub(crate) tiling: Option<Tiling<N>>,
 }
@@ -43,14 +43,14 @@ pub(crate) struct Tiling<const N: usize> {
     shifts: Option<[u32; N]>,
     /// Tiles along each axis.
     pub(crate) counts: [usize; N],
-    /// From one tile to the next along each axis, in tiles.
+    /// The distance between neighbouring tiles along each axis, in tiles.
     pub(crate) tile_strides: [usize; N],
     /// Elements of a tile.
     pub(crate) len: usize,
 }
 
 impl<const N: usize> Geometry<N> {
-    /// Checks a shape and a layout; also says how many elements are stored.
+    /// Checks a shape and a layout; also returns the number of stored elements.
     pub(crate) fn new(shape: [usize; N], layout: NdLayout<N>) -> Result<(Self, usize)> {
         const { assert!(N > 0, "an array has at least one axis") };
         let len = shape::element_count(&shape)?;
@@ -72,7 +72,7 @@ impl<const N: usize> Geometry<N> {
         Ok((Self { shape, strides: shape::strides(&tile), tiling: Some(tiling) }, stored))
     }
 
-    /// Of a store that holds so many elements, row by row.
+    /// Returns the geometry of a store of `got` elements, row by row.
     pub(crate) fn row_major(shape: [usize; N], got: usize) -> Result<Self> {
         let (geometry, expected) = Self::new(shape, NdLayout::RowMajor)?;
         if expected != got {
@@ -81,7 +81,7 @@ impl<const N: usize> Geometry<N> {
         Ok(geometry)
     }
 
-    /// How many elements are stored, padding included.
+    /// The number of stored elements, including padding.
     pub(crate) fn stored_len(&self) -> usize {
         self.tiling
             .map_or_else(|| shape::volume(&self.shape), |tiling| shape::volume(&tiling.counts) * tiling.len)
@@ -91,7 +91,7 @@ impl<const N: usize> Geometry<N> {
         self.tiling.map_or(NdLayout::RowMajor, |tiling| NdLayout::Tiled(tiling.tile))
     }
 
-    /// The number of the element at a position in the shape, in order of storage.
+    /// Returns the number of the element at a position in the shape, in order of storage.
     #[inline(always)]
     pub(crate) fn index_of(&self, at: &[usize; N]) -> usize {
         let mut index = 0;
@@ -119,7 +119,8 @@ impl<const N: usize> Geometry<N> {
         index
     }
 
-    /// The position of an element by its number in order of storage; `None` for padding and beyond the end.
+    /// Returns the position of an element by its number in order of storage; `None` for padding and beyond
+    /// the end.
     pub(crate) fn position_of(&self, index: usize) -> Option<[usize; N]> {
         let at = match &self.tiling {
             None => unravel(&self.shape, index)?,
@@ -132,7 +133,7 @@ impl<const N: usize> Geometry<N> {
         (0..N).all(|axis| at[axis] < self.shape[axis]).then_some(at)
     }
 
-    /// The elements of a box as ranges of storage, ascending. Ranges that touch are not joined.
+    /// Returns the elements of a box as ranges of storage, ascending. Touching ranges are not merged.
     pub(crate) fn ranges(&self, of: &Bounds<N>) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
         let shape = self.shape;
         let geometry = *self;
@@ -148,7 +149,7 @@ impl<const N: usize> Geometry<N> {
         plain.into_iter().flatten().chain(tiles.into_iter().flatten())
     }
 
-    /// The part of a box that lies in a tile, in positions within the tile.
+    /// Returns the part of a box in a tile, in positions within the tile.
     fn part_of_tile(&self, tiling: &Tiling<N>, at: [usize; N], of: &Bounds<N>) -> Bounds<N> {
         let start = tiling.start_of(at);
         let part = shape::intersection(&tiling.positions_of(at), of);
@@ -157,7 +158,7 @@ impl<const N: usize> Geometry<N> {
         })
     }
 
-    /// The pages that hold a box, as ascending ranges that neither overlap nor are empty.
+    /// Returns the pages of a box, as ascending ranges that neither overlap nor are empty.
     pub(crate) fn pages(
         &self,
         of: &Bounds<N>,
@@ -177,7 +178,7 @@ impl<const N: usize> Geometry<N> {
 }
 
 impl<const N: usize> Tiling<N> {
-    /// The tiles that a box touches, as a box of tiles.
+    /// Returns the tiles that a box touches, as a box of tiles.
     fn touched_box(&self, of: &Bounds<N>) -> Bounds<N> {
         if shape::is_void(of) {
             return [0; N]..[0; N];
@@ -187,12 +188,12 @@ impl<const N: usize> Tiling<N> {
         })
     }
 
-    /// The tiles that a box touches, in order of storage.
+    /// Returns the tiles that a box touches, in order of storage.
     pub(crate) fn touched(&self, of: &Bounds<N>) -> Positions<N> {
         Positions::new(self.touched_box(of))
     }
 
-    /// The number of a tile, which is that of its page.
+    /// Returns the number of a tile, which is that of its page.
     pub(crate) fn number_of(&self, at: &[usize; N]) -> usize {
         shape::dot(at, &self.tile_strides)
     }
@@ -201,14 +202,14 @@ impl<const N: usize> Tiling<N> {
         std::array::from_fn(|axis| at[axis] * self.tile[axis])
     }
 
-    /// The positions of a tile's places, padding included.
+    /// Returns the positions of a tile's places, including padding.
     pub(crate) fn positions_of(&self, at: [usize; N]) -> Bounds<N> {
         let start = self.start_of(at);
         start..std::array::from_fn(|axis| start[axis].saturating_add(self.tile[axis]))
     }
 }
 
-/// The position of an element by its number in row-major order.
+/// Returns the position of an element by its number in row-major order.
 pub(crate) fn unravel<const N: usize>(shape: &[usize; N], index: usize) -> Option<[usize; N]> {
     let mut rest = index;
     let mut at = [0; N];
@@ -219,12 +220,12 @@ pub(crate) fn unravel<const N: usize>(shape: &[usize; N], index: usize) -> Optio
     (rest == 0).then_some(at)
 }
 
-/// The ranges of a box in a row-major shape: each as long as it gets, but for the last of one slab touching
-/// the first of the next.
+/// The ranges of a box in a row-major shape: each as long as possible, except that the last of one slab
+/// may touch the first of the next.
 #[derive(Clone, Debug)]
 pub(crate) struct BoxRuns<const N: usize> {
     strides: [usize; N],
-    /// Where the ranges start.
+    /// The starts of the ranges.
     starts: Positions<N>,
     len: usize,
 }
@@ -245,7 +246,7 @@ impl<const N: usize> BoxRuns<N> {
     }
 }
 
-/// The first axis of those that a box covers without gaps in a row-major shape.
+/// Returns the first of the axes that a box covers without gaps in a row-major shape.
 fn run_axis<const N: usize>(shape: &[usize; N], of: &Bounds<N>) -> usize {
     let mut axis = N - 1;
     while axis > 0 && of.start[axis] == 0 && of.end[axis] == shape[axis] {

@@ -1,4 +1,4 @@
-//! Boxes in and out of the views of the `ndarray` crate.
+//! Copies of boxes to and from views of the `ndarray` crate.
 
 use backend_api::Device;
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
@@ -9,10 +9,10 @@ use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 
-/// What an `ndarray` array of a box is indexed by.
+/// The index type of an `ndarray` array of a box.
 pub(super) type Dim<const M: usize> = <[usize; M] as IntoDimension>::Dim;
 
-/// The box at a start that has the shape of an `ndarray` view.
+/// Returns the box at a start with the shape of an `ndarray` view.
 fn box_like<'a, const N: usize, const M: usize>(
     view: impl NdView<'a, N, M>,
     start: [usize; M],
@@ -65,8 +65,8 @@ where
     })
 }
 
-/// A row-major copy of an `ndarray` array, whatever its strides, over the [devices of the
-/// machine](crate::devices). Arrays with a number of axes known at run time alone (`ArrayD`) have to have
+/// Copies an `ndarray` array row by row, with any strides, to an array over the [devices of the
+/// machine](crate::devices). Arrays whose number of axes is known at run time alone (`ArrayD`) must have
 /// `N`.
 ///
 /// # Errors
@@ -93,7 +93,7 @@ impl<T: Element, E: Dimension, const N: usize> TryFrom<Array<T, E>> for NdArray<
     }
 }
 
-/// A copy of all elements in RAM, row-major whatever the layout. Of up to six axes, as `ndarray` has them.
+/// Copies all elements to RAM, row-major for any layout. For up to six axes, as in `ndarray`.
 ///
 /// # Errors
 /// As [`to_ndarray`](NdView::to_ndarray).

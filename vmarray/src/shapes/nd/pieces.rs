@@ -1,11 +1,11 @@
-//! What boxes and pages have in common, page by page.
+//! Intersections of boxes and pages, page by page.
 
 use std::ops::Range;
 
 use super::geometry::{Geometry, Tiling};
 use super::shape::{self, Bounds};
 
-/// Neighbours along one axis, and where they go along the same axis of memory.
+/// Neighbours along one axis, and their place along the same axis of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     pub(crate) start: usize,
@@ -21,45 +21,46 @@ pub(crate) fn segments_of<const N: usize>(of: &Bounds<N>) -> [Segment; N] {
     })
 }
 
-/// What some boxes and a page have in common, or a part of that, none of it empty.
+/// The intersection of some boxes and a page, or a part of it; not empty.
 #[derive(Clone, Debug)]
 pub(super) struct PagePiece<const N: usize> {
     pub(super) page: usize,
-    /// Whether a single box has all elements of the page, padding aside.
+    /// Whether a single box has all elements of the page, ignoring padding.
     pub(super) whole: bool,
     pub(super) extent: [usize; N],
-    /// The first element, counted from that of the page.
+    /// The first element, counted from the page's first.
     pub(super) at: usize,
-    /// The same in the memory outside.
+    /// The first element in the memory outside.
     pub(super) place: usize,
 }
 
-/// The pieces of all boxes that are combinations of one segment an axis, ascending by page.
+/// The pieces of all boxes that are combinations of one segment per axis, ascending by page.
 ///
-/// The axes are cut into cells: tiles or, row-major, blocks without gaps both in the array and outside. All
-/// that is in one cell comes together.
+/// The axes are divided into cells: tiles or, row-major, blocks that are contiguous both in the array and
+/// outside. The iterator returns all pieces of a cell together.
 #[derive(Clone)]
 pub(super) struct Pieces<'a, const N: usize> {
     geometry: &'a Geometry<N>,
-    /// None of them empty.
+    /// None of them is empty.
     segments: [&'a [Segment]; N],
-    /// From one element to the next along each axis of the memory outside.
+    /// The distance between neighbours along each axis of the memory outside.
     strides: [usize; N],
     /// Row-major, the elements of a page.
     page_len: usize,
     /// The extents of a cell.
     cell: [usize; N],
-    /// Row-major, the first axis of those that a cell has whole, and the first of those that the box has.
+    /// For row-major arrays: the first axis that a cell covers entirely, and the first that the box
+    /// covers.
     inner: usize,
     run_axis: usize,
     begin: [AxisPart; N],
-    /// The first parts of the present cell, and the present parts; `None` at the end.
+    /// The first parts of the current cell, and the current parts; `None` at the end.
     next: Option<([AxisPart; N], [AxisPart; N])>,
-    /// What is left of a row-major block.
+    /// The rest of a row-major block.
     block: Option<RowBlock>,
 }
 
-/// Elements of an axis that lie in one cell and in one segment.
+/// Elements of an axis in one cell and in one segment.
 #[derive(Clone, Copy, Default)]
 struct AxisPart {
     segment: usize,
@@ -69,19 +70,19 @@ struct AxisPart {
     place: usize,
 }
 
-/// Elements side by side in a row-major array and in the memory outside.
+/// Elements that are contiguous in a row-major array and in the memory outside.
 #[derive(Clone)]
 struct RowBlock {
     start: usize,
     end: usize,
     place: usize,
-    /// The elements without gaps in the array, of which these are a part.
+    /// The contiguous elements in the array that contain these.
     run: Range<usize>,
 }
 
 impl<'a, const N: usize> Pieces<'a, N> {
-    /// The segments ascend, lie in the shape and have places in the memory. None is empty, unless it is the
-    /// only one of its axis: then there are no pieces.
+    /// The segments ascend, are inside of the shape and have places in the memory. None is empty, unless
+    /// it is the only one of its axis: then there are no pieces.
     pub(super) fn new(
         geometry: &'a Geometry<N>,
         segments: [&'a [Segment]; N],
@@ -133,7 +134,8 @@ impl<'a, const N: usize> Pieces<'a, N> {
         }
     }
 
-    /// The next parts of a cell, and of the cells one after the other: the last axis counts fastest.
+    /// Advances to the next parts of a cell, and of the cells one after the other: the last axis counts
+    /// fastest.
     fn next_parts(&mut self) -> Option<[AxisPart; N]> {
         let (mut first, mut at) = self.next.take()?;
         let parts = at;
@@ -159,7 +161,7 @@ impl<'a, const N: usize> Pieces<'a, N> {
         Some(parts)
     }
 
-    /// Where parts go in the memory outside.
+    /// Returns the place of parts in the memory outside.
     fn place(&self, parts: &[AxisPart; N]) -> usize {
         (0..N).map(|axis| parts[axis].place * self.strides[axis]).sum()
     }

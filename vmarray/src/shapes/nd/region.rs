@@ -22,7 +22,7 @@ use crate::ops::launch::StoredBox;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut};
 
-/// A box of a store that holds `N` dimensions, of which it has `M` axes: a [`Shape`].
+/// A box of a store of `N` dimensions with `M` of its axes: a [`Shape`].
 ///
 /// ```
 /// use vmarray::{nd::NdShape, prelude::*};
@@ -39,7 +39,7 @@ pub struct NdShape<const N: usize, const M: usize = N> {
     pub(crate) geometry: Geometry<N>,
     start: [usize; N],
     pub(crate) extents: [usize; M],
-    /// The axes of the store that are the view's, ascending.
+    /// The store's axes that belong to the view, ascending.
     axes: [usize; M],
 }
 
@@ -50,7 +50,8 @@ impl<const N: usize> NdShape<N> {
 }
 
 impl NdShape<1> {
-    /// A range of a store of one axis, for reading alone, since where the store ends is not said.
+    /// Returns a range of a store of one axis. For reading alone, since it does not contain the store's
+    /// end.
     pub(crate) fn line(range: Range<usize>) -> Self {
         let geometry = Geometry { shape: [range.end], strides: [1], tiling: None };
         Self { geometry, start: [range.start], extents: [range.len()], axes: [0] }
@@ -58,7 +59,7 @@ impl NdShape<1> {
 }
 
 impl<const N: usize, const M: usize> NdShape<N, M> {
-    /// Where the store has a position of the view.
+    /// Returns the store's position for a position of the view.
     #[inline(always)]
     fn position(&self, at: &[usize; M]) -> [usize; N] {
         let mut position = self.start;
@@ -68,7 +69,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         position
     }
 
-    /// Where the store has a box of the view.
+    /// Returns the store's box for a box of the view.
     fn bounds(&self, of: &Bounds<M>) -> Bounds<N> {
         let start = self.position(&of.start);
         let mut end = start.map(|at| at + 1);
@@ -78,7 +79,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         start..end
     }
 
-    /// What belongs to the axes of the view, by axis of the store; `others` for the rest.
+    /// Maps values of the view's axes to axes of the store; `others` returns the values of the rest.
     fn spread<S>(&self, of: [S; M], others: impl FnMut(usize) -> S) -> [S; N] {
         let mut spread = std::array::from_fn(others);
         for (axis, one) in of.into_iter().enumerate() {
@@ -87,8 +88,8 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         spread
     }
 
-    /// Copies out what the combinations of one segment an axis have, to places of memory of these strides.
-    /// The segments ascend, and lie in the view.
+    /// Copies out the combinations of one segment per axis, to places of memory of these strides. The
+    /// segments ascend, and are inside of the view.
     pub(crate) fn read_segments<S: Store>(
         &self,
         store: &S,
@@ -116,12 +117,12 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         copy::write(store, &self.geometry, &self.bounds(of), self.spread(strides, |_| 0), from)
     }
 
-    /// Where the view begins along an axis of its own.
+    /// Returns the start of the view along one of its own axes.
     fn start_of(&self, axis: usize) -> usize {
         self.start[self.axes[axis]]
     }
 
-    /// The same without one of its axes, at one of the axis' indices.
+    /// Returns the view without one of its axes, at an index along that axis.
     pub(super) fn project<const K: usize>(&self, axis: usize, index: usize) -> Result<NdShape<N, K>> {
         const { assert!(K > 0 && K + 1 == M, "a projection has one axis less than its source") };
         shape::check_axis(axis, M)?;
@@ -139,7 +140,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         })
     }
 
-    /// The index of an element along an axis of the view.
+    /// Returns the index of an element along an axis of the view, as an expression.
     pub(super) fn coordinate<T>(&self, axis: usize) -> Expr<T, u64> {
         let of_store = coordinate(&self.geometry, self.axes[axis]);
         match self.start_of(axis) {
@@ -148,7 +149,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         }
     }
 
-    /// Whether an element of the store is in a box of it; `None` if all are.
+    /// Returns the condition that an element of the store is in a box of it; `None` if all are.
     fn inside<T>(&self, of: &Bounds<N>) -> Option<Expr<T, bool>> {
         let geometry = &self.geometry;
         let stored = |axis: usize| match &geometry.tiling {
@@ -159,14 +160,14 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
             .filter(|&axis| of.start[axis] > 0 || of.end[axis] < stored(axis))
             .map(|axis| {
                 let (start, len) = (of.start[axis] as u64, (of.end[axis] - of.start[axis]) as u64);
-                // Of what is before the start, the difference wraps, and is larger than any length.
+                // Before the start the difference wraps, and exceeds any length.
                 (coordinate(geometry, axis) - start).lt(len)
             })
             .reduce(|all, one| all & one)
     }
 
-    /// The first axis of the store along which a box has several indices, and the extent of tiles there, if
-    /// the box is cut along an axis behind it: elements are not stored in row-major order then.
+    /// Returns the first axis of the store along which a box has several indices, and the extent of tiles
+    /// there, if a later axis divides the box into tiles: elements are then not stored in row-major order.
     fn axis_out_of_order(&self, of: &Bounds<N>) -> Option<(usize, usize)> {
         let tile = self.geometry.tiling.filter(|_| !shape::is_void(of))?.tile;
         let axis = (0..N).find(|&axis| of.end[axis] - of.start[axis] > 1)?;
@@ -175,12 +176,12 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     }
 }
 
-/// A value, divided unless that changes nothing.
+/// Returns a value, divided unless the divisor is 1.
 fn divided<T>(value: Expr<T, u64>, by: usize) -> Expr<T, u64> {
     if by == 1 { value } else { value / by as u64 }
 }
 
-/// The index of an element of a store along one of its axes.
+/// Returns the index of an element of a store along one of its axes, as an expression.
 fn coordinate<T, const N: usize>(geometry: &Geometry<N>, axis: usize) -> Expr<T, u64> {
     let stride = geometry.strides[axis];
     let Some(tiling) = &geometry.tiling else {
@@ -193,7 +194,7 @@ fn coordinate<T, const N: usize>(geometry: &Geometry<N>, axis: usize) -> Expr<T,
     (if axis == 0 { tiles } else { tiles % counts }) * tile + within
 }
 
-/// A box in two, cut before an index along an axis; an index outside counts as the nearest end.
+/// Divides a box before an index along an axis; an index outside counts as the nearest end.
 fn cut<const M: usize>(of: &Bounds<M>, axis: usize, at: usize) -> (Bounds<M>, Bounds<M>) {
     let at = at.clamp(of.start[axis], of.end[axis]);
     let (mut before, mut after) = (of.clone(), of.clone());
@@ -332,7 +333,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         let Some((axis, tile)) = self.axis_out_of_order(&self.bounds(&of)) else {
             return vec![(of, last + 1)];
         };
-        // Those in the tiles before that of the last one are all there.
+        // All elements in the tiles before that of the last one are found.
         let along = |place: usize| self.geometry.position_of(place).map_or(0, |at| at[axis]);
         let start = along(last) / tile * tile;
         found.truncate(found.partition_point(|place| along(*place) < start));
@@ -380,7 +381,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         for pages in self.geometry.pages(&self.bounds(of), array.page_len()) {
             let (start, end) = (pages.start as u64, pages.end as u64);
             if array.pager().prefetch(start..end)? < end {
-                // There are no more frames to be had.
+                // No more frames are available.
                 break;
             }
         }
@@ -439,7 +440,7 @@ mod tests {
     use crate::prelude::*;
 
     proptest! {
-        /// As many as fit into a batch come at a time, and all of them in the order of nested loops.
+        /// Elements come in batches, and all of them in the order of nested loops.
         #[test]
         fn elements_come_in_row_major_order_whatever_the_batch(
             shape in [1_usize..9, 1_usize..9, 1_usize..9],

@@ -10,12 +10,12 @@ use crate::base::error::Result;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 
-/// A view of a box of several dimensions, over an array or a source; if `WRITES` is set, for writing too.
-/// Some of the axes may be fixed: it has `M` axes of the store's `N`.
+/// A view of a box of several dimensions, over an array or a source; with `WRITES`, also for writing. Some
+/// of the axes may be fixed: it has `M` axes of the store's `N`.
 ///
-/// Its positions count from the box's start. Any number of views can overlap, those that write among them;
-/// they are copied freely and used from any thread. All operations of [`View`], [`ViewMut`],
-/// [`NdView`](crate::nd::NdView) and [`NdViewMut`](crate::nd::NdViewMut) work on boxes. In expressions
+/// Its positions count from the box's start. Any number of views may overlap, including writable ones;
+/// they are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],
+/// [`NdView`](crate::nd::NdView) and [`NdViewMut`](crate::nd::NdViewMut) apply to boxes. In expressions
 /// [`coordinate`](crate::nd::NdView::coordinate) is the index along an axis of the view, and
 /// [`index`](crate::expr::index) the place in the store.
 ///
@@ -36,7 +36,7 @@ use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// There is no way to write through one that does not say so:
+/// A view without `WRITES` has no operations that write:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
@@ -62,10 +62,10 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
 impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
-    /// An array or a source by positions of several dimensions, row by row.
+    /// Views an array or a source by positions of several dimensions, row by row.
     ///
     /// # Errors
-    /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if it has another number of elements;
+    /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the number of elements differs;
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow).
     ///
     /// ```
@@ -86,10 +86,10 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
 }
 
 impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
-    /// As [`over`](NdSection::over), for writing too.
+    /// Views as [`over`](NdSection::over), also for writing.
     ///
     /// # Errors
-    /// As there.
+    /// As [`over`](NdSection::over).
     pub fn over_mut(store: &'a S, shape: [usize; N]) -> Result<Self>
     where
         &'a S: ViewMut<'a, Store = S, Shape = Linear>,
@@ -103,7 +103,7 @@ impl<'a, S: Store, const N: usize, const M: usize, const WRITES: bool> NdSection
         Self { store, shape }
     }
 
-    /// The array or source that this is a view of.
+    /// The array or source behind this view.
     #[must_use]
     pub fn store(&self) -> &'a S {
         self.store

@@ -1,4 +1,4 @@
-//! Elements by the tuples of index sets.
+//! Access to elements by the tuples of index sets.
 
 use super::region::NdShape;
 use super::shape::position_outside;
@@ -7,11 +7,11 @@ use crate::base::memory::zeroed_vec;
 use crate::index_sets::{Dimension, Tuples, distinct};
 use crate::ops::view::Shape as _;
 
-/// How many tuples are read at a time.
+/// The number of tuples that are read at a time.
 const CHUNK: usize = 4096;
 
-/// The places of a set's tuples in the store of a view. `axes` are the labels of the columns with the
-/// indices.
+/// Returns the places of a set's tuples in the store of a view. `axes` are the labels of the columns with
+/// the indices.
 pub(super) fn places<S: Tuples + ?Sized, const N: usize, const M: usize>(
     view: &NdShape<N, M>,
     set: &S,

@@ -7,9 +7,9 @@ use crate::base::error::{self, ErrorKind, Result};
 /// A half-open box of positions, from the first to one past the last along each axis.
 pub(crate) type Bounds<const N: usize> = Range<[usize; N]>;
 
-/// How many elements a shape has.
+/// Returns the number of elements of a shape.
 ///
-/// Extents but for zeroes must have a product that fits, so that strides do as well.
+/// The product of all extents except for zeroes must fit, so that strides fit as well.
 pub(crate) fn element_count<const N: usize>(shape: &[usize; N]) -> Result<usize> {
     let product = shape.iter().filter(|extent| **extent > 0).try_fold(1_usize, |n, &e| n.checked_mul(e));
     match product {
@@ -18,7 +18,7 @@ pub(crate) fn element_count<const N: usize>(shape: &[usize; N]) -> Result<usize>
     }
 }
 
-/// From one element to the next along each axis, in row-major order of a shape that was checked.
+/// Returns the distance between neighbours along each axis, in row-major order of a checked shape.
 pub(crate) fn strides<const N: usize>(shape: &[usize; N]) -> [usize; N] {
     let mut strides = [1; N];
     for axis in (1..N).rev() {
@@ -32,12 +32,12 @@ pub(crate) fn extent<const N: usize>(of: &Bounds<N>) -> [usize; N] {
     std::array::from_fn(|axis| of.end[axis] - of.start[axis])
 }
 
-/// The number of elements of a box that lies in a shape.
+/// Returns the number of elements of a box inside of a shape.
 pub(crate) fn volume<const N: usize>(extent: &[usize; N]) -> usize {
     extent.iter().product()
 }
 
-/// How far a position is from the first one in memory of these strides.
+/// Returns the distance of a position from the first one in memory of these strides.
 #[inline(always)]
 pub(crate) fn dot<const N: usize>(at: &[usize; N], strides: &[usize; N]) -> usize {
     at.iter().zip(strides).map(|(at, stride)| at * stride).sum()
@@ -48,13 +48,13 @@ pub(crate) fn is_void<const N: usize>(of: &Bounds<N>) -> bool {
     (0..N).any(|axis| of.start[axis] >= of.end[axis])
 }
 
-/// What two boxes have in common; may be void.
+/// Returns the intersection of two boxes; may be empty.
 pub(crate) fn intersection<const N: usize>(a: &Bounds<N>, b: &Bounds<N>) -> Bounds<N> {
     let start = std::array::from_fn(|axis| a.start[axis].max(b.start[axis]));
     start..std::array::from_fn(|axis| a.end[axis].min(b.end[axis]).max(start[axis]))
 }
 
-/// Checks that a position lies in a shape.
+/// Checks that a position is inside of a shape.
 #[inline(always)]
 pub(crate) fn check_position<const N: usize>(shape: &[usize; N], at: &[usize; N]) -> Result<()> {
     for axis in 0..N {
@@ -65,7 +65,7 @@ pub(crate) fn check_position<const N: usize>(shape: &[usize; N], at: &[usize; N]
     Ok(())
 }
 
-/// Out of line, so that the check costs callers one comparison an axis.
+/// Out of line, so that the check costs callers one comparison per axis.
 #[cold]
 #[inline(never)]
 pub(crate) fn position_outside(axis: usize, index: i128, extent: usize) -> crate::Error {
@@ -83,7 +83,7 @@ pub(crate) fn check_box<const N: usize>(
         Bound::Unbounded => [0; N],
     };
     let end = match bounds.end_bound() {
-        // One that cannot be counted is outside of every shape.
+        // An end that overflows is outside of every shape.
         Bound::Included(end) => end.map(|at| at.saturating_add(1)),
         Bound::Excluded(end) => *end,
         Bound::Unbounded => *shape,
@@ -100,17 +100,17 @@ pub(crate) fn check_box<const N: usize>(
     Ok(start..end)
 }
 
-/// Refuses an axis that is not there.
+/// Checks that an axis exists.
 pub(crate) fn check_axis(axis: usize, axes: usize) -> Result<()> {
     if axis < axes { Ok(()) } else { Err(ErrorKind::NoSuchAxis { axis, axes }.into()) }
 }
 
-/// Checks that a slice is as long as a box.
+/// Checks that a slice has the length of a box.
 pub(crate) fn expect_len<const N: usize>(of: &Bounds<N>, got: usize) -> Result<()> {
     error::expect_len("the slice of the box", volume(&extent(of)), got)
 }
 
-/// Checks that a box of an extent at a start lies in a shape.
+/// Checks that a box of an extent at a start is inside of a shape.
 #[cfg(feature = "ndarray")]
 pub(crate) fn check_extent<const N: usize>(
     shape: &[usize; N],
@@ -120,7 +120,7 @@ pub(crate) fn check_extent<const N: usize>(
     check_box(shape, start..std::array::from_fn(|axis| start[axis].saturating_add(extent[axis])))
 }
 
-/// Counts through the positions of a box from its start, the last axis fastest.
+/// Iterates over the positions of a box from its start, the last axis fastest.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions<const N: usize> {
     of: Bounds<N>,

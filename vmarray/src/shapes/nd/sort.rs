@@ -1,4 +1,4 @@
-//! Sorting along an axis: each line of elements by itself.
+//! Sorting along an axis: each line of elements independently.
 
 use std::array::from_fn;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::ops::view::{
     INTERNAL, Linear, QueryMut as _, Section, SectionMut, Shape as _, StoreMut, View, ViewMut,
 };
 
-/// Has the two inner axes of three change places: those of so many elements each.
+/// Exchanges the two inner axes of three, given their extents.
 #[kernel(crate = vmarray_kernel)]
 fn transposed<T: Number + Memory>(at: At<1>, last: u64, middle: u64, of: &Anywhere<T>, out: &mut Own<T>) {
     let (line, place) = (at.index() as u64 / last, at.index() as u64 % last);
@@ -55,7 +55,8 @@ where
     by_pieces(view, axis)
 }
 
-/// Sorts lines where devices have them, if these are cards: by their elements, and then by their numbers.
+/// Sorts lines on the devices that store them, if these are GPUs: by their elements, and then by their
+/// numbers.
 fn on_devices<S: StoreMut<Element: SortKey>>(
     store: &S,
     range: &Range<usize>,
@@ -96,7 +97,7 @@ where
     V: NdViewMut<'a, N, M> + View<'a, Element: SortKey>,
 {
     let (extents, order) = (view.shape(), KeyOrder::of::<V::Element>(false));
-    // Pieces are cut along another axis, so that lines are whole.
+    // Pieces are divided along another axis, so that lines are whole.
     let cut = usize::from(axis == 0).min(M - 1);
     let all: usize = extents.iter().product();
     let at_once = match M {
@@ -131,7 +132,7 @@ where
             elements.iter_mut().zip(across).for_each(|(to, from)| *to = *from);
             Ok(())
         })?;
-        // Some may be nowhere else: once more, if that fails.
+        // The buffer may hold the only copy of some elements: a failed write is tried again.
         if let Err(error) = view.write_box(start..end, elements) {
             view.write_box(start..end, elements)?;
             return Err(error);
@@ -151,7 +152,7 @@ mod tests {
     use crate::ops::sort::CardModel;
     use crate::prelude::*;
 
-    /// Sorts some box of an array along each axis, and compares with what is expected.
+    /// Sorts a box of an array along each axis, and compares with the expected result.
     fn check<T: SortKey>(
         random: &mut SplitMix64,
         array: &NdArray<T, 3, CardModel>,

@@ -14,10 +14,10 @@ use crate::base::progress::Progress;
 use crate::ops::saved::{self, SaveOptions};
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Has the elements stay that were written before, of an array in files: [`VirtualArray::sync`].
+    /// Makes earlier writes to an array in files durable: [`VirtualArray::sync`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`VirtualArray::sync`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -37,7 +37,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     /// Writes all elements to a file, with shape and layout: [`VirtualArray::save`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`VirtualArray::save`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -54,10 +54,10 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save), by options and with progress: [`VirtualArray::save_with`].
+    /// Saves as [`save`](Self::save), with options and progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`VirtualArray::save_with`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -79,10 +79,11 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
 }
 
 impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
-    /// Makes an array in new files, which outlives the program: [`Builder::create`](crate::Builder::create).
+    /// Creates an array in new files, which outlives the program:
+    /// [`Builder::create`](crate::Builder::create).
     ///
     /// # Errors
-    /// As there, and as [`build`](Self::build).
+    /// As [`Builder::create`](crate::Builder::create) and [`build`](Self::build).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -105,11 +106,11 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray::assemble(elements.create_as(files, &words)?, geometry))
     }
 
-    /// Opens the array that files have, to read and write: [`Builder::open`](crate::Builder::open). Shape and
-    /// layout are as they were made.
+    /// Opens an array in files, to read and write: [`Builder::open`](crate::Builder::open). Shape and
+    /// layout are those at its creation.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::open`](crate::Builder::open).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -123,10 +124,11 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.open_for(files, false)
     }
 
-    /// As [`open`](Self::open), to read alone: [`Builder::open_read_only`](crate::Builder::open_read_only).
+    /// Opens as [`open`](Self::open), for reading alone:
+    /// [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -151,11 +153,11 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray::assemble(elements, Geometry::new(shape.0, shape.1)?.0))
     }
 
-    /// Builds an array of these settings with shape, layout and elements of a [saved](NdArray::save) one:
-    /// [`Builder::load`](crate::Builder::load).
+    /// Builds an array of these settings with the shape, layout and elements of a [saved](NdArray::save)
+    /// one: [`Builder::load`](crate::Builder::load).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::load`](crate::Builder::load).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -169,10 +171,10 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
+    /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -202,7 +204,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     }
 }
 
-/// Shape and layout in words: extents, and those of tiles.
+/// Describes shape and layout in words: extents of the array and of tiles.
 fn in_words<const N: usize>(shape: [usize; N], layout: NdLayout<N>) -> String {
     let extents = |extents: [usize; N]| extents.map(|extent| extent.to_string()).join(" x ");
     match layout {

@@ -19,7 +19,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         self.geometry.tiling.as_ref().ok_or_else(|| ErrorKind::NotTiled.into())
     }
 
-    /// The page and the positions of a tile, given its place among the tiles.
+    /// Returns the page and the positions of a tile, given its place among the tiles.
     fn page_of_tile(&self, at: [usize; N]) -> Result<(usize, Bounds<N>)> {
         let tiling = self.tiling()?;
         shape::check_position(&tiling.counts, &at)?;
@@ -27,12 +27,12 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok((tiling.number_of(&at), of))
     }
 
-    /// Lends a tile of a tiled array in place. `[1, 2]` is the third tile of the second row of tiles. As
+    /// Borrows a tile of a tiled array in place. `[1, 2]` is the third tile of the second row of tiles. As
     /// [`VirtualArray::page`](crate::views::PagedView::page).
     ///
     /// # Errors
     /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), with tiles as
-    /// index and extent; and what [`VirtualArray::page`](crate::views::PagedView::page) reports.
+    /// index and extent; and errors of [`VirtualArray::page`](crate::views::PagedView::page).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -48,7 +48,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(Tile { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
     }
 
-    /// Lends a tile of a tiled array in place, mutably. As
+    /// Borrows a tile of a tiled array in place, mutably. As
     /// [`VirtualArray::page_mut`](crate::views::PagedViewMut::page_mut).
     ///
     /// # Errors
@@ -59,8 +59,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 }
 
-/// A tile in place: the places of its page, row-major, padding included. What is written to padding is zeroed
-/// when this is dropped. A [`PageRef`] or [`PageMut`] in all else.
+/// A tile in place: the places of its page, row-major, including padding. The drop zeroes writes to
+/// padding. Otherwise it behaves like a [`PageRef`] or [`PageMut`].
 ///
 /// ```
 /// use vmarray::{nd::Tile, prelude::*};
@@ -77,7 +77,7 @@ pub struct Tile<P: TilePage, const N: usize> {
     strides: [usize; N],
 }
 
-/// A [`Tile`] that is shared.
+/// A shared [`Tile`].
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -88,7 +88,7 @@ pub struct Tile<P: TilePage, const N: usize> {
 /// ```
 pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>, N>;
 
-/// A [`Tile`] that is the thread's alone.
+/// An exclusive [`Tile`].
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -102,11 +102,11 @@ pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>,
 /// ```
 pub type TileMut<'a, T, const N: usize, D = AnyDevice> = Tile<PageMut<'a, T, D>, N>;
 
-/// A page in place, shared or not.
+/// A page in place, shared or exclusive.
 pub trait TilePage: Deref<Target = [Self::Element]> {
     type Element: Element;
 
-    /// Zeroes what was written to the padding of a tile.
+    /// Zeroes the padding of a tile.
     fn zero_padding<const N: usize>(&mut self, _extent: [usize; N], _strides: [usize; N]) {}
 }
 
@@ -122,7 +122,7 @@ impl<T: Element, D: Device> TilePage for PageMut<'_, T, D> {
         if !self.is_written() || shape::volume(&extent) == len {
             return;
         }
-        // The tile's own extent, padding included, is what the strides say.
+        // The strides contain the tile's own extent, including padding.
         let whole = |axis: usize| if axis == 0 { len } else { strides[axis - 1] } / strides[axis];
         for (row, places) in self.chunks_exact_mut(whole(N - 1)).enumerate() {
             let first = row * whole(N - 1);
@@ -139,7 +139,7 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         self.bounds.clone()
     }
 
-    /// The places of a row: `at` are its positions within the tile on all axes but the last.
+    /// Returns the places of a row: `at` are its positions within the tile on all axes but the last.
     fn places<const M: usize>(&self, at: [usize; M]) -> std::ops::Range<usize> {
         const { assert!(M + 1 == N, "a row has a position on all axes but the last") };
         for (axis, at) in at.iter().enumerate() {
@@ -150,8 +150,8 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
     }
 
-    /// A row of the tile, without padding, by its positions within the tile on all axes but the last. `M` is
-    /// `N - 1`.
+    /// Returns a row of the tile, without padding, by its positions within the tile on all axes but the
+    /// last. `M` is `N - 1`.
     ///
     /// # Panics
     /// If a position is outside of the tile.
@@ -160,7 +160,7 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         &self.page[self.places(at)]
     }
 
-    /// As [`row`](Self::row), mutably.
+    /// Returns a row as [`row`](Self::row), mutably.
     ///
     /// # Panics
     /// If a position is outside of the tile.

@@ -13,11 +13,11 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::view::View as _;
 
-/// How many pages of tiles are fetched ahead of the one that is used.
+/// The number of pages of tiles that are prefetched.
 const LOOKAHEAD_PAGES: usize = 8;
 
-/// The boxes that a shape is cut into, in row-major order; those at the far edges may be smaller. An
-/// iterator.
+/// An iterator over the boxes of a divided shape, in row-major order; boxes at the far edges may be
+/// smaller.
 ///
 /// ```
 /// use vmarray::{nd::Tiles, prelude::*};
@@ -38,7 +38,7 @@ pub struct Tiles<const N: usize> {
 }
 
 impl<const N: usize> Tiles<N> {
-    /// Cuts a shape into boxes of an extent.
+    /// Divides a shape into boxes of an extent.
     ///
     /// # Errors
     /// [`EmptyTile`](ErrorKind::EmptyTile), [`ShapeOverflow`](ErrorKind::ShapeOverflow).
@@ -51,7 +51,7 @@ impl<const N: usize> Tiles<N> {
         Ok(Self { shape, extent, counts, next: 0, end: shape::volume(&counts) })
     }
 
-    /// A box by its number in row-major order, wherever the iterator is.
+    /// Returns a box by its number in row-major order, independent of the iterator's state.
     #[must_use]
     pub fn number(&self, number: usize) -> Option<Bounds<N>> {
         let at = unravel(&self.counts, number)?;
@@ -61,8 +61,8 @@ impl<const N: usize> Tiles<N> {
         Some(start..end)
     }
 
-    /// Works on the boxes to come, in parallel on rayon's threads, each of which has a buffer. `work` is
-    /// given the box that comes after its own, too.
+    /// Calls `work` for the remaining boxes, in parallel on rayon's threads, each with a buffer. `work`
+    /// also receives the box after its own.
     #[cfg(feature = "rayon")]
     pub(crate) fn par_each<T: Send>(
         &self,
@@ -78,7 +78,7 @@ impl<const N: usize> Tiles<N> {
         })
     }
 
-    /// The extents that the first box has, which no other exceeds.
+    /// The extents of the first box, which is the largest.
     pub(crate) fn largest(&self) -> [usize; N] {
         std::array::from_fn(|axis| self.extent[axis].min(self.shape[axis]))
     }
@@ -105,8 +105,8 @@ impl<const N: usize> ExactSizeIterator for Tiles<N> {}
 impl<const N: usize> FusedIterator for Tiles<N> {}
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// The boxes in which the array is best used: the tiles of its layout or, row-major, whole rows of about
-    /// a page.
+    /// Returns the best boxes to process the array: the tiles of its layout or, row-major, whole rows of
+    /// about a page.
     #[must_use]
     pub fn tiles(&self) -> Tiles<N> {
         let shape = self.geometry.shape;
@@ -126,11 +126,11 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Tiles { shape, extent, counts, next: 0, end: shape::volume(&counts) }
     }
 
-    /// Runs a closure on each of some boxes, in order: it gets the box, and a copy of its elements in
+    /// Runs a closure on each of some boxes, in order: it receives the box, and a copy of its elements in
     /// row-major order.
     ///
-    /// The next ones are fetched ahead. Nothing is locked while the closure runs; what it gets is read and
-    /// written back as the mode says, and is zeroes at first if it is not read.
+    /// The next boxes are prefetched. No lock is held while the closure runs. The mode decides whether the
+    /// copy is read before and written back afterwards; without the read it is zeroes at first.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger
@@ -173,7 +173,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(())
     }
 
-    /// Checks that boxes are those of a shape that is no larger, before any is looked at.
+    /// Checks that boxes belong to a shape that is no larger, before any is processed.
     fn check_tiles(&self, tiles: &Tiles<N>) -> Result<()> {
         if tiles.next < tiles.end {
             shape::check_box(&self.geometry.shape, [0; N]..tiles.shape)?;
@@ -181,15 +181,15 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(())
     }
 
-    /// How many boxes are fetched ahead.
+    /// Returns the number of boxes to prefetch.
     fn lookahead(&self, of: &Bounds<N>) -> usize {
         let pages: usize = self.geometry.pages(of, self.elements.page_len()).map(|pages| pages.len()).sum();
         let frames = usize::try_from(self.elements.pager().frames()).unwrap_or(usize::MAX);
         (LOOKAHEAD_PAGES.min(frames / 4) / pages.max(1)).max(usize::from(pages <= frames / 4))
     }
 
-    /// Runs code on a copy of a box in a buffer for the largest, which is read and written back as the mode
-    /// says.
+    /// Runs code on a copy of a box in a buffer for the largest; the mode decides whether it is read and
+    /// written back.
     fn map_tile(
         &self,
         of: Bounds<N>,
@@ -213,11 +213,11 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         }
     }
 
-    /// As [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no order. Each thread
-    /// holds one copy, and fetches the box after its own ahead.
+    /// Runs as [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no order.
+    /// Each thread holds one copy, and prefetches the box after its own.
     ///
     /// # Errors
-    /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first.
+    /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first error.
     ///
     /// ```
     /// use vmarray::{access::MapMode, prelude::*};

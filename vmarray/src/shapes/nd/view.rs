@@ -1,4 +1,4 @@
-//! What boxes of several dimensions can do beyond what all views can.
+//! Operations of boxes of several dimensions, in addition to those of all views.
 
 use std::ops::{Range, RangeBounds};
 
@@ -47,10 +47,11 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         self.parts().1.extents
     }
 
-    /// The index of an element along one of the view's axes, as an expression for operations on this view.
+    /// Returns the index of an element along one of the view's axes, as an expression for operations on
+    /// this view.
     ///
     /// # Errors
-    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis).
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis) for an axis that the view lacks.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -69,14 +70,14 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed),
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch), and what [`to_vec`](View::to_vec) reports.
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch), and errors of [`to_vec`](View::to_vec).
     fn read_box(self, bounds: impl RangeBounds<[usize; M]>, into: &mut [Self::Element]) -> Result<()> {
         let (store, shape) = self.parts();
         shape.copy_out(store, &shape.checked(bounds)?, into, INTERNAL)
     }
 
-    /// A view of the elements that have one index along one of the view's axes, with one axis less. `K` must
-    /// be `M - 1`, which is checked at compile time.
+    /// Returns a view of the elements at one index along one of the view's axes, with one axis less. `K`
+    /// must be `M - 1`, which is checked at compile time.
     ///
     /// # Errors
     /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`PositionOutside`](ErrorKind::PositionOutside).
@@ -85,14 +86,14 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         Ok(NdSection::new(store, shape.project(axis, index)?))
     }
 
-    /// Reads the elements that the tuples of an index set name, in the order of the tuples. `axes` are the
-    /// labels of the columns that have the indices along each axis; other columns are not looked at. The set
-    /// may be one of pages, which is read a part at a time; eight bytes a tuple are kept.
+    /// Reads the elements at the tuples of an index set, in the order of the tuples. `axes` are the labels
+    /// of the columns with the indices along each axis; other columns are ignored. A set in pages is read
+    /// a part at a time. The call keeps eight bytes per tuple.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, what reading the
-    /// tuples reports, and as [`gather`](View::gather).
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, errors of
+    /// reading the tuples, and as [`gather`](View::gather).
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
@@ -112,18 +113,18 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     }
 
     /// Adds up the elements along an axis: `numpy`'s `sum(axis=..)`. The results go to a view without the
-    /// axis, or with one index along it, of any layout and on any devices. Each number is converted to the
-    /// results' type as by `as`, and added there; integers wrap.
+    /// axis, or with one index along it, of any layout and on any devices. Each number is first converted
+    /// to the results' type as by `as`; integers wrap.
     ///
     /// Floats are added in blocks of 1024 along the axis, each as eight interleaved sums, and blocks in
-    /// ascending order: a sum has the same bits wherever the elements lie, and is off by no more than `140 +
-    /// extent / 1024` roundings of the sum of all magnitudes.
+    /// ascending order. So a sum has the same bits on all devices. Its error is at most `140 + extent /
+    /// 1024` roundings of the sum of all magnitudes.
     ///
-    /// Elements that lie on one device in rows are reduced where they lie: arrays, and boxes of which those
-    /// axes that come before the reduced one lie together, and those behind it. If the results lie there as
-    /// well, side by side, and are many, or the axis is short, nothing passes through the host; else a
-    /// number for each 1024 elements does. All others, those of tiles, sources and several devices, are
-    /// copied to one device some 16 MiB at a time.
+    /// Elements in rows on one device are reduced in place: arrays, and boxes whose axes before the
+    /// reduced one are contiguous, and likewise those behind it. If the results are contiguous on the same
+    /// device, and are many, or if the axis is short, nothing passes through the host; otherwise one
+    /// number per 1024 elements does. All other elements, such as of tiles, sources and several devices,
+    /// are copied to one device some 16 MiB at a time.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -137,8 +138,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`KernelShape`](ErrorKind::KernelShape) for a view of another
-    /// shape, and what reading these elements and writing those reports.
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`KernelShape`](ErrorKind::KernelShape) for a target of
+    /// another shape, and errors of reading the elements and of writing the results.
     fn sum_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -149,8 +150,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         )
     }
 
-    /// The least element along an axis; on the same terms as [`sum_axis`](Self::sum_axis). NaNs do not count
-    /// beside numbers.
+    /// Writes the least element along an axis, with the rules of [`sum_axis`](Self::sum_axis). NaNs do not
+    /// count if there are numbers.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -163,8 +164,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// As there, and [`PositionOutside`](ErrorKind::PositionOutside) for an axis without elements, which has
-    /// no least one.
+    /// As [`sum_axis`](Self::sum_axis), and [`PositionOutside`](ErrorKind::PositionOutside) for an axis
+    /// without elements, which has no least one.
     fn min_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -174,7 +175,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         reduced::<_, _, Same<Self::Element>, lesser<Self::Element>, N, M>(self, "min_axis", axis, into, true)
     }
 
-    /// The greatest element along an axis: see [`min_axis`](Self::min_axis).
+    /// Writes the greatest element along an axis: see [`min_axis`](Self::min_axis).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -187,7 +188,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`min_axis`](Self::min_axis).
     fn max_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -197,9 +198,9 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         reduced::<_, _, Same<Self::Element>, greater<Self::Element>, N, M>(self, "max_axis", axis, into, true)
     }
 
-    /// Counts the elements along an axis for which a [kernel function](macro@crate::kernel) holds; on the
-    /// same terms as [`sum_axis`](Self::sum_axis). Where the count is not zero it holds for any, where it is
-    /// the extent of the axis for all.
+    /// Counts the elements along an axis for which a [kernel function](macro@crate::kernel) holds, with
+    /// the rules of [`sum_axis`](Self::sum_axis). If the count is not zero, it holds for any; if it is the
+    /// extent of the axis, for all.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -216,7 +217,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`sum_axis`](Self::sum_axis).
     fn count_axis<'b, F>(self, axis: usize, into: impl ViewMut<'b, Element = u64> + Sync + 'b) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -225,8 +226,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         reduced::<_, _, counted<Self::Element, F>, added<u64>, N, M>(self, "count_axis", axis, into, false)
     }
 
-    /// Copies the box at a start into an `ndarray` view of its shape, whatever the view's strides. As
-    /// [`read_box`](Self::read_box); if the view is not row-major and without gaps, by way of a buffer.
+    /// Copies the box at a start into an `ndarray` view of its shape, with any strides. As
+    /// [`read_box`](Self::read_box); if the view is not row-major and contiguous, through a buffer.
     ///
     /// # Errors
     /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`read_box`](Self::read_box).
@@ -250,7 +251,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         interchange::read(self, start, into)
     }
 
-    /// Copies a box into a new `ndarray` array. Of up to six dimensions, as `ndarray` has them.
+    /// Copies a box into a new `ndarray` array. For up to six dimensions, as in `ndarray`.
     ///
     /// # Errors
     /// As [`to_vec`](View::to_vec).
@@ -280,7 +281,7 @@ impl<'a, const N: usize, const M: usize, V> NdView<'a, N, M> for V where
 {
 }
 
-/// An [`NdView`] whose elements can be changed.
+/// An [`NdView`] with writable elements.
 ///
 /// ```
 /// use vmarray::{IndexSet, prelude::*};
@@ -298,7 +299,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// Copies a slice, in row-major order, into a box of the view.
     ///
     /// # Errors
-    /// As [`read_box`](NdView::read_box), and what [`write`](ViewMut::write) reports.
+    /// As [`read_box`](NdView::read_box), and errors of [`write`](ViewMut::write).
     fn write_box(self, bounds: impl RangeBounds<[usize; M]>, from: &[Self::Element]) -> Result<()> {
         let (store, shape) = self.parts();
         let of = shape.checked(bounds)?;
@@ -306,10 +307,10 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         shape.write(store, &of, shape::strides(&shape::extent(&of)), from)
     }
 
-    /// As [`project`](NdView::project), for reading and writing.
+    /// Projects as [`project`](NdView::project), for reading and writing.
     ///
     /// # Errors
-    /// As there.
+    /// As [`project`](NdView::project).
     fn project_mut<const K: usize>(
         self,
         axis: usize,
@@ -319,13 +320,13 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         Ok(NdSection::new(store, shape.project(axis, index)?))
     }
 
-    /// Writes the elements that the tuples of an index set name; as [`gather_set`](NdView::gather_set), the
-    /// other way about. Of those that are named several times, the last counts.
+    /// Writes the elements at the tuples of an index set: the reverse of
+    /// [`gather_set`](NdView::gather_set). If a tuple occurs several times, the last value stays.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, what reading the
-    /// tuples reports, and as [`scatter`](crate::views::ViewMut::scatter).
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, errors of
+    /// reading the tuples, and as [`scatter`](crate::views::ViewMut::scatter).
     fn scatter_set<S: Tuples + ?Sized>(
         self,
         set: &S,
@@ -340,10 +341,10 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
 
     /// Replaces each element by the sum of all elements up to it along an axis. Integers wrap.
     ///
-    /// Along the last axis of a whole array that is not tiled this is done where the elements lie, each row
-    /// in the order that [`prefix_sum`](ViewMut::prefix_sum) says, and on the same terms. All others go
-    /// through the host, some MiB at a time, at least what has one index along the first axis; floats are
-    /// added up one after the other, in `f64` with compensation.
+    /// Along the last axis of a whole array that is not tiled, this runs in place, each row in the order
+    /// and with the rules of [`prefix_sum`](ViewMut::prefix_sum). All others go through the host, some MiB
+    /// at a time, at least all elements of one index along the first axis; floats are added up one after
+    /// the other, in `f64` with compensation.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -365,8 +366,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         prefix_sums(self, axis, false)
     }
 
-    /// Replaces each element by the sum of all elements before it along an axis, the first ones by zero: as
-    /// [`prefix_sum_axis`](Self::prefix_sum_axis).
+    /// Replaces each element by the sum of all elements before it along an axis, the first ones by zero:
+    /// as [`prefix_sum_axis`](Self::prefix_sum_axis).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -378,7 +379,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`prefix_sum_axis`](Self::prefix_sum_axis).
     fn exclusive_prefix_sum_axis(self, axis: usize) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -386,12 +387,12 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         prefix_sums(self, axis, true)
     }
 
-    /// Sorts the elements of each line along an axis in ascending order, floats in their total one.
+    /// Sorts the elements of each line along an axis in ascending order, floats in their total order.
     ///
-    /// Of a whole array that is not tiled, lines of numbers of 4 and 8 bytes are sorted by the cards that
-    /// have them, by two stable sorts: that takes memory on them for as many elements twice, for as many
-    /// numbers of 8 bytes, and while it sorts for both again. Others, and those for which there is less
-    /// memory, go through RAM, some MiB at a time, at least one line with those beside it.
+    /// In a whole array that is not tiled, GPUs that store the lines sort numbers of 4 and 8 bytes, by two
+    /// stable sorts. They need memory for twice the elements and for as many numbers of 8 bytes, and for
+    /// both again during the sort. Other lines, and lines without enough memory, go through RAM, some MiB
+    /// at a time, at least one line with its neighbours.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -413,8 +414,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         super::sort::sort_axis(self, axis)
     }
 
-    /// Copies an `ndarray` view, whatever its strides, to the box of its shape at a start. As
-    /// [`write_box`](Self::write_box); if the view is not row-major and without gaps, by way of a buffer.
+    /// Copies an `ndarray` view, with any strides, to the box of its shape at a start. As
+    /// [`write_box`](Self::write_box); if the view is not row-major and contiguous, through a buffer.
     ///
     /// # Errors
     /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`write_box`](Self::write_box).
@@ -441,7 +442,7 @@ impl<'a, const N: usize, const M: usize, V> NdViewMut<'a, N, M> for V where
 {
 }
 
-/// Reduces elements along an axis: what a function gives for each, put together by another one.
+/// Reduces elements along an axis: maps each by one function, and combines the results by another one.
 fn reduced<'a, 'b, V, W, F, O, const N: usize, const M: usize>(
     view: V,
     name: &'static str,
@@ -482,7 +483,7 @@ where
     if row_len == 0 {
         return Ok(());
     }
-    // Side by side lie what has other indices along later axes.
+    // Elements with other indices along later axes are contiguous.
     let mut sums = Vec::new();
     let lines: usize = extents[axis + 1..].iter().product();
     reserve_large(&mut sums, lines)?;

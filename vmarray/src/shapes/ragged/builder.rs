@@ -1,4 +1,4 @@
-//! Describing and building ragged arrays.
+//! The builder of ragged arrays.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::array::builder::Builder;
 use crate::base::element::Element;
 use crate::base::error::Result;
 
-/// Describes a ragged array; every setting has a default that works.
+/// The settings of a ragged array; every setting has a usable default.
 ///
 /// ```
 /// use vmarray::{RaggedArray, host::HostDevice, prelude::*};
@@ -40,31 +40,31 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         Self { elements, offsets: None, capacity: (0, 0) }
     }
 
-    /// Puts elements and offsets on these devices. Their type may change, so this comes first or nowhere.
+    /// Sets the devices of elements and offsets. Their type may change, so call this first or never.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {
         let devices: Vec<Arc<E>> = devices.into_iter().collect();
         let offsets = self.offsets.map(|offsets| offsets.devices(devices.iter().cloned()));
         RaggedBuilder { elements: self.elements.devices(devices), offsets, capacity: self.capacity }
     }
 
-    /// Changes what describes the elements' array. Its length is set when it is built.
+    /// Changes the settings of the elements' array. Its length is set when it is built.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
     }
 
-    /// Changes what describes the array of the places where rows begin: at first the settings that the
-    /// elements have by then, but for the page length. Later changes of those do not reach it.
+    /// Changes the settings of the offsets' array. At first they are the current settings of the elements,
+    /// except for the page length. Later changes of the elements do not affect them.
     pub fn offsets(mut self, change: impl FnOnce(Builder<u64, D>) -> Builder<u64, D>) -> Self {
         self.offsets = Some(change(self.describe_offsets()));
         self
     }
 
-    /// How many rows, and elements in all, a writer has room for at first. It grows beyond that, in its
-    /// place, until its devices are full. On devices whose memory cannot grow, with parity, and with pages
-    /// shorter than 4 KiB from 65536 of them on, it copies what it has to a longer array beside the present
-    /// one: so it fills half of the devices' memory at most then, and reports
-    /// [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow), unless its capacity was stated.
+    /// Sets the initial capacity of a writer, in rows and in elements. It grows beyond that, in its place,
+    /// until its devices are full. Some arrays cannot grow in place: on devices whose memory cannot grow,
+    /// with parity, and with pages shorter than 4 KiB from 65536 of them on. Such a writer copies its data
+    /// to a longer array next to the current one. So it fills at most half of the devices' memory and
+    /// reports [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow), unless its capacity was set.
     pub fn capacity(mut self, rows: usize, elements: usize) -> Self {
         self.capacity = (rows, elements);
         self
@@ -74,7 +74,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self.offsets.as_ref().map_or_else(|| self.elements.twin(0), |offsets| offsets.resized(0))
     }
 
-    /// A writer that any number of threads push rows to.
+    /// Builds a writer, to which any number of threads can push rows.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -83,7 +83,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         RaggedWriter::new(self.elements, offsets, self.capacity)
     }
 
-    /// Rows of these lengths, of zeroes, to be written by any number of threads.
+    /// Builds zeroed rows of these lengths, to be written by any number of threads.
     ///
     /// # Errors
     /// [`TooLong`](crate::ErrorKind::TooLong), and as [`Builder::build`].

@@ -1,5 +1,5 @@
-//! Arrays that grow while rows are added: in their place where devices can do that, else by a longer array
-//! that replaces them.
+//! Arrays that grow while rows are added: in place if devices can do that, else by a longer array that
+//! replaces them.
 
 use backend_api::Device;
 
@@ -10,25 +10,25 @@ use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::view::ViewMut as _;
 
-/// An array, and how to build a longer one.
+/// An array, and the settings of a longer one.
 #[derive(Debug)]
 pub(super) struct Growing<T: Element, D: Device> {
-    /// None where a longer one cannot be described.
+    /// `None` if a longer one cannot be built.
     builder: Option<Builder<T, D>>,
-    /// Whether those that are built are to grow in their place, if devices can do that.
+    /// Whether new arrays should grow in place, if devices can do that.
     grows: bool,
     array: VirtualArray<T, D>,
     used: usize,
 }
 
 impl<T: Element, D: Device> Growing<T, D> {
-    /// With room for so many elements at first, and longer ones as it is described.
+    /// Builds an array of `capacity` elements; longer ones get the same settings.
     pub(super) fn new(builder: Builder<T, D>, capacity: usize) -> Result<Self> {
         let array = builder.resized(capacity).build()?;
         Ok(Self { builder: Some(builder), grows: false, array, used: 0 })
     }
 
-    /// The same, of an array that grows in its place, if its devices can do that.
+    /// Builds an array that grows in place, if its devices can do that.
     pub(super) fn in_place(builder: Builder<T, D>, capacity: usize) -> Result<Self> {
         match builder.resized(capacity).growing().build() {
             Ok(array) => Ok(Self { builder: Some(builder), grows: true, array, used: 0 }),
@@ -37,7 +37,7 @@ impl<T: Element, D: Device> Growing<T, D> {
         }
     }
 
-    /// An array with so many elements that is to have more, in its place.
+    /// Continues an array with `used` elements, in place.
     pub(super) fn of(array: VirtualArray<T, D>, used: usize) -> Self {
         Self { builder: None, grows: true, array, used }
     }
@@ -50,16 +50,16 @@ impl<T: Element, D: Device> Growing<T, D> {
         self.array
     }
 
-    /// Makes room for `len` elements in all and keeps those that are there: doubles if there is room, so that
-    /// devices are seldom asked, or, where what is there is copied, each element is copied about once however
-    /// many are added.
+    /// Makes room for `len` elements in all and keeps the existing ones. It doubles the length if there is
+    /// room, so that device allocations are rare. If growth copies, each element is then copied about once
+    /// on average.
     pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
         let present = self.array.len();
         if len <= present {
             return Ok(());
         }
         let (Some(builder), true) = (&self.builder, len > self.array.max_len()) else {
-            // No more than that: there are two arrays of these, and often many.
+            // No more than that: a writer has two such arrays, and a program often many writers.
             let twice = present.saturating_mul(2).min(self.array.max_len());
             if twice <= len || self.array.reserve_exactly_for(twice).is_err() {
                 self.array.reserve_exactly_for(len)?;
@@ -72,8 +72,8 @@ impl<T: Element, D: Device> Growing<T, D> {
             true => builder.resized(len).growing(),
             false => builder.resized(len),
         };
-        // Devices may have room for what is needed and not for twice as much; some more than that is worth
-        // trying, since each growth copies all there is.
+        // Devices may have room for the needed length but not for twice as much; some spare length is
+        // worth a try, since each growth copies all elements.
         let try_with = |spare: usize| describe(len.max(present.saturating_add(spare))).build();
         let longer = try_with(present)
             .or_else(|_| try_with(present / 4))
@@ -85,7 +85,7 @@ impl<T: Element, D: Device> Growing<T, D> {
         Ok(())
     }
 
-    /// Says so if there is room for the longer array, but not beside this one.
+    /// Converts the error if there is room for the longer array, but not in addition to this one.
     fn explained(&self, error: Error) -> Error {
         let present_bytes = self.array.footprint().device_bytes;
         match *error.kind() {
@@ -98,7 +98,7 @@ impl<T: Element, D: Device> Growing<T, D> {
         }
     }
 
-    /// Adds elements at the end.
+    /// Appends elements.
     pub(super) fn append(&mut self, values: &[T]) -> Result<()> {
         self.reserve(self.used.saturating_add(values.len()))?;
         self.array.write(self.used, values)?;
@@ -107,7 +107,7 @@ impl<T: Element, D: Device> Growing<T, D> {
     }
 }
 
-/// Whether a device says that its memory cannot grow, or the placement does.
+/// Whether a device reports that its memory cannot grow, or the placement does.
 fn cannot_grow(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::ParityRefused { .. }) || is_unsupported(error)
 }

@@ -1,4 +1,4 @@
-//! Rows, and iteration over them.
+//! Rows of ragged arrays, and iteration over them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Shape as _, View, ViewMut};
 use crate::setup::any::AnyDevice;
 
-/// A row of a [`Ragged`]. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and
-/// a [`ViewMut`], with all of their operations.
+/// A row of a [`Ragged`]. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and a [`ViewMut`],
+/// with all of their operations.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -37,7 +37,7 @@ impl<'a, S: Items> RaggedRow<'a, S> {
         Self { items, shape: Linear { start: range.start, len: range.len() } }
     }
 
-    /// Which of all items it has.
+    /// The range of its items among all items.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()
@@ -71,10 +71,10 @@ impl<'a, T: Element, D: Device> ViewMut<'a> for RaggedRow<'a, VirtualArray<T, D>
 }
 
 impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
-    /// A row of this row.
+    /// Returns a row of this row.
     ///
     /// # Errors
-    /// [`RowOutside`](ErrorKind::RowOutside), with places in the row, and what [`VirtualArray::get`] reports.
+    /// [`RowOutside`](ErrorKind::RowOutside), with places in the row, and errors of [`VirtualArray::get`].
     ///
     /// ```
     /// use vmarray::{prelude::*, ragged::Ragged, RaggedArray};
@@ -90,7 +90,7 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
         self.items.row(self.shape.place(row).map_err(outside)?)
     }
 
-    /// The rows of this row, in order.
+    /// Returns the rows of this row, in order.
     #[must_use]
     pub fn rows(&self) -> Rows<'a, S, D> {
         Rows::new(self.items, self.shape.range())
@@ -124,7 +124,7 @@ impl<S> fmt::Debug for RaggedRow<'_, S> {
 pub struct Rows<'a, S, D: Device = AnyDevice> {
     of: &'a Ragged<S, D>,
     rows: Range<usize>,
-    /// Where the next row begins, and those after it, as far as they were read.
+    /// The offsets of the next rows, as far as they were read.
     offsets: VecDeque<u64>,
 }
 

@@ -18,33 +18,33 @@ use crate::engine::pager::{Pager, StoredLength};
 use crate::ops::saved::{self, SaveOptions};
 use crate::ops::view::View as _;
 
-/// What writes down how many rows there are in files.
+/// The persistent number of rows in files.
 #[derive(Debug)]
 pub(super) struct RowsKept {
     kept: Arc<StoredLength>,
-    /// How many there are when this is dropped.
+    /// The number of rows when this is dropped.
     rows: usize,
     is_read_only: bool,
 }
 
 impl RowsKept {
-    /// The same, of so many rows.
+    /// Sets the number of rows.
     pub fn of(mut self, rows: usize) -> Self {
         self.rows = rows;
         self
     }
 
-    /// No more rows are written down: their elements go on without them.
+    /// Stops recording rows: the elements continue without them.
     pub fn leave(self) {
         self.kept.give_up();
     }
 
-    /// Has rows stay whose elements and places are these pages.
+    /// Makes `rows` rows durable, whose elements and offsets are in these pages.
     pub fn sync(&self, rows: usize, parts: [&Pager; 2]) -> Result<()> {
         if self.is_read_only {
             return Ok(());
         }
-        // What can be stored is, also if a page cannot.
+        // All pages that can be stored are stored, even if one cannot.
         let settled = parts.into_iter().map(Pager::settle_all).fold(Ok(()), Result::and);
         let stored = self.kept.store(settled.is_ok().then_some(rows as u64));
         settled.and(stored)
@@ -52,7 +52,7 @@ impl RowsKept {
 }
 
 impl Drop for RowsKept {
-    /// Elements and places are dropped before, and have written down whether they could be stored.
+    /// Elements and offsets are dropped before, and have recorded whether they could be stored.
     fn drop(&mut self) {
         if self.is_read_only {
             return;
@@ -72,10 +72,10 @@ impl<T: Element> RaggedArray<T> {
 }
 
 impl<T: Element + KernelType> RaggedArray<T> {
-    /// Makes an array without rows in a new file: [`RaggedBuilder::create`] with the default settings.
+    /// Creates an array without rows in a new file: [`RaggedBuilder::create`] with the default settings.
     ///
     /// # Errors
-    /// As there.
+    /// As [`RaggedBuilder::create`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -95,7 +95,7 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// Opens the rows of a file, to read and write: [`RaggedBuilder::open`] with the default settings.
     ///
     /// # Errors
-    /// As there.
+    /// As [`RaggedBuilder::open`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -113,10 +113,10 @@ impl<T: Element + KernelType> RaggedArray<T> {
 }
 
 impl<T: Element, D: Device> RaggedArray<T, D> {
-    /// Has rows and elements stay that were written before, of an array in files: when this returns they are
-    /// there after the end of the process and after a loss of power. After a crash there are as many rows as
-    /// at the last `sync`, of the array or of its writer, or more, each of them whole; pages of elements are
-    /// as then, or as later.
+    /// Makes earlier rows and elements of an array in files durable: after the return they survive the end
+    /// of the process and a loss of power. After a crash there are at least as many rows as at the last
+    /// `sync`, of the array or of its writer, each of them whole. Pages of elements have the state of that
+    /// time, or a later one.
     ///
     /// # Errors
     /// As [`VirtualArray::sync`].
@@ -140,12 +140,12 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 }
 
 impl<T: Element, D: Device> RaggedWriter<T, D> {
-    /// Has all rows stay that were pushed before, of an array in files, as [`RaggedArray::sync`] does. Waits
-    /// for pushes under way; those that begin later go on meanwhile. Of rows that could not be written and
-    /// those behind, none counts.
+    /// Makes all rows of an array in files durable that were pushed before, as [`RaggedArray::sync`] does.
+    /// It waits for pushes in progress; later pushes may run meanwhile. Failed rows and those behind them
+    /// do not count.
     ///
     /// # Errors
-    /// As there.
+    /// As [`RaggedArray::sync`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -171,11 +171,11 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
 }
 
 impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
-    /// Writes all rows to a file, as [`VirtualArray::save`] writes elements: one that
-    /// [`RaggedArray::open`] and [`RaggedBuilder::load`] read.
+    /// Writes all rows to a file, as [`VirtualArray::save`] writes elements. [`RaggedArray::open`] and
+    /// [`RaggedBuilder::load`] read it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`VirtualArray::save`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -193,10 +193,10 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save), by options and with progress: [`VirtualArray::save_with`].
+    /// Saves as [`save`](Self::save), with options and progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`VirtualArray::save_with`].
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -231,12 +231,12 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     }
 }
 
-/// Bytes of so many elements, and of where so many rows of them begin.
+/// Returns the bytes of `total` elements, and of the offsets of `rows` rows.
 fn bytes_of(total: usize, rows: usize, element_bytes: usize) -> usize {
     total * element_bytes + (rows + 1) * size_of::<u64>()
 }
 
-/// Copies where so many rows begin.
+/// Copies the offsets of `rows` rows.
 fn copy_offsets<D: Device, E: Device>(
     from: &VirtualArray<u64, D>,
     to: &VirtualArray<u64, E>,
@@ -247,16 +247,17 @@ fn copy_offsets<D: Device, E: Device>(
 }
 
 impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
-    /// Makes an array without rows in new files, which outlives the program: rows are pushed to its
-    /// [writer](RaggedArray::into_writer), at any time, and stay when [`sync`](RaggedWriter::sync) says so.
+    /// Creates an array without rows in new files, which outlives the program. Its
+    /// [writer](RaggedArray::into_writer) accepts rows at any time; [`sync`](RaggedWriter::sync) makes
+    /// them durable.
     ///
-    /// Elements are shared by all files as [`Builder::create`](crate::Builder::create) shares them; where
-    /// rows begin is in the first one. Pages of both are equally long: the page length of elements counts, or
-    /// the next multiple of it that makes whole places of eight bytes. Of
-    /// [`max_len`](crate::Builder::max_len) each has its own.
+    /// All files share the elements as in [`Builder::create`](crate::Builder::create); the offsets of rows
+    /// are in the first one. Pages of both have equal lengths: the page length of elements counts, or the
+    /// next multiple of it that holds whole offsets of eight bytes. Each has its own
+    /// [`max_len`](crate::Builder::max_len).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::create`](crate::Builder::create).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -277,11 +278,11 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         Ok(RaggedArray::of_files(self.elements.with_len(0).create_rows(offsets, files, 0)?, 0))
     }
 
-    /// Opens the rows that files have, to read and write, and to have others added: as
-    /// [`Builder::open`](crate::Builder::open) opens elements.
+    /// Opens the rows in files, to read, write and append: as [`Builder::open`](crate::Builder::open)
+    /// opens elements.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::open`](crate::Builder::open).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -296,11 +297,11 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         self.open_for(files, false)
     }
 
-    /// As [`open`](Self::open), to read alone:
+    /// Opens as [`open`](Self::open), for reading alone:
     /// [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -331,10 +332,10 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     }
 
     /// Builds an array of these settings with the rows of a [saved](RaggedArray::save) one, or of any in a
-    /// file: [`Builder::load`](crate::Builder::load). It can have more, if its devices can do that.
+    /// file: [`Builder::load`](crate::Builder::load). It can grow, if its devices can do that.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::load`](crate::Builder::load).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -350,10 +351,10 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
+    /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// ```
     /// use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Rows that many threads add at once.
+//! Concurrent writers of rows.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,15 +15,16 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::setup::any::AnyDevice;
 
-/// Takes rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of them.
+/// Accepts rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of
+/// them.
 ///
-/// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add
-/// two numbers, and copy at the same time, but for those that copy to one page; a thread that has many short
-/// rows pushes them [together](Self::push_joined). Where the
-/// [capacity](crate::ragged::RaggedBuilder::capacity) ends, the arrays [grow](VirtualArray#growth), and
-/// nothing that is there is copied. Where devices cannot do that, and with parity, longer arrays are built
-/// beside the present ones, of twice the length if there is room, and all threads wait while what is there is
-/// copied: to fill more than half of such devices, state the capacity.
+/// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to
+/// add two numbers, and copy in parallel, unless they copy to one page. A thread with many short rows
+/// pushes them [together](Self::push_joined). Beyond the
+/// [capacity](crate::ragged::RaggedBuilder::capacity), the arrays [grow](VirtualArray#growth) without
+/// copying. If devices cannot do that, and with parity, the writer builds longer arrays next to the
+/// current ones, of twice the length if there is room. All threads wait while it copies the elements. To
+/// fill more than half of such devices, set the capacity.
 ///
 /// ```
 /// use vmarray::{RaggedArray, prelude::*};
@@ -42,16 +43,16 @@ use crate::setup::any::AnyDevice;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
-    /// Moves on under a share of `store`, and no further than that has room for.
+    /// It advances under a shared lock of `store`, up to the room that `store` has.
     next: Mutex<Next>,
     pub(super) store: RwLock<WrittenRows<T, D>>,
-    /// The first row that could not be written, and where it begins.
+    /// The first row that could not be written, and its start.
     failed: Mutex<Option<Next>>,
-    /// Of rows in files. Last, as in [`Ragged`].
+    /// For rows in files. The last field, as in [`Ragged`].
     pub(super) kept: Option<RowsKept>,
 }
 
-/// What the next push begins with.
+/// The row and the element at which the next push begins.
 #[derive(Clone, Copy, Debug, Default)]
 struct Next {
     row: usize,
@@ -80,8 +81,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         Self { next: Mutex::new(next), store: RwLock::new(store), failed: Mutex::default(), kept }
     }
 
-    /// How many rows are written, when pushes that are under way are over: those before the first one that
-    /// could not be.
+    /// Returns the number of complete rows after the end of all pushes in progress: those before the first
+    /// failed one.
     #[cfg(feature = "host")]
     pub(super) fn complete_rows(&self) -> usize {
         let _alone = self.store.write();
@@ -91,28 +92,29 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Adds a row and returns its number.
     ///
     /// # Errors
-    /// [`TooLong`](ErrorKind::TooLong); what [`VirtualArray::reserve`] reports where there is no more memory,
-    /// or, where longer arrays are built, [`NoRoomToGrow`](ErrorKind::NoRoomToGrow) and what
-    /// [`Builder::build`] reports: nothing is done then, and shorter rows may still fit. What
-    /// [`VirtualArray::write`](crate::views::ViewMut::write) reports: the row has a number then but no
-    /// contents, and [`freeze`](Self::freeze) refuses.
+    /// - [`TooLong`](ErrorKind::TooLong); without more memory, errors of [`VirtualArray::reserve`] or, if
+    ///   longer arrays are built, [`NoRoomToGrow`](ErrorKind::NoRoomToGrow) and errors of
+    ///   [`Builder::build`]. The row is not added, and shorter rows may still fit.
+    /// - Errors of [`VirtualArray::write`](crate::views::ViewMut::write). The row then has a number but no
+    ///   contents, and [`freeze`](Self::freeze) refuses.
     pub fn push(&self, row: &[T]) -> Result<usize> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }
 
-    /// Adds several rows that follow one another in `elements`, and returns their numbers, which do so as
-    /// well. Costs one reservation and two copies.
+    /// Adds several rows, whose elements are consecutive in `elements`, and returns their numbers, which
+    /// are consecutive as well. Costs one reservation and two copies.
     ///
     /// # Errors
-    /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), with nothing done, if the
-    /// lengths are not those of the elements.
+    /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), without an effect, if the
+    /// sum of the lengths differs from the number of elements.
     pub fn push_joined(&self, elements: &[T], lengths: &[usize]) -> Result<Range<usize>> {
         let total = lengths.iter().try_fold(0_usize, |sum, len| sum.checked_add(*len));
         expect_len("the slice of all rows", total.unwrap_or(usize::MAX), elements.len())?;
         let first = loop {
             let store = self.store.read();
             if let Some(first) = self.reserve(&store, elements.len(), lengths.len())? {
-                // Nobody replaces the arrays before this thread has written what it has reserved.
+                // No thread replaces the arrays before this thread has written the rows that it has
+                // reserved.
                 store.write(first, elements, lengths).inspect_err(|_| self.note_failure(first))?;
                 break first;
             }
@@ -122,7 +124,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         Ok(first.row..first.row + lengths.len())
     }
 
-    /// Where the next push would end that has so many elements in so many rows.
+    /// Returns the end of the next push, if it has `elements` elements in `rows` rows.
     fn end(next: Next, elements: usize, rows: usize) -> Result<Next> {
         let end = |first: usize, count: usize| first.checked_add(count).filter(|end| *end < usize::MAX);
         match (end(next.row, rows), end(next.element, elements)) {
@@ -131,8 +133,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// Row number and place of so many elements in so many rows, which are the caller's from now on;
-    /// none if there is no room.
+    /// Reserves the row numbers and the place for `elements` elements in `rows` rows; `None` if there is
+    /// no room.
     fn reserve(&self, store: &WrittenRows<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
         let mut next = self.next.lock();
         let end = Self::end(*next, elements, rows)?;
@@ -140,10 +142,10 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         Ok(has_room.then(|| std::mem::replace(&mut *next, end)))
     }
 
-    /// Makes room for so many elements in so many rows more.
+    /// Makes room for `elements` more elements in `rows` more rows.
     fn grow(&self, elements: usize, rows: usize) -> Result<()> {
         let mut store = self.store.write();
-        // Nobody is writing now, and all that was reserved is written.
+        // No thread is writing now, and all reserved rows are written.
         let end = Self::end(*self.next.lock(), elements, rows)?;
         store.offsets.reserve(end.row + 1)?;
         store.elements.reserve(end.element)
@@ -156,16 +158,16 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// How many rows were pushed so far.
+    /// The number of rows pushed so far.
     pub fn row_count(&self) -> usize {
         self.next.lock().row
     }
 
-    /// Ends writing. Nothing is copied; capacity that is left over stays with the array.
+    /// Ends writing. It copies nothing; unused capacity stays with the array.
     ///
     /// # Errors
     /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows
-    /// are lost then: [`freeze_complete`](Self::freeze_complete) keeps those before it.
+    /// are then lost: [`freeze_complete`](Self::freeze_complete) keeps those before it.
     pub fn freeze(self) -> Result<RaggedArray<T, D>> {
         match self.first_incomplete() {
             Some(row) => Err(ErrorKind::RowIncomplete { row }.into()),
@@ -173,13 +175,13 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// The first row whose contents could not be written, if there is one.
+    /// Returns the first row whose contents could not be written, if any.
     pub fn first_incomplete(&self) -> Option<usize> {
         self.failed.lock().map(|first| first.row)
     }
 
-    /// Ends writing, and keeps the rows before the [first that could not be written](Self::first_incomplete):
-    /// all of them, if there is none.
+    /// Ends writing, and keeps the rows before the [first failed one](Self::first_incomplete): all of
+    /// them, if none failed.
     #[must_use]
     pub fn freeze_complete(self) -> RaggedArray<T, D> {
         let next = self.next.into_inner();
@@ -194,11 +196,11 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
 }
 
 impl<T: Element, D: Device> RaggedArray<T, D> {
-    /// Goes on writing: rows that are pushed come behind those that are there, of which nothing is copied.
+    /// Continues writing: pushed rows follow the existing ones, which are not copied.
     ///
-    /// The arrays of elements and offsets have to be such as can [grow](VirtualArray#growth), or to have room
-    /// left over: those of a writer, and of [`from_rows`](crate::ragged::RaggedBuilder::from_rows), are, if
-    /// their devices can do that, and those in files. Else a push says
+    /// The arrays of elements and offsets must be able to [grow](VirtualArray#growth), or have unused
+    /// capacity. Arrays of a writer, of [`from_rows`](crate::ragged::RaggedBuilder::from_rows), and in
+    /// files can grow, if their devices can. Otherwise a push returns
     /// [`LengthLimit`](ErrorKind::LengthLimit).
     ///
     /// ```
@@ -220,7 +222,7 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 }
 
 impl<T: Element, D: Device> WrittenRows<T, D> {
-    /// Writes rows that were reserved.
+    /// Writes reserved rows.
     fn write(&self, first: Next, elements: &[T], lengths: &[usize]) -> Result<()> {
         self.elements.array().write_unseen(first.element, elements)?;
         let mut end = first.element as u64;
