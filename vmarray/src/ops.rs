@@ -1,4 +1,4 @@
-//! Operations on elements where they lie: questions and assignments by expressions, searches, lists of
+//! Operations on elements in place: queries and assignments by expressions, searches, gathers by lists of
 //! indices.
 
 #[forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Operations on the devices, by [expressions](crate::expr): elements are worked on where they lie. The
-//! operations themselves are those of [`View`](crate::views::View) and [`ViewMut`](crate::views::ViewMut).
+//! Operations by [expressions](crate::expr), which devices carry out on elements in place. The operations
+//! themselves are methods of [`View`](crate::views::View) and [`ViewMut`](crate::views::ViewMut).
 
 mod array;
 mod assign;

@@ -1,17 +1,17 @@
-//! Arrays made of memory of the program, by the traits of the standard library.
+//! Arrays made from memory of the program, by the traits of the standard library.
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::ops::view::ViewMut as _;
 
-/// A copy of a slice, over the [devices of the machine](crate::devices).
+/// Copies a slice to an array over the [devices of the machine](crate::devices).
 ///
-/// Not `From`: there may be no device, or none with room, which is an error and no panic. The slice is copied
-/// to the devices past the cache.
+/// The conversion is not `From`: it fails without a panic if there is no device, or no device has enough
+/// memory. It copies the slice to the devices past the cache.
 ///
 /// # Errors
-/// As [`Builder::build`](crate::Builder::build) and [`write`](crate::views::ViewMut::write).
+/// The errors of [`Builder::build`](crate::Builder::build) and [`write`](crate::views::ViewMut::write).
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -29,7 +29,8 @@ impl<T: Element> TryFrom<&[T]> for VirtualArray<T> {
     }
 }
 
-/// As of a slice. The vector is dropped when its elements are copied; a [`Source`](crate::Source) keeps it.
+/// Copies a vector like a slice, and drops the vector after the copy. A [`Source`](crate::Source) keeps it
+/// instead.
 ///
 /// ```
 /// # use vmarray::prelude::*;

@@ -1,5 +1,4 @@
-//! What an operation will do, before it is asked for: pages, bytes, the way they go, and how long that takes
-//! at best.
+//! Predictions of an operation before it runs: its pages, bytes and route, and its least duration.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +15,7 @@ use crate::ops::gather::check_list;
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// What is done with elements, as far as it matters for what that costs.
+/// The kind of an operation, as far as it determines the costs.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -32,20 +31,21 @@ use crate::setup::profile::limits::{LimitedBy, time_for};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work<'l> {
-    /// They are copied to the program: `read`, `to_vec`, `map`, iterators.
+    /// The program reads the elements: `read`, `to_vec`, `map`, iterators.
     Read,
-    /// They are overwritten by the program: `write`. The devices get them at once, or when their pages are
-    /// flushed or leave the cache.
+    /// The program overwrites the elements: `write`. The devices receive them immediately, or when their
+    /// pages are flushed or leave the cache.
     Write,
-    /// Devices look at them: `find`, `count_where`, `sum`, what kernels read as their item's own element.
+    /// Devices read the elements: `find`, `count_where`, `sum`, and the elements that a kernel reads as
+    /// its item's own.
     Ask,
-    /// Devices change them: `transform`, `assign_where`, results of kernels.
+    /// Devices change the elements: `transform`, `assign_where`, results of kernels.
     Change,
-    /// Those of a list of indices are copied to the program: `gather`.
+    /// The program reads the elements of a list of indices: `gather`.
     Gather(&'l [usize]),
 }
 
-/// Which way elements go.
+/// The route of the elements.
 ///
 /// ```
 /// use vmarray::explain::PlannedRoute;
@@ -54,13 +54,13 @@ pub enum Work<'l> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PlannedRoute {
-    /// Pages come to the cache, and give way to others later.
+    /// Pages enter the cache, and are evicted later.
     ThroughCache,
-    /// Pages that are not resident go through stages in page-locked memory; the cache stays as it is.
+    /// Pages that are not resident go through stages in page-locked memory; the cache is unchanged.
     PastCache,
-    /// Devices work on them where they lie; what is dirty goes there first.
+    /// Devices work on the elements in place, after the cache has written back dirty pages.
     OnDevices,
-    /// Devices collect single elements, of pages that are not resident.
+    /// Devices gather single elements of pages that are not resident.
     Collected,
 }
 
@@ -75,12 +75,12 @@ impl fmt::Display for PlannedRoute {
     }
 }
 
-/// What work on a view will do, if nothing else happens meanwhile. See
+/// The predicted costs of work on a view, without concurrent work. See
 /// [`explain`](crate::views::PagedView::explain).
 ///
-/// Bytes are those that [`ChannelStats`](crate::stats::ChannelStats) will have counted when the work is done
-/// and flushed, but for the answers of devices to questions, which are short. The time is what the devices'
-/// [profiles](crate::profile::Profile) allow: nothing is faster, and what is slower had something in its way.
+/// The byte counts equal the increase of [`ChannelStats`](crate::stats::ChannelStats) after the work and a
+/// flush, except for the short answers of devices to queries. The time is a lower bound from the devices'
+/// [profiles](crate::profile::Profile): slower work had to wait for something else.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -95,26 +95,25 @@ impl fmt::Display for PlannedRoute {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explained {
-    /// How many pages are touched.
+    /// The number of pages touched.
     pub pages: u64,
-    /// How many of them are in the cache.
+    /// The number of these pages in the cache.
     pub resident: u64,
-    /// How many of those are newer there than on their device.
+    /// The number of these cached pages that are newer than the copy on their device.
     pub dirty: u64,
-    /// Which way elements go.
+    /// The route of the elements.
     pub route: PlannedRoute,
     /// Bytes that the calling thread copies in RAM.
     pub bytes_in_ram: u64,
-    /// What each device has to do.
+    /// The work of each device.
     pub devices: Vec<PlannedDevice>,
-    /// How long it takes at best; `None` if a profile of a device that has something to do is not known, or
-    /// lacks a figure that is needed.
+    /// The least duration; `None` if the profile of a device with work is unknown or lacks a figure.
     pub time: Option<Duration>,
-    /// What most of that is.
+    /// The resource that takes most of this time.
     pub bound: Option<LimitedBy>,
 }
 
-/// What one device has to do, of several channels together.
+/// The work of one device, for all of its channels.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -127,13 +126,13 @@ pub struct Explained {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedDevice {
-    /// The device, as errors name it.
+    /// The device, by the name that errors use.
     pub device: String,
     /// Bytes that are copied to it.
     pub bytes_to_device: u64,
     /// Bytes that are copied from it.
     pub bytes_from_device: u64,
-    /// Bytes that it reads or writes in its own memory; what it changes counts twice.
+    /// Bytes that the device reads or writes in its own memory; changed bytes count twice.
     pub bytes_in_place: u64,
 }
 
@@ -158,7 +157,7 @@ impl Explained {
 }
 
 impl fmt::Display for Explained {
-    /// A line for the work, and one for each device that has something to do.
+    /// Writes a line for the work, and one for each device with work.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pages, resident, dirty, route, .. } = self;
         write!(f, "{pages} pages ({resident} cached, {dirty} of them dirty), {route}")?;
@@ -186,7 +185,7 @@ impl PlannedDevice {
     }
 }
 
-/// How long something takes, and what part of that is due to what.
+/// A duration, divided by the resources that take it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts {
     bus: Duration,
@@ -196,7 +195,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// All of it. What a thread copies in RAM goes on beside the bus.
+    /// The total. A thread's copies in RAM overlap with the bus.
     fn total(&self) -> Duration {
         self.bus.max(self.host_memory) + self.device_memory + self.calls
     }
@@ -213,7 +212,7 @@ impl Parts {
     }
 }
 
-/// What work on elements of an array will do; a list counts from the start of the range.
+/// Predicts the work on elements of an array; a list counts from the start of the range.
 pub(crate) fn explain<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
@@ -250,7 +249,7 @@ pub(crate) fn explain<T: Element, D: Device>(
             None if is_used || plan.bytes_in_ram > 0 => return None,
             None => Parts::default(),
         };
-        // Devices work side by side: the slowest one counts.
+        // Devices work concurrently, so the slowest one determines the time.
         Some(if parts.total() > most.total() { parts } else { most })
     });
     plan.time = parts.map(|parts| parts.total());
@@ -259,8 +258,8 @@ pub(crate) fn explain<T: Element, D: Device>(
 }
 
 impl PlannedDevice {
-    /// Submissions that wait for one another. Batches of copies do not: but the first, they come while others
-    /// are under way.
+    /// The number of submissions that wait for one another. Batches of copies do not wait: after the
+    /// first, each is submitted while others are in flight.
     fn calls_in_turn(&self) -> u32 {
         u32::from(self.bytes_to_device + self.bytes_from_device > 0) + u32::from(self.bytes_in_place > 0)
     }
@@ -284,7 +283,7 @@ fn route<T: Element, D: Device>(
     if is_bulk { PlannedRoute::PastCache } else { PlannedRoute::ThroughCache }
 }
 
-/// The devices of the channels, with nothing to do.
+/// The devices of the channels, without work.
 fn devices<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Vec<PlannedDevice> {
     let mut devices: Vec<PlannedDevice> = Vec::new();
     for channel in array.pager().channels() {
@@ -297,7 +296,7 @@ fn devices<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Vec<PlannedDevi
 }
 
 impl Explained {
-    /// Takes in the state of a page that is touched.
+    /// Adds the state of a touched page.
     fn note(&mut self, state: crate::engine::page::State) {
         self.pages += 1;
         self.resident += u64::from(state.any(RESIDENT));
@@ -305,7 +304,7 @@ impl Explained {
     }
 }
 
-/// For each channel, which of the plan's devices it is on.
+/// For each channel, the number of its device in the plan.
 fn device_numbers<T: Element, D: Device>(array: &VirtualArray<T, D>, plan: &Explained) -> Vec<usize> {
     let number = |name: String| plan.devices.iter().position(|device| device.device == name).unwrap_or(0);
     array.pager().channels().iter().map(|channel| number(channel.device().info().to_string())).collect()
@@ -347,8 +346,8 @@ fn plan_range<T: Element, D: Device>(
     }
 }
 
-/// The number of an element of a list goes to its device, and the element comes back; unless its page is
-/// resident, or was never written.
+/// Predicts a gather. For each element, its number goes to the device and the element comes back, unless
+/// its page is resident or was never written.
 fn plan_list<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     start: usize,

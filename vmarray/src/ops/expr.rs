@@ -1,9 +1,9 @@
-//! Expressions over the fields of elements, evaluated where the elements lie.
+//! Expressions over the fields of elements, which the devices evaluate in place.
 //!
-//! An expression begins with a [`Field`], a number or the [`index`] of the element, and grows by operators
-//! and methods; its types are checked by the compiler. Operations of [`VirtualArray`](crate::VirtualArray),
-//! of [`Source`](crate::Source) and of their sections take it: `count_where`, `find_where`, `sum`, `min`,
-//! `assign_where`, `transform` and others.
+//! An expression begins with a [`Field`], a number or the [`index`] of the element. Operators and methods
+//! extend it, and the compiler checks its types. Operations of [`VirtualArray`](crate::VirtualArray), of
+//! [`Source`](crate::Source) and of their sections take expressions: `count_where`, `find_where`, `sum`,
+//! `min`, `assign_where`, `transform` and others.
 //!
 //! ```
 //! # use vmarray::prelude::*;
@@ -28,9 +28,10 @@
 //!
 //! # Functions
 //!
-//! Floats have the functions of Rust's, [`sqrt`](Expr::sqrt), [`ln`](Expr::ln), [`sin`](Expr::sin) and
-//! others, and every function with [`#[kernel]`](macro@crate::kernel) that takes and gives numbers and bools
-//! can be [called](CallInExpr) for each element, with loops, branches and tables in it:
+//! Floats have the functions of Rust's float types: [`sqrt`](Expr::sqrt), [`ln`](Expr::ln),
+//! [`sin`](Expr::sin) and others. An expression can also [call](CallInExpr) a function with
+//! [`#[kernel]`](macro@crate::kernel) for each element if its parameters and its result are numbers and
+//! bools. Such a function can have loops, branches and tables.
 //!
 //! ```
 //! # use vmarray::prelude::*;
@@ -64,9 +65,9 @@
 //! array.count_where(.., vmarray::Field::<u64, u64>::whole().eq(7)).unwrap();
 //! ```
 //!
-//! Comparisons are methods, `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)` and `a.ge(b)`, because
-//! Rust's operators give a `bool` at once and not one for each element. Such a `bool` is no condition, and
-//! neither `==` nor `<` compiles:
+//! Comparisons are methods, `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)` and `a.ge(b)`. Rust's
+//! operators would return one `bool` immediately instead of one for each element. No operation takes such
+//! a `bool` as a condition, and neither `==` nor `<` compiles:
 //!
 //! ```compile_fail,E0277
 //! use vmarray::prelude::*;
@@ -80,20 +81,20 @@
 //! array.count_where(.., 2 < 3).unwrap();
 //! ```
 //!
-//! A condition that always holds is [`Expr::constant(true)`](Expr::constant).
+//! [`Expr::constant(true)`](Expr::constant) is a condition that every element meets.
 //!
 //! # Elements
 //!
-//! Fields are numbers of at most 64 bits. With the feature `half` they can be `half::f16` and `half::bf16`,
-//! which are `f32` in expressions: loaded exactly, and rounded to nearest even when they are
-//! [assigned](Field::set); see [`FieldType`]. With the feature `num-complex` they can be complex numbers, of
-//! which `ComplexExpr` has the operators.
+//! Fields are numbers of at most 64 bits. With the feature `half`, fields can be `half::f16` and
+//! `half::bf16`, which are `f32` in expressions. Loading one is exact; [assigning](Field::set) one rounds
+//! to nearest even; see [`FieldType`]. With the feature `num-complex`, fields can be complex numbers,
+//! whose operators `ComplexExpr` has.
 //!
 //! # Arithmetic
 //!
-//! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0
-//! and `a % 0` is `a`. Floating point is IEEE 754, rounded to nearest even and never fused. Casts are those
-//! of Rust's `as`. The whole table is in [`device::expr`](crate::device::expr).
+//! All devices return the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0`
+//! is 0 and `a % 0` is `a`. Floating point is IEEE 754, rounded to nearest even and never fused. Casts
+//! equal Rust's `as`. [`device::expr`](crate::device::expr) has the whole table.
 //!
 //! | function | error in ulps at most |
 //! |---|---|
@@ -103,10 +104,10 @@
 //! | `atan`, `asinh`, `acosh`, `atanh` | 2 |
 //! | `tan`, `atan2`, `sinh`, `cosh`, `tanh` | 2.5 |
 //!
-//! `powi` multiplies, and loses up to half an ulp by each multiplication. Of `f32` there are fast forms,
-//! [`approx_exp2`](Expr::approx_exp2), `approx_log2`, `approx_sin`, `approx_cos` and `approx_rsqrt`, in
-//! kernels as well: what a device has at hand, as close as is said there, and not the same bits on all
-//! devices.
+//! `powi` multiplies repeatedly and loses up to half an ulp by each multiplication. `f32` has fast
+//! approximations, in kernels as well: [`approx_exp2`](Expr::approx_exp2), `approx_log2`, `approx_sin`,
+//! `approx_cos` and `approx_rsqrt`. A device computes them with its own instructions, to the precision
+//! that each method documents, and the bits differ between devices.
 
 mod call;
 #[cfg(feature = "num-complex")]
@@ -135,11 +136,11 @@ pub(crate) use list::refused;
 pub(crate) use relative::assignments_counted_from;
 pub use scalar::{Bits, FieldType, Scalar, Signed, Summed};
 
-/// A value of type `F` that is computed from an element of type `T`; of [several
-/// arrays](crate::compute::Joined), from one element of each.
+/// A value of type `F` that a device computes from an element of type `T`. For [several
+/// arrays](crate::compute::Joined), it is computed from one element of each.
 ///
-/// Cheap to make and to clone: a short list of instructions. More than 256 of them are refused when it is
-/// used.
+/// An expression is a short list of instructions, cheap to make and to clone. An operation refuses an
+/// expression of more than 256 instructions.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -176,8 +177,8 @@ impl<T, F> fmt::Debug for Expr<T, F> {
     }
 }
 
-/// The index of the element: in its array or [`Source`](crate::Source) or, in operations of a section, in the
-/// section.
+/// The index of the element: in its array or [`Source`](crate::Source) or, in operations of a section, in
+/// the section.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -200,14 +201,14 @@ impl<T, F> Expr<T, F> {
 }
 
 impl<T, F: Scalar> Expr<T, F> {
-    /// A constant. Where an operator or a method takes an expression, the number itself does as well.
+    /// A constant. An operator or a method that takes an expression also takes the number itself.
     pub fn constant(value: F) -> Self {
         Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
     }
 
-    /// The field of source number `source` of the joined arrays.
+    /// A field of source number `source` of the joined arrays.
     pub(crate) fn field<S: FieldType<Value = F>>(source: u8, offset: usize) -> Self {
-        // The offset fits unless the element is longer than 4 GiB: then the field is refused for being
+        // The offset fits unless the element is longer than 4 GiB; such a field is then refused as
         // outside.
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
         let (of, conversions) = S::AS;
@@ -218,7 +219,7 @@ impl<T, F: Scalar> Expr<T, F> {
         }
     }
 
-    /// As another number, as [`cast`](Expr::cast) has it.
+    /// Converts the value to another number type, as [`cast`](Expr::cast) does.
     pub(crate) fn converted<U: Scalar>(self) -> Expr<T, U> {
         if F::TYPE == U::TYPE {
             return Expr { list: self.list, value: self.value, marker: PhantomData };
@@ -227,14 +228,14 @@ impl<T, F: Scalar> Expr<T, F> {
         self.then(Instruction::Cast { of, to: U::TYPE })
     }
 
-    /// An expression that is put together while the program runs: a value of a list of instructions. Fields
-    /// are read at offsets from the start of an element of type `T`; of what is
-    /// [joined](crate::compute::Joined), by the number of the source, which is 0 for the first.
+    /// Creates an expression at run time, from a value of a list of instructions. Fields are read at
+    /// offsets from the start of an element of type `T`. For [joined](crate::compute::Joined) views, a
+    /// field also has the number of its source, 0 for the first.
     ///
     /// # Errors
-    /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` for a value that is not there or of
-    /// another type than `F`. A field that is outside of its element, or of a source that is not there, is
-    /// refused by the operation that takes the expression.
+    /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or
+    /// the value has another type than `F`. The operation that takes the expression refuses a field that
+    /// is outside of its element, or of a source that does not exist.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -261,8 +262,8 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok(Self { list, value, marker: PhantomData })
     }
 
-    /// The instructions that compute it, and which of their values it is: what
-    /// [`from_program`](Self::from_program) takes.
+    /// Returns the instructions that compute the expression, and the number of its value among them.
+    /// [`from_program`](Self::from_program) takes both.
     ///
     /// # Errors
     /// [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong),
@@ -282,7 +283,7 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok((lowering.program()?, value))
     }
 
-    /// Whether the value is the whole element, as it is.
+    /// Whether the value is the whole element, unchanged.
     pub(crate) fn is_element(&self) -> bool {
         let is_first =
             matches!(self.list.instructions[..], [Instruction::Field { source: 0, offset: 0, .. }]);
@@ -308,7 +309,7 @@ impl<T, F: Scalar> Expr<T, F> {
 }
 
 impl<T> Expr<T, bool> {
-    /// One value where this holds, and another one where it does not.
+    /// One value if this condition is true, and another one if it is false.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -327,7 +328,7 @@ impl<T> Expr<T, bool> {
     }
 }
 
-/// What can stand where an expression of type `F` is wanted: an [`Expr`], a [`Field`] or a number.
+/// A value that converts to an expression of type `F`: an [`Expr`], a [`Field`] or a number.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -348,7 +349,7 @@ impl<T> Expr<T, bool> {
     note = "types are not converted by themselves: see `cast`"
 )]
 pub trait IntoExpr<T, F> {
-    /// The expression.
+    /// Converts to the expression.
     fn into_expr(self) -> Expr<T, F>;
 }
 
@@ -371,7 +372,7 @@ impl<T: Element, S: FieldType> IntoExpr<T, S::Value> for Field<T, S> {
 }
 
 impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
-    /// One of the elements of an array.
+    /// One element of an array.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -381,7 +382,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
-    /// What is outside does not compile:
+    /// An index outside the array does not compile:
     ///
     /// ```compile_fail
     /// use vmarray::prelude::*;
@@ -394,7 +395,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     }
 }
 
-/// A value, for those elements alone that meet a condition.
+/// A value, restricted to the elements that meet a condition.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -412,7 +413,7 @@ pub struct Filtered<T, F> {
 }
 
 impl<T, F> Filtered<T, F> {
-    /// The same, for those elements alone that meet another condition as well.
+    /// Restricts the value to the elements that meet another condition as well.
     pub(crate) fn within(self, condition: &Expr<T, bool>) -> Self {
         let filter = match self.filter {
             Some(filter) => condition & filter,
@@ -422,7 +423,7 @@ impl<T, F> Filtered<T, F> {
     }
 }
 
-/// What can be summed up and so on: an expression, or one that is [`Filtered`].
+/// An argument of `sum` and other reductions: an expression, or one that is [`Filtered`].
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -438,7 +439,7 @@ impl<T, F> Filtered<T, F> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait IntoFiltered<T, F> {
-    /// Value and condition.
+    /// Converts to the value and the condition.
     fn into_filtered(self) -> Filtered<T, F>;
 }
 
@@ -466,7 +467,7 @@ impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
     }
 }
 
-/// A field and what is to be written to it.
+/// An assignment of a value to a field.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -487,14 +488,14 @@ pub struct Assignment<T> {
 }
 
 impl<T> Assignment<T> {
-    /// An assignment that is put together while the program runs: of a value of a list of instructions, any
-    /// number, to the field of its type at an offset from the start of the element; of what is
-    /// [joined](crate::compute::Joined), of the first's element. A field that is outside is refused by the
-    /// operation that takes the assignment.
+    /// Creates an assignment at run time. It writes a value of a list of instructions, which must be a
+    /// number, to the field of its type at an offset from the start of the element. For
+    /// [joined](crate::compute::Joined) views, it writes to the element of the first. The operation that
+    /// takes the assignment refuses a field that is outside.
     ///
     /// # Errors
-    /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` for a value that is not there, or is a
-    /// bool.
+    /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or
+    /// the value is a bool.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -519,14 +520,14 @@ impl<T> Assignment<T> {
     }
 }
 
-/// A value of a program that is not of the type that is wanted.
+/// The error for a value of a program that has another type than requested.
 fn mistyped(value: Value, what: &str) -> crate::Error {
     let error = backend_api::Error::new(backend_api::ErrorKind::InvalidArgument, "expression");
     error.with_detail(format!("value {} is {what}", value.0)).into()
 }
 
 impl<T, F: Scalar> Expr<T, F> {
-    /// What writes this to a field of source number `source`.
+    /// The assignment of this value to a field of source number `source`.
     pub(crate) fn assigned<S: FieldType<Value = F>>(self, source: u8, offset: usize) -> Assignment<T> {
         let Self { list, value, .. } = match S::AS.1 {
             Some((_, narrow)) => self.unary(narrow),
@@ -542,9 +543,9 @@ impl<T, F: Scalar> Expr<T, F> {
     }
 }
 
-/// One or several assignments: an [`Assignment`], or an array or vector of them.
+/// One or several assignments: an [`Assignment`], or an array or vector of assignments.
 ///
-/// All fields of an element are read before the first is written.
+/// A device reads all fields of an element before it writes the first.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -558,7 +559,7 @@ impl<T, F: Scalar> Expr<T, F> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait IntoAssignments<T> {
-    /// The assignments.
+    /// Converts to the list of assignments.
     fn into_assignments(self) -> Vec<Assignment<T>>;
 }
 
@@ -598,7 +599,7 @@ impl Lowering {
     }
 
     /// # Errors
-    /// If it is too long, or calls a function that cannot be called.
+    /// If the program is too long, or calls a function that cannot be called.
     pub(crate) fn program(self) -> Result<Program> {
         self.0.program()
     }

@@ -12,16 +12,17 @@ use crate::base::memory::{reserve_large, zeroed_vec};
 use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
 use crate::ops::view::{INTERNAL, Shape, Store};
 
-/// How many indices are listed at first, one for so many elements; if there are more, the device is asked
-/// again.
+/// The number of matches that the first answer has room for, one for each [`ELEMENTS_EACH`] elements. If
+/// there are more matches, the device searches again.
 const FIRST_LIMIT: RangeInclusive<u64> = 4096..=1 << 19;
 const ELEMENTS_EACH: u64 = 64;
-/// For so many indices there is room before they are found: 1 GiB, which costs nothing until it is touched.
+/// The number of indices for which a search reserves memory in advance: 1 GiB of address space, without
+/// physical pages until they are written.
 const AHEAD_MAX: u64 = 1 << 27;
-/// How many words of an answer are taken at a time.
+/// The number of words of an answer that are read at a time.
 const PIECE: usize = 4096;
 
-/// What a search found.
+/// The result of a search.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -34,17 +35,17 @@ const PIECE: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found<I = usize> {
-    /// The indices of the first matches, ascending; as many as were asked for at most.
+    /// The indices of the first matches, ascending, at most as many as requested.
     pub indices: Vec<I>,
-    /// How many matches there are in all.
+    /// The number of all matches.
     pub total: usize,
 }
 
 impl<I> Found<I> {
-    /// Adds what was found elsewhere.
+    /// Appends the result of a later part.
     fn append(&mut self, mut more: Self) {
         self.total += more.total;
-        // As a rule there is nothing yet, and nothing to copy.
+        // Usually the list is still empty, and nothing is copied.
         if self.indices.is_empty() {
             self.indices = more.indices;
         } else {
@@ -54,21 +55,22 @@ impl<I> Found<I> {
 }
 
 impl Found {
-    /// The same by the indices of a view, for places of its store.
+    /// Converts places of a view's store to indices of the view.
     pub(crate) fn by_index<X: Shape>(self, shape: &X) -> Found<X::Index> {
         Found { indices: shape.indices_at(self.indices), total: self.total }
     }
 }
 
-/// Runs of a region that have at most so many elements between them are searched as one.
+/// Runs of a region are searched as one if at most this number of elements lies between them.
 const GAP_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
-/// How long one search of several runs may become.
+/// The greatest length of a search that joins several runs.
 const JOINED_MAX: usize = if cfg!(test) { 64 } else { 1 << 22 };
 
-/// How many matches are listed to find those that come first, where they are stored in another order.
+/// The number of matches listed in order to find the first ones, if the store has another order than the
+/// view.
 const ORDERED_MAX: usize = if cfg!(test) { 8 } else { 1 << 20 };
 
-/// Searches a region of a store for a value. The total is exact if all are to be counted.
+/// Searches a region of a store for a value. If all are to be counted, the total is exact.
 pub(crate) fn search_region<S: Store, X: Shape>(
     store: &S,
     shape: &X,
@@ -90,7 +92,7 @@ pub(crate) fn search_region<S: Store, X: Shape>(
     Ok(all)
 }
 
-/// The same for a region whose indices are less than those of all that follow.
+/// Like [`search_region`], for a region whose indices are all less than the indices of later regions.
 fn search_slab<S: Store, X: Shape>(
     store: &S,
     shape: &X,
@@ -100,7 +102,8 @@ fn search_slab<S: Store, X: Shape>(
     let Seek { what, limit, count_all } = seek;
     let (region, is_in_order) = (shape.cut(of), shape.is_in_order(of));
     if !is_in_order && (1..usize::MAX).contains(&limit) {
-        // All are listed before it is known which ones come first: of a part that does not have too many.
+        // The search must list all matches before it can determine the first ones, so it splits a region
+        // with too many.
         let total = search_slab(store, shape, of, Seek { what, limit: 0, count_all: true })?.total;
         if total > ORDERED_MAX
             && let Some([first, second]) = shape.halves(of)
@@ -115,7 +118,7 @@ fn search_slab<S: Store, X: Shape>(
     }
     let joins = |next: &Range<usize>, range: &Range<usize>| match next.start - range.end {
         0 => true,
-        // What is found in gaps has to be listed to be left out.
+        // Matches in gaps must be listed, so that they can be excluded.
         gap => limit > 0 && gap <= GAP_MAX && next.end - range.start <= JOINED_MAX,
     };
     let mut all = Found { indices: Vec::new(), total: 0 };
@@ -126,7 +129,7 @@ fn search_slab<S: Store, X: Shape>(
             has_gaps |= next.start > range.end;
             range.end = next.end;
         }
-        // What is found in gaps, or in another order, is not all that counts.
+        // Matches in gaps must be excluded, and matches in another order must be sorted: all are listed.
         let is_exact = !has_gaps && (is_in_order || limit == 0);
         let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
         let seek = Seek { what, limit: wanted, count_all: count_all || !is_exact };
@@ -151,12 +154,12 @@ fn search_slab<S: Store, X: Shape>(
     Ok(all)
 }
 
-/// What is looked for.
+/// The target of a search.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
     /// Bytes at an offset.
     Value { offset: u64, value: &'a [u8] },
-    /// Elements for which a bool of a program holds.
+    /// Elements for which a bool of a program is true.
     Holds { program: &'a Program, predicate: Value },
 }
 
@@ -166,8 +169,7 @@ impl<'a> What<'a> {
     }
 }
 
-/// The question for the first `limit` elements that are looked for. Their number is exact if all are to be
-/// counted.
+/// The question for the first `limit` matches. If `count_all` is set, their total is exact.
 #[derive(Clone, Copy, Debug)]
 pub struct Seek<'a> {
     pub(crate) what: What<'a>,
@@ -176,7 +178,7 @@ pub struct Seek<'a> {
 }
 
 impl Seek<'_> {
-    /// Whether all that there are are listed: then nothing has to be counted before.
+    /// Whether the search lists all matches, so that the device need not count them.
     fn lists_all(&self) -> bool {
         self.limit > isize::MAX as usize
     }
@@ -187,7 +189,7 @@ impl Question for Seek<'_> {
     type Whole = Found;
 
     fn room(&self, count: u64) -> u64 {
-        // A search that stops early does not tell how many there are: it is asked once.
+        // A search that stops early cannot return the total, so the device is asked only once.
         let first = (count / ELEMENTS_EACH).clamp(*FIRST_LIMIT.start(), *FIRST_LIMIT.end());
         let most = if self.count_all || self.lists_all() { first } else { u64::MAX };
         most.min(self.limit as u64).min(count)
@@ -199,7 +201,7 @@ impl Question for Seek<'_> {
 
     fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> Kernel<'a> {
         let Run { columns: sources, geometry } = run;
-        // Where all are listed, a list that is full is gone on from: the device need not read further.
+        // A search for all matches continues after a full list, so the device need not read further.
         let count_all = self.count_all && !self.lists_all();
         match self.what {
             What::Value { offset: field_offset, value } => {
@@ -219,7 +221,7 @@ impl Question for Seek<'_> {
         let (matches, listed) = (header[0], header[1]);
         let wanted = matches.min((self.limit - found.indices.len()) as u64);
         if self.count_all && !self.lists_all() && listed < wanted {
-            // Where others may write meanwhile there can be more matches each time.
+            // Other threads may write concurrently, so each search can have more matches than the last.
             let room = matches.saturating_add(matches / 8).min(self.limit as u64).min(answer.count());
             reserve_large(&mut found.indices, wanted as usize)?;
             return Ok(TakenAnswer::TooShort { from: 0, room });
@@ -231,9 +233,9 @@ impl Question for Seek<'_> {
             from = numbers[0] + 1;
         }
         let rest = answer.count() - from;
-        // As many in what is left as in what comes before it.
+        // The rest is assumed to have matches at the same density as the part before it.
         let more = (u128::from(rest) * listed as u128).div_ceil(u128::from(from.max(1))) as u64;
-        // Room for them is worth having, but no reason to fail.
+        // Room for them is an optimisation, so a failure to reserve it is no error.
         if reserve_large(&mut found.indices, listed + more.min(AHEAD_MAX) as usize).is_err() {
             reserve_large(&mut found.indices, listed)?;
         }

@@ -1,4 +1,4 @@
-//! Elements put in between others, taken from between them, and added from other views.
+//! Insertion and removal of elements, and concatenation with other views.
 
 use std::ops::{Range, RangeBounds};
 
@@ -13,28 +13,30 @@ use crate::engine::pager::Spare;
 use crate::ops::executor::copies_within;
 use crate::ops::view::{Linear, View, ViewMut as _};
 
-/// How much passes through RAM at once, where elements do.
+/// The number of bytes copied to RAM at a time, if elements pass through the host.
 const THROUGH_HOST_BYTES: usize = 8 << 20;
-/// The most device memory that elements pass through which move by less than their own length, and the least
-/// of them for which it is used.
+/// The most device memory used as scratch for elements that move by less than their own length, and the
+/// least for which it is used.
 const SCRATCH_BYTES: usize = 64 << 20;
 const SCRATCH_BYTES_MIN: usize = 1 << 20;
-/// Elements that move so far are moved in pieces of that length, by the devices if these can.
+/// Elements that move by at least this distance are moved in pieces of that length, by the devices if
+/// possible.
 const APART_BYTES_MIN: usize = 512 << 10;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Puts elements before the one at `at`, or at the end. Those behind move up.
+    /// Inserts elements before the element at `at`, or at the end. Later elements move up.
     ///
-    /// They are moved by the devices that have them, where all of these reach each other, as a single one
-    /// does itself, or where they move by whole turns of all channels' pages. Else they pass through RAM,
-    /// 8 MiB at a time. Those that move by less than a few MiB are copied twice, by way of up to 64 MiB of
-    /// device memory behind the array, if there is so much up to its [greatest length](Self::max_len), or
-    /// pass through RAM.
+    /// The devices move the elements if all of them can access each other, which a single device always
+    /// can. They also do if the elements move by whole turns of all channels' pages. Otherwise the
+    /// elements pass through RAM, 8 MiB at a time. Elements that move by less than a few MiB are copied
+    /// twice. They pass through up to 64 MiB of device memory behind the array if its [greatest
+    /// length](Self::max_len) leaves that much, and otherwise through RAM.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), and as [`reserve`](Self::reserve). What devices report: the
-    /// array is as it was then, unless what was moved could not be moved back, which is
-    /// [`Interrupted`](ErrorKind::Interrupted) and says which elements may hold anything.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), and the errors of [`reserve`](Self::reserve). After an
+    /// error of a device, the array is unchanged if the moved elements could be moved back. Otherwise the
+    /// error is [`Interrupted`](ErrorKind::Interrupted), which lists the elements with unspecified
+    /// contents.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -69,13 +71,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Takes the elements of a range out. Those behind move down, as [`insert`](Self::insert) moves them up.
+    /// Removes the elements of a range. Later elements move down, as [`insert`](Self::insert) moves them
+    /// up.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside) and [`RangeReversed`](ErrorKind::RangeReversed). What
-    /// devices report comes as [`Interrupted`](ErrorKind::Interrupted): the array has its old length then,
-    /// what has moved is in the ranges that are said to be written, and what is behind those that are
-    /// unspecified has not moved.
+    /// [`RangeOutside`](ErrorKind::RangeOutside) and [`RangeReversed`](ErrorKind::RangeReversed). An error
+    /// of a device becomes [`Interrupted`](ErrorKind::Interrupted), and the array keeps its old length.
+    /// The elements moved so far are in the written ranges of the error. Elements behind its unspecified
+    /// ranges have not moved.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -108,13 +111,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Adds the elements of another view at the end. They are copied as
-    /// [`copy_from`](crate::views::ViewMut::copy_from) copies them, from device to device where these reach
-    /// each other, and stay where they were.
+    /// Appends the elements of another view, which keeps them. They are copied as by
+    /// [`copy_from`](crate::views::ViewMut::copy_from), from device to device if the devices can access
+    /// each other.
     ///
     /// # Errors
-    /// As [`reserve`](Self::reserve), and as [`copy_from`](crate::views::ViewMut::copy_from); nothing is
-    /// added then.
+    /// The errors of [`reserve`](Self::reserve) and [`copy_from`](crate::views::ViewMut::copy_from). After
+    /// an error, the array is unchanged.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -130,8 +133,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.lengthen(from.len(), |array, added| (&*array).copy_from(added.start, from))
     }
 
-    /// Elements behind so many, for `count` others to pass through that move by a distance: none if they can
-    /// do without, or there is no room.
+    /// Returns free elements behind the first `behind`, as scratch for `count` elements that move by a
+    /// distance. The range is empty if the move needs no scratch, or no memory is free.
     fn scratch(&self, behind: usize, count: usize, distance: usize) -> Range<usize> {
         let bytes = size_of::<T>();
         let none = behind..behind;
@@ -149,23 +152,23 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Takes the contents of all pages behind so many elements away, which belong to nothing then. A page
-    /// that a leaked guard has keeps them.
+    /// Discards the contents of all pages behind the first `len` elements. A page that a leaked guard
+    /// holds keeps its contents.
     fn forget(&self, len: usize) {
         let pages = len.div_ceil(self.page_len())..self.page_count();
         let _ = self.pager().discard(pages.start as u64..pages.end as u64);
     }
 }
 
-/// How far elements were moved before it failed.
+/// The state of a failed move: the number of elements moved before the failure.
 struct Stopped {
     moved: usize,
-    /// Elements that have not moved, and were overwritten in part.
+    /// Elements that have not moved, and were partly overwritten.
     lost: Range<usize>,
     error: Error,
 }
 
-/// The error of a device as one that says where elements are.
+/// Converts a device's error to one that lists the written and the unspecified elements.
 pub(crate) fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
     let Some(cause) = error.device_error().cloned() else { return error };
     let ranges = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
@@ -176,20 +179,20 @@ pub(crate) fn interrupted(error: Error, written: Range<usize>, unspecified: Rang
 /// Moves elements of an array within it.
 struct Shift<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
-    /// Elements that are free to be written to.
+    /// Free elements that the move can overwrite.
     scratch: Range<usize>,
 }
 
 impl<T: Element, D: Device> Shift<'_, T, D> {
-    /// Moves a range to where its first element goes to `to`, a piece after the other, so that none is
-    /// overwritten before it was moved.
+    /// Moves a range so that its first element is at `to`, one piece after the other. No element is
+    /// overwritten before it has moved.
     fn run(&self, from: &Range<usize>, to: usize) -> std::result::Result<(), Stopped> {
         let distance = from.start.abs_diff(to);
         if distance == 0 {
             return Ok(());
         }
         let (page_len, bytes) = (self.array.page_len(), size_of::<T>());
-        // So long a piece and its target have no page in common: nothing is needed in between.
+        // A piece of this length and its target have no page in common, so the move needs no scratch.
         let apart = distance.saturating_sub(page_len);
         let pages = distance.is_multiple_of(page_len).then(|| distance / page_len);
         let through_scratch = self.scratch.len() > apart / 4;
@@ -222,7 +225,7 @@ impl<T: Element, D: Device> Shift<'_, T, D> {
         self.array.copy_from(to, self.array.section(of.clone())?)
     }
 
-    /// If it fails, whether what was overwritten before it was moved is what it was.
+    /// On a failure, the bool is true if the overwritten elements have their old contents again.
     fn through_scratch(&self, of: &Range<usize>, to: usize) -> (Result<()>, bool) {
         let between = self.scratch.start..self.scratch.start + of.len();
         if let Err(error) = self.copy(of, between.start) {
@@ -233,7 +236,7 @@ impl<T: Element, D: Device> Shift<'_, T, D> {
         (outcome, is_restored)
     }
 
-    /// As [`through_scratch`](Self::through_scratch).
+    /// Like [`through_scratch`](Self::through_scratch), with scratch in RAM.
     fn through_host(&self, of: &Range<usize>, to: usize) -> (Result<()>, bool) {
         let read = zeroed_vec::<T>(of.len()).and_then(|mut values| {
             self.array.read_range(of.start, &mut values)?;

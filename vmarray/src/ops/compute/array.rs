@@ -1,4 +1,5 @@
-//! Arrays as stores of views, and as runs of elements on devices: one for each channel, over its home slots.
+//! Arrays as stores of views, and as runs of elements on devices: one for each channel, over its home
+//! slots.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,28 +29,30 @@ use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome, takes_opencl};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
-/// A channel, and the others in whose slots some elements of a run lie.
+/// A channel, and the other channels in whose home slots some elements of a run lie.
 pub(super) struct ArrayLane<'a> {
     pub channel: &'a Channel,
     neighbours: Vec<&'a HomeQueues>,
-    /// Those of them that are written to.
+    /// The neighbours whose elements the run writes.
     written: Vec<&'a HomeQueues>,
 }
 
-/// Another array whose elements lie beside those of a run.
+/// Another array whose elements lie beside the elements of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Beside<'a> {
     pub pager: &'a Pager,
     stride: usize,
-    /// Where the run's own element and the one beside it begin to be counted, in elements.
+    /// The first elements of both arrays: the other array's element `start` belongs to the run's element
+    /// `own_start`.
     start: usize,
     own_start: usize,
-    /// Whether they are changed.
+    /// Whether the run changes the elements.
     pub is_changed: bool,
 }
 
 impl Beside<'_> {
-    /// Whether its elements have the same places in pages of as many elements.
+    /// Whether corresponding elements have the same places in their pages, and the pages have the same
+    /// length.
     pub fn is_alike(&self, page_len: usize) -> bool {
         self.start == self.own_start && page_len == self.page_len()
     }
@@ -58,7 +61,7 @@ impl Beside<'_> {
         self.pager.page_bytes() / self.stride
     }
 
-    /// Its pages that have the elements beside a range.
+    /// The pages with the elements beside a range.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
         let of = |index: usize| self.start + (index - self.own_start);
         (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
@@ -66,12 +69,13 @@ impl Beside<'_> {
 }
 
 impl<'a> ArrayLane<'a> {
-    /// A channel alone.
+    /// A channel without neighbours.
     fn of(channel: &'a Channel) -> Self {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Has runs read home slots of whole arrays, too: of all of their channels that the device reaches.
+    /// Lets runs read the home slots of whole arrays too, in all of their channels that the device can
+    /// access.
     pub fn reads_all_of(&mut self, dealt: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
         let channels = dealt.iter().flat_map(|(pager, _)| pager.channels());
@@ -117,7 +121,7 @@ impl Lane for ArrayLane<'_> {
     }
 }
 
-/// Elements of a channel, with those of others beside them.
+/// Elements of a channel, with the elements of other arrays beside them.
 pub(super) struct ArrayRun<'a> {
     pub lane: ArrayLane<'a>,
     columns: Vec<Elements<'a>>,
@@ -130,14 +134,14 @@ impl ArrayRun<'_> {
     }
 }
 
-/// The elements of a range that are homed in a channel, of so many, counted from its first slot on. Slots
-/// follow one another without gaps, so they are one run.
+/// The elements of a range that are homed in a channel, one of `count`. They are counted from the
+/// channel's first slot. Slots are contiguous, so the elements are one run.
 pub(crate) fn within_channel(
     (channel, count): (usize, usize),
     page_len: usize,
     range: &Range<usize>,
 ) -> Range<u64> {
-    // How many elements of the channel come before an element of the array.
+    // The number of the channel's elements before an element of the array.
     let before = |index: usize| -> u64 {
         let (page, at) = (index / page_len, index % page_len);
         let slots = (page + count - 1 - channel) / count;
@@ -190,7 +194,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
             if attempts > 1 && !question.may_be_repeated() {
                 return Err(unsettled().into());
             }
-            // All channels are asked before any is waited for.
+            // All channels start before this thread waits for the first.
             let mut asked = Vec::new();
             for channel in 0..self.pager().channels().len() {
                 let within = self.elements_in_channel(channel, range);
@@ -322,20 +326,21 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Where the elements of another are homed, if each lies at the same place of the same channel of the
-    /// same device as the one of this array that it is beside. Of arrays that have one channel each of the
-    /// same device, what is only read may lie at any other place.
+    /// Returns the homes of another array's elements if a device can work on both arrays in place. Each
+    /// element must have the same place in the same channel of the same device as this array's element. If
+    /// each array has a single channel, of the same device, elements that are only read may have any
+    /// place.
     pub(super) fn beside<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Beside<'a>> {
         let (own, pager, stride) = (self.pager(), other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
         let beside = Beside { pager, stride, start: other.start, own_start: first, is_changed };
-        // What is changed is not to be read at another place meanwhile.
+        // A device must not read elements at another place while it changes them.
         let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
         let is_beside = is_anywhere || beside.is_alike(self.page_len());
         (is_beside && own.is_dealt_like(pager)).then_some(beside)
     }
 
-    /// Elements of a channel, counted in it, and those of others beside them.
+    /// Elements of a channel, counted in the channel, and the elements of other arrays beside them.
     pub(super) fn run<'a>(
         &'a self,
         beside: &[Beside<'a>],
@@ -375,13 +380,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// What is said where pages were read that a failed copy may have left anything in.
+/// The error if a device read pages whose contents a failed copy may have left undefined.
 pub(crate) fn unsettled() -> backend_api::Error {
     backend_api::Error::new(backend_api::ErrorKind::CopyFailed, "compute")
         .with_detail("a page of another array could not be written back while it was read")
 }
 
-/// Has `work` look at pages' home slots of several arrays.
+/// Runs `work` on the home slots of pages of several arrays.
 pub(crate) fn read_all<R>(all: &[(&Pager, Range<u64>)], work: &mut dyn FnMut() -> Result<R>) -> Result<R> {
     match all.split_first() {
         None => work(),
@@ -395,7 +400,7 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
     }
 
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
-        // Bytes of a buffer are not aligned for any type.
+        // The bytes of a buffer need not be aligned for the type.
         let values = self.to_vec(range)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
@@ -424,7 +429,7 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
 
 impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
-        // Bytes of a buffer are not aligned for any type.
+        // The bytes of a buffer need not be aligned for the type.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
         bytemuck::cast_slice_mut(&mut values).copy_from_slice(from);
         self.write_range(start, &values)
@@ -455,7 +460,7 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             };
             let page_len = other.page_bytes() / beside.stride();
             let dealt = devices.len() * page_len;
-            // Of several channels each is to have the values of its own keys.
+            // With several channels, each channel must have the values of its own keys.
             let go_together = page_len == self.page_len() && beside.start % dealt == range.start % dealt;
             if !pager.is_dealt_like(other) || devices.len() > 1 && !go_together {
                 return Ok(false);
@@ -477,8 +482,8 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             let lane = Box::new(lane);
             ChannelShare { lane, channel: number as u64, first: own.start, keys: columns[0], values }
         };
-        // What a device has given in several pieces is as many shares, beside each of which there is room for
-        // keys and values in one piece.
+        // A channel whose device memory consists of several allocations becomes as many shares. Beside
+        // each share is space for keys and values in one allocation.
         let mut parts = Vec::new();
         for (number, channel) in pager.channels().iter().enumerate() {
             let mut own = self.elements_in_channel(number, range);

@@ -1,10 +1,10 @@
-//! Changes of elements of arrays on their devices.
+//! Changes of elements of arrays, made by their devices.
 //!
-//! Pages that are written to are held exclusively, absent from the cache, while their device works on them:
-//! accesses to them wait, accesses to all others go on. They are taken in runs of neighbouring slots, two
-//! runs of each channel at a time, so that devices need not wait for pages to be taken. Of long ranges each
-//! channel has a thread of its own, since to take pages and to let them go takes about as long as a card has
-//! to do with them; of short ones one thread serves all channels in turn.
+//! While a device works on pages, the operation holds them exclusively, absent from the cache. Accesses to
+//! these pages wait, and accesses to all others proceed. The operation takes pages in runs of neighbouring
+//! slots. Two runs of each channel are in flight, so that devices need not wait for pages. To take and
+//! release pages takes about as long as a GPU's work on them. A long range therefore gets a thread for
+//! each channel; for a short range, one thread serves all channels in turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,15 +24,15 @@ use crate::engine::guards;
 use crate::engine::pager::{Fetch, Pager};
 use crate::ops::executor::{Change, Lane as _, Operand, Outcome, ReadOperand, RefusedRun, Writing, in_parts};
 
-/// How many bytes of pages are held at once for one submission.
+/// The size in bytes of the pages held for one submission, at most.
 const RUN_BYTES: usize = 256 << 20;
-/// So many submissions of a channel are under way at once.
+/// The number of submissions of a channel in flight.
 const RUNS: usize = 2;
-/// Below this, one thread serves all channels in turn.
+/// The size in bytes below which one thread serves all channels in turn.
 const SMALL_BYTES: usize = if cfg!(test) { 1 } else { 16 << 20 };
 
-/// Changes a range by what is computed from it and from as many elements of others: where these lie beside
-/// it, without a copy.
+/// Changes a range by values computed from it and from as many elements of other arrays. Elements that lie
+/// beside the range's elements are not copied.
 pub(super) fn assign<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     others: &[Operand<'_>],
@@ -46,7 +46,7 @@ pub(super) fn assign<T: Element, D: Device>(
     };
     for (column, other) in (1..).zip(others) {
         match array.beside(other, range.start) {
-            // What is changed is not to be read at another place meanwhile.
+            // A device must not read elements at another place while it changes them.
             Some(one) if one.is_alike(array.page_len()) || !is_changed(one.pager) => beside.push(one),
             _ => staged.push((column, *other)),
         }
@@ -55,7 +55,7 @@ pub(super) fn assign<T: Element, D: Device>(
         check(array, &beside, &staged, range, change)?;
     }
     if !staged.is_empty() || change.part_stride() > 0 {
-        // A refusal comes before anything is written.
+        // A device refuses the change before it has written anything.
         Writer::new(array, &beside, &[], change, range).settle(range)?;
     }
     in_parts(change, &staged, range, array.page_len(), array, |part, read| {
@@ -63,7 +63,7 @@ pub(super) fn assign<T: Element, D: Device>(
     })
 }
 
-/// Asks each device, where there are several, whether it can make a change.
+/// Asks each of several devices whether it can make a change.
 fn check<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     beside: &[Beside<'_>],
@@ -80,7 +80,7 @@ fn check<T: Element, D: Device>(
             asked.push(run);
         }
     }
-    // A single one says it before it has begun.
+    // A single device refuses before it starts.
     if asked.len() > 1 {
         for run in &asked {
             Writing::check(&run.lane, change, run.run(), staged)?;
@@ -89,7 +89,7 @@ fn check<T: Element, D: Device>(
     Ok(())
 }
 
-/// A run of pages of one channel that its device works on.
+/// A run of pages of one channel, on which the channel's device works.
 struct DeviceRun {
     /// The pages, by slot.
     slots: Range<u64>,
@@ -99,12 +99,12 @@ struct DeviceRun {
 /// Writes to the elements of one array.
 struct Writer<'a, T: Element, D: Device> {
     target: &'a VirtualArray<T, D>,
-    /// Arrays whose elements lie beside the target's.
+    /// Arrays whose elements lie beside the target's elements.
     beside: &'a [Beside<'a>],
-    /// Elements of others, which are copied there.
+    /// Elements of other arrays, which are copied to the device.
     read: &'a [ReadOperand<'a>],
     change: &'a dyn Change,
-    /// Pages of the target all of whose bytes are written, whatever they were.
+    /// Pages of the target of which the change overwrites all bytes without reading them.
     overwritten: Range<u64>,
 }
 
@@ -113,15 +113,15 @@ struct ChannelWork {
     channel: usize,
     /// Elements, counted in the channel.
     within: Range<u64>,
-    /// The slots that were not taken yet.
+    /// The slots not taken yet.
     rest: Range<u64>,
     runs: VecDeque<DeviceRun>,
-    /// Slots of the runs that are done. Their elements are listed only if others fail.
+    /// The slots of finished runs. Their elements are listed only if other runs fail.
     written: Vec<Range<u64>>,
 }
 
 impl<'a, T: Element, D: Device> Writer<'a, T, D> {
-    /// What writes to a range.
+    /// A writer to a range.
     fn new(
         target: &'a VirtualArray<T, D>,
         beside: &'a [Beside<'a>],
@@ -130,7 +130,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         range: &Range<usize>,
     ) -> Self {
         let is_read = beside.iter().any(|other| std::ptr::eq(other.pager, target.pager()));
-        // Of a kernel that reports, items may fail, and those write nothing.
+        // Items of a kernel that reports can fail, and a failed item writes nothing.
         let is_overwritten = !is_read && change.overwrites(size_of::<T>()) && change.report_bytes(1) == 0;
         let whole = if is_overwritten { target.whole_pages(range) } else { 0..0 };
         Self { target, beside, read, change, overwritten: whole.start as u64..whole.end as u64 }
@@ -153,7 +153,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         });
         let mut works: Vec<_> = works.filter(|work| !work.rest.is_empty()).collect();
         let is_short = range.len() * size_of::<T>() < SMALL_BYTES;
-        // Other threads could not know that they must not wait for the guards of this one.
+        // Other threads cannot detect that this thread holds guards, for which they must not wait.
         let of_each = if is_short || guards::held() { works.len().max(1) } else { 1 };
         let (has_failed, parts) = (AtomicBool::new(false), Mutex::new(works.chunks_mut(of_each)));
         let outcomes = Mutex::new(&mut outcome);
@@ -170,8 +170,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             }
         });
         if self.failed_write_backs() != failed_before {
-            // It may have been read what a failed copy had left in a home slot. Not to be done once more: the
-            // target's elements may be computed from themselves.
+            // Devices may have read undefined contents that a failed copy left in a home slot. The change
+            // is not repeated: the target's elements may be computed from themselves.
             outcome.failure.get_or_insert_with(|| unsettled().into());
             for work in &mut works {
                 for slots in std::mem::take(&mut work.written) {
@@ -187,7 +187,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         outcome
     }
 
-    /// Has some channels work on all that is theirs, unless others have failed.
+    /// Does all the work of some channels, unless another channel fails.
     fn write_channels(&self, works: &mut [ChannelWork], has_failed: &AtomicBool) -> Outcome {
         let mut outcome = Outcome::default();
         while !has_failed.load(Relaxed) && works.iter().any(|work| !work.rest.is_empty()) {
@@ -212,7 +212,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             if number > 0 || start == end {
                 pager.settle(&pages)?;
             } else {
-                // Nothing needs zeroes where all is overwritten.
+                // Pages that are overwritten as a whole need no zeroes first.
                 pager.settle(&(pages.start..start))?;
                 pager.settle(&(end..pages.end))?;
             }
@@ -222,26 +222,26 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         self.change.dealt().iter().try_for_each(|(pager, pages)| pager.settle(pages))
     }
 
-    /// Elements of a channel, to be worked on.
+    /// Elements of a channel, for a submission.
     fn run(&self, channel: usize, within: &Range<u64>) -> ArrayRun<'_> {
         let mut run = self.target.run(self.beside, channel, within);
         run.lane.reads_all_of(&self.change.dealt());
         run
     }
 
-    /// The array that is written to, and those beside it that are, too.
+    /// The target, and the arrays beside it that the change writes.
     fn targets(&self) -> impl Iterator<Item = &Pager> {
         let others = self.beside.iter().filter(|other| other.is_changed).map(|other| other.pager);
         std::iter::once(self.target.pager()).chain(others)
     }
 
-    /// How many write-backs of the arrays beside have failed so far.
+    /// The number of failed write-backs of the arrays beside the target so far.
     fn failed_write_backs(&self) -> u64 {
         let beside: u64 = self.beside.iter().map(|other| other.pager.failed_write_backs()).sum();
         beside + self.change.dealt().iter().map(|(pager, _)| pager.failed_write_backs()).sum::<u64>()
     }
 
-    /// Has a channel work on one more run.
+    /// Submits one more run of a channel.
     fn step(&self, works: &mut [ChannelWork], number: usize, outcome: &mut Outcome) -> Result<()> {
         let work = &mut works[number];
         let channel = work.channel;
@@ -255,13 +255,13 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         let bytes = RUN_BYTES.min(self.change.run_bytes());
         let most = (bytes / self.target.pager().page_bytes()).max(1) as u64;
         let wanted = first..work.rest.end.min(first + most);
-        // While nothing of it is held yet.
+        // The staging buffers are filled before any page of the run is held.
         let like = self.run(channel, &self.elements_of(work, &wanted));
         let staged = Writing::stage(&like.lane, like.run(), self.read)?;
         Writing::prepare(&like.lane, self.change, like.run(), &staged);
         let mut end = self.claim(channel, wanted)?;
         if end == first {
-            // The thread that has the page may wait for those that this thread holds.
+            // The thread that holds the page may be waiting for pages that this thread holds.
             self.finish_all(works, outcome);
             if outcome.failure.is_some() {
                 return Ok(());
@@ -280,7 +280,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
                 return Err(error);
             }
             Err(RefusedRun { error, begun: true }) => {
-                // A part of it may have been carried out.
+                // The device may have carried out a part of the run.
                 self.let_go_written(channel, &slots);
                 self.list(work, &slots, &mut outcome.unspecified);
                 return Err(error);
@@ -289,8 +289,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         Ok(())
     }
 
-    /// Holds the pages of slots, from the first on, as long as that can be had at once; says where it ends.
-    /// On an error none is held.
+    /// Holds the pages of slots, from the first slot on, until a page would need waiting. Returns the end
+    /// of the held slots. On an error, no page is held.
     fn claim(&self, channel: usize, slots: Range<u64>) -> Result<u64> {
         for slot in slots.clone() {
             match self.try_claim(self.page(channel, slot)) {
@@ -305,12 +305,13 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         Ok(slots.end)
     }
 
-    /// Holds a page of all targets, if that can be had at once; else none, and says which target's is in use.
+    /// Holds a page of all targets if none of them is in use. Otherwise holds none, and returns the number
+    /// of the target whose page is in use.
     fn try_claim(&self, page: u64) -> Result<Option<usize>> {
         self.try_claim_others(page, usize::MAX)
     }
 
-    /// As [`try_claim`](Self::try_claim), while the page of one of them is held already.
+    /// Like [`try_claim`](Self::try_claim), while the page of one target is held already.
     fn try_claim_others(&self, page: u64, held: usize) -> Result<Option<usize>> {
         for (number, pager) in self.targets().enumerate().filter(|(number, _)| *number != held) {
             let claimed = pager.try_claim_home(page, self.fetch(number, page));
@@ -324,8 +325,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         Ok(None)
     }
 
-    /// Holds a page of all targets, waiting for threads that use it. The caller holds no page, and none is
-    /// held while this waits.
+    /// Holds a page of all targets, and waits for threads that use it. The caller must hold no page, and
+    /// none is held while this method waits.
     fn claim_waiting(&self, page: u64) -> Result<()> {
         let mut busy = 0;
         loop {
@@ -356,7 +357,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         }
     }
 
-    /// Lets the pages of slots go whose device has written to them.
+    /// Releases the pages of slots after their device has written them.
     fn let_go_written(&self, channel: usize, slots: &Range<u64>) {
         for slot in slots.clone() {
             self.targets().for_each(|pager| pager.release_written(self.page(channel, slot)));
@@ -374,11 +375,11 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         within.start.max(slots.start * page_len)..within.end.min(slots.end * page_len)
     }
 
-    /// Waits for the oldest run of a channel and lets its pages go.
+    /// Waits for the oldest run of a channel and releases its pages.
     fn finish_one(&self, work: &mut ChannelWork, outcome: &mut Outcome) {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;
-        // On an error, too, the slots have contents: whichever.
+        // After an error, the slots have contents too, though undefined ones.
         let done = writing.wait(&lane, self.change, self.read);
         self.let_go_written(work.channel, &slots);
         match done {

@@ -12,17 +12,17 @@ use crate::ops::launch::{Reordered, Shown, Spread, StoredBox};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Query, QueryMut, Shape as _, Store, StoreMut as _, View, ViewMut};
 
-/// A view together with others of the same shape, element by element, however each of them is placed. See
-/// [`View::join`]. All operations of [`Query`] ask about several at once, and those of [`QueryMut`] write to
-/// the first.
+/// A view joined with others of the same shape, element by element, wherever their elements are stored.
+/// See [`View::join`]. All operations of [`Query`] can read all views, and the operations of [`QueryMut`]
+/// write to the first.
 ///
-/// Where all are ranges of arrays that are placed alike (the same devices, channels and page length) and
-/// begin at the same index, their elements are worked on where they lie; so are boxes that are stored in the
-/// same order. Else each operation copies some MiB at a time: what is written, those of the others to the
-/// first one's devices; what is asked, all of them to one of those devices. What is stored in another order
-/// than the first, or [shifted](crate::boundary::BoundaryView::shifted), is put in its order by the host.
-/// Elements of arrays whose devices reach those do not pass through the host
-/// ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
+/// Devices work on the elements in place if all views are ranges of arrays with the same devices, channels
+/// and page length, and begin at the same index. The same holds for boxes that are stored in the same
+/// order. Otherwise each operation copies some MiB at a time. A change copies the other views' elements to
+/// the devices of the first; a query copies all elements to one device. The host reorders the elements of
+/// a view that is stored in another order than the first, or
+/// [shifted](crate::boundary::BoundaryView::shifted). If the devices can access each other, elements of
+/// arrays do not pass through the host ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -39,7 +39,7 @@ use crate::ops::view::{INTERNAL, Query, QueryMut, Shape as _, Store, StoreMut as
 pub struct Joined<'a, V: View<'a>, O: Joinable<'a, V>> {
     target: V,
     others: O,
-    /// Where the first one's elements are stored.
+    /// The location of the first view's elements.
     stored: StoredBox,
     marker: PhantomData<&'a ()>,
 }
@@ -50,16 +50,16 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
     }
 }
 
-/// One of the others.
+/// One of the other views.
 enum Other<'a> {
-    /// Elements in the first one's order.
+    /// Elements in the first view's order.
     Stored(Operand<'a>),
-    /// Those that are put in that order, and which elements of which store these are.
+    /// Elements that the host reorders, with their store and their range in it.
     Put(Reordered<'a>, &'a dyn OperandStore, Range<usize>),
 }
 
-/// The elements of one of several that are joined: of type `T`, in expressions over `S`. `N` is its number
-/// among them: 0 for the one that is written to.
+/// The elements of one of several joined views: of type `T`, in expressions over `S`. `N` is the number of
+/// the view, 0 for the one that operations write to.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};
@@ -96,16 +96,17 @@ impl<S, T, const N: u8> Row<S, T, N> {
 }
 
 impl<S, T: Element, const N: u8> Row<S, T, N> {
-    /// The value of a field of this one's element. See [`Row`].
+    /// The value of a field of this view's element. See [`Row`].
     pub fn get<F: FieldType>(self, field: Field<T, F>) -> Expr<S, F::Value> {
         Expr::field::<F>(N, field.offset())
     }
 }
 
 impl<S, T: Element> Row<(T, S), T, 0> {
-    /// What writes a value to a field of this one, which is the first. See [`Row`].
+    /// The assignment of a value to a field of this view, which is the first. See [`Row`].
     ///
-    /// The others are only read; to write to them does not compile, whatever their elements are:
+    /// The other views are read only. An assignment to one of them does not compile, whatever their
+    /// element types are:
     ///
     /// ```compile_fail,E0599
     /// # use vmarray::prelude::*;
@@ -124,8 +125,8 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     }
 }
 
-/// What can be [joined](View::join) to a view of the same shape: every [`View`], over devices of any kind,
-/// and what a view [shows beside each element](crate::boundary::BoundaryView::shifted).
+/// A view that can be [joined](View::join) to another of the same shape: every [`View`], over devices of
+/// any kind, and a view [shifted](crate::boundary::BoundaryView::shifted) against it.
 ///
 /// ```
 /// use vmarray::{compute::Column, prelude::*};
@@ -140,23 +141,23 @@ impl<S, T: Element> Row<(T, S), T, 0> {
 pub trait Column<'a>: Sealed + Copy {
     /// The type of its elements.
     type Element: Element;
-    /// The elements by position.
+    /// Returns the elements by position.
     #[doc(hidden)]
     fn listed(self, _: Internal) -> ColumnElements<'a>;
 }
 
-/// Elements that are to stand beside those of a view.
+/// The elements of a column, to be joined to a view.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "holds what reads elements")]
 pub struct ColumnElements<'a> {
     pub(crate) extents: Vec<usize>,
-    /// The store that they are of.
+    /// The store of the elements.
     pub(crate) store: &'a dyn OperandStore,
-    /// Where they lie there, if it is known.
+    /// The location of the elements in the store, if known.
     pub(crate) stored: Option<StoredBox>,
-    /// Whether others are shown than those that lie there.
+    /// Whether the column shows other elements than those at that location, as a shifted view does.
     pub(crate) is_moved: bool,
-    /// How they are read by position.
+    /// The elements, read by position.
     pub(crate) of: Box<dyn Spread + 'a>,
 }
 
@@ -176,7 +177,7 @@ impl<'a, V: View<'a> + Sync + 'a> Column<'a> for V {
 }
 
 impl<'a> ColumnElements<'a> {
-    /// The same beside elements that are stored so.
+    /// Returns the column in the order of elements with this location.
     fn beside(self, like: &StoredBox) -> Other<'a> {
         let range = self.stored.as_ref().map_or(0..usize::MAX, StoredBox::range);
         let is_alike = |stored: &StoredBox| match (&stored.axes[..], &like.axes[..]) {
@@ -190,8 +191,8 @@ impl<'a> ColumnElements<'a> {
     }
 }
 
-/// A [`Column`] of elements of any type: several of them, however many there turn out to be, can be joined as
-/// a slice. Expressions over what is joined so are made [from programs](Expr::from_program).
+/// A [`Column`] of elements of any type, for a number of columns known only at run time. A slice of such
+/// columns can be joined. Expressions over the join are made [from programs](Expr::from_program).
 ///
 /// ```
 /// use vmarray::compute::AnyColumn;
@@ -217,7 +218,7 @@ impl<'a> ColumnElements<'a> {
 pub struct AnyColumn<'a>(Box<dyn Fn() -> ColumnElements<'a> + 'a>);
 
 impl<'a> AnyColumn<'a> {
-    /// A column whose type of elements is forgotten.
+    /// Creates a column with an erased element type.
     pub fn new(column: impl Column<'a> + 'a) -> Self {
         Self(Box::new(move || column.listed(INTERNAL)))
     }
@@ -244,8 +245,8 @@ impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
     }
 }
 
-/// What can be [joined](View::join) to a view: a tuple of one to seven [columns](Column), or a slice of
-/// [columns of any type](AnyColumn).
+/// One or more columns that can be [joined](View::join) to a view: a tuple of one to seven
+/// [columns](Column), or a slice of [columns of any type](AnyColumn).
 ///
 /// ```
 /// use vmarray::{compute::Joinable, prelude::*};
@@ -258,9 +259,9 @@ impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
-    /// The element types of the others, in expressions together with that of the first.
+    /// The element types of the columns, in expressions together with the type of the first view.
     type Elements;
-    /// Their rows, that of the first included.
+    /// The rows of all views, including the first.
     type Rows;
     /// See [`Joined::rows`].
     #[doc(hidden)]
@@ -321,18 +322,19 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
         Ok(Self { target, others, stored, marker: PhantomData })
     }
 
-    /// The elements of all, for expressions: first that of the one that is written to.
+    /// The elements of all views, for expressions. The first row belongs to the view that operations write
+    /// to.
     #[must_use]
     pub fn rows(&self) -> O::Rows {
         O::rows()
     }
 
-    /// The others, in the first one's order.
+    /// The other views, in the first view's order.
     fn others(&self) -> Vec<Other<'a>> {
         self.others.listed(INTERNAL).into_iter().map(|other| other.beside(&self.stored)).collect()
     }
 
-    /// Their elements beside those of a range of the first one's store.
+    /// The other views' elements beside a range of the first view's store.
     fn beside<'o>(&self, others: &'o [Other<'a>], range: &Range<usize>) -> Vec<Operand<'o>> {
         let first = self.stored.range().start;
         let beside = |other: &'o Other<'a>| match other {
@@ -363,7 +365,7 @@ impl<'a, V: ViewMut<'a>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> 
     fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
         let (target, others) = (self.target.parts().0.as_target(INTERNAL), self.others());
         for other in &others {
-            // They are read while elements before them are written already.
+            // A change would read them after it has written elements before them.
             if let Other::Put(_, store, own) = other
                 && std::ptr::addr_eq(*store, target)
                 && own.start < range.end

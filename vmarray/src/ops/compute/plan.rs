@@ -1,4 +1,4 @@
-//! Expressions as devices are asked to evaluate them: conditions to be met, and values to be written.
+//! Conditions to be met and assignments to be made, as programs for devices.
 
 use backend_api::expr::{Action, Instruction, Program, Store, Value};
 use backend_api::{Compute, Device, HostSpan, Queue, Ticket};
@@ -8,7 +8,7 @@ use crate::ops::executor::{Change, Run};
 use crate::ops::expr::{Assignment, Expr, IntoExpr, Lowering};
 use crate::ops::find::{Seek, What};
 
-/// What elements have to meet.
+/// A condition that selects elements.
 #[derive(Debug)]
 pub(crate) struct Condition {
     program: Program,
@@ -21,15 +21,15 @@ impl Condition {
         Ok(Self { program, predicate })
     }
 
-    /// The search for the first `limit` elements that meet it. Their number is exact if all are to be
-    /// counted.
+    /// The search for the first `limit` elements that meet the condition. If `count_all` is set, the
+    /// search counts all of them exactly.
     pub fn seek(&self, limit: usize, count_all: bool) -> Seek<'_> {
         let what = What::Holds { program: &self.program, predicate: self.predicate };
         Seek { what, limit, count_all }
     }
 }
 
-/// What is to be written, and where.
+/// The assignments of a change, and its condition.
 #[derive(Debug)]
 pub struct Plan {
     program: Program,
@@ -65,7 +65,7 @@ impl Change for Plan {
         let instructions = self.program.instructions().iter().zip(self.program.needed(&values));
         let reads = |(one, needed)| needed && matches!(one, &Instruction::Field { source: 0, .. });
         let types = self.stores.iter().filter_map(|store| self.program.type_of(store.value));
-        // No two write to the same bytes: devices refuse that.
+        // The stores write to different bytes: devices refuse overlapping ones.
         let written: u64 = types.map(|of| u64::from(of.bytes())).sum();
         self.filter.is_none() && written == element_bytes as u64 && !instructions.into_iter().any(reads)
     }

@@ -10,7 +10,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
 use crate::ops::expr::{IntoFiltered, Lowering, Scalar, Summed};
 
-/// What is reduced: a value, of those elements alone that meet a condition.
+/// The operand of a reduction: a value, restricted to the elements that meet a condition.
 struct Reduced {
     program: Program,
     value: Value,
@@ -65,7 +65,7 @@ impl<F: Summed> Question for Total<F> {
     }
 }
 
-/// An extreme by its key, and the index of the first element that has it.
+/// An extreme by its key, and the index of its first element.
 type Extreme = Option<(u64, usize)>;
 
 /// The least value, the greatest, or both.
@@ -82,19 +82,19 @@ impl<F: Scalar + Number> Extremes<F> {
     }
 }
 
-/// The least of two extremes, and of those that are equal the first.
+/// The lesser of two extremes; the first one if they are equal.
 fn least(a: Extreme, b: Extreme) -> Extreme {
     a.into_iter().chain(b).min()
 }
 
-/// The greatest of two extremes, and of those that are equal the first.
+/// The greater of two extremes; the first one if they are equal.
 fn greatest(a: Extreme, b: Extreme) -> Extreme {
     a.into_iter().chain(b).max_by_key(|&(key, index)| (key, Reverse(index)))
 }
 
 impl<F: Scalar + Number> Question for Extremes<F> {
     type Part = (Extreme, Extreme);
-    /// Least and greatest, each with the index of the first element that has it.
+    /// The least and the greatest value, each with the index of its first element.
     type Whole = (Option<(usize, F)>, Option<(usize, F)>);
 
     fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
@@ -123,7 +123,7 @@ impl<F: Scalar + Number> Question for Extremes<F> {
     }
 }
 
-/// How many elements have each of some numbers.
+/// A histogram: the number of elements in each bin.
 pub(crate) struct Histogram {
     of: Reduced,
     bins: u32,
@@ -140,7 +140,7 @@ impl Histogram {
 }
 
 impl Question for Histogram {
-    /// Empty if there was no answer.
+    /// The counts of a part; empty if there was no answer.
     type Part = Vec<u64>;
     type Whole = Vec<u64>;
 

@@ -12,22 +12,23 @@ use crate::base::error::Result;
 use crate::ops::expr::Expr;
 use crate::ops::view::{INTERNAL, Query, Shape, Store, View};
 
-/// So many elements are fetched at a time, at most.
+/// The number of elements fetched at a time, at most.
 const BATCH: usize = 16 << 10;
-/// And so many bytes.
+/// The number of bytes fetched at a time, at most.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// How many elements are fetched at a time.
+/// The number of elements fetched at a time.
 fn batch_len<T: Element>() -> usize {
     (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH)
 }
 
-/// A search for places in the order of their indices, some at a time.
+/// A search that returns matches in the order of their indices, a batch at a time.
 pub(crate) struct Ordered<'a, Q: Query<'a>> {
     query: Q,
     shape: Q::Shape,
     condition: Expr<Q::Row, bool>,
-    /// What was not looked at yet, and from which place on; the next region last.
+    /// The regions not yet searched, each with the place where the search continues; the next region is
+    /// last.
     rest: Vec<(Range<Q::Index>, usize)>,
     marker: PhantomData<&'a ()>,
 }
@@ -46,7 +47,7 @@ impl<'a, Q: Query<'a>> Ordered<'a, Q> {
         }
     }
 
-    /// The first `limit` indices.
+    /// Returns the first `limit` indices.
     pub(crate) fn first(&mut self, limit: usize) -> Result<Vec<Q::Index>> {
         let mut indices = Vec::new();
         while indices.len() < limit {
@@ -61,7 +62,7 @@ impl<'a, Q: Query<'a>> Ordered<'a, Q> {
         Ok(indices)
     }
 
-    /// Places that come before all others that were not given out, ascending; none at the end.
+    /// Returns the next places in ascending order; none at the end.
     fn next(&mut self, limit: usize) -> Result<Vec<usize>> {
         while let Some((of, from)) = self.rest.pop() {
             let lowered = self.shape.lowered(&of);
@@ -106,19 +107,19 @@ impl<'a, V: View<'a>> Selected<'a, V> {
         of: Range<<V as View<'a>>::Index>,
         condition: Expr<V::Element, bool>,
     ) -> Result<Self> {
-        // Says now what is wrong with the condition.
+        // An invalid condition is refused immediately.
         Condition::new(view.region().lowered(&of).condition(condition.clone()))?;
         let search = Ordered::new(view, of, condition);
         Ok(Self { search, batch: batch_len::<V::Element>(), found: VecDeque::new() })
     }
 
-    /// The same, so many elements at a time.
+    /// Sets the number of elements fetched at a time.
     #[cfg(test)]
     pub(crate) fn by(self, batch: usize) -> Self {
         Self { batch, ..self }
     }
 
-    /// How many elements are kept.
+    /// The number of elements buffered.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> usize {
         self.found.len()

@@ -13,8 +13,8 @@ use vmarray_kernel::{Define, Function, ScalarArguments, function};
 use super::list::Instructions;
 use super::{Expr, IntoExpr, Scalar};
 
-/// Functions of the program in expressions: every function with `#[vmarray::kernel]` whose parameters and
-/// result are numbers and bools. Come by it with `use vmarray::prelude::*`.
+/// Calls of kernel functions in expressions. Every function with `#[vmarray::kernel]` whose parameters and
+/// result are numbers and bools has this trait. `use vmarray::prelude::*` brings it into scope.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -38,18 +38,19 @@ use super::{Expr, IntoExpr, Scalar};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait CallInExpr: Define + Sized {
-    /// What the function gives for these values of an element: one value, or a tuple of up to eight, each an
-    /// expression, a field or a number.
+    /// The result of the function for values of an element. The arguments are one value, or a tuple of up
+    /// to eight, each an expression, a field or a number.
     ///
-    /// It is lowered when it is named here for the first time, and translated for a device with the first
-    /// expression that is used there. It is called for every element that an operation looks at, those that a
-    /// filter leaves out included, and has to come to an end for each: nothing stops a loop without one. What
-    /// it accesses outside of arrays and tables reads 0 and writes nothing, and nobody is told.
+    /// The first call of this method lowers the function. The first expression that a device evaluates
+    /// with the function translates it for that device. The device calls the function for every element
+    /// that an operation reads, including the elements that a filter excludes. The function must return
+    /// for each element: the library does not stop an endless loop. A read outside of an array or table
+    /// returns 0 and a write there has no effect, without an error.
     ///
-    /// Operations that use it fail with [`KernelRefused`](crate::ErrorKind::KernelRefused) if it cannot be
-    /// lowered, as with a recursion, or if it takes memory by `alloc`.
+    /// Operations that use it fail with [`KernelRefused`](crate::ErrorKind::KernelRefused) if the function
+    /// cannot be lowered, for example because it is recursive, or if it allocates memory with `alloc`.
     ///
-    /// Other types than those of its parameters do not compile:
+    /// Arguments of other types than the parameters do not compile:
     ///
     /// ```compile_fail
     /// use vmarray::prelude::*;
@@ -72,7 +73,7 @@ pub trait CallInExpr: Define + Sized {
 
 impl<F: Define> CallInExpr for F {}
 
-/// What a function is given for each element: a value, or a tuple of them. See [`CallInExpr::of`].
+/// The arguments of a function for each element: a value, or a tuple of values. See [`CallInExpr::of`].
 ///
 /// ```
 /// use vmarray::expr::{CallInExpr, Expr, ExprArguments};
@@ -97,7 +98,7 @@ impl<F: Define> CallInExpr for F {}
     note = "types are not converted by themselves: see `cast`"
 )]
 pub trait ExprArguments<T, A> {
-    /// Their instructions, and which values they are.
+    /// Returns the instructions of the arguments, and the number of each argument's value.
     #[doc(hidden)]
     fn listed(self) -> (Instructions, Vec<Value>);
 }
@@ -133,7 +134,7 @@ tuples! {
     A I 0 B J 1 C K 2 D L 3 E M 4 F N 5 G O 6 H P 7;
 }
 
-/// Functions that were lowered so far, each with its type and const parameters.
+/// The functions that are lowered already, each with its type and const parameters.
 static LOWERED: LazyLock<Mutex<HashMap<TypeId, kernel::Function>>> = LazyLock::new(Mutex::default);
 
 fn lowered<F, A, R>() -> Result<kernel::Function, vmarray_kernel::Error>
@@ -146,7 +147,7 @@ where
     if let Some(known) = LOWERED.lock().get(&key) {
         return Ok(known.clone());
     }
-    // Not under the lock: two threads may do it both.
+    // The lock is not held here, so two threads may both lower the function.
     let function = function::<F, A, R>()?;
     Ok(LOWERED.lock().entry(key).or_insert(function).clone())
 }
@@ -162,7 +163,7 @@ where
         Ok(function) => Instruction::Call { function, arguments },
         Err(error) => {
             list.refuse(&Some(Box::new(error)));
-            // Something of the type, for the sake of what comes after it.
+            // A placeholder of the result type, so that later instructions have an operand.
             Instruction::Literal { of: <R as Scalar>::TYPE, bits: 0 }
         }
     };

@@ -11,12 +11,13 @@ use crate::base::element::{Element, Field};
 use crate::base::error::Result;
 use crate::ops::view::Query;
 
-/// A complex number that is computed from an element of type `T`: its parts, each an [`Expr`]. Of a [`Field`]
-/// of `num_complex::Complex<f32>` or `Complex<f64>` comes one by [`into_complex`](IntoComplex::into_complex).
+/// A complex number that a device computes from an element of type `T`. Each part is an [`Expr`].
+/// [`into_complex`](IntoComplex::into_complex) makes one from a [`Field`] of `num_complex::Complex<f32>`
+/// or `Complex<f64>`.
 ///
-/// The formulas are those of `num-complex`, so that quotients overflow where the square of the divisor's
-/// absolute value does. Conditions and questions take a part, or what [`norm`](Self::norm),
-/// [`eq`](Self::eq) and others give.
+/// The formulas equal the formulas of `num-complex`. A quotient therefore overflows if the square of the
+/// divisor's absolute value does. Conditions and queries take a part, or the result of
+/// [`norm`](Self::norm), [`eq`](Self::eq) and other methods.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -56,7 +57,7 @@ impl<T, F> fmt::Debug for ComplexExpr<T, F> {
     }
 }
 
-/// What can stand where a complex expression is wanted: a [`ComplexExpr`], a [`Field`] or a number.
+/// A value that converts to a complex expression: a [`ComplexExpr`], a [`Field`] or a number.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -71,7 +72,7 @@ impl<T, F> fmt::Debug for ComplexExpr<T, F> {
     note = "of two expressions make one: `ComplexExpr {{ re, im }}`"
 )]
 pub trait IntoComplex<T, F> {
-    /// The expression.
+    /// Converts to the expression.
     fn into_complex(self) -> ComplexExpr<T, F>;
 }
 
@@ -136,7 +137,7 @@ where
         self.part(std::mem::offset_of!(Complex<F>, im))
     }
 
-    /// What writes a value to both parts.
+    /// The assignment of a value to both parts.
     ///
     /// ```
     /// use vmarray::{num_complex::Complex, prelude::*};
@@ -153,11 +154,10 @@ where
 }
 
 impl<T, F: Summed<Sum = f64>> ComplexExpr<T, F> {
-    /// The sum over the elements of a view, in two passes. Its parts are what
-    /// [`Query::sum`] gives of the parts.
+    /// Returns the sum over the elements of a view, computed in two passes: [`Query::sum`] of each part.
     ///
     /// # Errors
-    /// Those of [`Query::sum`].
+    /// The errors of [`Query::sum`].
     pub fn sum<'a, Q: Query<'a, Row = T>>(
         self,
         view: Q,
@@ -217,7 +217,7 @@ complex!([T, F: Signed + Float] &ComplexExpr<T, F>);
 
 #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools")]
 impl<T, F: Signed + Float> ComplexExpr<T, F> {
-    /// The number with the opposite imaginary part.
+    /// The complex conjugate.
     pub fn conj(&self) -> ComplexExpr<T, F> {
         let ComplexExpr { re, im } = self.clone();
         ComplexExpr { re, im: -im }
@@ -229,25 +229,25 @@ impl<T, F: Signed + Float> ComplexExpr<T, F> {
         &re * &re + &im * &im
     }
 
-    /// The absolute value, without overflow on the way.
+    /// The absolute value, without overflow of an intermediate result.
     pub fn norm(&self) -> Expr<T, F> {
         let ComplexExpr { re, im } = self.clone();
         re.hypot(im)
     }
 
-    /// The number times a real one.
+    /// The product with a real number.
     pub fn scale(&self, by: impl IntoExpr<T, F>) -> ComplexExpr<T, F> {
         let (ComplexExpr { re, im }, by) = (self.clone(), by.into_expr());
         ComplexExpr { re: re * &by, im: im * by }
     }
 
-    /// Whether it equals another number.
+    /// Whether the number equals another one.
     pub fn eq(&self, other: impl IntoComplex<T, F>) -> Expr<T, bool> {
         let (a, b) = (self.clone(), other.into_complex());
         a.re.eq(b.re) & a.im.eq(b.im)
     }
 
-    /// Whether it differs from another number.
+    /// Whether the number differs from another one.
     pub fn ne(&self, other: impl IntoComplex<T, F>) -> Expr<T, bool> {
         let (a, b) = (self.clone(), other.into_complex());
         a.re.ne(b.re) | a.im.ne(b.im)

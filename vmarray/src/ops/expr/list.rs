@@ -4,28 +4,29 @@ use backend_api::expr::{Instruction, Program, Value};
 
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// Instructions, none of them twice.
+/// A list of instructions without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Instructions {
-    /// One more than a program can have at most, so that its check finds out.
+    /// The instructions, at most one more than a program can have, so that the program's check fails.
     pub instructions: Vec<Instruction>,
-    /// Why a function cannot be called, if one cannot.
+    /// The reason why a function cannot be called, if there is such a function.
     pub refused: Option<Box<vmarray_kernel::Error>>,
 }
 
 impl Instructions {
-    /// Those of a program, none of them twice; says where a value of it is.
+    /// Returns the instructions of a program without duplicates, and the place of one of its values among
+    /// them.
     pub fn of_program(program: &Program, value: Value) -> (Self, Value) {
         let (whole, mut list) = (program.instructions().to_vec(), Self::default());
         let value = list.append(&Self { instructions: whole, refused: None }, value);
         (list, value)
     }
 
-    /// Adds an instruction, unless it is there already; says where it is.
+    /// Adds an instruction unless the list has it already, and returns its place.
     pub fn push(&mut self, instruction: Instruction) -> Value {
         let list = &mut self.instructions;
         let at = list.iter().position(|known| *known == instruction).unwrap_or_else(|| {
-            // One more than a program can have is enough to be refused.
+            // One instruction more than the maximum is enough for the refusal.
             if list.len() <= Program::INSTRUCTIONS_MAX {
                 list.push(instruction);
             }
@@ -34,7 +35,7 @@ impl Instructions {
         Value(at as u16)
     }
 
-    /// Adds the instructions of another expression; says where its value is.
+    /// Adds the instructions of another expression, and returns the place of its value.
     pub fn append(&mut self, other: &Self, value: Value) -> Value {
         self.refuse(&other.refused);
         let mut places: Vec<Value> = Vec::with_capacity(other.instructions.len());
@@ -44,7 +45,7 @@ impl Instructions {
         place(value, &places)
     }
 
-    /// Takes over why another list is refused.
+    /// Adopts another list's reason for a refusal.
     pub fn refuse(&mut self, refused: &Option<Box<vmarray_kernel::Error>>) {
         if self.refused.is_none() {
             self.refused.clone_from(refused);
@@ -52,7 +53,7 @@ impl Instructions {
     }
 
     /// # Errors
-    /// If it is too long, or calls a function that cannot be called.
+    /// If the program is too long, or calls a function that cannot be called.
     pub fn program(self) -> Result<Program> {
         if let Some(error) = self.refused {
             return Err(refused(&error));
@@ -64,17 +65,17 @@ impl Instructions {
     }
 }
 
-/// A function that cannot be lowered.
+/// The error for a function that cannot be lowered.
 pub(crate) fn refused(error: &vmarray_kernel::Error) -> Error {
     ErrorKind::KernelRefused { kernel: error.function().into(), reason: error.to_string() }.into()
 }
 
-/// Where a value is, of those that were moved to these places.
+/// The new place of a value, after its instructions moved to these places.
 pub(super) fn place(value: Value, places: &[Value]) -> Value {
     places.get(value.at()).copied().unwrap_or(value)
 }
 
-/// An instruction that takes its operands from the places that they were moved to.
+/// An instruction whose operands are replaced by their new places.
 pub(super) fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
     let place = |value| place(value, places);
     match instruction {

@@ -9,7 +9,7 @@ use super::call::call;
 use super::{Expr, ExprArguments, FieldType, IntoExpr, Scalar};
 use crate::base::element::{Element, Field};
 
-/// Calls a function of one or two floats that gives one.
+/// Calls a function of one or two floats that returns a float.
 fn float<G, T, F, A>(arguments: impl ExprArguments<T, A>) -> Expr<T, F>
 where
     G: Function<A, F>,
@@ -21,8 +21,8 @@ where
 
 macro_rules! float_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty; $($name:ident $of:literal)*; $($pair:ident($other:ident) $of_pair:literal)*) => {
-        /// Functions of floats: those of Rust's by the same names, the same bits on all devices. How exact
-        /// they are is in the [table](crate::expr#arithmetic).
+        /// Functions of floats, named as in Rust, with the same bits on all devices. The
+        /// [table](crate::expr#arithmetic) has their precision.
         impl<$($generics)*> $Self {
             /// The square root.
             ///
@@ -38,12 +38,12 @@ macro_rules! float_methods {
                 self.into_expr().unary(Unary::Sqrt)
             }
 
-            /// The largest whole number that is not larger.
+            /// The largest whole number that is not larger than the value.
             pub fn floor(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Floor)
             }
 
-            /// The smallest whole number that is not smaller.
+            /// The smallest whole number that is not smaller than the value.
             pub fn ceil(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Ceil)
             }
@@ -53,7 +53,7 @@ macro_rules! float_methods {
                 self.into_expr().unary(Unary::Trunc)
             }
 
-            /// The nearest whole number; of two, the even one.
+            /// The nearest whole number; the even one if two are equally near.
             pub fn round_ties_even(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::RoundEven)
             }
@@ -65,7 +65,7 @@ macro_rules! float_methods {
                 value - whole
             }
 
-            /// One divided by the value.
+            /// The reciprocal, `1 / self`.
             pub fn recip(self) -> Expr<T, $F> {
                 Expr::constant(<$F as vmarray_kernel::Number>::ONE) / self.into_expr()
             }
@@ -90,18 +90,18 @@ macro_rules! float_methods {
                 Expr { list, value, marker: PhantomData }
             }
 
-            /// The value to a power that is a whole number.
+            /// The value raised to an integer power.
             pub fn powi(self, exponent: impl IntoExpr<T, i32>) -> Expr<T, $F> {
                 float::<composed::powi<$F>, T, $F, ($F, i32)>((self.into_expr(), exponent))
             }
 
-            /// Whether it is a NaN.
+            /// Whether the value is a NaN.
             pub fn is_nan(self) -> Expr<T, bool> {
                 let value = self.into_expr();
                 value.clone().ne(value)
             }
 
-            /// Whether it is neither infinite nor a NaN.
+            /// Whether the value is neither infinite nor a NaN.
             pub fn is_finite(self) -> Expr<T, bool> {
                 self.into_expr().abs().lt(Expr::constant(<$F as Float>::INFINITY))
             }
@@ -162,8 +162,8 @@ all_float_methods!([T: Element, S: FieldType<Value: Float>] Field<T, S>, S::Valu
 
 macro_rules! approximate_methods {
     ([$($generics:tt)*] $Self:ty; $($name:ident $Op:ident $of:literal;)*) => {
-        /// Functions as the device has them: fast, as close as is said, and not the same bits on all devices.
-        /// The host takes exact ones.
+        /// Fast approximations by the device's own instructions, to the documented precision. The bits
+        /// differ between devices. The host computes exact values.
         impl<$($generics)*> $Self {
             $(
                 #[doc = $of]
@@ -209,7 +209,7 @@ all_approximate_methods!([T: Element, S: FieldType<Value = f32>] Field<T, S>);
 macro_rules! integer_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         impl<$($generics)*> $Self {
-            /// How many bits are set.
+            /// The number of bits that are 1.
             ///
             /// ```
             /// # use vmarray::prelude::*;
@@ -224,17 +224,17 @@ macro_rules! integer_methods {
                 self.into_expr().unary::<$F>(Unary::CountOnes).cast()
             }
 
-            /// How many bits above the highest one that is set are not.
+            /// The number of leading zero bits.
             pub fn leading_zeros(self) -> Expr<T, u32> {
                 self.into_expr().unary::<$F>(Unary::LeadingZeros).cast()
             }
 
-            /// How many bits below the lowest one that is set are not.
+            /// The number of trailing zero bits.
             pub fn trailing_zeros(self) -> Expr<T, u32> {
                 self.into_expr().unary::<$F>(Unary::TrailingZeros).cast()
             }
 
-            /// The bits in the opposite order.
+            /// The bits in reverse order.
             pub fn reverse_bits(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::ReverseBits)
             }

@@ -8,7 +8,7 @@ use backend_api::expr::{Binary, Integer, Number, Unary};
 use super::{Assignment, Bits, Expr, FieldType, Filtered, IntoExpr, Scalar, Signed};
 use crate::base::element::{Element, Field};
 
-/// An operator on all kinds of left operands.
+/// Implements an operator for all kinds of left operands.
 macro_rules! operator {
     ($Trait:ident $method:ident $op:ident $($Bound:ident)*) => {
         impl<T, F: Scalar $(+ $Bound)*, R: IntoExpr<T, F>> $Trait<R> for Expr<T, F> {
@@ -69,10 +69,10 @@ macro_rules! prefix {
 prefix!(Neg neg Signed);
 prefix!(Not not Bits);
 
-/// What Rust's operators can compare a field or an expression with: nothing.
+/// A type that Rust's operators can compare with a field or an expression. No type implements the trait.
 ///
-/// The trait is there for what the compiler says. Without `PartialEq` it would advise to derive that; so it
-/// finds that `PartialEq` wants this here, and goes on to say of the `bool` that it is no condition.
+/// The trait improves the compiler's messages. Without `PartialEq` the compiler would advise to derive it.
+/// With this bound, the compiler reports the missing trait, and then that the `bool` is no condition.
 #[diagnostic::on_unimplemented(
     message = "fields and expressions are compared by methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, \
                `a.ge(b)`",
@@ -80,7 +80,7 @@ prefix!(Not not Bits);
 )]
 trait ComparableByOperators {}
 
-/// Has comparing operators not compile.
+/// Makes comparison operators a compile error.
 macro_rules! not_compared_by_operators {
     ($Self:ty) => {
         #[allow(private_bounds, reason = "nobody can meet it")]
@@ -101,7 +101,7 @@ macro_rules! not_compared_by_operators {
 not_compared_by_operators!(Field<T, F>);
 not_compared_by_operators!(Expr<T, F>);
 
-/// Numbers as expressions, and as left operands.
+/// Makes numbers usable as expressions, and as left operands.
 macro_rules! literals {
     ($($T:ident)*) => { $(
         impl<T> IntoExpr<T, $T> for $T {
@@ -141,12 +141,12 @@ macro_rules! methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
         impl<$($generics)*> $Self {
-            /// Whether it equals another value.
+            /// Whether the value equals another value.
             pub fn eq(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Eq, &other.into_expr())
             }
 
-            /// Whether it differs from another value. A NaN differs from everything.
+            /// Whether the value differs from another value. A NaN differs from every value.
             pub fn ne(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Ne, &other.into_expr())
             }
@@ -160,42 +160,42 @@ macro_rules! number_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
         impl<$($generics)*> $Self {
-            /// Whether it is less than another value.
+            /// Whether the value is less than another value.
             pub fn lt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Lt, &other.into_expr())
             }
 
-            /// Whether it is less than another value or equal to it.
+            /// Whether the value is less than or equal to another value.
             pub fn le(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Le, &other.into_expr())
             }
 
-            /// Whether it is greater than another value.
+            /// Whether the value is greater than another value.
             pub fn gt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Lt, &self.into_expr())
             }
 
-            /// Whether it is greater than another value or equal to it.
+            /// Whether the value is greater than or equal to another value.
             pub fn ge(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }
 
-            /// The smaller of two values; of a NaN and a number the number.
+            /// The smaller of two values. If one of them is a NaN, the result is the other.
             pub fn min(self, other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 self.into_expr().binary(Binary::Min, &other.into_expr())
             }
 
-            /// The larger of two values; of a NaN and a number the number.
+            /// The larger of two values. If one of them is a NaN, the result is the other.
             pub fn max(self, other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }
 
-            /// The absolute value. That of the least signed integer is itself.
+            /// The absolute value. The absolute value of the least signed integer is the integer itself.
             pub fn abs(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Abs)
             }
 
-            /// The value as another type of number, as Rust's `as` does it.
+            /// The value as another type of number, converted as by Rust's `as`.
             ///
             /// ```
             /// # use vmarray::prelude::*;
@@ -208,7 +208,7 @@ macro_rules! number_methods {
                 self.into_expr().converted()
             }
 
-            /// This value, for those elements alone that meet a condition.
+            /// This value, restricted to the elements that meet a condition.
             pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, $F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }
@@ -219,7 +219,7 @@ number_methods!([T, F: Scalar + Number] Expr<T, F>, F);
 number_methods!([T: Element, S: FieldType] Field<T, S>, S::Value);
 
 impl<T: Element, S: FieldType> Field<T, S> {
-    /// What writes a value to this field, for [`transform`](crate::views::QueryMut::transform) and
+    /// The assignment of a value to this field, for [`transform`](crate::views::QueryMut::transform) and
     /// [`assign_where`](crate::views::QueryMut::assign_where).
     ///
     /// ```

@@ -1,13 +1,12 @@
-//! Expressions whose indices count from another element than the first, or whose elements are those beside
-//! others.
+//! Expressions with shifted indices, and expressions over the elements of a joined view.
 
 use backend_api::expr::{Instruction, Value};
 
 use super::list::{Instructions, moved, place};
 use super::{Assignment, Expr, Filtered, IntoAssignments, index};
 
-/// The same instructions, with `index - start` in place of the index. Those that use no index stay as they
-/// are.
+/// Returns the instructions with `index - start` in place of the index. Instructions without the index are
+/// unchanged.
 fn counted_from(list: Instructions, value: Value, start: usize) -> (Instructions, Value) {
     if start == 0 || !list.instructions.contains(&Instruction::Index) {
         return (list, value);
@@ -26,8 +25,8 @@ fn counted_from(list: Instructions, value: Value, start: usize) -> (Instructions
 }
 
 impl<T, F> Expr<T, F> {
-    /// The same with indices that are 0 for the array's element `start`. Takes two instructions more, if it
-    /// uses them.
+    /// Shifts the index so that it is 0 for the array's element `start`. An expression that uses the index
+    /// gets two instructions more.
     pub(crate) fn counted_from(self, start: usize) -> Self {
         let (list, value) = counted_from(self.list, self.value, start);
         Self { list, value, ..self }
@@ -35,7 +34,7 @@ impl<T, F> Expr<T, F> {
 }
 
 impl<T, F> Expr<T, F> {
-    /// The same of the elements that are joined to those of another view, as the first of these.
+    /// Renumbers the sources for a join with another view as the first: each source number grows by one.
     pub(crate) fn beside<U>(self) -> Expr<U, F> {
         let mut list = self.list;
         for instruction in &mut list.instructions {
@@ -56,7 +55,7 @@ impl<T, F> Filtered<T, F> {
     }
 }
 
-/// The same with indices that are 0 for the element `start`.
+/// Shifts the indices in the assignments so that they are 0 for the element `start`.
 pub(crate) fn assignments_counted_from<T>(
     assignments: impl IntoAssignments<T>,
     start: usize,

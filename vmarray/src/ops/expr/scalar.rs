@@ -8,7 +8,8 @@ mod sealed {
     pub trait SealedFieldType {}
 }
 
-/// What a value can be (for fields see [`FieldType`]): `bool`, `u8` to `u64`, `i8` to `i64`, `f32` and `f64`.
+/// The type of a value: `bool`, `u8` to `u64`, `i8` to `i64`, `f32` or `f64`. [`FieldType`] has the types
+/// of fields.
 ///
 /// ```
 /// use vmarray::expr::{Number, Scalar};
@@ -22,10 +23,10 @@ mod sealed {
 /// assert_eq!(bytes_of::<u16>(10), 20);
 /// ```
 pub trait Scalar: sealed::SealedScalar + Copy + Send + Sync + 'static {
-    /// Which type it is.
+    /// The type, as an enum value.
     const TYPE: Type;
 
-    /// Its bits, the higher ones zero.
+    /// Returns the bits of the value; the higher bits are zero.
     fn bits(self) -> u64;
 }
 
@@ -37,9 +38,9 @@ impl Scalar for bool {
     }
 }
 
-/// What a field can be: a number, which is a value of the same type; or, with the feature `half`, a
-/// `half::f16` or `half::bf16`, which is an `f32` in expressions. What is written to a field of 16 bits is
-/// rounded to nearest even, to infinity if it is too large.
+/// The type of a field: a number, whose value has the same type, or, with the feature `half`, a
+/// `half::f16` or `half::bf16`, which is an `f32` in expressions. An assignment to a field of 16 bits
+/// rounds to nearest even, and to infinity if the value is too large.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -69,9 +70,9 @@ impl Scalar for bool {
             an element by `nth`, of complex numbers a part by `re` and `im`"
 )]
 pub trait FieldType: sealed::SealedFieldType + NoUninit {
-    /// What it is in expressions.
+    /// The type of the field's value in expressions.
     type Value: Scalar + Number;
-    /// As what it lies in memory; and what makes a value of that, and the other way round.
+    /// The type in memory, and the operations that convert from it and to it.
     #[doc(hidden)]
     const AS: (Type, Option<(Unary, Unary)>);
 }
@@ -92,7 +93,7 @@ halves! {
     bf16 FromBf16 ToBf16;
 }
 
-/// Values that have bits: integers, and bools.
+/// Values whose bits can be combined: integers, and bools.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -126,7 +127,7 @@ pub trait Signed: Scalar + Number {}
 pub trait Summed: Scalar + Number {
     /// The type of the sum.
     type Sum: Copy + Default + PartialEq + std::fmt::Debug + Send + std::ops::Add<Output = Self::Sum>;
-    /// The sum of what the parts came to.
+    /// Adds the sums of the parts.
     #[doc(hidden)]
     fn sum(partials: &[backend_api::expr::Partial]) -> Self::Sum;
 }
