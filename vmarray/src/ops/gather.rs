@@ -1,4 +1,4 @@
-//! Many elements at once, by lists of indices.
+//! Gathers and scatters: reads and writes of many elements by lists of indices.
 
 #[forbid(unsafe_code)]
 mod asynchronous;
@@ -37,18 +37,18 @@ pub(crate) use fetch::gather;
 pub use iter::Gathered;
 pub(crate) use iter::scatter_chunks;
 
-/// Less work than this, in bytes, is not worth a thread.
+/// The least work for each thread, in bytes.
 const BYTES_PER_WORKER: usize = 2 << 20;
-/// How many indices a thread checks at once.
+/// The number of indices that a thread checks at once.
 const CHECKED_AT_ONCE: usize = 1 << 16;
 
 /// Whether all indices of a piece of a list are below a length.
 fn all_inside(indices: &[usize], len: usize) -> bool {
-    // The greatest one, which needs no branches.
+    // The maximum is computed without branches.
     indices.iter().fold(0, |max, &index| max.max(index)) < len || indices.is_empty()
 }
 
-/// Sees to it that all indices are below a length.
+/// Checks that all indices are below a length.
 pub(crate) fn check_list(indices: &[usize], len: usize) -> Result<()> {
     let pieces = indices.chunks(CHECKED_AT_ONCE).enumerate();
     let outside = pieces.filter(|(_, piece)| !all_inside(piece, len)).find_map(|(number, piece)| {
@@ -61,9 +61,10 @@ pub(crate) fn check_list(indices: &[usize], len: usize) -> Result<()> {
     }
 }
 
-/// How many threads share work of so many bytes, and at most `most`.
+/// Returns the number of threads for work of this size in bytes, at most `most`.
 ///
-/// A thread that holds guards works alone: others could not know that they must not wait for those.
+/// A thread that holds guards works alone: other threads cannot detect that they must not wait for these
+/// guards.
 fn workers(bytes: usize, most: usize) -> usize {
     if guards::held() {
         return 1;

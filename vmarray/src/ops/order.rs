@@ -1,8 +1,8 @@
-//! Elements in an order: sorting by keys, indices in that order, searches in what is sorted, distinct
-//! elements, groups, and which elements of two views have the same key.
+//! Operations by the order of elements: sorts by keys, argsort, binary search, distinct elements, groups,
+//! and joins of two views by equal keys.
 //!
-//! All of it is made of the sorts of [`sort`](super::sort) and of kernels, over arrays on the devices of what
-//! is given.
+//! The operations consist of the sorts of [`sort`](super::sort) and of kernels, over arrays on the devices
+//! of the view.
 
 mod groups;
 mod in_ram;
@@ -37,21 +37,20 @@ where
     Ok(Section::new(store, shape.cut(&shape.checked(bounds)?)))
 }
 
-/// An array of the elements and devices of a view.
+/// An array on the devices of a view, with its element type.
 pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
     VirtualArray<T, <<V as View<'a>>::Store as Store>::Device>;
 
-/// What views of a range can be asked about the order of their elements. Come by it with
-/// `use vmarray::prelude::*`.
+/// Queries about the order of elements, for views of a range. `use vmarray::prelude::*` brings the trait
+/// into scope.
 ///
-/// Results are new arrays on the devices of the view, whose pages have as many elements as those of the view
-/// (in RAM, where the view lies in files). They can hold `u64`; what is worked with takes device memory
-/// meanwhile: indices 4 bytes an element (8 from 2^32 elements on), keys as much as they are long, and both
-/// twice while they are sorted. Others must not write to what is given meanwhile, or what comes out is not
-/// said.
+/// Results are new arrays on the devices of the view, with as many elements a page (in RAM if the view is
+/// of files). They may hold `u64`. Temporary device memory is 4 bytes an element for indices (8 from 2^32
+/// elements on), plus the length of the keys. A sort takes both twice. Other threads must not write to the
+/// view meanwhile, or the result is unspecified.
 ///
-/// Floats are in their total order, and equal if their bits are: `-0.0` comes before `0.0` and is another
-/// key.
+/// Floats have their total order, and are equal if their bits are: `-0.0` comes before `0.0` and is
+/// another key.
 ///
 /// ```
 /// use vmarray::order::{Descending, Side};
@@ -73,9 +72,9 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
-    /// The indices of the elements of a range, counted from its first, in the order of keys: of one
-    /// expression, [descending](Descending), or of several in a tuple, of which later ones count where
-    /// earlier ones are equal. Elements whose keys are all equal stay in their order.
+    /// Returns the indices of the elements of a range, counted from its first, in the order of keys. A key
+    /// is one expression, possibly [descending](Descending), or a tuple of several, of which later ones
+    /// break ties. The sort is stable: elements with equal keys keep their order.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -90,7 +89,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// ```
     ///
     /// # Errors
-    /// As [`section`](View::section), and those of expressions, of [`sort`](ViewMut::sort) and of
+    /// The errors of [`section`](View::section), of expressions, of [`sort`](ViewMut::sort) and of
     /// [building arrays](crate::Builder::build).
     fn argsort(
         self,
@@ -100,15 +99,16 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         KeyOrdering::by(section(self, bounds)?, &keys)?.into_wide()
     }
 
-    /// The elements that another view has the indices of, in its order, on its devices.
+    /// Returns this view's elements at the indices in another view, in the order and on the devices of
+    /// that view.
     ///
-    /// Elements of up to 128 bytes are copied by the devices of the indices, which read them where they lie
-    /// if they can, and have all of them copied beside them else. Longer ones, and those that do not fit
-    /// there, go through RAM, as by [`gather`](View::gather).
+    /// Elements of up to 128 bytes are copied by the devices of the indices. These devices read the
+    /// elements in place if they can; otherwise they first receive a copy of all of them. Longer elements,
+    /// and elements that do not fit, pass through RAM, as in [`gather`](View::gather).
     ///
     /// # Errors
-    /// [`ListedIndexOutside`](crate::ErrorKind::ListedIndexOutside); those of devices, and of
-    /// [building arrays](crate::Builder::build).
+    /// [`ListedIndexOutside`](crate::ErrorKind::ListedIndexOutside); errors of devices, and of [building
+    /// arrays](crate::Builder::build).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -127,10 +127,10 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         take::take(section(self, ..)?, section(indices, ..)?)
     }
 
-    /// Whether the elements of a range are in ascending order, floats in their total one.
+    /// Whether the elements of a range are in ascending order; floats have their total order.
     ///
     /// # Errors
-    /// As [`section`](View::section), and those of devices.
+    /// The errors of [`section`](View::section), and of devices.
     fn is_sorted(self, bounds: impl RangeBounds<usize>) -> Result<bool>
     where
         Self::Element: SortKey,
@@ -138,12 +138,13 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         ranks::is_sorted(section(self, bounds)?)
     }
 
-    /// The index of the first element of a range for which a condition does not hold, if it holds for those
-    /// before it and for none behind: the end of the range if it holds for all. Looks at few elements, one
-    /// after the other, as [`get`](View::get) does.
+    /// Returns the index of the first element of a range for which a condition is false, by binary search.
+    /// The condition must be true for all elements before that index, and false for all from there on. If
+    /// it is true for all, the result is the end of the range. The search reads few elements, one after
+    /// the other, as [`get`](View::get) does.
     ///
     /// # Errors
-    /// As [`section`](View::section), and those of devices.
+    /// The errors of [`section`](View::section), and of devices.
     fn partition_point(
         self,
         bounds: impl RangeBounds<usize>,
@@ -161,12 +162,12 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         Ok(start)
     }
 
-    /// Where each of other elements belongs among the sorted elements of this view, so that they stay sorted:
-    /// before or behind those that are equal. The devices of the others search, by bisection; they read the
-    /// sorted elements as by [`take`](Self::take).
+    /// Returns the insertion points of other elements among the sorted elements of this view, before or
+    /// behind equal ones. The other elements' devices search by bisection. They read the sorted elements
+    /// as in [`take`](Self::take).
     ///
     /// # Errors
-    /// Those of devices, and of [building arrays](crate::Builder::build).
+    /// The errors of devices, and of [building arrays](crate::Builder::build).
     fn search_sorted<'n, N>(self, others: N, side: Side) -> Result<Alike<'n, N, u64>>
     where
         Self::Element: SortKey,
@@ -175,8 +176,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         searches::search(section(self, ..)?, section(others, ..)?, side)
     }
 
-    /// The elements of this view and of another one, both of which are sorted, in ascending order: elements
-    /// of this view before equal ones of the other.
+    /// Returns the elements of this view and of another one, both sorted, merged in ascending order.
+    /// Elements of this view come before equal elements of the other.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -186,7 +187,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// ```
     ///
     /// # Errors
-    /// As [`search_sorted`](Self::search_sorted).
+    /// The errors of [`search_sorted`](Self::search_sorted).
     fn merged<'o, O>(self, other: O) -> Result<Alike<'a, Self>>
     where
         Self::Element: SortKey,
@@ -195,11 +196,12 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         searches::merge(section(self, ..)?, section(other, ..)?)
     }
 
-    /// The element of a range that would be at a place if they were sorted, 0 for the least. Reads the
-    /// elements three times if they have 32 bits, six times if 64, and moves none.
+    /// Returns the element of a range with a rank in ascending order, 0 for the least. The devices read
+    /// elements of 32 bits three times, elements of 64 bits six times, and move none.
     ///
     /// # Errors
-    /// As [`section`](View::section); [`IndexOutside`](crate::ErrorKind::IndexOutside); those of devices.
+    /// The errors of [`section`](View::section); [`IndexOutside`](crate::ErrorKind::IndexOutside); errors
+    /// of devices.
     fn select_nth(self, bounds: impl RangeBounds<usize>, nth: usize) -> Result<Self::Element>
     where
         Self::Element: SortKey,
@@ -207,8 +209,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         ranks::select_nth(section(self, bounds)?, nth)
     }
 
-    /// For each share between 0 and 1 the element of a range below which that share of the others is, as near
-    /// as there is one: 0.5 asks for the median, of an even number for the upper one.
+    /// Returns quantiles of a range: for each share between 0 and 1, the element that has about this share of
+    /// the others below it. 0.5 is the median; of an even number of elements, the upper median.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -219,7 +221,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// ```
     ///
     /// # Errors
-    /// As [`select_nth`](Self::select_nth). An empty range has none.
+    /// The errors of [`select_nth`](Self::select_nth). An empty range has no quantiles.
     fn quantiles(self, bounds: impl RangeBounds<usize>, shares: &[f64]) -> Result<Vec<Self::Element>>
     where
         Self::Element: SortKey,
@@ -232,10 +234,10 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
             .collect()
     }
 
-    /// The greatest elements of a range, in descending order: so many, or all if there are less.
+    /// Returns the `count` greatest elements of a range in descending order, or all if there are fewer.
     ///
     /// # Errors
-    /// As [`select_nth`](Self::select_nth).
+    /// The errors of [`select_nth`](Self::select_nth).
     fn top_k(self, bounds: impl RangeBounds<usize>, count: usize) -> Result<Vec<Self::Element>>
     where
         Self::Element: SortKey,
@@ -243,10 +245,10 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         ranks::top_k(section(self, bounds)?, count)
     }
 
-    /// The different elements of a range, in ascending order.
+    /// Returns the distinct elements of a range, in ascending order.
     ///
     /// # Errors
-    /// As [`argsort`](Self::argsort).
+    /// The errors of [`argsort`](Self::argsort).
     fn unique(self, bounds: impl RangeBounds<usize>) -> Result<Alike<'a, Self>>
     where
         Self::Element: SortKey,
@@ -254,7 +256,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         groups::unique(section(self, bounds)?)
     }
 
-    /// The elements of a range in groups whose key is the same: see [`Groups`].
+    /// Groups the elements of a range by equal keys: see [`Groups`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -266,7 +268,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// ```
     ///
     /// # Errors
-    /// As [`argsort`](Self::argsort).
+    /// The errors of [`argsort`](Self::argsort).
     fn group_by<K: SingleKey<Self::Element>>(
         self,
         bounds: impl RangeBounds<usize>,
@@ -275,8 +277,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         groups::group_by(section(self, bounds)?, &key)
     }
 
-    /// The pairs of elements of this view and of another one whose keys are the same, as indices: a join of
-    /// two tables. See [`KeyMatches`].
+    /// Returns the pairs of elements of this view and of another one with equal keys, as indices: a join
+    /// of two tables. See [`KeyMatches`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -290,7 +292,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// ```
     ///
     /// # Errors
-    /// As [`argsort`](Self::argsort), of both.
+    /// The errors of [`argsort`](Self::argsort), for both views.
     fn matches<'o, O, K, L>(
         self,
         other: O,
@@ -306,8 +308,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         matches::matches(section(self, ..)?, section(other, ..)?, (&key, &other_key), kind)
     }
 
-    /// So many elements of a range, chosen at random, each of the range at most once, in an order that is
-    /// random as well. The same seed gives the same ones. Takes `count` numbers of RAM, whatever the length.
+    /// Returns `count` random elements of a range, each at most once, in random order. The same seed
+    /// returns the same elements. The call takes memory for `count` numbers, however long the range is.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -319,8 +321,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// ```
     ///
     /// # Errors
-    /// As [`section`](View::section); [`IndexOutside`](crate::ErrorKind::IndexOutside) if there are not so
-    /// many; those of devices.
+    /// The errors of [`section`](View::section); [`IndexOutside`](crate::ErrorKind::IndexOutside) if the
+    /// range has fewer elements; errors of devices.
     fn sample(self, bounds: impl RangeBounds<usize>, count: usize, seed: u64) -> Result<Vec<Self::Element>> {
         ranks::sample(section(self, bounds)?, count, seed)
     }
@@ -328,8 +330,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
 
 impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 
-/// What puts the elements of views of a range in an order by keys: see [`ViewMut::sort`] for numbers by
-/// themselves. Come by it with `use vmarray::prelude::*`.
+/// Sorts of elements by keys, for views of a range: [`ViewMut::sort`] sorts numbers by their values. `use
+/// vmarray::prelude::*` brings the trait into scope.
 ///
 /// ```
 /// use vmarray::order::Descending;
@@ -346,22 +348,23 @@ impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait OrderMut<'a>: ViewMut<'a> + View<'a, Shape = Linear, Index = usize> {
-    /// Sorts the elements of a range by keys, as [`argsort`](Order::argsort) has them: elements of any type,
-    /// which are copied twice, in memory beside them.
+    /// Sorts the elements of a range by keys, as in [`argsort`](Order::argsort). The elements can have any
+    /// type, and are copied twice, in memory in addition to theirs.
     ///
     /// # Errors
-    /// As [`argsort`](Order::argsort); until the sorted elements are copied back, nothing is changed.
+    /// The errors of [`argsort`](Order::argsort). The elements are unchanged until the sorted ones are
+    /// copied back.
     fn sort_by_key(self, bounds: impl RangeBounds<usize>, keys: impl SortBy<Self::Element>) -> Result<()> {
         let range = self.parts().1.checked(bounds)?;
         let of = section(self, range.clone())?;
         self.copy_from(range.start, &KeyOrdering::by(of, &keys)?.take_from(of)?)
     }
 
-    /// Puts the elements of a range in a random order, each as probable as any other as far as 64 random bits
-    /// an element go. The same seed gives the same one.
+    /// Shuffles the elements of a range. All orders are equally probable, up to ties among 64 random bits
+    /// an element. The same seed produces the same order.
     ///
     /// # Errors
-    /// As [`sort_by_key`](Self::sort_by_key).
+    /// The errors of [`sort_by_key`](Self::sort_by_key).
     fn shuffle(self, bounds: impl RangeBounds<usize>, seed: u64) -> Result<()> {
         self.sort_by_key(bounds, ranks::random_bits(seed))
     }

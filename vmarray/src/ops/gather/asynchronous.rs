@@ -1,4 +1,4 @@
-//! Lists of indices for tasks.
+//! Gathers for asynchronous tasks.
 
 use std::fmt;
 use std::future::Future;
@@ -24,14 +24,14 @@ use crate::engine::page::state::{HOME, RESIDENT};
 use crate::engine::page::{Refusal, count_hit};
 use crate::setup::any::AnyDevice;
 
-/// How many elements one poll looks for at most, before other tasks get their turn.
+/// The number of elements that one poll looks up at most, before other tasks run.
 const LOOKED_FOR_AT_ONCE: usize = 1 << 16;
 
-/// What is not done yet.
+/// The remaining work.
 enum GatherStep {
-    /// Elements are looked for, kernels started.
+    /// Looks up elements and starts kernels.
     List,
-    /// Some elements have to be got one by one: their places in the list.
+    /// Reads the elements at these places of the list one by one.
     OneByOne(Vec<usize>),
     Over,
 }
@@ -49,25 +49,25 @@ enum GatherStep {
 pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     places: Places,
-    /// Where the indices count from, and what they are to lie within.
+    /// The range that the indices count from, and must lie within.
     range: Range<usize>,
     indices: &'a [usize],
     values: Vec<T>,
-    /// The first place of the list that was not looked at.
+    /// The first place of the list not looked up yet.
     next: usize,
     kernels: GatherKernels<'a, T>,
-    /// What was fetched while a page had no sound home: to be got through the cache.
+    /// Elements gathered while a page had undefined home contents, to be read again through the cache.
     doubtful: Vec<usize>,
     step: GatherStep,
     asked: Asked,
     acquire: Acquire<'a>,
 }
 
-// No future points into itself.
+// The future has no pointers into itself.
 impl<T: Element, D: Device> Unpin for GatherAsync<'_, T, D> {}
 
 impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
-    /// Of elements of a range of the array, with indices that count from its start.
+    /// Gathers elements of a range of the array, with indices that count from its start.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Range<usize>, indices: &'a [usize]) -> Self {
         let lanes = Arc::new(Lanes::divided(array));
         Self {
@@ -85,10 +85,11 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         }
     }
 
-    /// Reads what is in RAM, and has the rest fetched. Pending while a page is busy, or enough is under way.
+    /// Reads the elements in RAM, and submits gathers of the others. Pending while a page is busy, or
+    /// enough kernels are in flight.
     fn poll_list(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if self.values.len() < self.indices.len() {
-            // Nothing was looked at.
+            // No element was looked up yet.
             check_list(self.indices, self.range.len())?;
             self.values = zeroed_vec(self.indices.len())?;
         }
@@ -133,7 +134,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             } else if !state.has(HOME) || self.kernels.try_push(place, self.next) {
                 return Poll::Ready(Ok(()));
             } else {
-                // Its page is looked at again: what it was before there was a stage does not count.
+                // The page's state is read again: its state before the stage existed does not count.
                 ready!(self.poll_room(place.channel, context))?;
             }
         }
@@ -166,7 +167,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         }))
     }
 
-    /// Gets elements through the cache.
+    /// Reads elements through the cache.
     fn poll_one_by_one(&mut self, left: &mut Vec<usize>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let array = self.array;
         while let Some(&position) = left.last() {
@@ -242,7 +243,8 @@ mod tests {
     use crate::array::testing::one_channel;
     use crate::prelude::*;
 
-    /// A write-back that fails beside a gather leaves anything in a slot that the kernel may have looked at.
+    /// A failed write-back during a gather leaves undefined contents in a slot that the kernel may have
+    /// read.
     #[test]
     fn what_was_gathered_beside_a_failed_write_back_is_read_again() {
         let device = Arc::new(SimulatedDevice::builder(7).build());
@@ -254,7 +256,7 @@ mod tests {
         let mut poll = || Pin::new(&mut gather).poll(&mut Context::from_waker(Waker::noop()));
         assert!(poll().is_pending());
         array.pager().channels()[0].counters.failed_write_backs.add(1);
-        // What is on its way for others when it is asked for is a hit.
+        // A page that is already being loaded when a thread needs it counts as a hit.
         array.prefetch(80..96).unwrap();
         let values = loop {
             device.run();

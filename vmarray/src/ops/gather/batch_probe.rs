@@ -1,4 +1,4 @@
-//! Looks at the pages of many elements.
+//! Reads of the states of many elements' pages.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -6,12 +6,13 @@ use super::places::Places;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::engine::pager::Pager;
 
-/// How many pages are looked at before anything is done about them: looks at random entries of the page table
-/// are cache misses, which overlap if there is little between them.
+/// The number of pages whose states are read before any is used. Random reads of the page table are cache
+/// misses, which overlap if little code is between them.
 pub(super) const AT_ONCE: usize = 64;
 
-/// Which of some elements, [`AT_ONCE`] at most, live in home slots and nowhere else at this moment, on pages
-/// with none of some more bits: a bit for each, from the lowest on. Indices count from `start`.
+/// Returns a bit for each of at most [`AT_ONCE`] elements, from the lowest bit on. The bit is set if the
+/// element is only in its home slot at this moment, and its page has none of the bits in `but`. Indices
+/// count from `start`.
 #[inline]
 pub(super) fn at_home(pager: &Pager, places: Places, start: usize, indices: &[usize], but: u64) -> u64 {
     assert!(indices.len() <= AT_ONCE);

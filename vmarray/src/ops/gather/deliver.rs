@@ -1,14 +1,15 @@
-//! Scattering: pages in RAM are written there, others where they live, without a frame.
+//! Scatters: the host writes to pages in RAM, and the devices write to the homes of all others, without
+//! frames.
 //!
-//! The list is cut into segments. Threads prepare them at the same time, and they are committed one after the
-//! other, by the thread that has the next one: their kernels are started, and what is in RAM is written. So
-//! of several values for one element the last one wins, since kernels run in the order in which they were
-//! started; within a segment only the last one is looked at. Where the devices of several channels reach all
-//! elements, each writes a part of a segment at the same time; else each those that live on it.
+//! The list is cut into segments. Threads prepare segments concurrently, and commit them in order: a
+//! commit starts the segment's kernels, and writes to pages in RAM. If several values have the same
+//! element, the last one wins, because kernels run in the order of their start. Within a segment, only the
+//! last value of an element is used. If the devices of several channels can access all elements, each of
+//! them writes a part of a segment concurrently. Otherwise each writes the elements that are homed on it.
 //!
-//! No page is held while its home slot is written, as that would cost two atomic steps an element, and have
-//! threads stand in each other's way. Instead [`Channel::scatter_home`] makes sure, at the moment at which it
-//! starts the kernel, that all its pages are absent, have contents, and are not on their way to a frame.
+//! A scatter does not hold the pages whose home slots it writes: that would cost two atomic steps an
+//! element, and threads would contend for pages. Instead [`Channel::scatter_home`] checks the pages at the
+//! start of the kernel. All must be absent, have contents, and not be on their way to a frame.
 //!
 //! [`Channel::scatter_home`]: crate::engine::channel::Channel::scatter_home
 
@@ -40,56 +41,56 @@ use crate::engine::channel::Channel;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, UNSAVED};
 
-/// Segments in work at once, for each thread: one that it prepares, and one that waits for its turn.
+/// The number of segments in work for each thread: one that it prepares, and one that waits for its turn.
 const SEGMENTS_A_WORKER: usize = 2;
-/// The memory of all stages of a call at most, as long as each thread has two: what channels keep for the
-/// next call.
+/// The memory of all stages of a call at most, but two stages for each thread: as much as channels keep
+/// for the next call.
 const STAGES_MAX_BYTES: usize = 128 << 20;
-/// A device has no fewer places of a segment than this, if others can have them.
+/// The least number of a segment's places for a device, if other devices can take them.
 const SHARE_MIN: usize = if cfg!(test) { 1 } else { 1024 };
-/// How long a thread looks without giving its time away while others check the last indices, and in all.
+/// The duration for which a thread spins before it yields, while other threads check the last indices,
+/// and the total of one such wait.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One call, shared by its threads.
+/// A scatter call, shared by its threads.
 struct ScatterCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     lanes: Lanes<'a>,
     places: Places,
-    /// The elements that indices count from, and are to be within.
+    /// The range that the indices count from, and must lie within.
     range: Range<usize>,
     indices: &'a [usize],
     values: &'a [T],
-    /// How many pieces of the list were taken to be checked, and how many were.
+    /// The number of pieces of the list taken for the check, and the number of checked ones.
     to_check: AtomicUsize,
     checked: AtomicUsize,
     is_outside: AtomicBool,
     segments: Segments,
-    /// The first segment that no thread has taken.
+    /// The first segment not taken by a thread.
     next: AtomicUsize,
-    /// What stages have in common: each takes the part of the longest segment that one device has.
+    /// The common parameters of the stages: a stage has room for one device's part of the longest segment.
     plan: StagePlan,
     order: InTurn<Result<Prepared<T>>>,
-    /// For each channel.
+    /// The stages of each channel.
     stages: Vec<Mutex<ScatterStages<T>>>,
-    /// How many stages of a channel there are at most.
+    /// The number of stages of a channel at most.
     stages_max: usize,
-    /// The first place in the list that may not have been worked off.
+    /// The first place in the list that may not have been written.
     failed_from: Mutex<Option<usize>>,
 }
 
-/// The stages of a channel that no thread fills.
+/// The stages of a channel that no thread is filling.
 struct ScatterStages<T> {
     device: Arc<dyn Device>,
     made: usize,
     spare: Vec<GatherStage<T>>,
-    /// Those that kernels work off, with their segments, in order.
+    /// The stages whose kernels are in flight, with their segments, in order.
     under_way: VecDeque<(usize, GatherStage<T>, Ticket)>,
 }
 
 impl<T> Drop for ScatterStages<T> {
-    /// Waits for kernels that nobody has waited for, because something panicked: they may read the program's
-    /// values.
+    /// Waits for kernels that are still in flight after a panic: they may read the program's values.
     fn drop(&mut self) {
         for (.., ticket) in self.under_way.drain(..) {
             let _ = self.device.wait(ticket);
@@ -97,22 +98,21 @@ impl<T> Drop for ScatterStages<T> {
     }
 }
 
-/// A segment that was looked at.
+/// A segment whose pages were looked up.
 struct Prepared<T> {
-    /// For each channel what its kernel is to write, and what the channel had loaded before pages were looked
-    /// at.
+    /// For each channel, the stage of its kernel, and the number of loads submitted before the lookup.
     stages: Vec<(Option<GatherStage<T>>, u64)>,
-    /// Places in the list whose pages are in RAM, or on their way, or are to be saved first.
+    /// Places in the list whose pages are in RAM, or are being loaded, or must be saved first.
     in_ram: Vec<usize>,
 }
 
-/// What one thread has.
+/// The state of one thread.
 struct ScatterWorker<'a, 'b, T: Element, D: Device> {
     call: &'a ScatterCall<'b, T, D>,
     duplicates: Duplicates,
 }
 
-/// Writes elements, whose indices count from the start of a range and are to be inside.
+/// Writes elements. The indices count from the start of a range, and must be inside.
 pub(crate) fn scatter<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
@@ -158,21 +158,21 @@ pub(crate) fn scatter<T: Element, D: Device>(
     }
     let Some(first) = call.end() else { return Ok(()) };
     Lanes::of(array).divide_if_lost();
-    // What a device failed to write, which leaves it unspecified, or nobody, is written in frames after all,
-    // and what came after it once more.
+    // A device error leaves elements unspecified or unwritten. The host writes these elements to frames,
+    // and repeats all later ones.
     let mut again = indices[first..].iter().zip(&values[first..]);
     again.try_for_each(|(&index, &value)| array.set(range.start + index, value))
 }
 
 impl<T: Element, D: Device> ScatterCall<'_, T, D> {
-    /// Where the element at a place of the list lives.
+    /// The location of the element at a place of the list.
     #[inline]
     fn place(&self, position: usize) -> ListedPlace {
         self.places.of(self.range.start + self.indices[position])
     }
 
-    /// Checks pieces of the list, and waits until all are checked: nothing is written before. Whether all
-    /// indices are inside.
+    /// Checks pieces of the list, and waits until all are checked: no value is written before. Returns
+    /// whether all indices are inside.
     fn check(&self) -> bool {
         let pieces = self.indices.len().div_ceil(CHECKED_AT_ONCE);
         loop {
@@ -183,12 +183,12 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             }
             self.checked.fetch_add(1, Ordering::Release);
         }
-        // The thread that has a piece is checking it.
+        // Another thread is still checking a piece.
         while !contended::spin_while(SPIN, PATIENCE, || self.checked.load(Ordering::Acquire) < pieces) {}
         !self.is_outside.load(Ordering::Relaxed)
     }
 
-    /// Notes that a segment may not have been worked off, and has no other begun.
+    /// Records that a segment may not have been written, and stops the start of others.
     fn fail(&self, segment: usize) {
         self.order.end();
         let first = self.segments.get(segment).map_or(0, |places| places.start);
@@ -196,7 +196,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         *from = Some(from.map_or(first, |known| known.min(first)));
     }
 
-    /// An empty stage. Waits for a kernel if there are enough of them.
+    /// Takes an empty stage. If all stages are in use, waits for a kernel.
     fn take_stage(&self, channel: usize) -> Result<GatherStage<T>> {
         let of = &self.array.pager().channels()[channel];
         let mut stages = self.stages[channel].lock();
@@ -218,15 +218,15 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         GatherStage::new(of, &self.plan)
     }
 
-    /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of
-    /// a segment, in ascending order, with a bit for each place that is left out.
+    /// Looks up the listed elements, and copies the values for kernels to stages. The arguments are pieces
+    /// of a segment in ascending order, each with a bit for each place that is skipped.
     fn prepare(
         &self,
         segment: Range<usize>,
         pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone,
     ) -> Result<Prepared<T>> {
         let lanes = self.lanes.any_part();
-        // How many places of the list each device has, if it has any.
+        // The number of the list's places for each device that can take any.
         let share = segment.len().div_ceil(lanes.len()).max(SHARE_MIN.min(self.plan.room));
         let pager = self.array.pager();
         let channels = pager.channels();
@@ -297,7 +297,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         Ok(Prepared { stages, in_ram })
     }
 
-    /// Starts the kernels of what was prepared, and writes what is in RAM.
+    /// Starts the kernels of a prepared segment, and writes to pages in RAM.
     fn commit(&self, segment: usize, mut prepared: Prepared<T>) -> Result<()> {
         loop {
             let Prepared { stages, mut in_ram } = prepared;
@@ -322,14 +322,15 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             if absent.is_empty() {
                 return Ok(());
             }
-            // In ascending order, as stages want them.
+            // Stages require ascending order.
             absent.sort_unstable();
             let around = absent[0]..absent[absent.len() - 1] + 1;
             prepared = self.prepare(around, absent.iter().map(|&position| (position..position + 1, 0)))?;
         }
     }
 
-    /// Starts the kernels of channels together. What is in RAM by now is noted down.
+    /// Starts the kernels of several channels together. Adds the places whose pages are in RAM by now to
+    /// `in_ram`.
     fn start(
         &self,
         segment: usize,
@@ -378,7 +379,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         Ok(outcome?)
     }
 
-    /// Waits for all kernels. From which place in the list on it is to be written again.
+    /// Waits for all kernels. Returns the place in the list from which values must be written again.
     fn end(self) -> Option<usize> {
         for (channel, of) in self.array.pager().channels().iter().enumerate() {
             let under_way = std::mem::take(&mut self.stages[channel].lock().under_way);
@@ -411,7 +412,7 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 break;
             }
             let duplicates = &mut self.duplicates;
-            // A device of the program's own may panic.
+            // A program's own device may panic.
             let prepared = call.order.end_if_it_panics(|| {
                 duplicates.find(&call.indices[first..end]);
                 let pieces = (first..end).step_by(batch_probe::AT_ONCE).enumerate();
@@ -423,7 +424,7 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 )
             });
             call.order.leave(segment, prepared, |segment, prepared| {
-                // After a failure nothing more is written, so that what is written again comes last.
+                // After a failure, no thread writes later segments, so that the repeated writes come last.
                 if !call.order.is_over()
                     && prepared.and_then(|prepared| call.commit(segment, prepared)).is_err()
                 {
@@ -435,8 +436,8 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Writes an element whose page is resident, or on its way. False if it is not, or not any more. Waits
-    /// while others have the page.
+    /// Writes an element whose page is resident or being loaded, and waits while another thread holds the
+    /// page. Returns false if the page is absent, or became absent meanwhile.
     #[inline]
     fn write_resident(&self, page: u64, at: usize, value: &T) -> Result<bool> {
         loop {

@@ -1,28 +1,29 @@
-//! Which elements of a list come again further on.
+//! Detection of elements that occur again later in a list.
 
-/// Memory that is used for one list after another.
+/// Memory that is reused from list to list.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
-    /// Which hashes occurred, and which hashes repeated indices have.
+    /// The hashes seen, and the hashes of repeated indices.
     seen: Filter,
     repeated: Filter,
-    /// Places in the list of indices that may come twice.
+    /// Places in the list whose indices may be duplicates.
     suspects: Vec<u32>,
-    /// Places in the list of suspects, plus one; 0 is empty. Open addressing, at most half full.
+    /// A hash table with open addressing, at most half full. It holds places in the list of suspects, plus
+    /// one; 0 is empty.
     table: Vec<u32>,
     /// A bit for each place in the list.
     superseded: Vec<u64>,
 }
 
 impl Duplicates {
-    /// Looks at a list of fewer than 2^31 indices. Tells whether any comes twice.
+    /// Processes a list of fewer than 2^31 indices. Returns whether any index occurs twice.
     ///
-    /// Most indices of a long list come once, and have a hash of their own. A bit for each hash finds the
-    /// others, a few in a hundred; then a bit for each of theirs finds all that may be equal to one of them;
-    /// and only those are compared.
+    /// Most indices of a long list occur once and have a unique hash. A first filter, with a bit for each
+    /// hash, finds the other indices, a few per cent. A second filter holds the hashes of these, and finds
+    /// all indices that may equal one of them. Only these candidates are compared.
     pub(super) fn find(&mut self, indices: &[usize]) -> bool {
         self.superseded.clear();
-        // An ascending list has none, and that is found out in no time.
+        // An ascending list has no duplicates, which is cheap to check.
         if indices.is_sorted_by(|a, b| a < b) {
             return false;
         }
@@ -76,15 +77,16 @@ impl Duplicates {
         found
     }
 
-    /// Which of the 64 places from `64 * word` on in the last list have an index that comes again further on,
-    /// as bits.
+    /// Returns bits for 64 places of the last list, from `64 * word` on. A bit is set if the place's index
+    /// occurs again later.
     #[inline]
     pub(super) fn superseded_in(&self, word: usize) -> u64 {
         self.superseded.get(word).copied().unwrap_or(0)
     }
 }
 
-/// So many bits of an index's hash, 1 to 63. Fibonacci hashing: the upper bits of the product.
+/// Returns a hash of an index, `bits` (1 to 63) bits long: Fibonacci hashing, the upper bits of the
+/// product.
 #[inline]
 fn hash(index: usize, bits: u32) -> usize {
     ((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
@@ -98,7 +100,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// Empties it, for so many indices.
+    /// Clears the set, and sizes it for a number of indices.
     fn clear(&mut self, indices: usize) {
         let words = indices.div_ceil(4).next_power_of_two();
         self.bits = words.trailing_zeros() + 6;
@@ -106,7 +108,7 @@ impl Filter {
         self.words.resize(words, 0);
     }
 
-    /// Adds the hash of an index. Whether it was there.
+    /// Adds the hash of an index. Returns whether the set had it already.
     #[inline]
     fn insert(&mut self, index: usize) -> bool {
         let hash = hash(index, self.bits);

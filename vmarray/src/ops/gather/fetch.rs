@@ -1,4 +1,4 @@
-//! Gathering: what is in RAM is read there, the rest comes by one kernel after another, several at once.
+//! Gathers: the host reads elements in RAM, and kernels gather the others, several of them in flight.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,55 +22,56 @@ use crate::base::scoped_threads;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{HOME, RESIDENT};
 
-/// The pinned memory that one call takes at most, as long as each thread gets its stages.
+/// The pinned memory of one call at most, but the least number of stages for each thread.
 const STAGES_MAX_BYTES: usize = 256 << 20;
-/// What an element counts that the device brings to its place, in bytes that a thread would copy meanwhile.
+/// The cost of an element that a device writes to its place, expressed in bytes that a thread could copy
+/// in the same time.
 const DIRECT_BYTES: usize = 256;
-/// How many entries in a row are left out of a list before another kernel is started.
+/// The number of consecutive entries that a list may skip before another kernel starts.
 const GAP_MAX: usize = 64;
 
-/// One call, shared by its threads.
+/// A gather call, shared by its threads.
 struct GatherCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     lanes: Arc<Lanes<'a>>,
-    /// The element that index 0 means.
+    /// The element of index 0.
     start: usize,
-    /// How many there are from there on.
+    /// The number of elements from there on.
     len: usize,
     indices: &'a [usize],
-    /// As many elements as there are indices, each written by the thread that has its place.
+    /// Memory for one element for each index. Each place is written by the thread that has taken it.
     into: *mut T,
     passes_caches: bool,
     plan: StagePlan,
     /// The pieces that threads take.
     pieces: Segments,
-    /// The first one that no thread has taken.
+    /// The first piece not taken by a thread.
     next: AtomicUsize,
-    /// Whether one thread works on it.
+    /// Whether one thread does the whole work.
     is_alone: bool,
     is_over: AtomicBool,
     error: Mutex<Option<Error>>,
 }
 
-// SAFETY: `into` is written at places that one thread each has taken from `next`.
+// SAFETY: each place of `into` is written by the one thread that has taken it from `next`.
 unsafe impl<T: Element, D: Device> Sync for GatherCall<'_, T, D> {}
 
-/// What one thread has.
+/// The state of one thread.
 struct GatherWorker<'a, 'b, T: Element, D: Device> {
     call: &'a GatherCall<'b, T, D>,
-    /// Of the piece of the list that it has.
+    /// The places of the thread's current piece of the list.
     places: Places,
     kernels: GatherKernels<'b, T>,
-    /// How many stages were opened so far.
+    /// The number of stages opened so far.
     opened: usize,
-    /// Values that are written when no kernel may overwrite them any more.
+    /// Values that are written after the kernels, which could overwrite them.
     late: Vec<(usize, T)>,
-    /// Whether pages are looked at ahead. Where all are resident that brings nothing: they are looked at
-    /// again when they are read.
+    /// Whether the thread reads page states in advance. That does not help if all pages are resident,
+    /// because a read of an element reads the page's state again.
     looks_ahead: bool,
 }
 
-/// How many threads work on a list: each takes stages of every channel.
+/// The number of threads for a list: each needs stages of every channel.
 pub(super) fn workers<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     len: usize,
@@ -84,8 +85,7 @@ pub(super) fn workers<T: Element, D: Device>(
     super::workers(len.saturating_mul(each), most)
 }
 
-/// Reads elements, whose indices count from the start of a range and are to be inside, into memory for as
-/// many.
+/// Reads elements into memory. The indices count from the start of a range, and must be inside.
 pub(crate) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
@@ -125,7 +125,7 @@ pub(crate) fn gather<T: Element, D: Device>(
     match call.error.into_inner() {
         None => Ok(()),
         Some(error) => {
-            // Of indices outside, the first one is named.
+            // The error names the first index outside.
             check_list(indices, range.len())?;
             if lanes.divide_if_lost() {
                 return gather(array, range, indices, into);
@@ -146,16 +146,16 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         while !call.is_over.load(Ordering::Relaxed) {
             let piece = call.next.fetch_add(1, Ordering::Relaxed);
             let Some(Range { start: first, end }) = call.pieces.get(piece) else { break };
-            // Here, where they come to the processor's cache anyway.
+            // Checked here, because the thread loads the indices into its cache anyway.
             check_list(&call.indices[first..end], call.len)?;
             self.places = call.lanes.places();
             let mut next = first;
             while next < end {
                 next = self.some(next, end)?;
             }
-            // A short piece is short so that its kernel begins, or its values come, early.
+            // A short piece ends here, so that its kernel starts early, or its values arrive early.
             if call.plan.is_direct() {
-                // The places up to the next piece are other threads'.
+                // The places up to the next piece belong to other threads.
                 self.kernels.start_all()?;
             } else if let (Some(lane), false) = (self.places.lane(), call.is_alone) {
                 self.kernels.start(lane)?;
@@ -164,14 +164,14 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         self.kernels.start_all()?;
         while self.finish_oldest()? {}
         for (position, value) in self.late.drain(..) {
-            // SAFETY: the place of the list is this thread's, and its kernels are done.
+            // SAFETY: the place of the list belongs to this thread, and its kernels are finished.
             unsafe { call.into.add(position).write(value) };
         }
         Ok(())
     }
 
-    /// Reads the elements from a place of the list on, or has them fetched: as many as are looked for at
-    /// once, or those until a stage was opened. The first one that was not looked for.
+    /// Reads the elements from a place of the list on, or adds them to stages. Ends after one batch of
+    /// lookups, or when a stage was opened. Returns the first place not looked up.
     fn some(&mut self, first: usize, end: usize) -> Result<usize> {
         let call = self.call;
         let indices = &call.indices[first..end.min(first + batch_probe::AT_ONCE)];
@@ -204,14 +204,14 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             self.one(place, first + at)?;
             at += 1;
             if self.opened != opened {
-                // What pages were before that does not count.
+                // Page states read before the stage was opened do not count.
                 break;
             }
         }
         Ok(first + at)
     }
 
-    /// Reads an element, or has it fetched. Whether it is fetched.
+    /// Reads an element, or adds it to a stage. Returns whether a kernel gathers it.
     #[inline(always)]
     fn one(&mut self, place: ListedPlace, position: usize) -> Result<bool> {
         let entry = self.call.array.pager().entry(place.page);
@@ -235,13 +235,13 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
     }
 
-    /// Puts a value to its place in the list, at once or later.
+    /// Puts a value to its place in the list, immediately or later.
     #[inline(always)]
     fn take(&mut self, position: usize, value: T) {
         if self.kernels.may_leave_out() {
             self.late.push((position, value));
         } else {
-            // SAFETY: the place of the list is this thread's, and no kernel of it reaches there.
+            // SAFETY: the place of the list belongs to this thread, and none of its kernels writes there.
             unsafe { self.call.into.add(position).write(value) };
         }
     }
@@ -255,7 +255,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
         self.kernels.open_stage(place.channel)?;
         self.opened += 1;
-        // Its page is looked at again: what it was when there was no stage yet does not count.
+        // The page's state is read again: its state before the stage existed does not count.
         self.one(place, position)
     }
 
@@ -265,7 +265,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         call.array.pager().channels()[channel].queues.wait(ticket)?;
         self.kernels.take_oldest(|stage, is_sound| {
             if is_sound {
-                // SAFETY: the kernel is done; the places of the list are this thread's.
+                // SAFETY: the kernel is finished; the places of the list belong to this thread.
                 unsafe { stage.copy_out(call.into, call.passes_caches) };
                 return Ok(());
             }
@@ -281,8 +281,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Reads an element whose page is resident. `None` if it is not, or not any more. Waits while somebody
-    /// has the page exclusively.
+    /// Reads an element whose page is resident, and waits while another thread holds the page exclusively.
+    /// Returns `None` if the page is absent, or became absent meanwhile.
     #[inline]
     fn read_resident(&self, page: u64, at: usize) -> Result<Option<T>> {
         loop {

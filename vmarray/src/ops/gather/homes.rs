@@ -1,25 +1,25 @@
-//! Contents for pages that have none, so that elements of them can be written where they live.
+//! Initial contents for pages without any, so that devices can write elements to their home slots.
 
 use crate::base::error::Result;
 use crate::engine::page::Holder;
 use crate::engine::page::state::{HOME, ZEROED};
 use crate::engine::pager::Pager;
 
-/// The longest gap between two pages that is filled with zeroes as well, in slots, if nobody uses what is in
-/// it: one long fill is cheaper than two short ones.
+/// The longest gap between two pages that is filled with zeroes too, in slots, if its pages are unused:
+/// one long fill is cheaper than two short ones.
 const GAP_MAX: u64 = 64;
-/// How much is filled at once.
+/// The number of bytes filled at once.
 const RUN_BYTES: u64 = 64 << 20;
 
-/// A page that is claimed, absent and without contents.
+/// A claimed page, absent and without contents.
 struct Claimed {
     page: u64,
-    /// Whether it is to have contents; else its slot is filled by the way.
+    /// Whether the page gets contents; otherwise it is in a gap, and its slot is filled as a side effect.
     is_listed: bool,
 }
 
-/// Gives pages zeroes for contents that are absent and have none, without frames. The list is ascending.
-/// Others are left as they are.
+/// Gives zeroes as contents to pages that are absent and have none, without frames. The list is ascending.
+/// Other pages are unchanged.
 pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
     let channels = pager.channels().len() as u64;
     for channel in 0..channels {
@@ -30,7 +30,7 @@ pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
             }
             match claim(pager, page) {
                 Some(false) => run.push(Claimed { page, is_listed: true }),
-                // The slot has its zeroes.
+                // The slot is zero already.
                 Some(true) => {
                     pager.entry(page).home_is_unknown();
                     pager.release(page, Holder::Pin, HOME);
@@ -43,7 +43,7 @@ pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Claims a page that is absent and has no contents; tells whether its slot holds zeroes. Waits for nobody.
+/// Claims a page that is absent and has no contents, without waiting. Returns whether its slot is zero.
 fn claim(pager: &Pager, page: u64) -> Option<bool> {
     let before = pager.entry(page).try_claim_absent(false).ok()?;
     if before.has(HOME) {
@@ -53,7 +53,7 @@ fn claim(pager: &Pager, page: u64) -> Option<bool> {
     Some(before.has(ZEROED))
 }
 
-/// Whether a run can be continued by a page; claims what lies between.
+/// Whether a page can continue a run. Claims the pages in between.
 fn reaches(pager: &Pager, run: &mut Vec<Claimed>, page: u64, channels: u64) -> bool {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return true };
     let slots = (page - first.page) / channels;
@@ -75,7 +75,7 @@ fn reaches(pager: &Pager, run: &mut Vec<Claimed>, page: u64, channels: u64) -> b
     true
 }
 
-/// Fills the slots of claimed pages, neighbours in their channel, with zeroes, and lets the pages go.
+/// Fills the slots of claimed pages, neighbours in their channel, with zeroes, and releases the pages.
 fn fill(pager: &Pager, run: &mut Vec<Claimed>) -> Result<()> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
     let channels = pager.channels().len() as u64;
@@ -107,7 +107,7 @@ mod tests {
         for (gap, fills) in [(GAP_MAX, 1), (GAP_MAX + 1, 2)] {
             let device = Arc::new(Counting::new(host()));
             let array = one_channel::<u32, _>(&device, (100, 16), 4).build().unwrap();
-            // Twice the same, as in a list of elements.
+            // The list repeats a page, as a list of elements can.
             ensure_initialized(array.pager(), &[3, 3, 3 + gap]).unwrap();
             assert_eq!(device.counts().work.fills, fills);
             assert_eq!(array.gather(&[50, 1500]).unwrap(), [0; 2]);

@@ -1,5 +1,5 @@
-//! Gathers whose list and values both lie in [registered](crate::access::Registered) memory: the devices read
-//! the one and write the other, and the processor touches neither but to see that no index is outside.
+//! Gathers whose list and values both lie in [registered](crate::access::Registered) memory. The devices
+//! read the list and write the values; the processor only checks that no index is outside.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,12 @@ use crate::base::scoped_threads;
 use crate::engine::channel::Channel;
 use crate::engine::guards;
 
-/// Shorter lists, in bytes of indices and values, are worth no settling of pages.
+/// The least size of a list, in bytes of indices and values, for which it pays to settle pages.
 const BYTES_MIN: usize = if cfg!(test) { 1 } else { 1 << 20 };
-/// A kernel moves values of so many bytes at most, so that others get their turn.
+/// The bytes of values that a kernel moves at most, so that other work can run in between.
 const KERNEL_BYTES: usize = 64 << 20;
 
-/// Kernels that read and write the program's memory: waited for in any case.
+/// Kernels that read and write the program's memory; they are awaited in any case.
 struct StartedKernels<'a, 'b> {
     lanes: &'a Lanes<'b>,
     kernels: Vec<(usize, Ticket)>,
@@ -40,11 +40,11 @@ impl Drop for StartedKernels<'_, '_> {
     }
 }
 
-/// Reads elements so, if that can be done and is worth it, and no device fails. False if the elements are to
-/// be read in another way.
+/// Gathers elements this way if it is possible and faster, and no device fails. Returns false if the
+/// caller must read the elements in another way.
 ///
-/// What is dirty of the range is written back before. An array of which half fits into its frames is read
-/// there.
+/// Dirty pages of the range are written back before. If half of the array fits into its frames, the
+/// elements are read from there instead.
 pub(super) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     lanes: &Lanes<'_>,
@@ -75,19 +75,19 @@ pub(super) fn gather<T: Element, D: Device>(
     let moved = pager.read_settled(&array.touched_pages(range), || {
         let mut under_way = StartedKernels { lanes, kernels: Vec::new() };
         let is_started = start(&mut under_way, elements, (&list, indices), (&values, into));
-        // While the devices are at work: a list of theirs may have entries that are left out.
+        // The check overlaps with the devices' work. A list for a device can have entries that it skips.
         checked = check(indices, range.len());
         Ok(is_started && under_way.wait().is_ok())
     });
     checked?;
     match moved {
-        // Pages of a lost device keep nobody from those of others.
+        // The pages of a lost device do not prevent gathers from other devices.
         Err(_) if lanes.divide_if_lost() => Ok(false),
         moved => moved,
     }
 }
 
-/// Starts kernels for all of a list. False if a device refuses one.
+/// Starts kernels for the whole list. Returns false if a device refuses one.
 fn start<T: Element>(
     under_way: &mut StartedKernels<'_, '_>,
     elements: View<'_>,
@@ -113,12 +113,12 @@ fn start<T: Element>(
     true
 }
 
-/// Where a channel's device, which knows memory, finds an address of it.
+/// Returns the span for an address of memory that a channel's device knows.
 fn place<'a>(memory: &'a RegisteredRange, of: &Channel, address: usize) -> HostSpan<'a> {
     memory.span(of.device(), address).expect("memory that the device knows")
 }
 
-/// Sees to it that all indices are below a length, by several threads.
+/// Checks with several threads that all indices are below a length.
 fn check(indices: &[usize], len: usize) -> Result<()> {
     let (pieces, is_outside) = (indices.chunks(CHECKED_AT_ONCE), AtomicBool::new(false));
     scoped_threads::each(workers(size_of_val(indices), usize::MAX), pieces.len(), |piece| {
@@ -140,7 +140,8 @@ mod tests {
     use crate::prelude::*;
     use crate::{ErrorKind, VirtualArray};
 
-    /// Of two devices that reach each other, with frames for an eighth of the pages.
+    /// Creates an array over two devices that can access each other, with frames for an eighth of the
+    /// pages.
     fn array(page_len: usize) -> (VirtualArray<u32, SimulatedDevice>, Vec<Arc<SimulatedDevice>>) {
         let fabric = SimulatedFabric::new(Reach::Maps, 1_000_000_000, std::time::Duration::from_micros(5));
         let device = |seed| Arc::new(SimulatedDevice::builder(seed).bytes(64 << 20).fabric(&fabric).build());
@@ -157,7 +158,7 @@ mod tests {
     #[cfg(unix)]
     fn devices_that_reach_each_other_share_a_list_in_registered_memory() {
         let (array, _devices) = array(100);
-        // What is in frames alone counts.
+        // An element whose newest value is only in a frame.
         array.set(17, 1_000_000).unwrap();
         let mut random = SplitMix64::new(1);
         let list: Vec<usize> = (0..5000).map(|_| random.index(6400)).collect();

@@ -1,4 +1,4 @@
-//! Pieces of work that are prepared in any order, and finished in that of their numbers.
+//! Work in pieces that threads prepare in any order, and finish in the order of the pieces' numbers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,18 +7,19 @@ use std::time::Duration;
 use backend_api::contended;
 use parking_lot::{Condvar, Mutex};
 
-/// How long who is too far ahead looks before it sleeps.
+/// The duration for which a thread that is too far ahead spins before it yields, and the total before it
+/// sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(200);
 
-/// Finishes pieces in the order of their numbers: 0, 1, 2, … Nobody waits for a turn: who brings a piece
-/// whose turn has not come leaves it, and the thread that brings the one before finishes it, too.
+/// A queue that finishes pieces in the order of their numbers: 0, 1, 2, … No thread waits for a turn. A
+/// thread whose piece is early leaves it to the thread that has the piece before.
 #[derive(Debug)]
 pub(super) struct InTurn<P> {
-    /// How many numbers may be in work at once.
+    /// The number of pieces in work at most.
     window: usize,
     queue: Mutex<Queue<P>>,
-    /// As in the queue.
+    /// A copy of the queue's `next`.
     next: AtomicUsize,
     is_over: AtomicBool,
     moved_on: Condvar,
@@ -26,9 +27,9 @@ pub(super) struct InTurn<P> {
 
 #[derive(Debug)]
 struct Queue<P> {
-    /// All before this are finished.
+    /// The first unfinished number.
     next: usize,
-    /// Whether some thread finishes pieces.
+    /// Whether a thread is finishing pieces.
     is_busy: bool,
     left: BTreeMap<usize, P>,
 }
@@ -44,8 +45,8 @@ impl<P> InTurn<P> {
         }
     }
 
-    /// Waits until a number may be worked on: until fewer than the window are not finished before it. False
-    /// if all is over. The thread that has the first number that is not finished never waits.
+    /// Waits until a thread may work on a number: until fewer unfinished numbers than the window precede
+    /// it. Returns false if all work has ended. The thread with the first unfinished number never waits.
     pub(super) fn wait_for_room(&self, number: usize) -> bool {
         let waits = || self.is_far(number) && !self.is_over();
         if waits() && !contended::spin_while(SPIN, PATIENCE, waits) {
@@ -61,7 +62,8 @@ impl<P> InTurn<P> {
         number - self.next.load(Ordering::Acquire).min(number) >= self.window
     }
 
-    /// Leaves a piece to be finished, and finishes those whose turn it is, unless somebody else does.
+    /// Leaves a piece to be finished. Unless another thread is finishing pieces, finishes all pieces whose
+    /// turn it is.
     pub(super) fn leave(&self, number: usize, piece: P, mut finish: impl FnMut(usize, P)) {
         let mut queue = contended::lock(&self.queue);
         queue.left.insert(number, piece);
@@ -81,7 +83,7 @@ impl<P> InTurn<P> {
         queue.is_busy = false;
     }
 
-    /// Runs what others wait for: if it panics, they do so no longer.
+    /// Runs work that other threads wait for, and ends their wait if it panics.
     pub(super) fn end_if_it_panics<R>(&self, work: impl FnOnce() -> R) -> R {
         let unwinding = EndOnUnwind(self);
         let result = work();
@@ -89,10 +91,10 @@ impl<P> InTurn<P> {
         result
     }
 
-    /// Lets nobody wait any more.
+    /// Ends all waits, now and later.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // Who is about to sleep has seen it, or holds the lock.
+        // A thread that is about to sleep has seen the flag, or holds the lock.
         drop(self.queue.lock());
         self.moved_on.notify_all();
     }
@@ -101,13 +103,13 @@ impl<P> InTurn<P> {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// What was left and not finished.
+    /// Returns the pieces that were left and not finished.
     pub(super) fn into_left(self) -> impl Iterator<Item = P> {
         self.queue.into_inner().left.into_values()
     }
 }
 
-/// Keeps a panic of one thread from letting the others wait for ever.
+/// A guard that ends the waits of other threads if one thread panics.
 struct EndOnUnwind<'a, P>(&'a InTurn<P>);
 
 impl<P> Drop for EndOnUnwind<'_, P> {
@@ -163,7 +165,7 @@ mod tests {
         let panic = std::panic::AssertUnwindSafe(|| order.leave(0, (), |_, ()| panic!("as a test")));
         std::panic::catch_unwind(panic).unwrap_err();
         assert!(!order.wait_for_room(1));
-        // Also one that comes before there is anything to leave.
+        // The panic can also come before any piece was left.
         let order = InTurn::<()>::new(1);
         let panic = std::panic::AssertUnwindSafe(|| order.end_if_it_panics(|| panic!("as a test")));
         std::panic::catch_unwind(panic).unwrap_err();

@@ -8,18 +8,18 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::view::{View, ViewMut};
 
-/// What a chunk takes of RAM, in bytes of indices and values.
+/// The size of a chunk in RAM, in bytes of indices and values.
 const CHUNK_BYTES: usize = 32 << 20;
 
-/// Elements of a chunk.
+/// The number of elements in a chunk.
 fn chunk_len<I, T>() -> usize {
     (CHUNK_BYTES / (size_of::<I>() + size_of::<T>())).max(1)
 }
 
-/// An iterator over the elements of a sequence of indices: what [`View::gather_iter`] returns.
+/// An iterator over the elements of a sequence of indices, returned by [`View::gather_iter`].
 ///
-/// A chunk takes 32 MiB of RAM, and is gathered when its first element is asked for: so the indices run ahead
-/// of the elements. Ends after the first error.
+/// A chunk takes 32 MiB of RAM, and the iterator gathers it when its first element is needed. It therefore
+/// takes indices ahead of the elements. The iterator ends after the first error.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -38,15 +38,15 @@ pub struct Gathered<'a, V: View<'a>, I> {
     source: I,
     indices: Vec<V::Index>,
     values: Vec<V::Element>,
-    /// The first value of the chunk that was not given out.
+    /// The first value of the chunk not yet returned.
     next: usize,
-    /// How many indices came before the chunk.
+    /// The number of indices before the chunk.
     before: usize,
     is_over: bool,
     marker: PhantomData<&'a V::Store>,
 }
 
-/// Writes a sequence of elements, chunk by chunk; says how many there were.
+/// Writes a sequence of elements, chunk by chunk; returns their number.
 pub(crate) fn scatter_chunks<'a, V: ViewMut<'a>>(
     view: V,
     elements: impl IntoIterator<Item = (V::Index, V::Element)>,
@@ -69,7 +69,7 @@ pub(crate) fn scatter_chunks<'a, V: ViewMut<'a>>(
     }
 }
 
-/// An error in a list that comes after `before` others.
+/// Converts an error of a chunk to one of the sequence, with `before` elements before the chunk.
 fn further_on(error: crate::Error, before: usize) -> crate::Error {
     match *error.kind() {
         ErrorKind::ListedIndexOutside { position, index, len } => {
@@ -93,11 +93,11 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
         }
     }
 
-    /// The next chunk as a whole: indices and elements, less what [`next`](Iterator::next) has given out of
-    /// it. `None` at the end.
+    /// Returns the rest of the current chunk, without the elements that [`next`](Iterator::next) has
+    /// returned, or the next chunk: indices and elements. Returns `None` at the end.
     ///
     /// # Errors
-    /// As [`gather`](crate::views::View::gather), with positions in the whole sequence.
+    /// The errors of [`gather`](crate::views::View::gather), with positions in the whole sequence.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -122,7 +122,8 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
     fn advance(&mut self) -> Result<bool> {
         self.before += self.indices.len();
         self.next = 0;
-        // Apart, so that there are never indices without their values, whatever the program's iterator does.
+        // The indices are collected separately, so that `self` never has indices without their values if
+        // the program's iterator panics.
         let mut indices = std::mem::take(&mut self.indices);
         indices.clear();
         if self.is_over {
@@ -176,7 +177,7 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Iterator for Gathered<'a, V,
         }
         let left = self.indices.len() - self.next;
         let (least, most) = self.source.size_hint();
-        // An error ends it early.
+        // An error ends the iterator early.
         (least.saturating_add(left).min(left + 1), most.and_then(|most| most.checked_add(left)))
     }
 }

@@ -1,4 +1,4 @@
-//! The kernels that gather what one thread, or one task, has found to be in home slots alone.
+//! The kernels of one thread's or one task's gather, for elements that are only in home slots.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::stage::{GatherStage, StagePlan};
 use crate::base::element::Element;
 use crate::base::error::Result;
 
-/// How many stages of each channel are under way at once, beside the one that is filled.
+/// The number of stages of each channel in flight, in addition to the stage that is being filled.
 pub(super) const DEPTH: usize = 2;
 
 /// A stage whose kernel was started.
@@ -20,18 +20,18 @@ struct UnderWay<T> {
     channel: usize,
     stage: GatherStage<T>,
     ticket: Ticket,
-    /// How many write-backs of the channel had failed before the first of its elements was looked for.
+    /// The number of the channel's failed write-backs before the lookup of the stage's first element.
     failures: u64,
 }
 
-/// Stages that are filled, worked off in order, and used again.
+/// Stages that a thread fills, submits in order, and reuses.
 pub(super) struct GatherKernels<'a, T: Element> {
     lanes: Arc<Lanes<'a>>,
     plan: StagePlan,
-    /// For each channel the stage that is being filled, and the failures before.
+    /// For each channel, the stage that is being filled, and the number of failed write-backs before it.
     open: Vec<Option<(GatherStage<T>, u64)>>,
     under_way: VecDeque<UnderWay<T>>,
-    /// For each channel stages that were emptied.
+    /// For each channel, empty stages.
     spare: Vec<Vec<GatherStage<T>>>,
 }
 
@@ -47,33 +47,34 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         }
     }
 
-    /// The stage of a channel that is being filled.
+    /// Returns the stage of a channel that is being filled.
     #[inline]
     pub(super) fn open(&mut self, channel: usize) -> Option<&mut GatherStage<T>> {
         self.open[channel].as_mut().map(|(stage, _)| stage)
     }
 
-    /// Adds an element that is in its home slot alone. From here on to the kernel's end the slot holds the
-    /// element as it is now, or as somebody writes it meanwhile; or there are more failures to write it back
-    /// than before. False if there is no room for it.
+    /// Adds an element that is only in its home slot. Until the kernel ends, the slot holds the element's
+    /// present value, or a value that another thread writes meanwhile. Otherwise the number of failed
+    /// write-backs has grown. Returns false if the stage has no room.
     #[inline]
     pub(super) fn try_push(&mut self, place: ListedPlace, position: usize) -> bool {
         self.open(place.channel).is_some_and(|stage| stage.try_push(place.element, position))
     }
 
-    /// Whether a kernel may leave out places of the list behind the last element that was added, and so
-    /// overwrite their values.
+    /// Whether a kernel may skip places of the list behind the last added element, and so overwrite their
+    /// values.
     #[inline]
     pub(super) fn may_leave_out(&self) -> bool {
         self.plan.is_direct() && self.open.iter().flatten().any(|(stage, _)| stage.count() > 0)
     }
 
-    /// Whether as many stages of a channel are under way as may be.
+    /// Whether the maximum number of a channel's stages is in flight.
     pub(super) fn is_busy(&self, channel: usize) -> bool {
         self.under_way.iter().filter(|work| work.channel == channel).count() >= DEPTH
     }
 
-    /// Opens a new stage of a channel, which is not busy. Its next element is to be looked for after this.
+    /// Opens a new stage of a channel that is not busy. The caller must look up the stage's elements after
+    /// this call.
     pub(super) fn open_stage(&mut self, channel: usize) -> Result<()> {
         let of = self.lanes.channel(channel);
         let mut stage = match self.spare[channel].pop() {
@@ -105,14 +106,14 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         (0..self.open.len()).try_for_each(|channel| self.start(channel))
     }
 
-    /// The oldest kernel that is under way: its channel and its ticket.
+    /// Returns the oldest kernel in flight: its channel and its ticket.
     pub(super) fn oldest(&self) -> Option<(usize, Ticket)> {
         self.under_way.front().map(|work| (work.channel, work.ticket))
     }
 
-    /// Takes in the values of the oldest kernel, which is done: `take` is given its stage, and whether the
-    /// values are sound. If a page could not be written back meanwhile, one that was loaded since may have
-    /// got garbage for a home.
+    /// Takes the values of the oldest kernel, which is finished. `take` receives the kernel's stage, and
+    /// whether the values are valid. They are not if a write-back failed meanwhile: the home of a page
+    /// loaded since then may have undefined contents.
     pub(super) fn take_oldest(
         &mut self,
         take: impl FnOnce(&GatherStage<T>, bool) -> Result<()>,
@@ -131,7 +132,8 @@ impl<'a, T: Element> GatherKernels<'a, T> {
 impl<T: Element> Drop for GatherKernels<'_, T> {
     fn drop(&mut self) {
         for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
-            // What the kernel reads is of no use, but it has to end, and its queue to look idle then.
+            // The values are not needed, but the kernel must end before the stage is reused and its queue
+            // is idle.
             if self.lanes.channel(channel).queues.wait(ticket).is_ok() {
                 self.spare[channel].push(stage);
             }

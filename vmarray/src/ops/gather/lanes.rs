@@ -1,4 +1,5 @@
-//! Which devices move the elements of a list: each those that live on it, or each any part of the list.
+//! The division of a list among devices: each device moves the elements that are homed on it, or any part
+//! of the list.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ impl<'a> Lanes<'a> {
         Self::with(array, array.pager().pool())
     }
 
-    /// Each the elements that live on it.
+    /// Creates lanes of which each moves the elements that are homed on it.
     pub fn divided<T: Element, D: Device>(array: &'a VirtualArray<T, D>) -> Self {
         Self::with(array, None)
     }
@@ -46,7 +47,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// After a failure: whether a device is lost, and the others are to go on with each for itself.
+    /// After a failure, returns whether a device is lost, so that the other devices must continue
+    /// separately.
     pub fn divide_if_lost(&self) -> bool {
         let is_lost = |device: &Arc<dyn Device>| {
             device.memory().is_err_and(|error| error.kind() == backend_api::ErrorKind::Lost)
@@ -54,12 +56,12 @@ impl<'a> Lanes<'a> {
         self.pool.filter(|_| self.devices().any(is_lost)).inspect(|pool| pool.end()).is_some()
     }
 
-    /// Whether a list is divided by where its elements live.
+    /// Whether a list is divided by the elements' home devices.
     pub fn is_divided(&self) -> bool {
         self.pool.is_none() && self.pager.channels().len() > 1
     }
 
-    /// The channels, by number, of which each moves any part of a list; the only one, if there is one.
+    /// The numbers of the channels that each can move any part of a list, or of the only channel.
     pub fn any_part(&self) -> &[usize] {
         self.pool.map_or(&[0], SharedHomes::lanes)
     }
@@ -68,18 +70,19 @@ impl<'a> Lanes<'a> {
         self.pager.channels().iter().map(|channel| channel.device())
     }
 
-    /// Where elements live.
+    /// The home locations of elements.
     pub fn homes(&self) -> Places {
         Places::new(self.len, self.page_len, self.pager.channels().len())
     }
 
-    /// Places of elements, of a part of a list that one device moves, if it can be any.
+    /// The places of elements in a part of a list that one device moves, if each device can move any part.
     pub fn places(&self) -> Places {
         let places = self.homes();
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
     }
 
-    /// The elements that a channel's device moves, counted as in their [places](super::places::ListedPlace).
+    /// The elements that a channel's device moves, counted as in their
+    /// [places](super::places::ListedPlace).
     pub fn elements(&self, channel: usize) -> View<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {
@@ -89,8 +92,8 @@ impl<'a> Lanes<'a> {
         View::Dealt { bases: &self.bases, page_len: self.page_len as u64, count: self.len as u64, stride }
     }
 
-    /// Where the elements from one on begin in each place, if they begin everywhere at a page that is the
-    /// first of its row, or there is one place.
+    /// The location in each place of the elements from `start` on. Returns `None` unless `start` begins a
+    /// page that is the first of its row in every place, or there is only one place.
     pub fn bases_from(&self, start: usize) -> Option<Vec<DeviceSpan<'_>>> {
         if self.pool.is_none() {
             let home = self.channel(0).slot_memory();
@@ -101,7 +104,7 @@ impl<'a> Lanes<'a> {
         start.is_multiple_of(row).then(|| self.bases.iter().map(|base| base.plus(before as u64)).collect())
     }
 
-    /// So many elements from [there](Self::bases_from) on.
+    /// The first `count` elements from [`bases_from`](Self::bases_from) on.
     pub fn elements_at<'b>(&self, bases: &'b [DeviceSpan<'b>], count: usize) -> View<'b> {
         let (page_len, count, stride) = (self.page_len as u64, count as u64, self.stride as u64);
         match bases {
@@ -110,7 +113,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Has a channel's device read such elements.
+    /// Submits a read of such elements to a channel's device.
     pub fn read(
         &self,
         channel: usize,
@@ -126,7 +129,7 @@ impl<'a> Lanes<'a> {
         &self.pager.channels()[channel]
     }
 
-    /// How often loads, or fills of slots, were submitted that concern what a channel's device moves.
+    /// The number of submitted loads, and fills of slots, that concern elements of a channel's device.
     pub fn loads_begun(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.queues.iter().map(|queues| queues.loads_begun()).sum(),
@@ -134,9 +137,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Has devices write to listed elements of absent pages, as
-    /// [`HomeQueues::scatter_home`] does: of the channels of a pool at the same time, else of the only one
-    /// that `choose` names.
+    /// Submits scatters to listed elements of absent pages, as [`HomeQueues::scatter_home`] does. With a
+    /// pool, the scatters of all its channels run concurrently; otherwise `choose` names the only channel.
     pub fn scatter<'s>(
         &self,
         channel: usize,
@@ -154,7 +156,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// How many write-backs have failed of the pages that a channel's device may read.
+    /// The number of failed write-backs of pages that a channel's device may read.
     pub fn failed_write_backs(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.pager.failed_write_backs(),

@@ -1,23 +1,24 @@
-//! Where elements live: page, channel, and place within the channel; without divisions where that can be had.
+//! The locations of elements: page, channel, and place within the channel, computed without divisions if
+//! possible.
 
-/// Divides by one number again and again.
+/// Repeated division by the same number.
 #[derive(Clone, Copy, Debug)]
 enum Divisor {
     Shift(u32),
-    /// The upper half of the product with this is the quotient.
+    /// The quotient is the upper half of the product with this number.
     Multiply(u64),
     Divide(u64),
 }
 
 impl Divisor {
-    /// For numbers below `end`.
+    /// Creates a divisor for numbers below `end`.
     fn new(divisor: u64, end: u64) -> Self {
         if divisor.is_power_of_two() {
             return Self::Shift(divisor.trailing_zeros());
         }
-        // The factor is too large by less than one part in 2^64 / divisor, which does not show in a quotient
-        // as long as the dividend is less than that (T. Granlund and P. Montgomery, "Division by invariant
-        // integers using multiplication", 1994).
+        // The factor is too large by less than one part in 2^64 / divisor. The quotient is exact if the
+        // dividend is less than that (T. Granlund and P. Montgomery, "Division by invariant integers using
+        // multiplication", 1994).
         if end.checked_mul(divisor).is_some() {
             return Self::Multiply(u64::MAX / divisor + 1);
         }
@@ -34,27 +35,27 @@ impl Divisor {
     }
 }
 
-/// How the elements of an array are spread over its channels.
+/// The distribution of an array's elements over its channels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     page_len: u64,
     channels: u64,
     by_page_len: Divisor,
     by_channels: Divisor,
-    /// The channel that moves all elements, if its device reaches those of every channel.
+    /// The channel that moves all elements, if its device can access the elements of every channel.
     lane: Option<usize>,
 }
 
-/// Where an element lives.
+/// The location of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListedPlace {
     pub(crate) page: u64,
-    /// Elements within the page.
+    /// The index of the element within the page.
     pub(crate) at: usize,
-    /// The channel whose device moves it.
+    /// The channel whose device moves the element.
     pub(crate) channel: usize,
-    /// Elements from the first slot of the channel on; from the start of the array, if that device reaches
-    /// all of them.
+    /// The index of the element, counted from the channel's first slot, or from the start of the array if
+    /// that device can access all elements.
     pub(crate) element: u64,
 }
 
@@ -70,7 +71,7 @@ impl Places {
         }
     }
 
-    /// The same where the device of a channel moves the elements of all.
+    /// Changes the places so that the device of one channel moves the elements of all.
     pub(crate) fn moved_by(self, lane: usize) -> Self {
         Self { lane: Some(lane), ..self }
     }
@@ -81,13 +82,13 @@ impl Places {
         self.lane
     }
 
-    /// The page of an element inside of the array.
+    /// Returns the page of an element inside the array.
     #[inline(always)]
     pub(crate) fn page(&self, index: usize) -> u64 {
         self.by_page_len.divide(index as u64)
     }
 
-    /// The place of an element inside of the array.
+    /// Returns the place of an element inside the array.
     #[inline(always)]
     pub(crate) fn of(&self, index: usize) -> ListedPlace {
         let index = index as u64;
@@ -105,7 +106,7 @@ impl Places {
         }
     }
 
-    /// The page of an element that is counted as in its [place](ListedPlace).
+    /// Returns the page of an element that is counted as in its [place](ListedPlace).
     #[inline]
     pub(crate) fn page_of(&self, channel: usize, element: u64) -> u64 {
         if self.lane.is_some() {

@@ -1,21 +1,21 @@
-//! How a list is cut into segments.
+//! The division of a list into segments.
 
 use std::ops::Range;
 
-/// The shortest segments, in shares of the longest.
+/// The ratio of the longest to the shortest segments.
 const SHORT: usize = 4;
 
-/// Segments of a list that threads share: short ones for the first of each thread, so that kernels begin
-/// early, then long ones, so that they begin seldom, and towards the end shorter ones again, so that threads
-/// end at the same time.
+/// Segments of a list that threads share. Each thread's first segments are short, so that kernels start
+/// early. Later segments are long, so that there are few kernels. Towards the end they are shorter again,
+/// so that all threads end at the same time.
 #[derive(Debug)]
 pub(super) struct Segments {
-    /// Where each segment ends.
+    /// The end of each segment.
     ends: Vec<usize>,
 }
 
 impl Segments {
-    /// Of a list of so many elements. No segment has more than `longest`.
+    /// Cuts a list of `len` elements. No segment has more than `longest`.
     pub(super) fn new(len: usize, longest: usize, workers: usize) -> Self {
         let shortest = (longest / SHORT).max(1);
         let mut ends = Vec::new();
@@ -30,7 +30,7 @@ impl Segments {
         Self { ends }
     }
 
-    /// The places in the list that a segment has; `None` behind the last one.
+    /// Returns the places in the list of a segment; `None` behind the last one.
     pub(super) fn get(&self, number: usize) -> Option<Range<usize>> {
         let end = *self.ends.get(number)?;
         Some(number.checked_sub(1).map_or(0, |before| self.ends[before])..end)

@@ -1,8 +1,8 @@
 //! A piece of pinned memory with a list of elements of one channel, and their values.
 //!
-//! Where the program's values lie in [registered](crate::access::Registered) memory, the stage has the list
-//! alone, and the device moves the values from and to their places. Then entries and values follow one
-//! another as in the program's list, and entries of other elements are left out.
+//! If the program's values lie in [registered](crate::access::Registered) memory, the stage has only the
+//! list, and the device reads or writes the values in place. Entries then follow one another as in the
+//! program's list, and entries of other channels' elements are skipped.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,56 +16,58 @@ use crate::base::error::Result;
 use crate::base::past_caches;
 use crate::engine::channel::{Channel, PinnedPiece};
 
-/// How much one stage holds: starting a kernel costs a card some microseconds, so longer ones are faster, but
-/// what a thread fills and empties is to stay in the processor's caches. Gathers and scatters use the same
-/// memory, one call after the other, and a channel keeps as much as 16 threads have of it.
+/// The size of a stage in bytes. A GPU takes some microseconds to start a kernel, so longer stages are
+/// faster. On the other hand, the data that a thread fills and empties should stay in the processor's
+/// caches. Gathers and scatters use the same memory, one call after the other, and a channel keeps as much
+/// of it as 16 threads use.
 const STAGE_BYTES: usize = 5 << 19;
-/// With several channels, each of which has its own list.
+/// The size of a stage with several channels, each of which has its own list.
 const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;
-/// The values, in bytes, and the entries that one stage lists which has no values.
+/// The bytes of values, and the entries, that one stage without values lists at most.
 const LISTED_BYTES: usize = 8 << 20;
 const LISTED: usize = 1 << 16;
-/// The values begin at a multiple of this.
+/// The alignment of the first value.
 const VALUES_ALIGN: usize = 256;
 /// The shortest run that is copied past the caches.
 const PAST_CACHES_FROM: usize = 512;
-/// Bytes of an index.
+/// The size of an index in bytes.
 const INDEX_BYTES: usize = 8;
 
-/// What the stages of one call have in common.
+/// The common parameters of the stages of one call.
 #[derive(Clone, Debug)]
 pub(crate) struct StagePlan {
-    /// How many entries each takes.
+    /// The number of entries of each stage at most.
     pub(crate) room: usize,
     direct: Option<DirectValues>,
 }
 
-/// Values that devices reach where the program has them.
+/// Values in the program's memory, which devices can access in place.
 #[derive(Clone, Debug)]
 struct DirectValues {
     range: Arc<RegisteredRange>,
-    /// The address of the first one.
+    /// The address of the first value.
     first: usize,
-    /// How many entries in a row may be left out.
+    /// The number of consecutive entries that may be skipped.
     gap_max: usize,
 }
 
 impl StagePlan {
-    /// For work on so many elements, whose list is divided by channels or not.
+    /// Creates a plan for a number of elements, whose list is divided by channels or not.
     pub(crate) fn new<T>(elements: usize, is_divided: bool) -> Self {
         let bytes = if is_divided { STAGE_OF_SEVERAL_BYTES } else { STAGE_BYTES };
         let room = ((bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1);
         Self { room, direct: None }
     }
 
-    /// The same, for values that the program may have in memory which the devices know.
+    /// Creates a plan for values that may lie in memory that the devices know.
     pub(crate) fn for_values<T>(
         values: *const T,
         elements: usize,
         lanes: &Lanes<'_>,
         gap_max: usize,
     ) -> Self {
-        // Where a list is divided each device would leave out what another one brings, and may overwrite it.
+        // If a list is divided, each device would skip the entries of other devices, and may overwrite
+        // their values.
         let range = registered::find(values.cast(), elements * size_of::<T>())
             .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));
         match range {
@@ -77,19 +79,19 @@ impl StagePlan {
         }
     }
 
-    /// Whether values stay where the program has them.
+    /// Whether devices access the values in the program's memory.
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// The bytes of a stage.
+    /// The size of a stage in bytes.
     pub(crate) fn bytes<T>(&self) -> usize {
         let values = if self.is_direct() { 0 } else { self.room * size_of::<T>() };
         (self.room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN) + values
     }
 }
 
-/// A list of elements of one channel, with room for their values: what one kernel works off.
+/// A list of elements of one channel, with room for their values: the work of one kernel.
 #[derive(Debug)]
 pub(crate) struct GatherStage<T> {
     memory: PinnedPiece,
@@ -97,15 +99,15 @@ pub(crate) struct GatherStage<T> {
     count: usize,
     /// The place of the first element in the program's list.
     first: usize,
-    /// The place after that of the last element; no place if there is none.
+    /// The place after the last element's; no place if there is none.
     next: usize,
-    /// Elements that stand one after the other in the program's list, too: copied at once.
+    /// Elements that are also contiguous in the program's list, so that they are copied at once.
     runs: Vec<StagedRun>,
     marker: PhantomData<fn(T)>,
 }
 
-/// Where neighbours begin: at which element of the stage, and how far behind the first one's place in the
-/// list.
+/// The start of a run: its first element of the stage, and the distance of its place in the list from the
+/// first element's.
 #[derive(Clone, Copy, Debug)]
 struct StagedRun {
     number: u32,
@@ -113,14 +115,14 @@ struct StagedRun {
 }
 
 impl<T: Element> GatherStage<T> {
-    /// An empty one with memory of the channel.
+    /// Creates an empty stage with memory of the channel.
     pub(crate) fn new(channel: &Channel, plan: &StagePlan) -> Result<Self> {
         let memory = channel.take_pinned(plan.bytes::<T>())?;
         let (plan, runs) = (plan.clone(), Vec::new());
         Ok(Self { memory, plan, count: 0, first: 0, next: usize::MAX, runs, marker: PhantomData })
     }
 
-    /// Gives the memory back to the channel. No kernel may use it any more.
+    /// Returns the memory to the channel. No kernel may use it any more.
     pub(crate) fn give_back(self, channel: &Channel) {
         channel.put_pinned(self.memory);
     }
@@ -135,19 +137,19 @@ impl<T: Element> GatherStage<T> {
         self.count
     }
 
-    /// How many entries it has, those that are left out included.
+    /// The number of entries, including skipped ones.
     fn entries(&self) -> usize {
         self.entry_at(self.next)
     }
 
-    /// The number that the entry of an element at a place of the list gets, behind all others.
+    /// The number of the new entry for an element at a place of the list, behind all others.
     #[inline(always)]
     fn entry_at(&self, position: usize) -> usize {
         if self.plan.is_direct() && self.count > 0 { position - self.first } else { self.count }
     }
 
-    /// Adds an element of the channel that stands at a place of the list, after all others. False if it is
-    /// full. The value follows by [`copy_in`](Self::copy_in).
+    /// Adds an element of the channel at a place of the list, behind all others. Returns false if the
+    /// stage is full. [`copy_in`](Self::copy_in) adds the value.
     #[inline]
     pub(crate) fn try_push(&mut self, element: u64, position: usize) -> bool {
         let entry = self.entry_at(position);
@@ -157,15 +159,16 @@ impl<T: Element> GatherStage<T> {
         if position != self.next && !self.begin_run(position) {
             return false;
         }
-        // SAFETY: the stage has room for this index, which is this thread's alone: no kernel was started yet.
+        // SAFETY: the stage has room for this index, and no other thread or device uses it: no kernel was
+        // started yet.
         unsafe { self.indices().add(entry).write(element) };
         self.next = position + 1;
         self.count += 1;
         true
     }
 
-    /// Adds neighbours in the list, from a place on, whose indices count from `start` and are those in the
-    /// channel: as many as it has room for.
+    /// Adds neighbours in the list, from a place on, as many as the stage has room for. Their indices,
+    /// plus `start`, are the element numbers in the channel.
     #[inline]
     pub(crate) fn push_run(&mut self, start: usize, indices: &[usize], position: usize) -> usize {
         let entry = self.entry_at(position);
@@ -191,7 +194,7 @@ impl<T: Element> GatherStage<T> {
                 return false;
             }
             for entry in self.next - self.first..position - self.first {
-                // SAFETY: as in `try_push`: the caller has seen that there is room for the entry behind.
+                // SAFETY: as in `try_push`: the caller has checked that there is room for the later entry.
                 unsafe { self.indices().add(entry).write(LEFT_OUT) };
             }
         }
@@ -200,7 +203,7 @@ impl<T: Element> GatherStage<T> {
         true
     }
 
-    /// The runs: number of the first element, its place in the list, and how many they are.
+    /// The runs: number of the first element, its place in the list, and the length.
     fn runs(&self) -> impl Iterator<Item = (usize, usize, usize)> {
         let ends = self.runs.iter().skip(1).map(|run| run.number as usize).chain([self.count]);
         self.runs.iter().zip(ends).map(|(run, end)| {
@@ -214,15 +217,15 @@ impl<T: Element> GatherStage<T> {
         self.runs().flat_map(|(_, position, len)| position..position + len)
     }
 
-    /// Copies the elements' values from the program's list, unless the device takes them there.
+    /// Copies the elements' values from the program's list, unless the device reads them in place.
     pub(crate) fn copy_in(&mut self, values: &[T]) {
         if self.plan.is_direct() {
             return;
         }
         for (number, position, len) in self.runs() {
             let from = values[position..position + len].as_ptr();
-            // SAFETY: the stage has room for the values of all its elements, which are this thread's alone:
-            // no kernel was started yet.
+            // SAFETY: the stage has room for the values of all its elements, and no other thread or device
+            // uses it: no kernel was started yet.
             unsafe { copy_run::<T>(from.cast(), self.value(number), len) };
         }
     }
@@ -237,7 +240,7 @@ impl<T: Element> GatherStage<T> {
 
     fn value(&self, number: usize) -> *mut u8 {
         assert!(number < self.plan.room && !self.plan.is_direct());
-        // SAFETY: the stage has room for so many values.
+        // SAFETY: the stage has room for `room` values, and `number` is below that.
         unsafe { self.memory.address().as_ptr().add(self.values_offset() + number * size_of::<T>()) }
     }
 
@@ -250,7 +253,7 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// The gather of the listed elements, which are among `elements`, by a channel's device.
+    /// Returns the gather of the listed elements, which are among `elements`, by a channel's device.
     pub(crate) fn gather<'a>(&'a self, of: &'a Channel, elements: View<'a>) -> Gather<'a> {
         Gather {
             elements,
@@ -260,7 +263,7 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// The scatter to the listed elements, likewise.
+    /// Returns the scatter to the listed elements, likewise.
     pub(crate) fn scatter<'a>(&'a self, of: &'a Channel, elements: View<'a>) -> Scatter<'a> {
         Scatter {
             elements,
@@ -270,18 +273,20 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Copies the values to their places in the program's memory, unless the device has put them there: past
-    /// the processor's caches if the caller thinks that nobody will find them there.
+    /// Copies the values to their places in the program's memory, unless the device has written them
+    /// there. If `passes_caches` is set, the copy bypasses the processor's caches, because the caller
+    /// expects no early reads.
     ///
     /// # Safety
-    /// The gather is done. `into` is writable at all places of the stage, and nobody else touches those.
+    /// The gather is finished. `into` is writable at all places of the stage, and no other thread or
+    /// device accesses those places.
     pub(crate) unsafe fn copy_out(&self, into: *mut T, passes_caches: bool) {
         if self.plan.is_direct() {
             return;
         }
         for (number, position, len) in self.runs() {
             let bytes = len * size_of::<T>();
-            // SAFETY: vouched for by the caller; the stage has the values of all its elements.
+            // SAFETY: the caller's promise; the stage has the values of all its elements.
             unsafe {
                 let (from, to) = (self.value(number), into.add(position).cast());
                 if passes_caches && bytes >= PAST_CACHES_FROM {
@@ -293,23 +298,23 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Copies the values of a gather that is done to their places in the caller's slice.
+    /// Copies the values of a finished gather to their places in the caller's slice.
     pub(crate) fn copy_to(&self, into: &mut [T]) {
         assert!(self.runs().all(|(_, position, len)| position + len <= into.len()));
-        // SAFETY: the slice is the caller's alone, and all places are inside.
+        // SAFETY: the slice is borrowed exclusively, and all places are inside.
         unsafe { self.copy_out(into.as_mut_ptr(), false) };
     }
 
-    /// Takes elements out that `keep` does not hold of, and tells `dropped` the places they had in the list.
-    /// Before any kernel was started.
+    /// Removes elements for which `keep` returns false, and passes their places in the list to `dropped`.
+    /// No kernel was started yet.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {
         let positions: Vec<usize> = self.positions().collect();
         let (first, is_direct) = (self.first, self.plan.is_direct());
         self.clear();
         for (number, position) in positions.into_iter().enumerate() {
             let entry = if is_direct { position - first } else { number };
-            // SAFETY: so many indices were written, and no kernel was started. Those that were written anew
-            // are before this one.
+            // SAFETY: at least this many indices were written, and no kernel was started. The loop
+            // rewrites only entries before this one.
             let element = unsafe { self.indices().add(entry).read() };
             if !keep(element) {
                 dropped(position);
@@ -324,15 +329,15 @@ impl<T: Element> GatherStage<T> {
     }
 }
 
-/// Copies neighbouring values.
+/// Copies contiguous values.
 ///
 /// # Safety
-/// There are so many at both places, which do not overlap.
+/// Both places have `len` values, and the places do not overlap.
 #[inline]
 unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
-    // Of random elements on several channels most stand alone: known lengths are copied in place.
+    // On several channels, most random elements are single: a copy of known length is inlined.
     if len == 1 {
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller's promise.
         unsafe { from.copy_to_nonoverlapping(to, size_of::<T>()) };
     } else {
         // SAFETY: as above.

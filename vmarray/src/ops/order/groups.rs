@@ -26,10 +26,10 @@ use crate::ops::sort::{
 };
 use crate::ops::view::{INTERNAL, Linear, QueryMut as _, Section, Store, View, ViewMut as _};
 
-/// Elements that one item reduces.
+/// The number of elements that one item reduces.
 const PIECE: u64 = 256;
 
-/// One where an element differs from the one before it, by their bits.
+/// 1 for an element whose bits differ from the element before it, else 0.
 #[kernel(crate = vmarray_kernel)]
 fn begins<B: Number + Memory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64>) {
     let i = at.index();
@@ -40,7 +40,7 @@ fn begins<B: Number + Memory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64
     out.set(number);
 }
 
-/// How many pieces each group has.
+/// The number of pieces of each group.
 #[kernel(crate = vmarray_kernel)]
 fn pieces(at: At<1>, piece: u64, starts: &Anywhere<u64>, out: &mut Own<u64>) {
     let group = at.index();
@@ -78,7 +78,8 @@ fn differences(at: At<1>, starts: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(starts[at.index() + 1] - starts[at.index()]);
 }
 
-/// A copy of an array on the first card that it is on, if it is dealt out to several and that one has room.
+/// Copies an array to the first GPU among its devices, if it is interleaved over several and that GPU has
+/// room.
 fn gathered<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Result<Option<VirtualArray<T, D>>> {
     let first = array.devices().first().map(|(device, _)| *device);
     let is_dealt = array.pager().channels().len() > 1;
@@ -93,8 +94,8 @@ fn gathered<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Result<Option<
     Ok(Some(gathered))
 }
 
-/// What is listed of each run of equal elements, of sorted ones, and so many numbers more; if they are on
-/// cards of which one has room for them all.
+/// A list with a number for each run of equal sorted elements, and room for `more` numbers. Returns `None`
+/// unless a GPU has room for all.
 fn listed_runs<T: SortKey, U: Element, D: Device>(
     sorted: &VirtualArray<T, D>,
     more: usize,
@@ -116,7 +117,7 @@ fn listed_runs<T: SortKey, U: Element, D: Device>(
     Ok(Some(dealt))
 }
 
-/// Where each run of equal elements begins, of sorted ones, and behind all where they end.
+/// The start of each run of equal sorted elements, and the end of the last run.
 fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<VirtualArray<u64, D>> {
     if sorted.is_empty() {
         return sorted.alike(1, INTERNAL);
@@ -168,7 +169,7 @@ fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
     Ok(out)
 }
 
-/// Numbers that groups can be [reduced](Groups::sum) of.
+/// Numbers that groups can [reduce](Groups::sum).
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -181,7 +182,7 @@ fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Groupable: SortKey {
-    /// What their sums are: `u64`, `i64` or `f64`.
+    /// The type of a sum: `u64`, `i64` or `f64`.
     type Sum: SortKey;
 }
 
@@ -198,12 +199,13 @@ groupable! {
     f64: f32 f64;
 }
 
-/// Elements in groups by a key: made by [`group_by`](super::Order::group_by), in ascending order of the keys.
+/// Elements grouped by a key, in ascending order of the keys, created by
+/// [`group_by`](super::Order::group_by).
 ///
-/// Groups have the indices of their elements, so they are of use for other views of the same length, too:
-/// columns of a table. Each question gathers the values in the order of the groups, and has groups reduced
-/// in pieces of 256 elements, one after the other in ascending order of their indices, so that a float is
-/// the same on any devices. Sums are `u64`, `i64` (both wrap) or `f64`.
+/// Groups hold the indices of their elements, so they also apply to other views of the same length:
+/// columns of a table. Each reduction gathers the values in the order of the groups. It reduces pieces of
+/// 256 elements of a group, each in ascending order of the indices. The result for floats is therefore the
+/// same on all devices. Sums are `u64`, `i64` (both wrap) or `f64`.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -232,11 +234,12 @@ pub struct Groups<K: SortKey, D: Device> {
 #[derive(Debug)]
 enum GroupOrder<D: Device> {
     OnDevices(VirtualArray<u64, D>),
-    /// As an array once somebody asks.
+    /// The order in RAM, and the array that the first request makes of it.
     InRam(OrderInRam, OnceLock<VirtualArray<u64, D>>),
 }
 
-/// The positions of elements in RAM, group by group; or their codes, until somebody asks for the positions.
+/// The positions of elements in RAM, group by group, computed from the elements' codes at the first
+/// request.
 #[derive(Debug)]
 struct OrderInRam {
     codes: Option<KeyCodes>,
@@ -279,7 +282,7 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     Ok(Groups { keys, starts, order: GroupOrder::OnDevices(ordered.into_wide()?) })
 }
 
-/// Groups of keys, in arrays that are like another one.
+/// Creates groups from keys, in arrays on the devices of another one.
 fn group_in_ram<K: SortKey, D: Device>(
     mut keys: Reused<K>,
     like: &VirtualArray<K, D>,
@@ -318,7 +321,8 @@ fn group_in_ram<K: SortKey, D: Device>(
 }
 
 impl<D: Device> Groups<u64, D> {
-    /// Of sorted codes of elements, and the numbers of these. The keys are the numbers of the groups.
+    /// Groups the sorted codes of elements, with the elements' numbers. The keys are the numbers of the
+    /// groups.
     pub(crate) fn numbered(sorted: &VirtualArray<u64, D>, order: &VirtualArray<u32, D>) -> Result<Self> {
         let starts = run_starts(sorted)?;
         let keys = sorted.alike::<u64>(starts.len() - 1, INTERNAL)?;
@@ -329,13 +333,13 @@ impl<D: Device> Groups<u64, D> {
 }
 
 impl<K: SortKey, D: Device> Groups<K, D> {
-    /// How many groups there are.
+    /// The number of groups.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no group.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -347,17 +351,17 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         &self.keys
     }
 
-    /// Where each group begins in the [order](Self::order), and behind the last one where it ends.
+    /// The start of each group in the [order](Self::order), and the end of the last group.
     #[must_use]
     pub fn starts(&self) -> &VirtualArray<u64, D> {
         &self.starts
     }
 
-    /// The indices of the elements, group by group, those of a group in ascending order. Where no device is a
-    /// card they are in RAM, in 4 bytes each, until this is called.
+    /// The indices of the elements, group by group, in ascending order within a group. If no device is a
+    /// GPU, they are in RAM until the first call of this method, in 4 bytes each.
     ///
     /// # Errors
-    /// Those of devices, and of [building arrays](crate::Builder::build).
+    /// The errors of devices, and of [building arrays](crate::Builder::build).
     pub fn order(&self) -> Result<&VirtualArray<u64, D>> {
         match &self.order {
             GroupOrder::OnDevices(order) => Ok(order),
@@ -373,7 +377,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         }
     }
 
-    /// How many elements there are in all.
+    /// The number of all elements.
     fn elements(&self) -> usize {
         match &self.order {
             GroupOrder::OnDevices(order) => order.len(),
@@ -381,10 +385,10 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         }
     }
 
-    /// How many elements each group has.
+    /// The number of elements of each group.
     ///
     /// # Errors
-    /// Those of devices, and of [building arrays](crate::Builder::build).
+    /// The errors of devices, and of [building arrays](crate::Builder::build).
     pub fn counts(&self) -> Result<VirtualArray<u64, D>> {
         let out = self.keys.alike::<u64>(self.len(), INTERNAL)?;
         if !self.is_empty() {
@@ -393,11 +397,12 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         Ok(out)
     }
 
-    /// The sum of values of each group: of the elements of a view of as many elements as were grouped.
+    /// Returns the sum of values of each group. The view of values must have as many elements as were
+    /// grouped.
     ///
     /// # Errors
-    /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch); those of devices, and of
-    /// [building arrays](crate::Builder::build).
+    /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch); errors of devices, and of [building
+    /// arrays](crate::Builder::build).
     pub fn sum<'v, V>(&self, values: V) -> Result<VirtualArray<<V::Element as Groupable>::Sum, D>>
     where
         V: View<'v, Shape = Linear, Element: Groupable>,
@@ -405,10 +410,10 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         self.reduced::<V, _, converted<V::Element, Summed<'v, V>>, added<Summed<'v, V>>>(values)
     }
 
-    /// The least value of each group: NaNs do not count where there is anything else.
+    /// Returns the least value of each group. NaNs are ignored unless the group has no other values.
     ///
     /// # Errors
-    /// As [`sum`](Self::sum).
+    /// The errors of [`sum`](Self::sum).
     pub fn min<'v, V>(&self, values: V) -> Result<VirtualArray<V::Element, D>>
     where
         V: View<'v, Shape = Linear, Element: Groupable>,
@@ -416,10 +421,10 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         self.reduced::<V, _, converted<V::Element, V::Element>, lesser<V::Element>>(values)
     }
 
-    /// The greatest value of each group, as [`min`](Self::min).
+    /// Returns the greatest value of each group, as [`min`](Self::min) does for the least.
     ///
     /// # Errors
-    /// As [`sum`](Self::sum).
+    /// The errors of [`sum`](Self::sum).
     pub fn max<'v, V>(&self, values: V) -> Result<VirtualArray<V::Element, D>>
     where
         V: View<'v, Shape = Linear, Element: Groupable>,
@@ -444,7 +449,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         {
             let mut read = Reused::<V::Element>::unspecified(values.len())?;
             values.read(0, &mut read)?;
-            // Of integers the same comes out in any order.
+            // Integers give the same result in any order.
             let found = match order.codes.as_ref().filter(|_| R::FLIP_NEGATIVE == 0) {
                 Some(codes) => codes.reduced::<_, R, F, O>(&read)?,
                 None => {
@@ -464,7 +469,8 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         Ok(out)
     }
 
-    /// Reduces pieces of groups to one value each; and where the values of each group begin.
+    /// Reduces pieces of groups to one value each. Returns the values, and the start of each group among
+    /// them.
     fn level<T: SortKey, R: SortKey, F: Function<(T,), R>, O: Function<(R, R), R>>(
         &self,
         values: &VirtualArray<T, D>,
@@ -480,5 +486,5 @@ impl<K: SortKey, D: Device> Groups<K, D> {
     }
 }
 
-/// What the sums of a view's elements are.
+/// The type of the sums of a view's elements.
 type Summed<'v, V> = <<V as View<'v>>::Element as Groupable>::Sum;

@@ -1,5 +1,5 @@
-//! Distinct elements and groups in RAM: where devices are no cards, and their work would be the processors'
-//! in any case. What comes out is the same to the bit.
+//! Distinct elements and groups in RAM, for devices that are no GPUs, whose work the processor would do in
+//! any case. The results are bit-identical.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::for_each;
 use crate::ops::sort::{SortKey, bytes_in_ram};
 
-/// What a thread takes at a time, in elements.
+/// The number of elements that a thread takes at a time.
 pub(super) const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
 
-/// Whether work on an array's devices is better done in RAM, which takes so many bytes of it.
+/// Whether work that needs this number of bytes is faster in RAM than on an array's devices.
 pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes: usize) -> bool {
     !array.pager().has_gpu() && bytes <= bytes_in_ram()
 }
@@ -26,7 +26,7 @@ pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes
 /// Runs of equal elements among sorted ones.
 pub(super) struct EqualRuns<'a, B> {
     sorted: &'a [B],
-    /// How many begin in each part.
+    /// The number of runs that begin in each part.
     begun: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
         self.begun.iter().sum()
     }
 
-    /// Writes what belongs to where each run begins.
+    /// Writes the result of `of` for the start of each run.
     pub(super) fn write<R: Copy + Send>(&self, into: &mut [R], of: impl Fn(usize) -> R + Sync) -> Result<()> {
         let mut rest = into;
         let parts = self.begun.iter().zip((0..).step_by(PART)).map(|(begun, start)| {
@@ -56,7 +56,8 @@ impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
         for_each(*CORES, parts, |(own, start): (&mut [R], usize)| {
             let mut next = 0;
             for at in start..self.sorted.len().min(start + PART) {
-                // What does not begin one is written as well, and over that what does.
+                // Written without a branch: the next start overwrites the value of an element that starts
+                // no run.
                 let Some(to) = own.get_mut(next) else { break };
                 let is_begin = at == 0 || self.sorted[at] != self.sorted[at - 1];
                 *to = if is_begin { of(at) } else { *to };
@@ -77,7 +78,7 @@ pub(super) fn positions(len: usize) -> Result<Reused<u32>> {
     Ok(positions)
 }
 
-/// Copies numbers of 32 bits to an array of wider ones.
+/// Copies numbers of 32 bits to an array of wider numbers.
 pub(super) fn write_wide<D: Device>(numbers: &[u32], to: &VirtualArray<u64, D>) -> Result<()> {
     for_each(*CORES, numbers.chunks(PART).zip((0..).step_by(PART)), |(numbers, start)| {
         let wide: Vec<u64> = numbers.iter().map(|number| u64::from(*number)).collect();
@@ -85,8 +86,8 @@ pub(super) fn write_wide<D: Device>(numbers: &[u32], to: &VirtualArray<u64, D>) 
     })
 }
 
-/// Reduces groups as kernels do: pieces of so many elements, one after the other, then what these became,
-/// likewise.
+/// Reduces groups as kernels do: the elements of each piece in order, then the pieces' results in the same
+/// way.
 pub(super) fn reduced<T, R, F, O>(piece: usize, values: &[T], order: &[u32], starts: &[u64]) -> Result<Vec<R>>
 where
     T: SortKey,
@@ -110,7 +111,7 @@ where
 /// Groups in pieces.
 struct GroupPieces {
     piece: usize,
-    /// Where each group begins, and the end.
+    /// The start of each group, and the end.
     starts: Vec<usize>,
     /// The number of each group's first piece, and the end.
     firsts: Vec<usize>,
@@ -125,7 +126,7 @@ impl GroupPieces {
         Self { piece, starts, firsts }
     }
 
-    /// One result for each piece of elements.
+    /// Computes one result for each piece of elements.
     fn reduce<E: Sync, R: SortKey>(
         &self,
         elements: &[E],
@@ -144,7 +145,7 @@ impl GroupPieces {
         Ok(results)
     }
 
-    /// The elements of a piece, of a group or of one behind it.
+    /// The elements of a piece, which is of the given group or a later one.
     fn piece_of(&self, group: &mut usize, number: usize) -> Range<usize> {
         while self.firsts[*group + 1] <= number {
             *group += 1;

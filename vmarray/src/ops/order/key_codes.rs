@@ -1,7 +1,7 @@
-//! Groups of few keys in RAM: keys become short codes by way of a hash table, and nothing has to be sorted.
+//! Groups of few keys in RAM: a hash table maps keys to short codes, without a sort.
 //!
-//! Values are then added up where they are, by their codes. The order of the elements is made when somebody
-//! asks for it, or for sums of floats, which depend on it.
+//! Reductions then add values in place, by their codes. The order of the elements is computed only for a
+//! request, or for sums of floats, which depend on it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +17,9 @@ use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::{for_each, for_each_with};
 use crate::ops::sort::{KeyBits, KeyOrder, SortKey, sort_pairs_in_ram};
 
-/// So many keys are few: their table stays in a core's cache.
+/// The greatest number of keys, whose table stays in a core's cache.
 const KEYS_MAX: usize = if cfg!(test) { 64 } else { 4096 };
-/// For so many elements a key, at least.
+/// The least number of elements for each key.
 const ELEMENTS_MIN: usize = if cfg!(test) { 2 } else { 64 };
 const SLOTS: usize = 4 * KEYS_MAX;
 
@@ -27,7 +27,7 @@ const SLOTS: usize = 4 * KEYS_MAX;
 #[derive(Debug)]
 pub(super) struct KeyCodes {
     codes: Reused<u16>,
-    /// Of each code.
+    /// The number of elements with each code.
     counts: Vec<u64>,
     /// The code of each group.
     of_groups: Vec<u16>,
@@ -35,7 +35,7 @@ pub(super) struct KeyCodes {
 
 /// The codes that a thread knows: an open hash table.
 struct KnownCodes {
-    /// Keys, and one more than their codes. Zero: none.
+    /// Keys, and their codes plus one. A zero marks an empty slot.
     slots: Vec<(u64, u16)>,
     counts: Vec<u64>,
 }
@@ -45,7 +45,7 @@ impl KnownCodes {
         Self { slots: vec![(0, 0); SLOTS], counts: vec![0; KEYS_MAX] }
     }
 
-    /// The code of a key; of a new one what `make` says.
+    /// Returns the code of a key; `make` assigns the code of a new key.
     #[inline(always)]
     fn code(&mut self, key: u64, make: impl FnOnce() -> Option<u16>) -> Option<u16> {
         let mut at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - SLOTS.ilog2())) as usize;
@@ -65,10 +65,10 @@ impl KnownCodes {
 }
 
 impl KeyCodes {
-    /// Those of keys, if these are few, and the keys of the groups in an order.
+    /// Assigns codes to keys, and sorts the keys of the groups, if there are few.
     pub(super) fn of<B: KeyBits>(keys: &[B], order: impl Fn(B) -> u64) -> Result<Option<(Self, Vec<B>)>> {
         let most = KEYS_MAX.min(keys.len() / ELEMENTS_MIN);
-        // Most often a few elements tell that there are too many.
+        // A sample is usually enough to detect that there are too many.
         let mut sample: Vec<B> = keys.iter().step_by((keys.len() / (4 * KEYS_MAX)).max(1)).copied().collect();
         sample.sort_unstable();
         sample.dedup();
@@ -112,7 +112,7 @@ impl KeyCodes {
         Ok(Some((Self { codes, counts: counts.into_inner(), of_groups }, distinct)))
     }
 
-    /// Where each group begins in the order of the groups, and the end.
+    /// The start of each group in the order of the groups, and the end.
     pub(super) fn starts(&self) -> impl Iterator<Item = u64> {
         let mut end = 0;
         let ends = self.of_groups.iter().map(move |code| {
@@ -186,7 +186,7 @@ mod tests {
     fn groups_of_few_keys_are_those_of_a_map() {
         let mut random = SplitMix64::new(16);
         for round in 0..36 {
-            // More than there can be codes, and fewer.
+            // Some rounds have more keys than the maximum number of codes, and some have fewer.
             let (len, most) = (random.index(3000), [1, 7, 64, 65, 300, 1 << 40][round % 6]);
             let keys: Vec<i64> = (0..len).map(|_| (random.next() % most) as i64 - 3).collect();
             let values: Vec<i32> = (0..len).map(|_| random.next() as i32).collect();
@@ -220,7 +220,7 @@ mod tests {
             let least = found.min(&of_values).unwrap().to_vec(..).unwrap();
             let expected_least = of_each(&|at| at.iter().map(|at| i64::from(values[*at])).min().unwrap());
             assert!(least.into_iter().map(i64::from).eq(expected_least), "round {round}");
-            // One after the other up to 256.
+            // Up to 256 elements are added one after the other.
             let float_sums = found.sum(&of_floats).unwrap().to_vec(..).unwrap();
             for ((_, at), sum) in expected.iter().zip(float_sums).filter(|((_, at), _)| at.len() <= 256) {
                 assert_eq!(sum, at.iter().map(|at| f64::from(floats[*at])).sum::<f64>(), "round {round}");

@@ -1,4 +1,4 @@
-//! Sorting by keys: their positions go with them, key by key from the last to the first.
+//! Sorts by keys: positions are sorted together with each key, from the last key to the first.
 
 use backend_api::Device;
 
@@ -14,7 +14,7 @@ use crate::ops::sort::{SortKey, sort};
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 
-/// What elements are sorted by: a [single key](SingleKey), or a tuple of up to four.
+/// A sort key: a [single key](SingleKey), or a tuple of up to four.
 ///
 /// ```
 /// use vmarray::order::{Descending, SortBy};
@@ -31,12 +31,12 @@ use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait SortBy<T>: Sealed {
-    /// Has positions sorted by it.
+    /// Sorts positions by the key.
     #[doc(hidden)]
     fn order<S: Store<Element = T>>(&self, ordered: &mut KeyOrdering<'_, S>) -> Result<()>;
 }
 
-/// One key: a field or another expression of a number, or one that is [descending](Descending).
+/// A single key: a field or another expression of a number, possibly [descending](Descending).
 ///
 /// ```
 /// use vmarray::order::SingleKey;
@@ -59,8 +59,7 @@ pub trait SingleKey<T>: SortBy<T> {
     fn key(&self) -> (Expr<T, Self::Key>, bool);
 }
 
-/// A key by which the greatest comes first. Elements whose keys are equal stay in their order. See
-/// [`SortBy`].
+/// A key in descending order. Elements with equal keys keep their order. See [`SortBy`].
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -121,7 +120,7 @@ several! {
     D 3, C 2, B 1, A 0;
 }
 
-/// OrderedPositions of elements, in the order of the keys so far.
+/// Positions of elements, in the order of the keys so far.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct KeyOrdering<'a, S: Store> {
@@ -130,7 +129,7 @@ pub struct KeyOrdering<'a, S: Store> {
     is_begun: bool,
 }
 
-/// OrderedPositions as numbers of 32 bits, if they are that low.
+/// Positions, as numbers of 32 bits if they are below 2^32.
 #[derive(Debug)]
 enum OrderedPositions<D: Device> {
     Narrow(VirtualArray<u32, D>),
@@ -138,7 +137,7 @@ enum OrderedPositions<D: Device> {
 }
 
 impl<'a, S: Store> KeyOrdering<'a, S> {
-    /// Those of elements as they are.
+    /// The positions of elements in their present order.
     pub(super) fn new(of: Section<'a, S>) -> Result<Self> {
         let positions = if of.len() <= 1 << 32 {
             OrderedPositions::Narrow(evaluated(of, index().converted::<u32>())?)
@@ -148,14 +147,15 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
         Ok(Self { of, positions, is_begun: false })
     }
 
-    /// Those of elements in the order of keys.
+    /// The positions of elements in the order of keys.
     pub(super) fn by(of: Section<'a, S>, keys: &impl SortBy<S::Element>) -> Result<Self> {
         let mut ordered = Self::new(of)?;
         keys.order(&mut ordered)?;
         Ok(ordered)
     }
 
-    /// Sorts them by one key more, which counts more than those before; the keys in their order.
+    /// Sorts the positions by one more key, of higher precedence than the previous keys. Returns the key's
+    /// values in the new order.
     pub(super) fn by_one<K: SingleKey<S::Element>>(
         &mut self,
         key: &K,
@@ -164,7 +164,7 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
         self.by_keys(evaluated(self.of, expr)?, is_descending)
     }
 
-    /// As [`by_one`](Self::by_one), by the values of the key.
+    /// Like [`by_one`](Self::by_one), by the values of the key.
     pub(super) fn by_keys<K: SortKey>(
         &mut self,
         mut keys: VirtualArray<K, S::Device>,

@@ -1,5 +1,4 @@
-//! Elements of two views whose keys are the same: those of one are sorted, and each of the other's keys is
-//! searched there.
+//! Joins of two views by equal keys: one view is sorted, and each key of the other is searched there.
 
 use backend_api::Device;
 use vmarray_kernel::{Anywhere, At, Own, kernel};
@@ -12,7 +11,7 @@ use crate::base::error::Result;
 use crate::ops::launch::Given;
 use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 
-/// Which pairs [`matches`](super::Order::matches) has.
+/// The kind of the join by [`matches`](super::Order::matches).
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -28,20 +27,21 @@ use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
-    /// Each element of the first view with each one of the second that has the same key.
+    /// Each element of the first view with each element of the second that has the same key.
     Inner,
-    /// The same, and those elements of the first view for which there is none, with [`KeyMatches::NONE`].
+    /// The pairs of `Inner`, and the elements of the first view without a match, paired with
+    /// [`KeyMatches::NONE`].
     Left,
-    /// Each element of the first view for which there is one, once.
+    /// Each element of the first view that has a match, once.
     Semi,
-    /// Each element of the first view for which there is none, once.
+    /// Each element of the first view without a match, once.
     Anti,
 }
 
-/// The indices of elements of two views that have the same key, beside one another: in ascending order of
-/// the first view's, and for each of these in ascending order of the second's.
+/// The indices of elements of two views with equal keys, pair by pair. The pairs ascend by the first
+/// view's index, and for equal ones by the second's.
 ///
-/// [`take`](super::Order::take) gathers columns of either view by them.
+/// [`take`](super::Order::take) gathers columns of either view by these indices.
 ///
 /// ```
 /// use vmarray::order::{MatchKind, KeyMatches};
@@ -61,23 +61,24 @@ pub enum MatchKind {
 pub struct KeyMatches<D: Device> {
     /// Indices of the first view.
     pub left: VirtualArray<u64, D>,
-    /// Indices of the second view; none at all for [`Semi`](MatchKind::Semi) and [`Anti`](MatchKind::Anti).
+    /// Indices of the second view; empty for [`Semi`](MatchKind::Semi) and [`Anti`](MatchKind::Anti).
     pub right: VirtualArray<u64, D>,
 }
 
 impl KeyMatches<crate::AnyDevice> {
-    /// What stands for an element that there is not.
+    /// The index for a missing element.
     pub const NONE: u64 = u64::MAX;
 }
 
-/// How many pairs an element has: of those that match, at most so many; else so many.
+/// The number of pairs of each element: the number of its matches, at most `most`, or `without` if it has
+/// no match.
 #[kernel(crate = vmarray_kernel)]
 fn pairs(most: u64, without: u64, first: &Own<u64>, end: &Own<u64>, out: &mut Own<u64>) {
     let count = end.get() - first.get();
     out.set(if count == 0 { without } else { count.min(most) });
 }
 
-/// Which element each pair is of: the last one whose pairs do not begin behind it.
+/// The element of each pair: the last element whose pairs do not begin behind it.
 #[kernel(crate = vmarray_kernel)]
 fn lefts(at: At<1>, begins: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(last_not_above(begins, begins.len(), at.index() as u64) as u64);

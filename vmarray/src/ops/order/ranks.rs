@@ -1,4 +1,4 @@
-//! Elements by their rank, without moving any; random orders and samples.
+//! Elements by their rank, without moves; random orders and samples.
 
 use std::collections::HashSet;
 
@@ -12,10 +12,10 @@ use crate::ops::expr::{Expr, index};
 use crate::ops::sort::{KeyBits, KeyOrder, SortKey};
 use crate::ops::view::{Query as _, Section, Store, View as _};
 
-/// Bits that are decided by one reading: a histogram of as many bins as can be.
+/// The number of bits that one pass determines: a histogram with the maximum number of bins.
 const DIGIT_BITS: u32 = 12;
 
-/// Whether the element behind one comes before it.
+/// Whether the next element is less than the present one.
 #[kernel(crate = vmarray_kernel)]
 fn descends<B: Number + Memory>(
     at: At<1>,
@@ -36,7 +36,7 @@ pub(super) fn is_sorted<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>) -
     Ok(given.count::<descends<T::KeyBits>>()? == 0)
 }
 
-/// The unsigned number that is ordered as an element is.
+/// The element's sort key: an unsigned number with the same order.
 fn key_bits<T: SortKey>() -> Expr<T, u64> {
     let order = KeyOrder::of::<T>(false);
     let wide = Expr::<T, T::KeyBits>::field::<T::KeyBits>(0, 0).converted::<u64>();
@@ -48,12 +48,12 @@ fn key_bits<T: SortKey>() -> Expr<T, u64> {
     (wide & sign).ne(0).select(plain.clone() ^ order.flip_negative, plain)
 }
 
-/// The element whose bits make that number.
+/// The element with this sort key.
 fn of_key<T: SortKey>(key: u64) -> T {
     bytemuck::cast(KeyOrder::of::<T>(false).bits::<T::KeyBits>(key))
 }
 
-/// The unsigned number of the element with a rank.
+/// The sort key of the element with a rank.
 fn key_of_rank<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, mut rank: u64) -> Result<u64> {
     let bits = 8 * T::KeyBits::BYTES as u32;
     let (mut known, mut rest) = (0_u64, bits);
@@ -86,14 +86,14 @@ pub(super) fn select_nth<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, 
     key_of_rank(of, nth as u64).map(of_key)
 }
 
-/// The greatest elements, in descending order.
+/// Returns the greatest elements, in descending order.
 pub(super) fn top_k<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, count: usize) -> Result<Vec<T>> {
     let count = count.min(of.len());
     if count == 0 {
         return Ok(Vec::new());
     }
     let least = key_of_rank(of, (of.len() - count) as u64)?;
-    // Those that are equal to the least are as good as each other.
+    // Elements equal to the least have the same bits, so any of them will do.
     let greater = of.find_where(.., key_bits::<T>().gt(least), count)?;
     let mut greatest = of.gather(&greater.indices)?;
     let order = KeyOrder::of::<T>(true);
@@ -111,8 +111,8 @@ pub(super) fn random_bits<T: Element>(seed: u64) -> Expr<T, u64> {
     bits.clone() ^ (bits >> 31)
 }
 
-/// So many different elements, in a random order: R. Floyd's sampling (J. Bentley, R. Floyd, "A Sample of
-/// Brilliance", 1987), put in a random order by a swap for each.
+/// Returns `count` distinct elements in random order: R. Floyd's sampling (J. Bentley, R. Floyd, "A Sample
+/// of Brilliance", 1987), followed by random swaps.
 pub(super) fn sample<S: Store>(of: Section<'_, S>, count: usize, seed: u64) -> Result<Vec<S::Element>> {
     if count > of.len() {
         return Err(ErrorKind::IndexOutside { index: count - 1, len: of.len() }.into());

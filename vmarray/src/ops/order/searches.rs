@@ -1,6 +1,7 @@
-//! Searches in sorted elements, and merges of two sorted views: each item searches by itself, by bisection.
+//! Searches in sorted elements, and merges of two sorted views: each item searches independently, by
+//! bisection.
 //!
-//! Elements are compared as the unsigned numbers that sorts make of them, so floats in their total order.
+//! Elements are compared by the sort keys of `sort`, unsigned numbers, so floats have their total order.
 
 use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
 
@@ -10,8 +11,7 @@ use crate::ops::launch::Given;
 use crate::ops::sort::{KeyOrder, SortKey};
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
-/// Where an element belongs that is equal to some of the sorted ones: see
-/// [`search_sorted`](super::Order::search_sorted).
+/// The side of equal elements on which [`search_sorted`](super::Order::search_sorted) puts an element.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -23,20 +23,21 @@ use crate::ops::view::{INTERNAL, Section, Store, View as _};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Before them.
+    /// Before equal elements.
     Left,
-    /// Behind them.
+    /// Behind equal elements.
     Right,
 }
 
-/// The unsigned number that is ordered as the bits of numbers are.
+/// The sort key of a number with these bits: an unsigned number with the same order.
 #[kernel(crate = vmarray_kernel)]
 pub(super) fn in_order<B: Number>(bits: B, flip: u64, flip_negative: u64) -> u64 {
     let wide = bits as u64;
     if (wide >> (B::BITS - 1)) & 1 == 1 { wide ^ flip ^ flip_negative } else { wide ^ flip }
 }
 
-/// The last of the first so many numbers, which ascend, that is not above one; the first if all are.
+/// The place of the last of the first `len` ascending numbers that is not above `number`; 0 if all are
+/// above.
 #[kernel(crate = vmarray_kernel)]
 pub(crate) fn last_not_above(of: &Anywhere<u64>, len: usize, number: u64) -> usize {
     let mut start = 0_usize;
@@ -52,7 +53,7 @@ pub(crate) fn last_not_above(of: &Anywhere<u64>, len: usize, number: u64) -> usi
     start
 }
 
-/// How many sorted elements come before one.
+/// The number of sorted elements before an element.
 #[kernel(crate = vmarray_kernel)]
 fn places<B: Number + Memory>(
     flip: u64,
@@ -77,8 +78,8 @@ fn places<B: Number + Memory>(
     out.set(start as u64);
 }
 
-/// The element at each place of two sorted lists together: how many of them are of the first list is found by
-/// bisection along a diagonal (Odeh, Green, Mwassi, Shmueli, Birk, "Merge Path", 2012).
+/// The element at each place of two merged lists. A bisection along a diagonal finds the number of
+/// elements from the first list (Odeh, Green, Mwassi, Shmueli, Birk, "Merge Path", 2012).
 #[kernel(crate = vmarray_kernel)]
 fn merged<B: Number + Memory>(
     at: At<1>,
@@ -113,7 +114,7 @@ fn merged<B: Number + Memory>(
     }
 }
 
-/// Arguments that begin with how numbers are ordered.
+/// Arguments that begin with the parameters of the sort keys.
 pub(super) fn ordered<'a, T: SortKey>() -> Given<'a> {
     let order = KeyOrder::of::<T>(false);
     Given::default().value(order.flip).value(order.flip_negative)

@@ -1,4 +1,4 @@
-//! Elements by the indices that another array has.
+//! Elements by the indices in another array.
 
 use bytemuck::{Pod, Zeroable};
 use vmarray_kernel::{Anywhere, Field, KernelType, Layout, Memory, Number, Own, Scalar as _, kernel};
@@ -12,9 +12,9 @@ use crate::ops::sort::is_refusal;
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
-/// Longer elements are copied by lists of indices.
+/// The greatest size of an element that kernels copy; longer elements are gathered by lists of indices.
 const BYTES_MAX: usize = 128;
-/// So many indices are read at once where elements are copied by lists.
+/// The number of indices read at once for a gather by lists.
 const LISTED_AT_ONCE: usize = 1 << 20;
 
 /// Numbers that can be [indices](super::Order::take): `u32` and `u64`.
@@ -41,13 +41,13 @@ impl TakeIndex for u64 {}
 #[repr(transparent)]
 struct Plain<T>(T);
 
-// SAFETY: all bits may be zero of plain data, which elements are.
+// SAFETY: elements are plain data, whose bits may all be zero.
 unsafe impl<T: Element> Zeroable for Plain<T> {}
-// SAFETY: it is laid out as an element, which is plain data without padding.
+// SAFETY: the type has the layout of an element, which is plain data without padding.
 unsafe impl<T: Element> Pod for Plain<T> {}
 
 impl<T: Element> Plain<T> {
-    /// Bytes of a word: all words of an element are as long, and lie at multiples of it.
+    /// The size of a word: all words of an element have this size, and are aligned to it.
     const WORD: usize = match size_of::<T>() % 8 {
         0 => 8,
         4 => 4,
@@ -65,7 +65,7 @@ fn words(bytes: &[u8], word: usize) -> impl Iterator<Item = u64> {
 }
 
 impl<T: Element> KernelType for Plain<T> {
-    // SAFETY: all bits may be zero of plain data.
+    // SAFETY: the bits of plain data may all be zero.
     const ZERO: Self = unsafe { std::mem::zeroed() };
 
     fn layout() -> Layout {
@@ -119,7 +119,7 @@ pub(super) fn take<S: Store, J: Store<Element: TakeIndex>>(
     Ok(out)
 }
 
-/// What a kernel means that found no element.
+/// Converts a kernel's error about a missing element to an error about the list.
 fn listed(error: Error, len: usize) -> Error {
     match *error.kind() {
         ErrorKind::KernelOutside { index, item, .. } => {
