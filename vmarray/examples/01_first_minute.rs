@@ -1,11 +1,11 @@
-//! A million squares on all cards of the machine, or in RAM where there is none: written, read, found.
+//! A million squares on all GPUs of the machine, or in RAM without one: written, read, found.
 //!
 //!     cargo run -p vmarray --example 01_first_minute
 
 use vmarray::prelude::*;
 
 fn main() -> vmarray::Result<()> {
-    // What the machine has, and what is used of it.
+    // The devices of the machine, and the ones in use.
     println!("{}", vmarray::Discovery::from_env()?.report());
 
     // A new array is full of zeroes.
@@ -26,12 +26,12 @@ fn main() -> vmarray::Result<()> {
     println!("elements 2 to 4 are {:?}", squares.to_vec(2..5)?);
     assert_eq!(squares.to_vec(2..5)?, [4, 9, 16]);
 
-    // This runs on the devices; nothing but the answer is copied.
+    // This runs on the devices; only the result is copied.
     let roots = squares.find(Field::whole(), &998_001)?;
     println!("998001 is the square of {roots:?}");
     assert_eq!(roots, [999]);
 
-    // Mistakes and failures are values, whose texts say what to do.
+    // Errors are values, and their texts end with the remedy.
     let error = squares.get(1_000_000).unwrap_err();
     println!("a mistake: {error}");
     assert!(error.to_string().ends_with("use an index below 1000000"));

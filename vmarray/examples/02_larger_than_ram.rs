@@ -1,5 +1,5 @@
-//! An array in a temporary file of 32 MiB, with 1 MiB of RAM as its cache: what fits, what is copied, and
-//! what is said of an array that does not fit. With cards, leave `devices` out: the rest is the same.
+//! An array in a temporary file of 32 MiB, with 1 MiB of RAM as its cache: footprint, copied bytes, and the
+//! error for an array that does not fit. With GPUs, leave `devices` out; the rest is the same.
 //!
 //!     cargo run -p vmarray --example 02_larger_than_ram
 
@@ -14,7 +14,7 @@ fn main() -> vmarray::Result<()> {
     let file =
         Arc::new(FileDevice::builder(std::env::temp_dir()).name("scratch file").create_temporary(32 << 20)?);
 
-    // Device memory is taken when an array is built. One that is too long is refused then.
+    // `build` allocates device memory, and refuses an array that is too long.
     let error = VirtualArray::<u64>::builder(2 * LEN).devices([file.clone()]).build().unwrap_err();
     println!("twice as long: {error}\n");
     assert!(matches!(
@@ -47,9 +47,9 @@ fn main() -> vmarray::Result<()> {
     assert_eq!(footprint.device_bytes, 32 << 20);
     assert!(footprint.cache_bytes <= 1 << 20);
 
-    // The same two hundred thousand reads, all over the array and within a part of it that the cache has room
-    // for. One whose page is not in RAM copies the element alone; when those of a page have cost as much as
-    // the page would, it is fetched.
+    // The same two hundred thousand reads, over the whole array, and within a part that fits in the cache. A
+    // read of an uncached page copies the element alone. When such reads of a page have cost as much as the
+    // page itself, the array fetches the page.
     for (what, span) in [("all over", LEN), ("within half a MiB", 1 << 16)] {
         array.evict(..)?;
         array.reset_stats();

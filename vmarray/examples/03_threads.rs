@@ -1,5 +1,4 @@
-//! Four threads share an array: they count into the same elements, and hand work to each other, without a
-//! lock around it.
+//! Four threads share an array without a lock: they count into the same elements, and distribute work.
 //!
 //!     cargo run -p vmarray --example 03_threads
 
@@ -9,9 +8,9 @@ const THREADS: usize = 4;
 const ROLLS: usize = 100_000;
 
 fn main() -> vmarray::Result<()> {
-    // How often each sum of three dice comes up.
+    // The frequency of each sum of three dice.
     let counts = VirtualArray::<u64>::new(19)?;
-    // The next block of rolls that nobody has taken yet.
+    // The next block of rolls that no thread has taken.
     let next = VirtualArray::<u32>::new(1)?;
 
     let blocks = std::thread::scope(|threads| {
@@ -27,17 +26,17 @@ fn main() -> vmarray::Result<()> {
         println!("{sum:>2} {count:>6} {}", "#".repeat((count as usize * 400) / ROLLS));
     }
     println!("blocks by thread: {blocks:?}");
-    // No count was lost, and no block was taken twice.
+    // No thread lost a count, and no block was taken twice.
     assert_eq!(counts.sum(.., Field::whole())?, ROLLS as i128);
     assert_eq!(blocks.iter().sum::<u32>(), 100);
     Ok(())
 }
 
-/// Takes blocks of a thousand rolls until there are no more; returns how many it took.
+/// Takes blocks of a thousand rolls until none is left; returns their number.
 fn roll(counts: &VirtualArray<u64>, next: &VirtualArray<u32>) -> vmarray::Result<u32> {
     let mut taken = 0;
     loop {
-        // Reads and writes in one step, and returns what was there before.
+        // Reads and writes in one atomic step, and returns the old value.
         let block = next.update(0, |block| block + 1)?;
         if block as usize >= ROLLS / 1000 {
             return Ok(taken);

@@ -1,5 +1,5 @@
-//! A table of a hundred thousand trades, asked and changed on the devices: searches, counts, sums, and a rule
-//! for all elements. Only questions and answers pass the bus.
+//! A table of a hundred thousand trades, queried and changed on the devices: searches, counts, sums, and a
+//! rule for all elements. Only queries and results cross the bus.
 //!
 //!     cargo run -p vmarray --example 04_find_and_expressions
 
@@ -17,7 +17,7 @@ struct Trade {
 
 const LEN: usize = 100_000;
 
-/// Ever less of each further hundred. Expressions call functions of the program for each element.
+/// A fee with a rate that falls for each further hundred. Expressions call this function for each element.
 #[vmarray::kernel]
 fn fee(turnover: f32) -> f32 {
     let (mut rest, mut rate, mut sum) = (turnover, 0.01, 0.0);
@@ -42,12 +42,12 @@ fn main() -> vmarray::Result<()> {
     trades.write(0, &all)?;
     let (price, amount) = (field!(Trade, price), field!(Trade, amount));
 
-    // One value, in all elements: their indices.
+    // Search: the indices of all elements with one value.
     let of_buyer = trades.find(field!(Trade, buyer), &42)?;
     println!("buyer 42 has trades {of_buyer:?}");
     assert!(of_buyer.iter().all(|&i| all[i].buyer == 42) && of_buyer.len() == 10);
 
-    // A condition, an expression, a sum of what meets the condition.
+    // A condition, an expression, and its sum over the elements that meet the condition.
     let is_large = price.gt(100.0) & amount.ge(6);
     let large = trades.count_where(.., is_large.clone())?;
     let turnover = trades.sum(.., (price * amount.cast::<f32>()).only_where(is_large))?;
@@ -59,18 +59,19 @@ fn main() -> vmarray::Result<()> {
         expected.iter().map(|trade| f64::from(trade.price * trade.amount as f32)).sum::<f64>()
     );
 
-    // What a function of the program makes of each.
+    // The sum of a function of the program.
     let (costly, most) =
         trades.arg_max(.., fee::of(price * amount.cast::<f32>()))?.expect("there are trades");
     println!("trade {costly} costs the most, {most}");
     assert_eq!(all.iter().map(|trade| fee(trade.price * trade.amount as f32)).reduce(f32::max), Some(most));
 
-    // Extremes and where they are.
+    // Extremes and their indices.
     let (at, highest) = trades.arg_max(.., price)?.expect("there are trades");
     println!("the highest price is {highest}, first at {at}");
     assert_eq!((at, highest), (99, 109.0));
 
-    // A rule for all elements that meet a condition. The fields of an element are read before one is written.
+    // An update of all elements that meet a condition. It reads all fields of an element before it writes
+    // one.
     let flags = field!(Trade, flags);
     trades.assign_where(.., price.lt(11.0), [flags.set(1), price.set(price * 2.0)])?;
     println!("trade 200 was {:?} and is {:?}", all[200], trades.get(200)?);

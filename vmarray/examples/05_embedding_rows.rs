@@ -1,6 +1,5 @@
-//! A table of 50 000 embeddings of 64 numbers each, as a model's training uses it: batches of rows are
-//! gathered by their numbers, changed, and scattered back. Only those rows move, not the pages that they are
-//! in.
+//! A table of 50 000 embeddings of 64 numbers, as in the training of a model: the program gathers batches of
+//! rows by their numbers, changes them, and scatters them back. Only the rows move, not their pages.
 //!
 //!     cargo run -p vmarray --example 05_embedding_rows
 
@@ -18,8 +17,7 @@ fn main() -> vmarray::Result<()> {
     let mut expected = vec![1.0_f32; ROWS];
     let mut state = 7_usize;
     for _batch in 0..20 {
-        // The words of a batch: numbers of rows, in any order. Each once, since of two values for one row the
-        // last one would win.
+        // A batch: numbers of rows in any order, each once, because the last of two values for a row wins.
         let mut words: Vec<usize> = (0..256)
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -30,7 +28,7 @@ fn main() -> vmarray::Result<()> {
         words.dedup();
 
         let mut rows = table.gather(&words)?;
-        // A step of whatever learns; here each number comes a tenth nearer to zero.
+        // The learning step; here each number shrinks by a tenth.
         rows.iter_mut().flatten().for_each(|weight| *weight -= 0.1 * *weight);
         table.scatter(&words, &rows)?;
         words.iter().for_each(|&word| expected[word] -= 0.1 * expected[word]);
@@ -39,7 +37,7 @@ fn main() -> vmarray::Result<()> {
     println!("gathered and scattered 20 batches of 256 rows of {} bytes", size_of::<Row>());
     println!("{} pages were fetched into the cache for it", stats.misses);
 
-    // A part of each row, by expression: how many rows were changed?
+    // An expression on one number of each row counts the changed rows.
     let first = Field::<Row, Row>::whole().nth::<0>();
     let changed = table.count_where(.., first.lt(1.0))?;
     println!("{changed} of {ROWS} rows have changed");

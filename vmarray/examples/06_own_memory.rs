@@ -1,6 +1,5 @@
-//! A `Vec` of the program, worked on by devices where it is: searched, changed by a rule, and used by the
-//! program again. Where an array lives on devices and is cached in RAM, a `Source` lives in RAM and is cached
-//! on devices.
+//! Devices work on a `Vec` of the program in place: search, update, and use by the program again. An array
+//! lives on devices and is cached in RAM; a `Source` lives in RAM and is cached on devices.
 //!
 //!     cargo run -p vmarray --example 06_own_memory
 
@@ -9,16 +8,16 @@ use vmarray::prelude::*;
 fn main() -> vmarray::Result<()> {
     let mut samples: Vec<f32> = (0..1_000_000).map(|i| (i % 1000) as f32).collect();
 
-    // Borrowed, with a budget of 1 MiB of device memory for 4 MB of elements: more is brought there in turns.
+    // Borrowed, with 1 MiB of device memory for 4 MB of elements: the device processes them piece by piece.
     let source = Source::builder(&mut samples[..]).device_bytes(1 << 20).build()?;
     let value = Field::whole();
     let loud = source.count_where(.., value.ge(900.0))?;
     println!("{loud} samples of {} are loud", source.len());
     assert_eq!(loud, 100_000);
 
-    // Changed on the devices. The program's copy is old now, and nobody sees it: the samples are borrowed.
+    // The devices change the elements. The program cannot read its outdated copy, because it is borrowed.
     source.transform(.., value.set(value * 0.5))?;
-    // What the program asks for is brought home; the rest stays where it is.
+    // A read copies its elements home; the rest stays on the device.
     println!("sample 999 is {}", source.get(999)?);
     assert_eq!(source.get(999)?, 499.5);
     let moved = source.stats().total();
@@ -28,13 +27,12 @@ fn main() -> vmarray::Result<()> {
         moved.bytes_from_device / 1000
     );
 
-    // Dropping it brings home all that is newer on a device; an error then could only be logged, so ask
-    // first.
+    // Dropping the source copies newer elements home, and can only log an error; `flush` returns it.
     source.flush(..)?;
     drop(source);
     assert_eq!(samples[999_999], 499.5);
 
-    // A source can own the vector, too, and gives it back.
+    // A source can also own the vector, and return it.
     let source = Source::new(samples)?;
     source.fill(..10, 7.0)?;
     let samples = source.into_home().map_err(|unfinished| unfinished.error)?;

@@ -1,5 +1,5 @@
-//! A thousand tasks on one thread, each of which follows a chain of elements: every value tells the place of
-//! the next one. While one task waits for its page, the others go on. Any executor will do.
+//! A thousand tasks on one thread. Each follows a chain of elements, in which every value is the index of the
+//! next one. While one task waits for its page, the others continue. Any executor works.
 //!
 //!     cargo run -p vmarray --example 07_tasks
 

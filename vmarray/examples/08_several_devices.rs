@@ -1,5 +1,5 @@
-//! One array over three cards of different size and speed, which are simulated here: who gets which share of
-//! the pages, what that means for a scan, and what is left when one of the cards is lost.
+//! One array over three simulated devices of different size and speed: their shares of the pages, the time of
+//! a scan, and the pages that remain after the loss of a device.
 //!
 //!     cargo run -p vmarray --example 08_several_devices
 
@@ -20,7 +20,7 @@ fn main() -> vmarray::Result<()> {
             let speed = speed * 1_000_000_000;
             let card = SimulatedDevice::builder(1).bytes(mib << 20).bandwidth(speed).jitter(0.0);
             let card = Arc::new(card.latency(Duration::from_micros(10)).build());
-            // Of a real card this would be measured when a placement needs it.
+            // The library measures the speed of a real GPU when a placement needs it.
             Profile::new(speed, speed, speed, 65_536).remember(&card.info().identity);
             card
         });
@@ -46,7 +46,7 @@ fn main() -> vmarray::Result<()> {
     let [equal, capacity, balanced] = speeds[..] else { unreachable!("three placements") };
     assert!(balanced > 2 * equal && capacity < equal);
 
-    // A card that is lost takes its own pages with it, and nothing else.
+    // A lost device loses its own pages and nothing else.
     let cards = [1, 2, 3].map(|seed| Arc::new(SimulatedDevice::builder(seed).build()));
     let array = VirtualArray::<u32>::builder(3000).devices(cards.clone()).page_len(100).build()?;
     array.fill(.., 7)?;

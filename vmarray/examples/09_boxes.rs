@@ -1,12 +1,12 @@
-//! A volume of 64 x 64 x 64 elements, stored in tiles: boxes of it are written, read, added up on the
-//! devices, and seen from the side.
+//! A volume of 64 x 64 x 64 elements in tiles: the program writes and reads boxes, sums them on the devices,
+//! and takes a view from the side.
 //!
 //!     cargo run -p vmarray --example 09_boxes
 
 use vmarray::prelude::*;
 
 fn main() -> vmarray::Result<()> {
-    // A tile is a page: boxes touch few pages, whichever way they lie.
+    // A tile is a page, so boxes of any orientation touch few pages.
     let volume = NdArray::<u16, 3>::builder([64, 64, 64]).tile([16, 16, 16]).build()?;
     println!("{:?} elements in {} tiles", volume.shape(), volume.elements().page_count());
     assert_eq!(volume.elements().page_count(), 64);
@@ -16,7 +16,7 @@ fn main() -> vmarray::Result<()> {
     assert_eq!(volume.get([17, 39, 59])?, 3);
     assert_eq!(volume.get([18, 39, 59])?, 0);
 
-    // Questions run on the devices, of all or of a box.
+    // Queries of the whole array or of a box run on the devices.
     let all = volume.sum(.., Field::whole())?;
     let half = volume.sum([0, 0, 0]..[64, 30, 64], Field::whole())?;
     println!("the sum is {all}, that of the upper half of the block {half}");
@@ -26,11 +26,11 @@ fn main() -> vmarray::Result<()> {
     let block = volume.section_mut([10, 20, 30]..[18, 40, 60])?;
     block.set([0, 0, 0], 9)?;
     assert_eq!(volume.find(Field::whole(), &9)?, [[10, 20, 30]]);
-    // By a rule that looks at positions: the floor of the block.
+    // An update with a condition on positions: the floor of the block.
     let row = block.coordinate(1)?;
     block.assign_where(.., row.eq(19_u64), Field::whole().set(5))?;
 
-    // One index along one axis fixed: a picture of two axes, from the side.
+    // With a fixed index along one axis: a two-dimensional view from the side.
     let side = volume.project::<2>(0, 12)?;
     println!("layer 12, every second row and column of a part:");
     for y in (18..42).step_by(2) {

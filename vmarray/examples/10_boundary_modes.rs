@@ -1,6 +1,5 @@
-//! What lies beyond the edges of an array: a 3 x 3 blur that needs no special case there, and what each
-//! boundary mode shows around a small picture. (`boundary_modes`, without a number, draws the pictures of the
-//! documentation.)
+//! Boundary modes: a 3 x 3 blur without special cases at the edges, and the surroundings of a small picture
+//! in each mode. (The example `boundary_modes` draws the pictures of the documentation.)
 //!
 //!     cargo run -p vmarray --example 10_boundary_modes
 
@@ -29,13 +28,13 @@ fn main() -> vmarray::Result<()> {
                 row.iter().map(|byte| if *byte == 0 { '.' } else { char::from(*byte) }).collect();
             println!("    {} {} {}", &row[..3], &row[3..7], &row[7..]);
         }
-        // Inside it is the same by all modes.
+        // Inside, all modes are equal.
         assert_eq!(&window[23..27], b"abcd");
     }
     let edge = picture.bounded(Mirror);
     assert_eq!((edge.get([0, -1])?, edge.get([-1, 0])?), (b'b', b'e'));
 
-    // The mode belongs to the view, and may differ by axis: here rows end, and columns go round.
+    // The mode belongs to the view, and may differ by axis: here rows end, and columns wrap around.
     let cylinder = picture.bounded((Clamp, Circular));
     assert_eq!(cylinder.get([-1, -1])?, b'd');
 

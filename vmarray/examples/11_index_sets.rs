@@ -1,5 +1,5 @@
-//! Two index sets of 2^22 tuples combined: in memory, into an array of pages with little RAM, with the inputs
-//! in arrays, too, and on the devices that have these, if one is a card.
+//! A join of two index sets of 2^22 tuples: in memory, into an array with little RAM, with inputs in arrays
+//! too, and on the devices of these arrays if one is a GPU.
 //!
 //! Both have four columns of values from 0 to 1000, two of them with dimensions in common; about 17.5 million
 //! tuples come out.
@@ -7,8 +7,8 @@
 //!     cargo run --release -p vmarray --example 11_index_sets [-- TUPLES_LOG2 [THREADS...]]
 //!
 //! prints the least and the median time of interleaved repetitions for each number of threads, and a digest
-//! of the results. Without `--release` the sets have 2^16 tuples. The array lies on the devices of the
-//! machine, or on those that the environment variable `VMARRAY_DEVICES` names.
+//! of the results. Without `--release` the sets have 2^16 tuples. The array is on the devices of the
+//! machine, or on the devices that the environment variable `VMARRAY_DEVICES` names.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const LOG2: u32 = if cfg!(debug_assertions) { 16 } else { 22 };
 const LARGEST: u64 = 1000;
 /// All the RAM that the array may use. Small enough to stay in a processor's cache.
 const CACHE_BYTES: usize = 16 << 20;
-/// What may be known of inputs in arrays at a time.
+/// Working memory for inputs in arrays.
 const MEMORY_BYTES: usize = 128 << 20;
 const REPETITIONS: usize = 5;
 
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Error>> {
     let [mut counted, mut memory, mut paged, mut paged_again, mut all_paged, mut on_devices] =
         [const { Vec::new() }; 6];
-    // The same devices, opened once, so that one set is read where the other one lies.
+    // The same devices, opened once, so that each device can read both sets.
     let devices = vmarray::devices()?;
     let in_pages = |set| {
         PagedIndexSet::from_index_set(set, |array| array.devices(devices.clone()).cache_bytes(CACHE_BYTES))

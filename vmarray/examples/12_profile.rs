@@ -1,10 +1,10 @@
-//! What a measurement finds of each device, how long it takes, and every route of copies beside what the
-//! backend chooses by itself and beside what the profile says.
+//! The measured profile of each device, the time of the measurement, and every route of copies compared with
+//! the choice of the backend and of the profile.
 //!
 //!     cargo run --release -p vmarray --example 12_profile [-- DEVICES [SECONDS]]
 //!
-//! `DEVICES` is a list as for `VMARRAY_DEVICES`: `cuda`, `opencl:0`, `all` … What is known of them is
-//! measured anew. `SECONDS` is how long the table may take for each device.
+//! `DEVICES` is a list as for `VMARRAY_DEVICES`: `cuda`, `opencl:0`, `all` … The example measures known
+//! profiles again. `SECONDS` limits the time of the table for each device.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use vmarray::prelude::*;
 const WIDTH: usize = 72;
 const HEIGHT: usize = 28;
 
-/// How many steps it takes until a point is far away. Kernels call it, and the program, too.
+/// Number of steps until a point is far away. Kernels and the program call it.
 #[vmarray::kernel]
 fn escape(x: f32, y: f32, most: u32) -> u32 {
     let (mut a, mut b) = (0.0, 0.0);
@@ -46,7 +46,7 @@ fn main() -> vmarray::Result<()> {
     let mut steps = VirtualArray::<u32>::new(WIDTH * HEIGHT)?;
     mandelbrot::run((corner, pixel, most, &mut steps))?;
 
-    // The steps stay where they are, and the characters are memory of the program.
+    // The steps stay on the devices; the characters are memory of the program.
     let mut text = vec![0_u8; WIDTH * HEIGHT];
     let mut picture = Source::new(&mut text[..])?;
     drawn::<7>::run((&steps, b" .:-+*@", &mut picture))?;

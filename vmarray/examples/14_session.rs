@@ -1,5 +1,5 @@
-//! A session: thousands of launches in order, each of which reads what the one before has written, without a
-//! wait between them. Here heat spreads along a rod that is hot at one end.
+//! A session: thousands of launches in order without a wait between them. Each reads the results of the
+//! previous one. Here heat spreads along a rod that is hot at one end.
 //!
 //!     cargo run --release -p vmarray --example 14_session
 
@@ -24,7 +24,7 @@ fn step(at: At<1>, rate: f32, old: &Anywhere<f32>, new: &mut Own<f32>) {
 }
 
 fn main() -> vmarray::Result<()> {
-    // Both on one device: any item reads its neighbours there.
+    // Both arrays on one device, because each item reads its neighbours there.
     let mut devices = vmarray::devices()?;
     devices.truncate(1);
     let new = || VirtualArray::<f32>::builder(LEN).devices(devices.clone()).build();

@@ -1,5 +1,5 @@
 //! A kernel in two dimensions: a bilateral filter, which smooths noise and keeps edges, with mirrored
-//! borders. Each item reads the elements around its own where the image lies.
+//! borders. Each item reads its neighbours in the image in place.
 //!
 //!     cargo run -p vmarray --example 15_image_filter
 
@@ -8,11 +8,11 @@ use vmarray::kernel::{At, Own, Window};
 use vmarray::prelude::*;
 
 const SHAPE: [usize; 2] = [24, 72];
-/// How far it looks, and which differences in place and in brightness count as near.
+/// Radius of the filter, and scales of distance and brightness.
 const RADIUS: isize = 2;
 const NEAR: [f32; 2] = [1.5, 0.15];
 
-/// How much a neighbour counts. Kernels call it, and the program, too.
+/// Weight of a neighbour. Kernels and the program call it.
 #[vmarray::kernel]
 fn weight(place: f32, brightness: f32) -> f32 {
     let (a, b) = (place / NEAR[0], brightness / NEAR[1]);
@@ -55,7 +55,7 @@ fn main() -> vmarray::Result<()> {
         println!("{}", row.iter().map(ink).collect::<String>());
     }
 
-    // The wall is even now, and the disc's edge as sharp as before.
+    // The wall is now smooth, and the edge of the disc as sharp as before.
     let spread = |of: &NdArray<f32, 2>| -> vmarray::Result<f32> {
         let wall = of.section(..[4, 72])?.to_vec([0, 0]..[3, 40])?;
         Ok(wall.iter().fold(0.0, |most: f32, value| most.max((value - 0.2).abs())))

@@ -1,4 +1,4 @@
-//! Draws what each boundary mode shows around a small picture: `cargo run -p vmarray --example
+//! Draws a small picture with its surroundings in each boundary mode: `cargo run -p vmarray --example
 //! boundary_modes`.
 //!
 //! Writes the pictures as SVG, and `pictures.md` with all of them, which the documentation of
@@ -13,7 +13,7 @@ use vmarray::{NdArray, Result};
 
 /// The picture, by the names of its colours: a letter that is not its own mirror image, before stripes.
 const PICTURE: [&str; 6] = ["aaaaaaaa", "aaFFFFaa", "bbFbbbbb", "bbFFFbbb", "ccFccccc", "ccFccccc"];
-/// Colours by name; anything else is drawn as a place where there is nothing.
+/// Colours by name; any other letter is drawn as an empty place.
 const COLOURS: [(u8, &str); 6] = [
     (b'a', "#9ecae9"),
     (b'b', "#ffe08a"),
@@ -22,7 +22,7 @@ const COLOURS: [(u8, &str); 6] = [
     (0, "#000000"),
     (b'x', "#8e6bb0"),
 ];
-/// What is drawn: the picture and what is around it.
+/// The drawn box: the picture and its surroundings.
 const ORIGIN: [isize; 2] = [-9, -12];
 const EXTENT: [usize; 2] = [24, 32];
 /// Pixels of the drawing for a pixel of the picture.
@@ -40,7 +40,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The names of the files, and what is in them.
+/// The names of the files, and their contents.
 pub fn files() -> Result<Vec<(String, String)>> {
     let shape = [PICTURE.len(), PICTURE[0].len()];
     let image = NdArray::<u8, 2>::new(shape)?;
@@ -59,7 +59,7 @@ pub fn files() -> Result<Vec<(String, String)>> {
         let view = image.bounded(mode);
         let pixels = (0..EXTENT[0] * EXTENT[1]).map(|number| {
             let at = [number / EXTENT[1], number % EXTENT[1]];
-            // What is an error cannot be shown.
+            // An error cannot be drawn.
             view.get([ORIGIN[0] + at[0] as isize, ORIGIN[1] + at[1] as isize]).unwrap_or(b' ')
         });
         drawings.push((name, drawing(&pixels.collect::<Vec<_>>(), shape)));
@@ -97,7 +97,7 @@ pub fn files() -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// Pixels as a drawing, with a line around those of the picture.
+/// Pixels as a drawing, with an outline of the picture.
 fn drawing(pixels: &[u8], shape: [usize; 2]) -> String {
     let (width, height) = (EXTENT[1] * SCALE, EXTENT[0] * SCALE);
     let mut svg = format!(

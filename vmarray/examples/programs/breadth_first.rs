@@ -1,5 +1,5 @@
-//! Breadth-first search: how many steps each node of a graph is away from the first. Each launch has an
-//! item for each node of the frontier, which appends the nodes that it sees first to the next one.
+//! Breadth-first search: the distance of each node of a graph from the first. Each launch has an item for
+//! each node of the frontier, which appends unvisited neighbours to the next frontier.
 
 use crate::setting::{Setting, starts_of};
 use vmarray::kernel::{Anywhere, Append, Appended, Own, Shared};
@@ -7,7 +7,8 @@ use vmarray::{Result, prelude::*};
 
 const UNSEEN: u32 = u32::MAX;
 
-/// The neighbours of each node of the frontier. One item alone sees a node first: who exchanges it.
+/// Visits the neighbours of each node of the frontier. An atomic exchange selects the one item that visits a
+/// node first.
 #[vmarray::kernel]
 fn expand(
     frontier: &Own<u32>,

@@ -1,11 +1,11 @@
-//! Conditional assignment: elements that meet a condition are changed, all others stay as they are. As an
-//! expression where a formula says it, as a kernel where it takes more.
+//! Conditional assignment: elements that meet a condition change, all others stay. The simple rule is an
+//! expression, the longer one a kernel.
 
 use crate::setting::Setting;
 use vmarray::kernel::Own;
 use vmarray::{Result, prelude::*};
 
-/// Samples that are louder than a limit are made quieter, the more the louder they are.
+/// Compresses samples above a limit; louder samples are compressed more.
 #[vmarray::kernel]
 fn limited(limit: f32, x: &mut Own<f32>) {
     if x.get().abs() > limit {

@@ -1,12 +1,12 @@
-//! A filter of five points with each boundary mode: what an image shows beyond its edges is a matter of the
-//! view, and the kernel knows nothing of it.
+//! A five-point filter with each boundary mode: the view defines the values beyond the edges of an image, and
+//! the kernel does not know the mode.
 
 use crate::setting::Setting;
 use vmarray::boundary::{Boundary, BoundaryView, Circular, Clamp, Constant, Mirror, Symmetric, Zero};
 use vmarray::kernel::{At, Own, Window};
 use vmarray::{Result, prelude::*};
 
-/// How much a point differs from its neighbours.
+/// Difference of a point from its neighbours.
 #[vmarray::kernel]
 fn edges(at: At<2>, image: &Window<i32, 2>, out: &mut Own<i32>) {
     let sides = image[at.plus([0, -1])] + image[at.plus([0, 1])];
@@ -19,7 +19,7 @@ fn natively(shown: impl Fn([isize; 2]) -> i32, [y, x]: [isize; 2]) -> i32 {
     rest.wrapping_sub(shown([y - 1, x])).wrapping_sub(shown([y + 1, x]))
 }
 
-/// The filter with one mode, compared point by point with what the view shows.
+/// Runs the filter with one mode, and compares each point with the elements of the view.
 fn with<R: Boundary<i32, 2> + Copy + Sync>(
     on: &mut Setting,
     image: &NdArray<i32, 2>,

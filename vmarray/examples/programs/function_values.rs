@@ -1,5 +1,4 @@
-//! Functions given to a kernel: as type parameters, so that each choice is compiled as if it were written
-//! there.
+//! Functions as parameters of a kernel: they are type parameters, so the compiler inlines each choice.
 
 use crate::setting::Setting;
 use vmarray::kernel::{At, Function, Own};
@@ -15,7 +14,7 @@ fn reciprocal(x: f64) -> f64 {
     1.0 / x
 }
 
-/// What lies under a function, by Simpson's rule over one slice for each item.
+/// Integral of a function by Simpson's rule, one slice an item.
 #[vmarray::kernel]
 fn slices<F: Function<(f64,), f64>>(at: At<1>, start: f64, width: f64, area: &mut Own<f64>) {
     let left = start + width * at.index() as f64;

@@ -1,5 +1,5 @@
-//! k-means (Lloyd): points in the plane are sorted to the nearest of some centres, which then move to the
-//! mean of their points. Integers add up to the same in any order.
+//! k-means (Lloyd): each point in the plane joins the nearest centre, and each centre moves to the mean of
+//! its points. Sums of integers do not depend on the order.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Own, Shared};
@@ -8,7 +8,7 @@ use vmarray::{Result, prelude::*};
 const CENTRES: usize = 8;
 type Centres = [[i32; 2]; CENTRES];
 
-/// The nearest centre of each point, and what the points of each centre are together: x, y, and how many.
+/// The nearest centre of each point, and the sums of x, y and 1 over the points of each centre.
 #[vmarray::kernel]
 fn assign(point: &Own<[i32; 2]>, centres: &[[i32; 2]; CENTRES], nearest: &mut Own<u8>, sums: &Shared<i64>) {
     let p = point.get();
@@ -26,7 +26,7 @@ fn assign(point: &Own<[i32; 2]>, centres: &[[i32; 2]; CENTRES], nearest: &mut Ow
     sums.add(3 * best + 2, 1);
 }
 
-/// Where centres move to; those without points stay.
+/// New positions of the centres; a centre without points stays.
 fn moved(centres: Centres, sums: &[i64]) -> Centres {
     std::array::from_fn(|c| match sums[3 * c + 2] {
         0 => centres[c],

@@ -1,8 +1,7 @@
-//! Well-known programs, each a module of its own that can be read by itself: kernels, and what is around
-//! them. By name a program shows what it does; then each is checked against its native form, on data of
-//! random sizes.
+//! Well-known programs as kernels, each a module that can be read alone. A program named on the command line
+//! prints its result; then each program is compared with its native form, on data of random sizes.
 //!
-//!     cargo run -p vmarray --example programs                         # all, on what there is
+//!     cargo run -p vmarray --example programs                         # all, on the devices of the machine
 //!     cargo run -p vmarray --example programs -- --on cuda --rounds 1000 n_body
 
 mod breadth_first;
@@ -26,7 +25,7 @@ mod sparse_product;
 use setting::Setting;
 use vmarray::{Discovery, ErrorKind, Result};
 
-/// A program: its name, what it shows, and its check on random data.
+/// A program: its name, its demonstration, and its check on random data.
 type Program = (&'static str, fn(&mut Setting) -> Result<()>, fn(&mut Setting) -> Result<()>);
 
 const PROGRAMS: [Program; 16] = [

@@ -1,5 +1,5 @@
-//! A median filter of 13 by 13 points, with mirrored borders. Each item takes memory for its 169 points, as
-//! much as it needs, and selects the one in the middle there.
+//! A median filter of 13 by 13 points, with mirrored borders. Each item allocates memory for its 169 points
+//! and selects the median there.
 
 use crate::setting::Setting;
 use vmarray::boundary::Mirror;
@@ -14,7 +14,7 @@ fn median(at: At<2>, radius: usize, image: &Window<u8, 2>, out: &mut Own<u8>) {
         let (y, x) = ((k / side) as isize - radius as isize, (k % side) as isize - radius as isize);
         points.set(k, image[at.plus([y, x])]);
     }
-    // Quickselect (Hoare): what is around the middle is parted until nothing is left.
+    // Quickselect (Hoare): partition the range around the middle until it is empty.
     let (mut first, mut last, middle) = (0, points.len(), points.len() / 2);
     while first + 1 < last {
         let (pivot, mut i, mut end) = (points[middle], first, last);

@@ -1,5 +1,5 @@
-//! Monte Carlo: π by random points. Each item draws its own numbers, from a generator that has no state: a
-//! function of the item's index and of how often it has drawn. So results do not depend on who draws when.
+//! Monte Carlo: π by random points. Each item draws its numbers from a generator without state: a function of
+//! the item's index and the number of the draw. So results do not depend on the order of items.
 
 use crate::setting::Setting;
 use vmarray::kernel::{
@@ -8,7 +8,7 @@ use vmarray::kernel::{
 };
 use vmarray::{Result, prelude::*};
 
-/// How many of `draws` points, each in the unit square, lie in the circle.
+/// Number of points in the circle, of `draws` points in the unit square.
 #[vmarray::kernel]
 fn inside(item: u32, draws: u32, seed: u32) -> u32 {
     let mut count = 0;
@@ -22,7 +22,7 @@ fn inside(item: u32, draws: u32, seed: u32) -> u32 {
     count
 }
 
-/// What items return is added up where they run.
+/// The devices add up the returned values.
 #[vmarray::kernel]
 fn throw(at: At<1>, draws: u32, seed: u32, hits: &mut Own<u32>) -> u32 {
     hits.set(inside(at.index() as u32, draws, seed));
@@ -46,7 +46,7 @@ pub fn show(on: &mut Setting) -> Result<()> {
 
 pub fn check(on: &mut Setting) -> Result<()> {
     let (items, draws, seed) = (1 + on.below(1500), on.below(20) as u32, on.number() as u32);
-    // What the kernel calls is a Rust function too.
+    // The callee of the kernel is a Rust function too.
     let truth: Vec<u32> = (0..items as u32).map(|item| inside(item, draws, seed)).collect();
     let all = truth.iter().map(|hits| u64::from(*hits)).sum();
     assert_eq!(run(on, items, draws, seed)?, (all, truth));

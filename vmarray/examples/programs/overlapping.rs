@@ -1,5 +1,5 @@
-//! Two overlapping views of one vector, changed by kernels in turns on whatever devices hold the parts, and
-//! read by the program in between: each sees what the others did, and only what is old is copied.
+//! Two overlapping views of one vector. Kernels change them in turns on the devices that hold the parts, and
+//! the program reads in between. Each sees the changes of the others, and only outdated parts are copied.
 
 use crate::setting::Setting;
 use vmarray::kernel::Own;

@@ -1,6 +1,6 @@
-//! Prefix sums: each element becomes the sum of all up to it. Groups add up their own parts; then the same
-//! is done with the sums of whole groups, and each element gets what stands before its group. The library has
-//! `prefix_sum` for that, on any devices; here it is the other opinion.
+//! Prefix sums: each element becomes the sum of all elements up to it. Groups scan their own parts, then the
+//! sums of groups are scanned, and each element adds the sum before its group. The library's `prefix_sum`
+//! does this on any devices; here it is the reference.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Anywhere, At, Group, Own, Shared};

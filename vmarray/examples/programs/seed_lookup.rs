@@ -1,5 +1,5 @@
-//! Seeds of reads looked up in a genome: an index of all short words is made and asked on the devices. A
-//! word's places stand one behind the other, and a table says where they begin.
+//! Seeds of reads looked up in a genome: the devices build and query an index of all short words. The places
+//! of a word are contiguous, and a table has the start of each word's places.
 
 use crate::setting::{Setting, starts_of};
 use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};
@@ -9,7 +9,7 @@ use vmarray::{Result, prelude::*};
 const WORD: usize = 6;
 const WORDS: usize = 1 << (2 * WORD);
 
-/// The word that begins at each letter, and how often each word is there.
+/// The word that begins at each letter, and the count of each word.
 #[vmarray::kernel]
 fn count(at: At<1>, genome: &Window<u8, 1>, words: &mut Own<u32>, counts: &Shared<u64>) {
     let mut word = 0;
@@ -20,14 +20,14 @@ fn count(at: At<1>, genome: &Window<u8, 1>, words: &mut Own<u32>, counts: &Share
     counts.add(word as usize, 1);
 }
 
-/// Writes each word's places where the table says; `next` has what is free.
+/// Writes the places of each word from its start in the table on; `next` has the next free place.
 #[vmarray::kernel]
 fn place(at: At<1>, word: &Own<u32>, next: &Shared<u64>, places: &Shared<u32>) {
     let free = next.add(word.get() as usize, 1);
     places.exchange(free as usize, at.index() as u32);
 }
 
-/// Where the word of each read is: its number, and a place.
+/// The places of the word of each read: their number, and one of them.
 #[vmarray::kernel]
 fn look_up(
     at: At<1>,

@@ -1,9 +1,9 @@
-//! Where a program keeps its arrays, and random numbers for its data.
+//! Devices and arrays of a program, and random numbers for its data.
 
 use std::sync::Arc;
 use vmarray::{AnyDevice, RaggedArray, Result, prelude::*};
 
-/// Where rows of some lengths begin that stand one behind the other, and where the last one ends.
+/// Starts of contiguous rows of given lengths, and the end of the last row.
 pub fn starts_of(lengths: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut starts = vec![0];
     for len in lengths {
@@ -40,12 +40,12 @@ impl Setting {
         self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0
     }
 
-    /// An array with these elements, in pages of some length dealt out to all devices.
+    /// An array with these elements, in pages of some length, striped over all devices.
     pub fn array<T: Element>(&mut self, values: &[T]) -> Result<VirtualArray<T>> {
         self.on(self.devices.clone(), values)
     }
 
-    /// The same on one device, for what items of all the others' change.
+    /// The same on one device, for elements that any item changes.
     pub fn array_on_one<T: Element>(&mut self, values: &[T]) -> Result<VirtualArray<T>> {
         self.on(self.devices[..1].to_vec(), values)
     }
@@ -74,7 +74,7 @@ impl Setting {
         RaggedArray::builder().devices(self.devices.clone()).from_rows(rows)
     }
 
-    /// A vector of the program, which devices work on where it is.
+    /// A vector of the program, on which devices work in place.
     pub fn source<T: Element>(&mut self, values: Vec<T>) -> Result<Source<T>> {
         Source::builder(values).devices(self.devices.clone()).page_len(64 << self.below(4)).build()
     }

@@ -1,5 +1,5 @@
-//! A sparse matrix times a vector. Each row has as many elements as it has, so that they are kept as ragged
-//! rows, which are the compressed rows (CSR) of the textbooks: where each row begins, columns and values.
+//! A sparse matrix times a vector. Rows differ in length, so they are ragged rows, the compressed sparse row
+//! format (CSR): start of each row, columns and values.
 
 use crate::setting::Setting;
 use vmarray::bytemuck::{Pod, Zeroable};
