@@ -1,4 +1,4 @@
-//! Every operation, once: on arrays, sources, sections of both and boxes of several dimensions.
+//! The operations of all views: arrays, sources, their sections, and boxes of several dimensions.
 
 mod paged;
 mod query;
@@ -33,35 +33,35 @@ pub use shared::SharedSection;
 pub use store::{Store, StoreMut};
 
 pub(crate) mod sealed {
-    /// Keeps other crates from implementing traits that are not made for that.
+    /// A trait that prevents other crates from implementing the library's sealed traits.
     pub trait Sealed {}
 
-    /// What methods take that only this crate is to call, or to implement: others cannot name it, nor come by
-    /// one.
+    /// A token for methods that only this crate may call or implement: other crates can neither name it
+    /// nor create one.
     #[derive(Clone, Copy, Debug)]
     pub struct Internal(pub(crate) ());
 }
 
-/// How many bytes one step of [`ViewMut::copy_from`] copies by the host, about.
+/// The approximate number of bytes of one step when the host copies for [`ViewMut::copy_from`].
 const COPIED_AT_ONCE: usize = 64 << 10;
 
-/// For the methods that take one.
+/// The token that this crate passes to internal methods.
 pub(crate) const INTERNAL: Internal = Internal(());
 
 impl<S: Store> sealed::Sealed for &S {}
 
-/// Elements that can be read: all of an array or a source, a range of one, or a box of several dimensions.
+/// Readable elements: all of an array or a source, a range of one, or a box of several dimensions.
 ///
-/// Implemented for `&VirtualArray`, `&Source`, `&NdArray`, [`Section`], [`NdSection`](crate::nd::NdSection)
-/// and [`RaggedRow`](crate::ragged::RaggedRow), all of which are small values that are copied. Come by it
-/// with `use vmarray::prelude::*`.
+/// `&VirtualArray`, `&Source`, `&NdArray`, [`Section`], [`NdSection`](crate::nd::NdSection) and
+/// [`RaggedRow`](crate::ragged::RaggedRow) implement it; all of them are small values that are copied.
+/// `use vmarray::prelude::*` brings the trait into scope.
 ///
 /// Bounds are ranges of the view's [`Index`](Self::Index): `5..9` of a section, `[1, 0]..[3, 4]` of a box;
-/// `..` is all. Indices, bounds and errors count from the view's first element. The calling thread may use a
-/// view from anywhere at any time; operations block until their result is there, unless they are called
+/// `..` is the whole view. Indices, bounds and errors count from the view's first element. Any thread may
+/// use a view at any time. Operations block until their result is ready, except operations named
 /// `…_async`.
 ///
-/// Searches and gathers run where the data lies, as do the questions of [`Query`].
+/// The devices carry out searches and gathers in place, like the queries of [`Query`].
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -77,7 +77,7 @@ impl<S: Store> sealed::Sealed for &S {}
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// What a view can be asked for:
+/// Operations of a view:
 ///
 /// ```
 /// use futures::executor::block_on;
@@ -118,35 +118,35 @@ impl<S: Store> sealed::Sealed for &S {}
 pub trait View<'a>: sealed::Sealed + Copy {
     /// The type of its elements.
     type Element: crate::Element;
-    /// What an element is called by: `usize`, or `[usize; N]`.
+    /// The type of an element's index: `usize`, or `[usize; N]`.
     type Index: Copy + std::fmt::Debug + Ord + Send + Sync + Unpin + 'static;
-    /// What the elements are kept in.
+    /// The type of the store that holds the elements.
     type Store: Store<Element = Self::Element> + 'a;
-    /// Which of them are shown.
+    /// The type that selects elements of the store.
     type Shape: Shape<Index = Self::Index>;
-    /// A part of it.
+    /// The type of a section of the view.
     type Section: View<'a, Element = Self::Element, Index = Self::Index, Store = Self::Store>;
 
-    /// What it is made of.
+    /// Returns the view's store and shape.
     #[doc(hidden)]
     fn parts(self) -> (&'a Self::Store, Self::Shape);
 
     #[doc(hidden)]
     fn of_parts(store: &'a Self::Store, shape: Self::Shape, _: Internal) -> Self::Section;
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     #[must_use]
     fn len(self) -> usize {
         self.parts().1.count()
     }
 
-    /// Whether there are none.
+    /// Whether the view has no elements.
     #[must_use]
     fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// A part of the view. Costs nothing and holds nothing.
+    /// Returns a part of the view. The call copies no elements and holds no pages.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); for boxes
@@ -169,13 +169,14 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// Copies elements from `start` on into a slice.
     ///
-    /// Calls of many pages go past an array's cache: what is not in it is copied from the devices in long
-    /// pieces, and the cache stays as it was.
+    /// Reads of many pages bypass an array's cache: pages not in the cache are copied from the devices in
+    /// long pieces, and the cache is unchanged.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`Device`](ErrorKind::Device): elements before the one that
-    /// failed are copied. [`TooManyGuards`](ErrorKind::TooManyGuards),
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds pages and would have to wait.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`Device`](ErrorKind::Device): elements before the
+    /// failed one are copied. [`TooManyGuards`](ErrorKind::TooManyGuards),
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds pages and would have to
+    /// wait.
     fn read(self, start: usize, into: &mut [Self::Element]) -> Result<()>
     where
         Self: View<'a, Shape = Linear>,
@@ -188,7 +189,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// Copies elements into a new vector, in the order of their indices.
     ///
     /// # Errors
-    /// As [`section`](Self::section) and [`read`](Self::read); [`NoMemory`](ErrorKind::NoMemory).
+    /// The errors of [`section`](Self::section) and [`read`](Self::read);
+    /// [`NoMemory`](ErrorKind::NoMemory).
     fn to_vec(self, bounds: impl RangeBounds<Self::Index>) -> Result<Vec<Self::Element>> {
         let (store, shape) = self.parts();
         let of = shape.checked(bounds)?;
@@ -197,23 +199,24 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Ok(values)
     }
 
-    /// The indices of all elements whose field has this value, ascending. Values are equal if their bytes
-    /// are.
+    /// Returns the indices of all elements whose field has this value, in ascending order. Values are
+    /// equal if their bytes are.
     ///
     /// # Errors
-    /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds
-    /// a page exclusively.
+    /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
+    /// holds a page exclusively.
     fn find<F: NoUninit>(self, field: Field<Self::Element, F>, value: &F) -> Result<Vec<Self::Index>> {
         self.find_first(.., field, value, usize::MAX).map(|found| found.indices)
     }
 
-    /// As [`find`](Self::find), within bounds, for the first `limit` matches; and how many there are in all.
+    /// Like [`find`](Self::find), within bounds. Returns the first `limit` matches, and the number of all
+    /// matches.
     ///
-    /// Of a box, runs that lie close together are searched as one, and what lies between is left out
-    /// afterwards.
+    /// In a box, the devices search runs that are close together as one, and the matches in between are
+    /// then dropped.
     ///
     /// # Errors
-    /// As [`find`](Self::find) and [`section`](Self::section).
+    /// The errors of [`find`](Self::find) and [`section`](Self::section).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -233,11 +236,11 @@ pub trait View<'a>: sealed::Sealed + Copy {
         sought(self, bounds, Seek { what: What::field(field, value), limit, count_all: true })
     }
 
-    /// The index of the first element within bounds whose field has this value. May stop as soon as it is
-    /// found.
+    /// Returns the index of the first element within bounds whose field has this value. The search may
+    /// stop at the first match.
     ///
     /// # Errors
-    /// As [`find_first`](Self::find_first).
+    /// The errors of [`find_first`](Self::find_first).
     fn position<F: NoUninit>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -248,10 +251,10 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Ok(sought(self, bounds, seek)?.indices.first().copied())
     }
 
-    /// How many elements within bounds have a field of this value.
+    /// Returns the number of elements within bounds whose field has this value.
     ///
     /// # Errors
-    /// As [`find_first`](Self::find_first).
+    /// The errors of [`find_first`](Self::find_first).
     fn count<F: NoUninit>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -262,15 +265,15 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Ok(sought(self, bounds, seek)?.total)
     }
 
-    /// The elements within bounds that meet a condition, with their indices, ascending.
+    /// Returns the elements within bounds that meet a condition, with their indices, in ascending order.
     ///
-    /// They are found and collected on the devices, some thousands at a time: nothing else is copied, and
-    /// memory is bounded, however many there are. An element that is written to meanwhile may come with its
-    /// new value.
+    /// The devices search and gather some thousands of elements at a time. Nothing else is copied, and the
+    /// iterator uses bounded memory, however many matches there are. If another thread writes to an
+    /// element meanwhile, the iterator may return the new value.
     ///
     /// # Errors
-    /// As [`section`](Self::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong). The iterator gives
-    /// an error of a device once and ends.
+    /// The errors of [`section`](Self::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong).
+    /// After an error of a device, the iterator returns it once and ends.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -292,25 +295,25 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// Reads the elements of a list of indices, in the order of the list.
     ///
-    /// Pages that are in an array's cache are read there; the others' elements are collected on the devices,
-    /// and nothing but the elements is copied. The list is not copied (that of a box is, as places). Long
-    /// lists are worked on by several threads of the library's.
+    /// The calling thread reads elements of pages in an array's cache. The devices gather the other
+    /// elements, so that only elements are copied. The list is not copied, except that of a box, as
+    /// places. Several threads of the library work on a long list.
     ///
     /// # Errors
-    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside), [`PositionOutside`](ErrorKind::PositionOutside)
-    /// for the first index of the list that is outside, and nothing is read then;
-    /// [`NoMemory`](ErrorKind::NoMemory), [`Device`](ErrorKind::Device).
+    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside),
+    /// [`PositionOutside`](ErrorKind::PositionOutside) for the first index of the list that is outside; no
+    /// element is read then. [`NoMemory`](ErrorKind::NoMemory), [`Device`](ErrorKind::Device).
     fn gather(self, indices: &[Self::Index]) -> Result<Vec<Self::Element>> {
         let mut values = zeroed_vec(indices.len())?;
         self.gather_into(indices, &mut values)?;
         Ok(values)
     }
 
-    /// As [`gather`](Self::gather), into memory of the caller.
+    /// Like [`gather`](Self::gather), into the caller's memory.
     ///
     /// # Errors
-    /// As there, and [`LengthMismatch`](ErrorKind::LengthMismatch). After an error of a device the contents
-    /// of the slice are unspecified.
+    /// The errors of [`gather`](Self::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch). After an
+    /// error of a device the contents of the slice are unspecified.
     fn gather_into(self, indices: &[Self::Index], into: &mut [Self::Element]) -> Result<()> {
         equal_lengths(indices.len(), into.len())?;
         let (store, shape) = self.parts();
@@ -318,18 +321,19 @@ pub trait View<'a>: sealed::Sealed + Copy {
         store.gather_within(of, &list, into, INTERNAL)
     }
 
-    /// The elements of a sequence of indices of any length, gathered in chunks of some megabytes.
+    /// Returns the elements of a sequence of indices of any length, gathered in chunks of some megabytes.
     fn gather_iter<I: IntoIterator<Item = Self::Index>>(self, indices: I) -> Gathered<'a, Self, I::IntoIter> {
         Gathered::new(self, indices.into_iter())
     }
 
-    /// Joins it to others of the same shape, element by element, so that expressions can use the fields of
-    /// all. One to seven others, as a tuple: arrays, sources and sections of both, boxes, of any element
-    /// type, and what a view [shows at a distance](crate::boundary::BoundaryView::shifted) from each element.
+    /// Joins the view to others of the same shape, element by element, so that expressions can use the
+    /// fields of all. The argument is a tuple of one to seven views: arrays, sources, sections of both, or
+    /// boxes, of any element types. A view can also be [shifted](crate::boundary::BoundaryView::shifted),
+    /// and then shows each element's neighbour at a fixed distance.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape) for boxes;
-    /// [`RankMismatch`](ErrorKind::RankMismatch) if it has fewer axes than what it is a part of.
+    /// [`RankMismatch`](ErrorKind::RankMismatch) if the view has fewer axes than its store.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -346,8 +350,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Joined::new(self, others)
     }
 
-    /// The elements around each, as far as a halo says, for [kernels](crate::kernel::Windowed). Nothing is
-    /// there beyond the edges.
+    /// Returns a view whose elements carry their neighbours up to a halo's distance, for
+    /// [kernels](crate::kernel::Windowed). It has no elements outside the edges.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own, Window};
@@ -367,29 +371,29 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Windowed { of: self, halo }
     }
 
-    /// Brings elements to where the next access wants them: those of an array to its cache, in the background
-    /// and as far as there is room; those of a source to the devices, before the call returns.
+    /// Prefetches elements. Elements of an array are loaded into its cache in the background, as far as
+    /// there is room. Elements of a source are copied to the devices before the call returns.
     ///
     /// # Errors
-    /// As [`section`](Self::section); [`Device`](ErrorKind::Device).
+    /// The errors of [`section`](Self::section); [`Device`](ErrorKind::Device).
     fn prefetch(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
         let (store, shape) = self.parts();
         shape.fetch(store, &shape.checked(bounds)?, INTERNAL)
     }
 
-    /// Copies what was changed and is not at home yet to where it lives: what is dirty in an array's cache to
-    /// the devices, what devices have changed of a source to the program's memory. It stays cached.
+    /// Writes back changes: dirty pages in an array's cache to the devices, and changes that devices made
+    /// to a source to the program's memory. The copies stay cached.
     ///
     /// # Errors
-    /// As [`section`](Self::section); [`Device`](ErrorKind::Device), and what could not be copied stays as it
-    /// was.
+    /// The errors of [`section`](Self::section); [`Device`](ErrorKind::Device). Elements that could not be
+    /// written back stay dirty.
     fn flush(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
         let (store, shape) = self.parts();
         shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.write_back(&run, INTERNAL))
     }
 
-    /// As [`flush`](Self::flush), as a future, which never blocks the thread that polls it. Errors of the
-    /// range come from the future.
+    /// Like [`flush`](Self::flush), as a future that never blocks the thread that polls it. The future
+    /// returns the errors of the range.
     #[must_use = "futures do nothing unless they are polled"]
     fn flush_async(self, range: impl RangeBounds<usize>) -> <Self::Store as Store>::FlushAsync<'a>
     where
@@ -399,11 +403,11 @@ pub trait View<'a>: sealed::Sealed + Copy {
         store.write_back_async(shape.places(range), INTERNAL)
     }
 
-    /// Copies what was changed home, and gives up the copies: pages leave an array's cache, elements of a
-    /// source leave the devices.
+    /// Writes back changes and drops the copies: pages leave an array's cache, elements of a source leave
+    /// the devices.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// The errors of [`flush`](Self::flush).
     fn evict(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
         let (store, shape) = self.parts();
         shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.give_up(&run, INTERNAL))
@@ -420,9 +424,9 @@ fn sought<'a, V: View<'a>>(
     search_region(store, &shape, &shape.checked(bounds)?, seek)
 }
 
-/// A [`View`] whose elements can be changed.
+/// A [`View`] with writable elements.
 ///
-/// Writing needs no exclusive access: any number of these may overlap, in any number of threads.
+/// Writes need no exclusive access: any number of writable views may overlap, in any number of threads.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -438,7 +442,7 @@ fn sought<'a, V: View<'a>>(
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// How its elements are changed:
+/// Operations that change elements:
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -463,16 +467,17 @@ fn sought<'a, V: View<'a>>(
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
-    /// A part of it that can be written to.
+    /// The type of a writable section.
     type SectionMut: ViewMut<'a, Element = Self::Element, Index = Self::Index, Store = Self::Store>;
 
     #[doc(hidden)]
     fn of_parts_mut(store: &'a Self::Store, shape: Self::Shape, _: Internal) -> Self::SectionMut;
 
-    /// A part of the view, for reading and writing. Costs nothing and holds nothing.
+    /// Returns a part of the view, for reading and writing. The call copies no elements and holds no
+    /// pages.
     ///
     /// # Errors
-    /// As [`section`](View::section).
+    /// The errors of [`section`](View::section).
     fn section_mut(self, bounds: impl RangeBounds<Self::Index>) -> Result<Self::SectionMut> {
         let (store, shape) = self.parts();
         Ok(Self::of_parts_mut(store, shape.cut(&shape.checked(bounds)?), INTERNAL))
@@ -481,27 +486,27 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Writes an element.
     ///
     /// # Errors
-    /// As [`get`](View::get).
+    /// The errors of [`get`](View::get).
     #[inline]
     fn set(self, index: Self::Index, value: Self::Element) -> Result<()> {
         let (store, shape) = self.parts();
         store.set_at(shape.place(index)?, value, INTERNAL)
     }
 
-    /// Writes an element and returns the one that was there, atomically.
+    /// Atomically writes an element and returns its old value.
     ///
     /// # Errors
-    /// As [`get`](View::get).
+    /// The errors of [`get`](View::get).
     fn replace(self, index: Self::Index, value: Self::Element) -> Result<Self::Element> {
         let (store, shape) = self.parts();
         store.replace_at(shape.place(index)?, value, INTERNAL)
     }
 
-    /// Writes an element if it has a given value, atomically: `Ok` with the old value if so, and else `Err`
-    /// with the value that it has. Values are equal if their bytes are.
+    /// Atomically writes an element if it has a given value. Returns `Ok` with the old value after the
+    /// write, and otherwise `Err` with the present value. Values are equal if their bytes are.
     ///
     /// # Errors
-    /// As [`get`](View::get).
+    /// The errors of [`get`](View::get).
     fn compare_exchange(
         self,
         index: Self::Index,
@@ -512,11 +517,11 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.compare_exchange_at(shape.place(index)?, current, new, INTERNAL)
     }
 
-    /// Writes what a function makes of an element, atomically, and returns the old value. The function may be
-    /// called several times, and must not use the view.
+    /// Atomically replaces an element by a function of it, and returns the old value. The method may call
+    /// the function several times, and the function must not use the view.
     ///
     /// # Errors
-    /// As [`get`](View::get).
+    /// The errors of [`get`](View::get).
     fn update(
         self,
         index: Self::Index,
@@ -526,19 +531,22 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.update_at(shape.place(index)?, change, INTERNAL)
     }
 
-    /// Exchanges two elements. Not atomic: others may see both with the same value for a moment.
+    /// Swaps two elements. The swap is not atomic: other threads may briefly see both elements with the
+    /// same value.
     ///
     /// # Errors
-    /// As [`get`](View::get); both elements are as before then, as far as their devices work.
+    /// The errors of [`get`](View::get). Both elements then have their old values, if their devices still
+    /// work.
     fn swap(self, a: Self::Index, b: Self::Index) -> Result<()> {
         let (store, shape) = self.parts();
         store.swap_at(shape.place(a)?, shape.place(b)?, INTERNAL)
     }
 
-    /// Copies a slice to the elements from `start` on. Pages that are overwritten whole are not fetched.
+    /// Copies a slice to the elements from `start` on. Pages that are overwritten as a whole are not
+    /// fetched.
     ///
     /// # Errors
-    /// As [`read`](View::read): elements before the one that failed are written.
+    /// The errors of [`read`](View::read): elements before the failed one are written.
     fn write(self, start: usize, from: &[Self::Element]) -> Result<()>
     where
         Self: View<'a, Shape = Linear>,
@@ -548,32 +556,32 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.write_at(range.start, from, INTERNAL)
     }
 
-    /// Copies another view to the elements from `start` on. The two may overlap: the elements are copied as
-    /// they were.
+    /// Copies another view to the elements from `start` on. The two may overlap, as in `memmove`.
     ///
-    /// At least 64 KiB and four pages go from device to device, if both are of arrays without
-    /// [mirrors](crate::Placement::Mirrored) or [parity](crate::Placement::Parity), the target's devices
-    /// [reach](crate::device::Device::reaches) the source's memory, and the calling thread holds no page;
-    /// within one array, if no page has elements of both. All channels of the target copy at once, each what
-    /// belongs there, in one piece for as long as elements are side by side in both places: whole pages from
-    /// and to arrays of the same page length and number of channels up to 256 MiB at a time. What is dirty in
-    /// the caches is written back before, pages of the target leave its cache, and nothing else passes
-    /// through the host, which the source's
-    /// [`bytes_past_host`](crate::stats::ChannelStats::bytes_past_host) tells. Pages that are overwritten
-    /// whole are neither fetched nor zeroed.
+    /// Devices copy at least 64 KiB and four pages among themselves under these conditions. Both views are
+    /// of arrays without [mirrors](crate::Placement::Mirrored) or [parity](crate::Placement::Parity). The
+    /// target's devices can [access](crate::device::Device::reaches) the source's memory, and the calling
+    /// thread holds no page. Within one array, no page has elements of both views.
     ///
-    /// All else is read and written by the calling thread, 64 KiB or a page at a time; so is what a device
-    /// refuses to copy.
+    /// All channels of the target then copy concurrently, in pieces that are contiguous in both places.
+    /// Between arrays of the same page length and number of channels, a piece is whole pages, up to 256
+    /// MiB. Dirty pages in the caches are written back before, and pages of the target leave its cache.
+    /// Nothing else passes through the host; the source's
+    /// [`bytes_past_host`](crate::stats::ChannelStats::bytes_past_host) counts the bytes. Pages that are
+    /// overwritten as a whole are neither fetched nor zeroed.
     ///
-    /// The call blocks until all is copied. Others may use both meanwhile, as during a
-    /// [`transform`](QueryMut::transform) of joined arrays: accesses to pages that are being written to wait;
-    /// of the source every write is seen that returned before the call began, and any of those that happen
-    /// meanwhile.
+    /// In all other cases, and if a device refuses the copy, the calling thread reads and writes the
+    /// elements, 64 KiB or a page at a time.
+    ///
+    /// The call blocks until the whole copy is finished. Other threads may use both views meanwhile, as
+    /// during a [`transform`](QueryMut::transform) of joined arrays: an access to a page of the target
+    /// waits while the page is written. The copy sees every write to the source that returned before the
+    /// call began, and may see concurrent writes.
     ///
     /// # Errors
-    /// As [`read`](View::read) and [`write`](Self::write). After an error of devices that copy among
-    /// themselves, nothing is written, or the error is [`Interrupted`](ErrorKind::Interrupted) and says which
-    /// elements are written and which unspecified.
+    /// The errors of [`read`](View::read) and [`write`](Self::write). After an error of devices that copy
+    /// among themselves, the target is unchanged, or the error is [`Interrupted`](ErrorKind::Interrupted),
+    /// with the written and the unspecified elements.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -614,21 +622,23 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     }
 
     /// Replaces each element of a range by the sum of all elements of the range up to it, and returns the
-    /// sum of all. Where the elements lie, on all of their devices; the range is read once by one card, else
-    /// twice, and written once.
+    /// sum of all. All devices of the elements work in place. A single GPU reads the range once, other
+    /// devices read it twice; each element is written once.
     ///
-    /// Integers wrap. Floats are added up in an order that does not depend on devices or pages: blocks of
-    /// 1024 elements, counted from the start of the array or source, by steps of Hillis and Steele, sums of
-    /// blocks by a binary tree, in `f64` with compensation. So the error of each result is at most some 12
-    /// roundings of the sum of magnitudes in its block and 2 of all before it, however long the range is.
+    /// Integers wrap. Floats are added in an order that does not depend on devices or pages. Blocks of
+    /// 1024 elements, counted from the start of the array or source, are summed by steps of Hillis and
+    /// Steele. The sums of blocks are added by a binary tree, in `f64` with compensation. The error of
+    /// each result is therefore at most about 12 roundings of the sum of magnitudes in its block and 2 of
+    /// all before it, however long the range is.
     ///
-    /// The result of an expression, or of another array, is first [assigned](QueryMut::transform) to what is
-    /// then summed up; so sums may be of a wider type. Others must not write to the range meanwhile: sums of
-    /// which elements come out is not said then.
+    /// To sum an expression, or another array, first [assign](QueryMut::transform) it to the elements; the
+    /// sums may then have a wider type. Other threads must not write to the range meanwhile, or the sums
+    /// are unspecified.
     ///
-    /// One card takes pages of any length, and several that reach each other's memory those of multiples of
-    /// 4096 elements. Elsewhere elements whose pages are not multiples of 1024 go through the host, 4 MiB at
-    /// a time, and so do those on OpenCL devices whose work-groups have less than 1024 items.
+    /// A single GPU sums pages of any length, and several GPUs that can access each other's memory sum
+    /// pages of multiples of 4096 elements. On other devices, pages whose length is no multiple of 1024
+    /// elements pass through the host, 4 MiB at a time. Elements on OpenCL devices whose work-groups have
+    /// less than 1024 items do too.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -642,8 +652,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// ```
     ///
     /// # Errors
-    /// As [`section`](View::section), and those of devices: after these any of the range may be written, and
-    /// is unspecified where [`Interrupted`](ErrorKind::Interrupted) says so.
+    /// The errors of [`section`](View::section), and of devices. After an error of a device any element of
+    /// the range may be written; [`Interrupted`](ErrorKind::Interrupted) lists the unspecified ones.
     fn prefix_sum(self, bounds: impl RangeBounds<usize>) -> Result<Self::Element>
     where
         Self: View<'a, Shape = Linear, Element: PrefixSummed>,
@@ -651,8 +661,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         prefix_sums(self, bounds, false)
     }
 
-    /// Replaces each element of a range by the sum of all elements of the range before it, the first one by
-    /// zero, and returns the sum of all: as [`prefix_sum`](Self::prefix_sum).
+    /// Replaces each element of a range by the sum of all elements of the range before it, the first one
+    /// by zero, and returns the sum of all. See [`prefix_sum`](Self::prefix_sum).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -665,7 +675,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`prefix_sum`](Self::prefix_sum).
     fn exclusive_prefix_sum(self, bounds: impl RangeBounds<usize>) -> Result<Self::Element>
     where
         Self: View<'a, Shape = Linear, Element: PrefixSummed>,
@@ -673,26 +683,26 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         prefix_sums(self, bounds, true)
     }
 
-    /// Sorts the elements of a range in ascending order: floats in their total order, in which `-0.0` comes
-    /// before `0.0`, and NaNs without a sign behind all others.
+    /// Sorts the elements of a range in ascending order. Floats have their total order, in which `-0.0`
+    /// comes before `0.0`, and NaNs without a sign come last.
     ///
-    /// On cards (of CUDA from compute capability 7.0 on, and of OpenCL) they are sorted where they lie. It
-    /// takes as much of each card's memory beside them; what several channels have is sorted by each, and
-    /// then merged, if their cards reach each other's memory, and so is what a driver of OpenCL has given in
-    /// several pieces. Where there is no such memory they are sorted in place, by the first card and by way
-    /// of 0.1 to 9.2 GiB of its memory, whatever there is. Elsewhere, and if there is less, pieces of up to
-    /// 1 GiB are sorted in RAM by all cores, which takes up to twice as much of it, and merged in place.
+    /// GPUs sort elements in place (with CUDA from compute capability 7.0 on, or with OpenCL). The sort
+    /// needs as much additional memory on each GPU. With several channels, each sorts its own elements;
+    /// the sorted parts are then merged if their GPUs can access each other's memory. The same holds for
+    /// memory that an OpenCL driver allocated in several pieces. Without that much memory, the first GPU
+    /// sorts in place, in 0.1 to 9.2 GiB of its memory as available. In all other cases, all cores sort
+    /// pieces of up to 1 GiB in RAM, which takes up to twice as much of it, and then merge them in place.
     ///
-    /// Elements of a [`Source`](crate::Source) whose devices are such cards, and know its memory
-    /// ([`import`](crate::source::SourceBuilder::import)), pass through the source's device memory in pieces,
-    /// twice up and down the bus, from 16 MiB on. It takes a sixteenth as much RAM beside them, or 64 MiB if
-    /// that is more. What has room twice in the device memory of one channel, up to 1 GiB, goes there and
-    /// back once, and takes as much RAM. Pages give up their device memory for it. Whatever fails, no element
-    /// is lost.
+    /// A [`Source`](crate::Source) of at least 16 MiB is sorted through its device memory if its devices
+    /// are such GPUs and know the source's memory ([`import`](crate::source::SourceBuilder::import)). The
+    /// elements pass through in pieces, and cross the bus twice in each direction. The sort takes a
+    /// sixteenth as much RAM, or 64 MiB if that is more. If twice the elements fit into the device memory
+    /// of one channel, up to 1 GiB, they cross the bus once in each direction, and the sort takes as much
+    /// RAM. Pages give up their device memory for the sort. No element is lost on any failure.
     ///
-    /// On a card, or by way of one, the range is held as a whole meanwhile: other threads wait for it.
-    /// Elsewhere others must not write to the range meanwhile, or what comes out is not said. How far it has
-    /// come is told, and it can be stopped: see [`with_progress`](crate::progress::with_progress).
+    /// A sort by a GPU holds the whole range: other threads wait for it. During a sort in RAM other
+    /// threads must not write to the range, or the result is unspecified.
+    /// [`with_progress`](crate::progress::with_progress) reports the progress and can stop the sort.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -704,9 +714,10 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// ```
     ///
     /// # Errors
-    /// As [`section`](View::section); [`WouldDeadlock`](ErrorKind::WouldDeadlock) for a thread that holds
-    /// guards; [`NoMemory`](ErrorKind::NoMemory); those of devices: after these the elements are
-    /// there in some order, or unspecified where [`Interrupted`](ErrorKind::Interrupted) says so.
+    /// The errors of [`section`](View::section); [`WouldDeadlock`](ErrorKind::WouldDeadlock) for a thread
+    /// that holds guards; [`NoMemory`](ErrorKind::NoMemory); errors of devices. After an error of a device
+    /// the range has its elements in some order; [`Interrupted`](ErrorKind::Interrupted) lists the
+    /// unspecified ones.
     fn sort(self, bounds: impl RangeBounds<usize>) -> Result<()>
     where
         Self: View<'a, Shape = Linear, Element: SortKey>,
@@ -714,7 +725,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         sorted(self, bounds, None, false)
     }
 
-    /// Sorts the elements of a range in descending order: as [`sort`](Self::sort).
+    /// Sorts the elements of a range in descending order. See [`sort`](Self::sort).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -726,7 +737,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`sort`](Self::sort).
     fn sort_descending(self, bounds: impl RangeBounds<usize>) -> Result<()>
     where
         Self: View<'a, Shape = Linear, Element: SortKey>,
@@ -734,15 +745,14 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         sorted(self, bounds, None, true)
     }
 
-    /// Sorts the elements of a range in ascending order, as [`sort`](Self::sort), and has other elements go
-    /// with them: the first of `values` is beside the first one of the range. Elements that are equal stay
-    /// in their order, and so do their values.
+    /// Sorts the elements of a range in ascending order, as [`sort`](Self::sort) does, and applies the
+    /// same permutation to `values`. The first value belongs to the first element of the range. The sort
+    /// is stable: equal elements keep their order, and so do their values.
     ///
-    /// Values can be plain data of any type. Those of 4 and 8 bytes are moved by the cards that have them and
-    /// the elements, which takes as much of their memory beside them, if each channel has the values of its
-    /// own elements: both arrays are on the same devices, and if these are several channels, they have pages
-    /// of as many elements, and begin at the same place within a turn of pages. Others, and those elsewhere,
-    /// go through RAM.
+    /// Values can be plain data of any type. GPUs move values of 4 and 8 bytes if each channel has the
+    /// values of its own elements, and as much additional memory. Both arrays must then be on the same
+    /// devices. With several channels, their pages must also have the same number of elements, and both
+    /// ranges must begin at the same place within a turn of pages. Other values pass through RAM.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -757,9 +767,9 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// ```
     ///
     /// # Errors
-    /// As [`sort`](Self::sort), for the elements and for the values;
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch) unless there are as many of both;
-    /// [`KernelOverlap`](ErrorKind::KernelOverlap) if some are the same.
+    /// The errors of [`sort`](Self::sort), for the elements and for the values;
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) unless there is a value for each element;
+    /// [`KernelOverlap`](ErrorKind::KernelOverlap) if elements and values overlap.
     fn sort_with<'v, V>(self, bounds: impl RangeBounds<usize>, values: V) -> Result<()>
     where
         Self: View<'a, Shape = Linear, Element: SortKey>,
@@ -770,31 +780,33 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         sorted(self, bounds, Some((Operand::changed(target, shape.start), values.len())), false)
     }
 
-    /// Writes one value to all elements within bounds, on the devices where whole pages are filled.
+    /// Writes one value to all elements within bounds. The devices fill whole pages.
     ///
     /// # Errors
-    /// As [`section`](View::section); [`Device`](ErrorKind::Device).
+    /// The errors of [`section`](View::section); [`Device`](ErrorKind::Device).
     fn fill(self, bounds: impl RangeBounds<Self::Index>, value: Self::Element) -> Result<()> {
         let (store, shape) = self.parts();
         shape.fill(store, &shape.checked(bounds)?, value, INTERNAL)
     }
 
-    /// Gives up the contents of elements. Those of an array are zeroed, at no cost where whole pages are
-    /// discarded. Those of a source are unspecified afterwards: what devices have changed need not be brought
-    /// home any more.
+    /// Discards the contents of elements. Elements of an array become zero, without any writes for whole
+    /// pages. Elements of a source are unspecified afterwards, and changes by devices need not be written
+    /// back.
     ///
     /// # Errors
-    /// As [`fill`](Self::fill).
+    /// The errors of [`fill`](Self::fill).
     fn discard(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
         let (store, shape) = self.parts();
         shape.runs(&shape.checked(bounds)?).try_for_each(|run| store.discard_range(&run, INTERNAL))
     }
 
-    /// Writes values to the elements of a list of indices; of several for one element the last one wins.
+    /// Writes values to the elements of a list of indices. If several values have the same index, the last
+    /// one wins.
     ///
     /// # Errors
-    /// As [`gather`](View::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch); nothing is written if
-    /// an index is outside. After an error of a device any of the listed elements may be written.
+    /// The errors of [`gather`](View::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch). If an
+    /// index is outside, no element is written. After an error of a device any of the listed elements may
+    /// be written.
     fn scatter(self, indices: &[Self::Index], values: &[Self::Element]) -> Result<()> {
         equal_lengths(indices.len(), values.len())?;
         let (store, shape) = self.parts();
@@ -802,24 +814,24 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.scatter_within(of, &list, values, INTERNAL)
     }
 
-    /// Writes a sequence of elements of any length, each with its index, in chunks; returns how many there
-    /// were.
+    /// Writes a sequence of elements of any length, each with its index, in chunks. Returns the number of
+    /// elements.
     ///
     /// # Errors
-    /// As [`scatter`](Self::scatter); the chunks before the one with the error are written.
+    /// The errors of [`scatter`](Self::scatter). The chunks before the one with the error are written.
     fn scatter_iter(self, elements: impl IntoIterator<Item = (Self::Index, Self::Element)>) -> Result<usize> {
         scatter_chunks(self, elements)
     }
 }
 
-/// Copies elements of a store to a range of another one by way of a buffer.
+/// Copies elements of a store to a range of another one through a host buffer.
 pub(crate) fn copy_by_host<S: StoreMut>(
     target: &S,
     to: &Range<usize>,
     source: &impl Store<Element = S::Element>,
     from: Linear,
 ) -> Result<()> {
-    // Whole pages of what is written to, which need not be fetched.
+    // Pieces are whole pages of the target, which are then not fetched.
     let page = target.page_elements();
     let piece = (COPIED_AT_ONCE / size_of::<S::Element>() / page).max(1) * page;
     let mut buffer = zeroed_vec(piece.min(from.len))?;
@@ -832,7 +844,7 @@ pub(crate) fn copy_by_host<S: StoreMut>(
     let is_same = std::ptr::from_ref(target).addr() == std::ptr::from_ref(source).addr();
     let mut parts = parts(to.clone(), piece);
     if is_same && from.range().contains(&to.start) {
-        // As memmove does: from the end, so that nothing is overwritten before it was read.
+        // Copies from the end, as `memmove` does, so that no element is overwritten before it is read.
         parts.rev().try_for_each(copy)
     } else {
         parts.try_for_each(&mut copy)

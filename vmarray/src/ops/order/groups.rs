@@ -29,7 +29,7 @@ use crate::ops::view::{INTERNAL, Linear, QueryMut as _, Section, Store, View, Vi
 /// The number of elements that one item reduces.
 const PIECE: u64 = 256;
 
-/// 1 for an element whose bits differ from the element before it, else 0.
+/// Marks starts of runs: 1 for an element that differs from its predecessor in any bit, else 0.
 #[kernel(crate = vmarray_kernel)]
 fn begins<B: Number + Memory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64>) {
     let i = at.index();

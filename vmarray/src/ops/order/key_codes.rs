@@ -17,7 +17,7 @@ use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::{for_each, for_each_with};
 use crate::ops::sort::{KeyBits, KeyOrder, SortKey, sort_pairs_in_ram};
 
-/// The greatest number of keys, whose table stays in a core's cache.
+/// The greatest number of keys: the table of this many stays in a core's cache.
 const KEYS_MAX: usize = if cfg!(test) { 64 } else { 4096 };
 /// The least number of elements for each key.
 const ELEMENTS_MIN: usize = if cfg!(test) { 2 } else { 64 };

@@ -1,4 +1,4 @@
-//! What pages allow: views of arrays in place, past the cache, and for tasks.
+//! Operations on pages: views of arrays in place, past the cache, and for asynchronous tasks.
 
 use std::ops::RangeBounds;
 
@@ -21,43 +21,43 @@ use crate::base::error::Result;
 use crate::ops::explain::{Explained, Work, explain};
 use crate::ops::gather::GatherAsync;
 
-/// A [`View`] of a range of an array: what can be done with its pages.
+/// A [`View`] of a range of an array, with operations on its pages.
 ///
-/// Implemented for each view of that kind. Pages are numbered from the first one that the view touches, and
-/// show those of their elements that are in the view.
+/// Every view of a range of an array implements it. Pages are numbered from the first one that the view
+/// touches. A page shows only its elements in the view.
 ///
 /// # For tasks
 ///
-/// Each of these returns a future that does what the operation without `_async` does, and leaves its thread
-/// to others wherever that would block. Thousands can be under way from one thread: the loads of those that
-/// are polled one after another are submitted to their device in one call.
+/// Each method named `…_async` returns a future that does the same as the blocking method. Where that
+/// would block, the future returns its thread to other tasks. One thread can have thousands of futures in
+/// flight: the loads of futures polled one after another are submitted to their device in one call.
 ///
-/// All of them are [`Send`], so that tasks may move from thread to thread, but for those of page guards
+/// All futures are [`Send`], so that tasks may move between threads, except the futures of page guards
 /// ([`page_async`](Self::page_async), [`page_mut_async`](PagedViewMut::page_mut_async)).
 ///
-/// A future does nothing until it is polled. It can be dropped at any time and leaves nothing behind: it
-/// holds neither page nor frame while it waits, and loads that it began end up in the cache. One that is not
-/// polled any more keeps nobody waiting; except that a page guard's counts as a guard from the moment that
-/// its page has come.
+/// A future does nothing until it is polled. It can be dropped at any time: a waiting future holds neither
+/// page nor frame, and its loads end up in the cache. No thread or task waits for a future that is not
+/// polled any more. A page guard's future is an exception: it counts as a guard as soon as its page is
+/// loaded.
 ///
-/// **Progress.** Each load that is begun for a task serves that task: what it asked for is copied out of the
-/// page, or written to it, when the load ends, whether the task is polled then or not. So an element is
-/// loaded at most once for each time that it is asked for (once more, by itself, if a submission of several
-/// pages fails), whatever the number of tasks, frames and executors. Tasks that find no frame get one in the
-/// order in which they asked; if there is none because a page cannot be written back, the first of them gets
-/// that error. What was asked for while the device is busy is submitted by the thread that is told of the end
-/// of earlier work, as a rule a thread of the device; no task need be polled for that.
+/// **Progress.** Each load that a task begins serves that task. When the load ends, the value is copied
+/// from the page or written to it, whether the task is polled then or not. Each request for an element
+/// therefore causes at most one load, whatever the number of tasks, frames and executors. If a submission
+/// of several pages fails, each page is loaded once more separately. Tasks that find no free frame receive
+/// one in the order of their requests. If no frame is free because a page cannot be written back, the
+/// first waiting task receives that error. Requests made while the device is busy are submitted by the
+/// thread that completes earlier work, usually a thread of the device. This needs no poll of a task.
 ///
-/// **Wakers** run in the thread that ends a load: one of the device, or one of the program in a blocking
-/// call, which may have a page for itself then. A waker may poll futures of arrays on the spot, or drop
-/// arrays, but must not call what blocks on them.
+/// **Wakers** run in the thread that ends a load: a thread of the device, or a thread of the program in a
+/// blocking call, which may hold a page exclusively. A waker may poll futures of arrays immediately, or
+/// drop arrays, but must not call blocking methods of arrays.
 ///
-/// As a thread that holds guards waits for no page that others may need first (see
-/// [Locks](VirtualArray#locks)), so do the tasks that run on it: guards count for their thread, whichever
-/// task holds them. A future that is polled by a thread with guards ends with
-/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
-/// where the blocking form would. Also when the thread takes a guard while the future waits. Errors of
-/// indices and ranges come from the future.
+/// A thread that holds guards never waits for a page that others may need first (see
+/// [Locks](VirtualArray#locks)). The same holds for the tasks that run on the thread: guards count for
+/// their thread, whichever task holds them. If a thread with guards polls a future, it ends with
+/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
+/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) where the blocking method would. It also does if the
+/// thread takes a guard while the future waits. The future returns errors of indices and ranges.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -81,7 +81,7 @@ use crate::ops::gather::GatherAsync;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// By a task:
+/// In a task:
 ///
 /// ```
 /// use futures::executor::block_on;
@@ -103,25 +103,26 @@ use crate::ops::gather::GatherAsync;
 pub trait PagedView<'a, T: Element, D: Device>:
     View<'a, Element = T, Index = usize, Store = VirtualArray<T, D>, Shape = Linear>
 {
-    /// Reads an element without giving its page a frame: right for elements that will not be used again soon.
+    /// Reads an element without giving its page a frame, for elements that are not used again soon.
     ///
-    /// If the page is resident, its frame is read; else only the element's bytes are copied from the device.
+    /// If the page is resident, its frame is read; otherwise only the element's bytes are copied from the
+    /// device.
     ///
     /// # Errors
-    /// As [`get`](View::get).
+    /// The errors of [`get`](View::get).
     fn get_uncached(self, index: usize) -> Result<T> {
         let (array, shape) = self.parts();
         array.get_uncached(shape.place(index)?)
     }
 
-    /// What work on elements will do, as things are now: which pages are touched, which way their elements
-    /// go, how many bytes that moves, and how long it takes at best by what was measured of the devices. Asks
-    /// no device, copies nothing, and looks at the state of each page. What stands beside the view's own
-    /// elements (in joins, among arguments of kernels) is not in it: [`watch`](VirtualArray::watch) tells of
-    /// that afterwards.
+    /// Predicts an operation on elements in the present state: the touched pages, the route of their
+    /// elements, and the bytes to move. It also predicts the least duration, from measurements of the
+    /// devices. The call submits no work to a device and copies nothing; it reads the state of each page.
+    /// The prediction does not include elements of other views in joins or among arguments of kernels;
+    /// [`watch`](VirtualArray::watch) reports their costs afterwards.
     ///
     /// # Errors
-    /// As [`section`](View::section); [`ListedIndexOutside`](ErrorKind::ListedIndexOutside).
+    /// The errors of [`section`](View::section); [`ListedIndexOutside`](ErrorKind::ListedIndexOutside).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -142,14 +143,14 @@ pub trait PagedView<'a, T: Element, D: Device>:
         explain(array, shape.places(bounds)?, work)
     }
 
-    /// How many pages the view touches.
+    /// The number of pages that the view touches.
     #[must_use]
     fn page_count(self) -> usize {
         let (array, shape) = self.parts();
         array.touched_pages(&shape.range()).count()
     }
 
-    /// Lends a page as a slice. Blocks while another thread has it exclusively, and until it is in RAM.
+    /// Lends a page as a slice. Blocks while another thread holds it exclusively, and until it is in RAM.
     ///
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length;
@@ -160,21 +161,22 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.visit(array.cut(&shape.range(), page)?, Visit::Stay)
     }
 
-    /// The pages one after the other. Of more pages than the cache holds, new ones give way to the next.
+    /// Returns an iterator over the pages. If the cache has fewer frames than pages, each new page is
+    /// evicted for the next.
     fn pages(self) -> Pages<'a, T, D> {
         let (array, shape) = self.parts();
         array.pages_of(shape.range())
     }
 
-    /// The elements one after the other, from both ends. Holds a page at a time, so what writes to that page
-    /// waits.
+    /// Returns an iterator over the elements, from both ends. It holds one page at a time, so a write to
+    /// that page waits.
     #[must_use = "iterators are lazy: nothing is read unless they are consumed"]
     fn iter(self) -> Iter<'a, T, D> {
         let (array, shape) = self.parts();
         array.iter_over(shape.range())
     }
 
-    /// A cursor for reading, which holds no page yet.
+    /// Returns a cursor for reading, which holds no page yet.
     #[must_use]
     fn cursor(self) -> Cursor<'a, T, D> {
         let (array, shape) = self.parts();
@@ -185,23 +187,23 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](View::read)
-    /// reports. The closure's own result is the value.
+    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and the errors of
+    /// [`read`](View::read). The method returns the closure's own result as the value.
     fn map<R>(self, range: impl RangeBounds<usize>, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let (array, shape) = self.parts();
         array.map_in(shape.places(range)?, MapMode::Read, MapBuffer::New, |slice| run(slice))
     }
 
-    /// Runs a closure on each page's part of a range, in parallel and in place: it gets the index of the
-    /// first element, and the elements. Stops at the first error.
+    /// Runs a closure on each page's part of a range, in parallel and in place. The closure receives the
+    /// index of the first element, and the elements. Stops at the first error.
     ///
-    /// Each thread holds one page while the closure runs. A closure that waits for work of the same thread
-    /// pool lets its thread take up other pages meanwhile; one of those may be one too many, or held by a
-    /// thread that waits for this one, which is an error.
+    /// Each thread holds one page while the closure runs. If a closure waits for work of the same thread
+    /// pool, its thread may take further pages meanwhile. The call fails if such a page is one too many
+    /// for the thread, or held by a thread that waits for this one.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and what
-    /// [`page`](Self::page) reports.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and the
+    /// errors of [`page`](Self::page).
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -227,7 +229,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// Folds each page's part of a range, in parallel and in place, and combines the results.
     ///
     /// # Errors
-    /// As [`par_for_each_slice`](Self::par_for_each_slice).
+    /// The errors of [`par_for_each_slice`](Self::par_for_each_slice).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -253,8 +255,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.par_fold(range, identity, fold, combine)
     }
 
-    /// All elements by value as an indexed parallel iterator. Copies a page at a time; nothing is held while
-    /// the items are used. An error is the item of one element.
+    /// Returns an indexed parallel iterator over all elements by value. It copies a page at a time, and
+    /// holds no page while the items are used. An error is the item of one element.
     ///
     /// ```
     /// use rayon::prelude::*;
@@ -277,19 +279,19 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.par_elements(shape.range())
     }
 
-    /// [`get`](View::get) for tasks. A hit is there at the first poll, and allocates nothing.
+    /// Asynchronous form of [`get`](View::get). A hit is ready at the first poll, and allocates nothing.
     ///
     /// # Errors
-    /// As [`get`](View::get).
+    /// The errors of [`get`](View::get).
     fn get_async(self, index: usize) -> GetAsync<'a, T, D> {
         let (array, shape) = self.parts();
         GetAsync::new(array, shape.place(index))
     }
 
-    /// [`read`](View::read) for tasks. Atomic by page.
+    /// Asynchronous form of [`read`](View::read). Atomic by page.
     ///
     /// # Errors
-    /// As [`read`](View::read).
+    /// The errors of [`read`](View::read).
     fn read_async<'b>(self, start: usize, into: &'b mut [T]) -> ReadAsync<'b, T, D>
     where
         'a: 'b,
@@ -298,11 +300,11 @@ pub trait PagedView<'a, T: Element, D: Device>:
         ReadAsync::new(array, shape.places_at(start, into.len()), into)
     }
 
-    /// [`gather`](View::gather) for tasks, on the thread that polls. To drop it before it is ready blocks
-    /// until the kernels that it started are done: fractions of a millisecond.
+    /// Asynchronous form of [`gather`](View::gather), on the thread that polls. If the future is dropped
+    /// before it is ready, the drop waits for the kernels that it has started: fractions of a millisecond.
     ///
     /// # Errors
-    /// As [`gather`](View::gather).
+    /// The errors of [`gather`](View::gather).
     fn gather_async<'b>(self, indices: &'b [usize]) -> GatherAsync<'b, T, D>
     where
         'a: 'b,
@@ -311,22 +313,23 @@ pub trait PagedView<'a, T: Element, D: Device>:
         GatherAsync::new(array, shape.range(), indices)
     }
 
-    /// [`page`](Self::page) for tasks. Neither the future nor the guard is [`Send`]: a guard counts for the
-    /// thread that polled it. So the task has to stay on one thread, as `LocalSet` of tokio or
-    /// `LocalExecutor` of smol have it; [`read_async`](Self::read_async) is for tasks that move.
+    /// Asynchronous form of [`page`](Self::page). Neither the future nor the guard is [`Send`]: a guard
+    /// counts for the thread that polled the future. The task must therefore stay on one thread, as with
+    /// `LocalSet` of tokio or `LocalExecutor` of smol. Tasks that move between threads can use
+    /// [`read_async`](Self::read_async).
     ///
     /// # Errors
-    /// As [`page`](Self::page).
+    /// The errors of [`page`](Self::page).
     fn page_async(self, page: usize) -> PageAsync<'a, T, D> {
         let (array, shape) = self.parts();
         PageAsync::new(array, array.cut(&shape.range(), page))
     }
 
-    /// [`prefetch`](View::prefetch) for tasks that want to know when it is done: ready when what was started,
-    /// or was on its way already, is there.
+    /// Asynchronous form of [`prefetch`](View::prefetch), which is ready when all loads of the range have
+    /// finished, including earlier ones.
     ///
     /// # Errors
-    /// As [`prefetch`](View::prefetch).
+    /// The errors of [`prefetch`](View::prefetch).
     fn prefetch_async(self, range: impl RangeBounds<usize>) -> PrefetchAsync<'a, T, D> {
         let (array, shape) = self.parts();
         PrefetchAsync::new(array, shape.places(range))
@@ -338,7 +341,7 @@ impl<'a, T: Element, D: Device, V> PagedView<'a, T, D> for V where
 {
 }
 
-/// A [`PagedView`] whose elements can be changed.
+/// A [`PagedView`] with writable elements.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -367,12 +370,13 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 {
     /// Writes an element without giving its page a frame.
     ///
-    /// If the page is resident, its frame is written; else only the element's bytes are copied to the device,
-    /// after zeroes for the whole page if it was never written.
+    /// If the page is resident, its frame is written. Otherwise only the element's bytes are copied to the
+    /// device, after zeroes for the whole page if it was never written.
     ///
     /// # Errors
-    /// As [`get`](View::get). A failed copy leaves its target unspecified, so the page is then given a frame
-    /// after all, which takes the value; if that fails, too, the element's value is unspecified.
+    /// The errors of [`get`](View::get). A failed copy leaves its target unspecified, so the page is then
+    /// loaded into a frame, which receives the value. If that fails too, the element's value is
+    /// unspecified.
     fn set_uncached(self, index: usize, value: T) -> Result<()> {
         let (array, shape) = self.parts();
         array.set_uncached(shape.place(index)?, value)
@@ -381,19 +385,19 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// Lends a page as a mutable slice. Blocks while any other thread holds it, and until it is in RAM.
     ///
     /// # Errors
-    /// As [`page`](PagedView::page).
+    /// The errors of [`page`](PagedView::page).
     fn page_mut(self, page: usize) -> Result<PageMut<'a, T, D>> {
         let (array, shape) = self.parts();
         array.visit_mut(array.cut(&shape.range(), page)?, Visit::Stay)
     }
 
-    /// The pages one after the other, exclusively. See [`pages`](PagedView::pages).
+    /// Returns an iterator over the pages, exclusively. See [`pages`](PagedView::pages).
     fn pages_mut(self) -> PagesMut<'a, T, D> {
         let (array, shape) = self.parts();
         array.pages_mut_of(shape.range())
     }
 
-    /// A cursor for reading and writing, which holds no page yet.
+    /// Returns a cursor for reading and writing, which holds no page yet.
     #[must_use]
     fn cursor_mut(self) -> CursorMut<'a, T, D> {
         let (array, shape) = self.parts();
@@ -402,12 +406,12 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 
     /// Runs a closure on each element of a range, mutably and in place, in order, with its index.
     ///
-    /// An iterator cannot lend elements of pages that it lets go itself; so this is what `iter_mut` is for a
-    /// slice. Holds one page at a time.
+    /// The method replaces a slice's `iter_mut`: an iterator cannot lend elements of pages that it
+    /// releases itself. It holds one page at a time.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and what
-    /// [`page_mut`](Self::page_mut) reports; the elements before are changed then.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and the
+    /// errors of [`page_mut`](Self::page_mut). The elements before the error are changed.
     fn for_each_mut(
         self,
         range: impl RangeBounds<usize>,
@@ -426,12 +430,13 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 
     /// Runs a closure on a range as one slice.
     ///
-    /// The slice is a copy: nothing is locked while the closure runs, so it may use this and other arrays,
-    /// take its time, and panic, in which case nothing is written. Reading and writing are atomic by page;
-    /// what others write to the range between the two is overwritten in the modes that write.
+    /// The slice is a copy, and no page is held while the closure runs. The closure may therefore use this
+    /// and other arrays, take long, or panic; after a panic the range is unchanged. Reading and writing
+    /// are atomic by page. In the modes that write, changes by other threads between the two are
+    /// overwritten.
     ///
     /// # Errors
-    /// As [`map`](PagedView::map), and what [`write`](ViewMut::write) reports.
+    /// The errors of [`map`](PagedView::map) and [`write`](ViewMut::write).
     ///
     /// ```
     /// use vmarray::{access::MapMode, prelude::*};
@@ -454,10 +459,11 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         self.map_in(range, mode, MapBuffer::New, run)
     }
 
-    /// As [`map_mut`](Self::map_mut), in memory of a kind of the caller's choice.
+    /// Like [`map_mut`](Self::map_mut), in a kind of memory that the caller chooses.
     ///
     /// # Errors
-    /// As there; [`LengthMismatch`](ErrorKind::LengthMismatch) if a lent buffer is too short.
+    /// The errors of [`map_mut`](Self::map_mut); [`LengthMismatch`](ErrorKind::LengthMismatch) if a lent
+    /// buffer is too short.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -481,12 +487,12 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         array.map_in(shape.places(range)?, mode, buffer, run)
     }
 
-    /// Runs a closure on each page's part of a range, mutably, in parallel and in place. Stops at the first
-    /// error.
+    /// Runs a closure on each page's part of a range, mutably, in parallel and in place. Stops at the
+    /// first error.
     ///
     /// # Errors
-    /// As [`par_for_each_slice`](PagedView::par_for_each_slice), and what [`page_mut`](Self::page_mut)
-    /// reports.
+    /// The errors of [`par_for_each_slice`](PagedView::par_for_each_slice) and
+    /// [`page_mut`](Self::page_mut).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -509,25 +515,26 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         array.par_change(range, |first, slice| run(before + first, slice))
     }
 
-    /// [`set`](ViewMut::set) for tasks.
+    /// Asynchronous form of [`set`](ViewMut::set).
     ///
-    /// While readers follow one another without a gap it may wait for long: unlike a thread it does not have
-    /// them queue up behind it, since it might not be polled any more. If the future is dropped before it is
-    /// ready, the value is written whole or not at all: not if the future was never polled.
+    /// The future may wait long while readers follow one another without a gap. Unlike a blocked thread it
+    /// does not make readers queue up behind it, since it may never be polled again. If the future is
+    /// dropped before it is ready, the value is written as a whole or not at all; it is not written if the
+    /// future was never polled.
     ///
     /// # Errors
-    /// As [`set`](ViewMut::set).
+    /// The errors of [`set`](ViewMut::set).
     fn set_async(self, index: usize, value: T) -> SetAsync<'a, T, D> {
         let (array, shape) = self.parts();
         SetAsync::new(array, shape.place(index), value)
     }
 
-    /// [`page_mut`](Self::page_mut) for tasks. Neither the future nor the guard is [`Send`], as of
-    /// [`page_async`](PagedView::page_async). Readers in a row may keep it waiting, as for
+    /// Asynchronous form of [`page_mut`](Self::page_mut). Neither the future nor the guard is [`Send`], as
+    /// with [`page_async`](PagedView::page_async). Consecutive readers may delay it, as with
     /// [`set_async`](Self::set_async).
     ///
     /// # Errors
-    /// As [`page_mut`](Self::page_mut).
+    /// The errors of [`page_mut`](Self::page_mut).
     fn page_mut_async(self, page: usize) -> PageMutAsync<'a, T, D> {
         let (array, shape) = self.parts();
         PageMutAsync::new(array, array.cut(&shape.range(), page))

@@ -1,4 +1,4 @@
-//! Questions and assignments by expressions: of views, and of views that are joined.
+//! Queries and assignments by expressions, of views and of joined views.
 
 use std::ops::{Range, RangeBounds};
 
@@ -19,14 +19,14 @@ use crate::ops::expr::{
 };
 use crate::ops::find::Found;
 
-/// What can be asked by [expressions](crate::expr), on the devices: every [`View`], and views that are
-/// [joined](View::join).
+/// Queries by [expressions](crate::expr), which the devices answer: of every [`View`], and of
+/// [joined](View::join) views.
 ///
-/// An operation runs where the data lies, on all devices at once. What was written and is not on its device
-/// yet is copied there first (of a source: what is not there at all), and answers come back; nothing else
-/// moves. It sees every write that returned before it began; of writes that happen meanwhile it sees any.
-/// Expressions are translated for a device when it meets them for the first time, which may take some
-/// milliseconds; those that differ in their numbers alone count as one.
+/// All devices carry out an operation concurrently, in place. Changes that are not on their device yet are
+/// copied there first (of a source: elements that are not on a device at all). Only answers come back. The
+/// operation sees every write that returned before it began, and may see concurrent writes. An expression
+/// is translated for a device at its first use there, which may take some milliseconds. Expressions that
+/// differ only in their constants share a translation.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -60,11 +60,11 @@ use crate::ops::find::Found;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Query<'a>: Sealed + Copy {
-    /// What an expression is computed from: an element, or the elements of all that are joined.
+    /// The operand of an expression: an element, or the elements of all joined views.
     type Row;
-    /// What a row is called by.
+    /// The type of a row's index.
     type Index: Copy + std::fmt::Debug + Ord + Send + Sync + Unpin + 'static;
-    /// Which rows there are.
+    /// The type that selects rows.
     type Shape: Shape<Index = Self::Index>;
 
     #[doc(hidden)]
@@ -73,10 +73,10 @@ pub trait Query<'a>: Sealed + Copy {
     #[doc(hidden)]
     fn ask<R: Question>(self, range: &Range<usize>, question: &R, _: Internal) -> Result<R::Whole>;
 
-    /// How many elements within bounds meet a condition.
+    /// Returns the number of elements within bounds that meet a condition.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn count_where(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -88,16 +88,17 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(self.ask(&lowered.range, &condition.seek(0, true), INTERNAL)?.total)
     }
 
-    /// The indices of the first `limit` elements within bounds that meet a condition, ascending; and how many
-    /// there are in all.
+    /// Returns the indices of the first `limit` elements within bounds that meet a condition, in ascending
+    /// order, and the number of all matches.
     ///
-    /// The elements of a tiled array are not stored in the order of their indices: where the limit cuts them
-    /// off, tiles are searched again until it is known which ones come first.
+    /// A tiled array does not store its elements in the order of their indices. If the limit is smaller
+    /// than the number of matches, devices search tiles again to determine the first matches.
     ///
     /// # Errors
-    /// As [`section`](View::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong),
-    /// [`NoMemory`](ErrorKind::NoMemory) for more indices than fit into RAM, [`Device`](ErrorKind::Device);
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds a page exclusively.
+    /// The errors of [`section`](View::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong),
+    /// [`NoMemory`](ErrorKind::NoMemory) for more indices than fit into RAM,
+    /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
+    /// holds a page exclusively.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -126,10 +127,11 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(found.by_index(&shape))
     }
 
-    /// The index of the first element within bounds that meets a condition. Stops soon after it is found.
+    /// Returns the index of the first element within bounds that meets a condition. The search stops soon
+    /// after the match.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn position_first(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -139,10 +141,10 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(Ordered::new(self, of, condition.into_expr()).first(1)?.first().copied())
     }
 
-    /// Whether any element within bounds meets a condition. Stops soon after one is found.
+    /// Whether any element within bounds meets a condition. The search stops soon after a match.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn any(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -154,10 +156,11 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(!self.ask(&lowered.range, &condition.seek(1, false), INTERNAL)?.indices.is_empty())
     }
 
-    /// Whether all elements within bounds meet a condition. Stops soon after one is found that does not.
+    /// Whether all elements within bounds meet a condition. The search stops soon after an element that
+    /// does not.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn all(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -166,15 +169,15 @@ pub trait Query<'a>: Sealed + Copy {
         self.any(bounds, !condition.into_expr()).map(|any| !any)
     }
 
-    /// The sum of a value. Integers are added exactly.
+    /// Returns the sum of a value over the elements. Integers are added exactly.
     ///
-    /// Floating point is added in `f64`, beginning at +0, in an order that depends on the devices, the
-    /// channels and the bounds alone: the same call on the same contents gives the same sum (of a source: if
-    /// the same of it is on devices). It sees each element once; rounding differs from that of a sum in
+    /// Floats are added in `f64`, from +0, in an order that depends only on the devices, the channels and
+    /// the bounds. The same call on the same contents therefore returns the same sum (of a source: if the
+    /// same elements are on devices). Each element is read once. The rounding differs from a sum in
     /// ascending order.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     ///
     /// ```
     /// use vmarray::{expr::index, prelude::*};
@@ -193,10 +196,10 @@ pub trait Query<'a>: Sealed + Copy {
         reduced(self, bounds, what, |what| Total::new(what))
     }
 
-    /// The least value; `None` if there is none. NaNs do not count, and a zero comes back as +0.
+    /// Returns the least value; `None` if there is none. NaNs are ignored, and a zero is returned as +0.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn min<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -205,10 +208,10 @@ pub trait Query<'a>: Sealed + Copy {
         self.arg_min(bounds, what).map(|found| found.map(|(_, value)| value))
     }
 
-    /// The greatest value; see [`min`](Self::min).
+    /// Returns the greatest value; see [`min`](Self::min).
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn max<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -217,10 +220,10 @@ pub trait Query<'a>: Sealed + Copy {
         self.arg_max(bounds, what).map(|found| found.map(|(_, value)| value))
     }
 
-    /// The least and the greatest value, in one pass; see [`min`](Self::min).
+    /// Returns the least and the greatest value, in one pass; see [`min`](Self::min).
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn min_max<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -230,11 +233,11 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(least.zip(greatest).map(|((_, least), (_, greatest))| (least, greatest)))
     }
 
-    /// The least value and the index of the first element that has it, the first one in the store; see
+    /// Returns the least value and the index of its first element, in the order of the store; see
     /// [`min`](Self::min).
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn arg_min<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -244,10 +247,10 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(least.and_then(|(place, value)| Some((self.region().index_at(place)?, value))))
     }
 
-    /// The greatest value and the index of the first element that has it; see [`arg_min`](Self::arg_min).
+    /// Returns the greatest value and the index of its first element; see [`arg_min`](Self::arg_min).
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where).
+    /// The errors of [`find_where`](Self::find_where).
     fn arg_max<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -257,12 +260,13 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(greatest.and_then(|(place, value)| Some((self.region().index_at(place)?, value))))
     }
 
-    /// How many elements have each number from 0 to below `bins`; others do not count. A number that is
-    /// [cast](crate::expr) to `u32` beforehand is 0 if it was negative, or a NaN: leave those out by
-    /// `only_where`.
+    /// Returns a histogram: the number of elements for each value from 0 to below `bins`; other values are
+    /// ignored. A negative number or a NaN becomes 0 in a [cast](crate::expr) to `u32`; `only_where` can
+    /// exclude such elements.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where), and [`BinCount`](ErrorKind::BinCount): 1 to 4096 are possible.
+    /// The errors of [`find_where`](Self::find_where), and [`BinCount`](ErrorKind::BinCount) unless `bins`
+    /// is 1 to 4096.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -282,7 +286,7 @@ pub trait Query<'a>: Sealed + Copy {
     }
 }
 
-/// What devices are asked about a value.
+/// Asks the devices for a reduction of a value.
 fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     query: Q,
     bounds: impl RangeBounds<Q::Index>,
@@ -294,7 +298,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL)
 }
 
-/// A [`Query`] whose rows can be assigned to: every [`ViewMut`], and joined views whose first is one.
+/// A [`Query`] with assignable rows: every [`ViewMut`], and joined views of which the first is writable.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};
@@ -316,14 +320,13 @@ pub trait QueryMut<'a>: Query<'a> {
 
     /// Writes values to fields of all elements within bounds, on the devices.
     ///
-    /// Up to eight fields at once; all values are computed from the elements as they were. Each element is
-    /// changed at once: others see all of its new fields or none. Pages are not available to others while
-    /// they are worked on.
+    /// One call assigns up to eight fields, and computes all values from the elements' old contents. Each
+    /// element changes atomically: other threads see all of its new fields or none. Accesses to a page
+    /// wait while a device works on it.
     ///
     /// # Errors
-    /// As [`find_where`](Query::find_where); [`AssignmentCount`](ErrorKind::AssignmentCount);
-    /// [`Interrupted`](ErrorKind::Interrupted) says which elements are changed already and which ones are
-    /// unspecified.
+    /// The errors of [`find_where`](Query::find_where); [`AssignmentCount`](ErrorKind::AssignmentCount);
+    /// [`Interrupted`](ErrorKind::Interrupted) lists the changed and the unspecified elements.
     fn transform(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -332,10 +335,10 @@ pub trait QueryMut<'a>: Query<'a> {
         assigned(self, bounds, None, assignments)
     }
 
-    /// As [`transform`](Self::transform), for those elements alone that meet a condition.
+    /// Like [`transform`](Self::transform), only for the elements that meet a condition.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`transform`](Self::transform).
     fn assign_where(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -346,7 +349,7 @@ pub trait QueryMut<'a>: Query<'a> {
     }
 }
 
-/// Writes to the rows within bounds that meet a condition, if there is one.
+/// Writes to the rows within bounds, or to the rows that meet a condition.
 fn assigned<'a, Q: QueryMut<'a>>(
     query: Q,
     bounds: impl RangeBounds<Q::Index>,

@@ -10,16 +10,17 @@ use super::{View, ViewMut};
 
 /// A view of a range of an array or a source, for reading; if `WRITES` is set, for writing too.
 ///
-/// Indices, ranges and errors count from the section's start. A section is a reference and two numbers: it
-/// can be copied, sent to other threads and cut up again at no cost. Any number of sections may overlap,
-/// those that write among them. It holds nothing, so dropping it changes nothing: pages stay in the cache.
+/// Indices, ranges and errors count from the section's start. A section is a reference and two numbers, so
+/// it can be copied, sent to other threads and cut again at no cost. Any number of sections may overlap,
+/// including writable ones. A section holds no page, so dropping it changes nothing: pages stay in the
+/// cache.
 ///
-/// Operations concern the elements of the section and no others. Only the pages that the section touches are
-/// written back, fetched or searched.
+/// Operations access only the elements of the section. They write back, fetch or search only the pages
+/// that the section touches.
 ///
-/// The [`index`](crate::expr::index) in an expression is that in the section, too. An expression that uses it
-/// counts two instructions more for this, unless the section begins where its store does; sections of
-/// different starts share its translation, as they differ in a number alone.
+/// The [`index`](crate::expr::index) in an expression also counts from the section's start. An expression
+/// that uses it has two instructions more, unless the section begins where its store does. Sections with
+/// different starts share the expression's translation, because they differ only in a constant.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -36,7 +37,7 @@ use super::{View, ViewMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// There is no way to write through one that does not say so:
+/// A section without `WRITES` has no methods that write:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
@@ -49,7 +50,7 @@ pub struct Section<'a, S: Store, const WRITES: bool = false> {
     shape: Linear,
 }
 
-/// A [`Section`] that can be written to.
+/// A writable [`Section`].
 ///
 /// ```
 /// use vmarray::{prelude::*, views::SectionMut};
@@ -67,13 +68,13 @@ impl<'a, S: Store, const WRITES: bool> Section<'a, S, WRITES> {
         Self { store, shape }
     }
 
-    /// The array or source that this is a section of.
+    /// Returns the array or source of this section.
     #[must_use]
     pub fn store(&self) -> &'a S {
         self.store
     }
 
-    /// Which elements of the store these are.
+    /// Returns the range of the section in its store.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()

@@ -1,4 +1,4 @@
-//! Shapes of views: which elements of its store a view shows, and by which indices.
+//! Shapes of views: the selection of a store's elements, and their indices.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,10 +13,10 @@ use super::INTERNAL;
 use super::sealed::{Internal, Sealed};
 use super::store::{Store, StoreMut};
 
-/// How the index of an element in a view becomes its place in the store, and back.
+/// The mapping between the index of an element in a view and its place in the store.
 ///
-/// [`Linear`] is a range, and [`NdShape`](crate::nd::NdShape) a box of several dimensions. There are no
-/// others.
+/// The only shapes are [`Linear`], a range, and [`NdShape`](crate::nd::NdShape), a box of several
+/// dimensions.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -29,38 +29,38 @@ use super::store::{Store, StoreMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
-    /// What an element is called by: `usize`, or `[usize; N]`.
+    /// The type of an element's index: `usize`, or `[usize; N]`.
     type Index: Copy + fmt::Debug + Ord + Send + Sync + Unpin + 'static;
 
-    /// What a copy of the elements has, row by row.
+    /// The shape of a copy of the elements, row by row.
     #[doc(hidden)]
     type Copied: Shape<Index = Self::Index>;
 
     #[doc(hidden)]
     fn copied(&self) -> Self::Copied;
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     #[doc(hidden)]
     fn count(&self) -> usize;
 
-    /// Bounds as a region of this shape.
+    /// Converts bounds to a region of this shape.
     #[doc(hidden)]
     fn checked(&self, bounds: impl RangeBounds<Self::Index>) -> Result<Range<Self::Index>>;
 
-    /// A region, as a shape of its own.
+    /// Returns a region as a separate shape.
     #[doc(hidden)]
     fn cut(&self, of: &Range<Self::Index>) -> Self;
 
-    /// The place of an element in the store.
+    /// Returns the place of an element in the store.
     #[doc(hidden)]
     fn place(&self, index: Self::Index) -> Result<usize>;
 
-    /// The index of the element at a place of the store; `None` for a place that is not shown.
+    /// Returns the index of the element at a place of the store; `None` if the view does not show it.
     #[doc(hidden)]
     fn index_at(&self, place: usize) -> Option<Self::Index>;
 
-    /// The indices of elements, ascending, by their places, which ascend; those that are not shown are left
-    /// out.
+    /// Returns the ascending indices of the elements at ascending places. Places that the view does not
+    /// show are skipped.
     #[doc(hidden)]
     fn indices_at(&self, places: Vec<usize>) -> Vec<Self::Index> {
         let mut indices: Vec<_> = places.into_iter().filter_map(|place| self.index_at(place)).collect();
@@ -70,32 +70,32 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         indices
     }
 
-    /// How many elements there are along each axis.
+    /// Returns the number of elements along each axis.
     #[doc(hidden)]
     fn axes(&self) -> Vec<usize>;
 
-    /// An index by its parts.
+    /// Converts coordinates to an index.
     #[doc(hidden)]
     fn index_of(at: &[usize]) -> Self::Index;
 
-    /// Where the elements are along each axis; `None` if the store has other axes.
+    /// Returns the location of the elements along each axis; `None` if the store has other axes.
     #[doc(hidden)]
     fn stored(&self) -> Option<StoredBox>;
 
-    /// The place that the `index()` of expressions counts from.
+    /// Returns the place from which the `index()` of expressions counts.
     #[doc(hidden)]
     fn origin(&self) -> usize;
 
-    /// The places of a region, as ranges, ascending.
+    /// Returns the places of a region, as ascending ranges.
     #[doc(hidden)]
     fn runs(&self, of: &Range<Self::Index>) -> impl Iterator<Item = Range<usize>>;
 
-    /// The range from the first place of a region to the last, and the condition that leaves out what is not
-    /// in the region.
+    /// Returns the range from the first place of a region to the last, and the condition that excludes
+    /// places outside the region.
     #[doc(hidden)]
     fn lowered<T>(&self, of: &Range<Self::Index>) -> Lowered<T>;
 
-    /// A list of indices as a list of places that count from the start of a range of the store.
+    /// Converts a list of indices to a list of places that count from the start of a range of the store.
     #[doc(hidden)]
     fn list<'l>(&self, indices: &'l [Self::Index]) -> Result<(Range<usize>, Cow<'l, [usize]>)>;
 
@@ -121,26 +121,26 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         self.runs(of).try_for_each(|run| store.fill_range(&run, value, internal))
     }
 
-    /// Has a region brought to where the next access looks for it.
+    /// Prefetches a region.
     #[doc(hidden)]
     fn fetch<S: Store>(&self, store: &S, of: &Range<Self::Index>, internal: Internal) -> Result<()> {
         self.runs(of).try_for_each(|run| store.fetch(&run, internal))
     }
 
-    /// The same, as ranges of whole pages where that makes fewer of them.
+    /// Returns the places of a region, extended to whole pages if that makes fewer ranges.
     #[doc(hidden)]
     fn touched<S: Store>(&self, _: &S, of: &Range<Self::Index>) -> impl Iterator<Item = Range<usize>> {
         self.runs(of)
     }
 
-    /// A region in parts, ascending, each of which has all its indices before those of the next.
+    /// Cuts a region into ascending parts: all indices of a part are before the indices of the next part.
     #[doc(hidden)]
     fn slabs(&self, of: &Range<Self::Index>) -> impl Iterator<Item = Range<Self::Index>> {
         std::iter::once(of.clone())
     }
 
-    /// A region in two parts, the first of which has all its indices before those of the second; `None` for a
-    /// single element.
+    /// Cuts a region into two parts, with all indices of the first before the indices of the second.
+    /// Returns `None` for a single element.
     #[doc(hidden)]
     fn halves(&self, _: &Range<Self::Index>) -> Option<[Range<Self::Index>; 2]> {
         None
@@ -152,27 +152,27 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// What is left of a region to be searched when places in it have been found and there may be more:
-    /// regions, each with the place to go on from, the next one last. Takes places from those found that have
-    /// to be found again, so that those that stay come before all others.
+    /// Returns the rest of a region to be searched after matches were found: regions, each with the place
+    /// where its search starts, the next one last. Removes places from `found` that must be found again,
+    /// so that the remaining ones precede all later matches.
     #[doc(hidden)]
     fn rest(&self, of: Range<Self::Index>, found: &mut Vec<usize>) -> Vec<(Range<Self::Index>, usize)> {
         found.last().map(|last| (of, last + 1)).into_iter().collect()
     }
 }
 
-/// What devices are asked for a region.
+/// A region, as devices receive it.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Lowered<T> {
     pub(crate) range: Range<usize>,
-    /// Whether an element of the range is in the region; all are if this is missing.
+    /// Whether an element of the range is in the region; without it, all elements are.
     pub(crate) inside: Option<Expr<T, bool>>,
     pub(crate) origin: usize,
 }
 
 impl<T> Lowered<T> {
-    /// A condition, for the elements of the region alone.
+    /// Restricts a condition to the elements of the region.
     pub(crate) fn condition(&self, condition: impl IntoExpr<T, bool>) -> Expr<T, bool> {
         let condition = condition.into_expr().counted_from(self.origin);
         match &self.inside {
@@ -181,7 +181,7 @@ impl<T> Lowered<T> {
         }
     }
 
-    /// A value, of the elements of the region alone.
+    /// Restricts a value to the elements of the region.
     pub(crate) fn filtered<F: Scalar>(&self, what: impl IntoFiltered<T, F>) -> Filtered<T, F> {
         let what = what.into_filtered().counted_from(self.origin);
         match &self.inside {
@@ -219,12 +219,12 @@ impl Linear {
         self.start..self.start + self.len
     }
 
-    /// The places of a range of indices.
+    /// Returns the places of a range of indices.
     pub(crate) fn places(&self, range: impl RangeBounds<usize>) -> Result<Range<usize>> {
         Ok(self.cut(&checked(range, self.len)?).range())
     }
 
-    /// The places of `count` elements from an index on.
+    /// Returns the places of `count` elements from an index on.
     pub(crate) fn places_at(&self, start: usize, count: usize) -> Result<Range<usize>> {
         let outside = |end| ErrorKind::RangeOutside { start, end, len: self.len };
         let end = start.checked_add(count).ok_or_else(|| outside(usize::MAX))?;

@@ -1,4 +1,4 @@
-//! Sections that own their store together with others.
+//! Sections that share the ownership of their store.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::store::{Store, StoreMut};
 use super::{View, ViewMut};
 use crate::base::error::Result;
 
-/// A range of an array or a source that is kept alive by it: for threads and tasks that outlive the scope of
-/// the store. A reference to one is a view.
+/// A range of an array or a source that keeps its store alive, for threads and tasks that outlive the
+/// scope of the store. A reference to it is a view.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -29,7 +29,8 @@ use crate::base::error::Result;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// A task takes one with it and uses the futures of [`PagedView`](crate::views::PagedView#for-tasks):
+/// A task can own a shared section and use the futures of
+/// [`PagedView`](crate::views::PagedView#for-tasks):
 ///
 /// ```
 /// # use futures::executor::block_on;
@@ -60,19 +61,20 @@ impl<S: Store> SharedSection<S>
 where
     for<'s> &'s S: View<'s, Store = S, Shape = Linear>,
 {
-    /// A range of a store, which lives at least as long.
+    /// Creates a section of a store, which lives at least as long as the section.
     ///
     /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed).
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside),
+    /// [`RangeReversed`](crate::ErrorKind::RangeReversed).
     pub fn new(store: &Arc<S>, range: impl RangeBounds<usize>) -> Result<Self> {
         let (_, shape) = (&**store).parts();
         Ok(Self { store: Arc::clone(store), shape: shape.cut(&shape.checked(range)?) })
     }
 
-    /// A section of the section.
+    /// Returns a section of the section.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn section(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let shape = self.shape.cut(&self.shape.checked(range)?);
         Ok(Self { store: Arc::clone(&self.store), shape })

@@ -1,4 +1,4 @@
-//! Stores: what the elements of views are kept in.
+//! Stores: the containers of the elements of views.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::{Operand, OperandStore, Question, ResultStore};
 
-/// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
-/// others.
+/// The container of a view's elements: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
+/// other stores.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -37,11 +37,12 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn get_at(&self, place: usize, _: Internal) -> Result<Self::Element>;
 
-    /// Copies elements from a place on. They are there.
+    /// Copies elements from a place on. They must be inside the store.
     #[doc(hidden)]
     fn read_at(&self, place: usize, into: &mut [Self::Element], _: Internal) -> Result<()>;
 
-    /// Asks about the elements of a range, together with those of others beside them.
+    /// Asks the devices about the elements of a range, together with the elements of other stores beside
+    /// them.
     #[doc(hidden)]
     fn ask<Q: Question>(
         &self,
@@ -51,11 +52,11 @@ pub trait Store: Sealed + Sized {
         _: Internal,
     ) -> Result<Q::Whole>;
 
-    /// Elements by their ascending places, collected where they are.
+    /// Gathers elements by their ascending places.
     #[doc(hidden)]
     fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<Self::Element>>;
 
-    /// Elements by a list of indices, which count from the start of a range of the store.
+    /// Gathers elements by a list of indices, which count from the start of a range of the store.
     #[doc(hidden)]
     fn gather_within(
         &self,
@@ -65,40 +66,40 @@ pub trait Store: Sealed + Sized {
         _: Internal,
     ) -> Result<()>;
 
-    /// Has a range brought to where the next access looks for it.
+    /// Prefetches a range.
     #[doc(hidden)]
     fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()>;
 
-    /// Has what is newer than at home brought there.
+    /// Writes back the changed elements of a range.
     #[doc(hidden)]
     fn write_back(&self, range: &Range<usize>, _: Internal) -> Result<()>;
 
     #[doc(hidden)]
     fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> Self::FlushAsync<'_>;
 
-    /// Has a range brought home and its copies given up.
+    /// Writes back a range and drops its copies.
     #[doc(hidden)]
     fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()>;
 
     #[doc(hidden)]
     fn as_operand(&self, _: Internal) -> &dyn OperandStore;
 
-    /// Elements of a page.
+    /// The number of elements in a page.
     #[doc(hidden)]
     fn page_elements(&self) -> usize;
 
-    /// An array of zeroes on its devices, of pages of as many elements.
+    /// Creates an array of zeroes on the store's devices, with as many elements a page.
     #[doc(hidden)]
     fn alike<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, Self::Device>>;
 
-    /// The array that it is.
+    /// Returns the store as an array, if it is one.
     #[doc(hidden)]
     fn as_array(&self) -> Option<&VirtualArray<Self::Element, Self::Device>> {
         None
     }
 }
 
-/// A [`Store`] whose elements can be changed: an array, or a source over memory that can be written to.
+/// A writable [`Store`]: an array, or a source over writable memory.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -149,7 +150,7 @@ pub trait StoreMut: Store {
         let second = self.get_at(b, internal)?;
         let first = self.replace_at(a, second, internal)?;
         self.set_at(b, first, internal).inspect_err(|_| {
-            // Undo, as far as that is possible.
+            // Undoes the first write, as far as possible.
             let _ = self.set_at(a, first, internal);
         })
     }
