@@ -222,7 +222,7 @@ impl Report {
         })
     }
 
-    /// Whether no check failed.
+    /// Returns true if no check failed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.failures().next().is_none()

@@ -21,7 +21,7 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct CardHealth {
-    /// Whether ECC is on: the GPU corrects errors in memory, and reports errors that it cannot correct.
+    /// True if ECC is on: the GPU corrects errors in memory, and reports errors that it cannot correct.
     pub ecc: Option<bool>,
     /// The number of uncorrectable errors since the GPU was made.
     pub uncorrected_errors: Option<u64>,
@@ -29,11 +29,11 @@ pub struct CardHealth {
     pub uncorrected_errors_lately: Option<u64>,
     /// The number of rows of the memory that spare rows have replaced.
     pub remapped_rows: Option<u64>,
-    /// Whether the GPU will replace rows at its next reset. Until then it does not use them.
+    /// True if the GPU will replace rows at its next reset. Until then it does not use them.
     pub remap_pending: Option<bool>,
-    /// Whether a row could not be replaced.
+    /// True if a row could not be replaced.
     pub remap_failed: Option<bool>,
-    /// Whether pages with errors are still in use, until the driver is loaded again and retires them.
+    /// True if pages with errors are still in use, until the driver is loaded again and retires them.
     pub retirement_pending: Option<bool>,
 }
 

@@ -31,7 +31,7 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// Whether it is a discrete or an integrated GPU.
+    /// Returns true if it is a discrete or an integrated GPU.
     ///
     /// ```
     /// use backend_api::DeviceKind;

@@ -14,7 +14,7 @@ const PATTERN_BYTES: usize = 256 << 10;
 /// The tested links, by the identities of their devices, and whether they are usable.
 static TRIED: Mutex<Option<HashMap<[String; 2], bool>>> = Mutex::new(None);
 
-/// Whether two objects are one device, even if they have different types.
+/// Returns true if two objects are one device, even if they have different types.
 #[must_use]
 pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))

@@ -22,7 +22,7 @@ pub use system::Processors;
 const BUS: &str = "/sys/bus/pci/devices";
 const NODES: &str = "/sys/devices/system/node";
 
-/// Whether the machine has several nodes.
+/// True if the machine has several nodes.
 static SEVERAL: LazyLock<bool> = LazyLock::new(|| online(Path::new(NODES)) > 1);
 
 /// The processors of the nodes in use, each read once.

@@ -288,7 +288,7 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         self.allocation.bytes()
     }
 
-    /// Whether it is page-locked or pageable.
+    /// Returns the kind of the memory: page-locked or pageable.
     #[must_use]
     pub fn kind(&self) -> HostMemory {
         self.allocation.kind()

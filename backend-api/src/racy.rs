@@ -191,7 +191,7 @@ impl Side for Private {
     }
 }
 
-/// Whether [`copy`] is inline assembly. Its loads and stores of several words then count as relaxed atomic
+/// True if [`copy`] is inline assembly. Its loads and stores of several words then count as relaxed atomic
 /// accesses of each aligned word.
 #[doc(hidden)]
 pub const IN_ASSEMBLY: bool =

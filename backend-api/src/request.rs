@@ -279,7 +279,8 @@ pub struct Search<'a> {
     pub value: &'a [u8],
     /// The most indices to return; 0 only counts.
     pub limit: u64,
-    /// Whether the total must be exact. If not, the search may stop once the first `limit` matches are known.
+    /// True if the total must be exact. If not, the search may stop once the first `limit` matches are
+    /// known.
     pub count_all: bool,
     /// The place for the answer, at a multiple of 8: [`Search::answer_bytes`] bytes for the smaller of
     /// `limit` and the number of elements. The bytes behind the listed indices are unspecified.

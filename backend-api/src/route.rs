@@ -82,7 +82,7 @@ impl Routing {
         Self { uploads: table, downloads: table }
     }
 
-    /// Whether the table leaves everything to the device.
+    /// Returns true if the table leaves everything to the device.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::new()

@@ -107,7 +107,7 @@ impl Context {
         self.is_primary
     }
 
-    /// Whether both are the same context of the driver.
+    /// Returns true if both are the same context of the driver.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         std::ptr::eq(self.driver, other.driver) && self.handle == other.handle
     }
@@ -157,8 +157,8 @@ impl Context {
         check(unsafe { (self.driver.table.context_set_current)(handle) })
     }
 
-    /// Whether kernels and copies in this context reach memory of another one. The first call enables the
-    /// access.
+    /// Returns true if kernels and copies in this context reach memory of another one. The first call
+    /// enables the access.
     ///
     /// Two contexts of one GPU do not reach each other. The driver copies between all GPUs, but through
     /// its own host memory if they do not reach each other.

@@ -350,7 +350,7 @@ fn by_kernel(
 struct Lists {
     loans: [Option<Loan>; LISTS],
     given: usize,
-    /// Whether lists outnumber loans, so that completed launches must be tracked.
+    /// True if lists outnumber loans, so that completed launches must be tracked.
     is_reused: bool,
 }
 

@@ -143,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Whether the wait for a value is over.
+    /// Returns true if the wait for a value is over.
     fn is_settled(&self, queue: &Queue, value: u64) -> bool {
         queue.is_reached(value) || self.lost().is_some()
     }

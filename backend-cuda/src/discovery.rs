@@ -38,7 +38,8 @@ pub struct Card {
     pub compute_capability: (u32, u32),
     /// The number of multiprocessors.
     pub multiprocessors: u32,
-    /// Whether it drives a display, according to the driver: whether it limits the run time of kernels.
+    /// True if the GPU drives a display, according to the driver, which then limits the run time of
+    /// kernels.
     pub drives_display: bool,
 }
 

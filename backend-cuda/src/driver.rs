@@ -33,7 +33,7 @@ macro_rules! codes {
             $($(#[$attribute])* pub(crate) const $name: Self = Self(NonZeroU32::new($code).unwrap());)*
             $(pub(crate) const $fatal: Self = Self(NonZeroU32::new($fatal_code).unwrap());)*
 
-            /// Whether the device is lost with this code: every later call in the context fails.
+            /// Returns true if the device is lost with this code: every later call in the context fails.
             ///
             /// The driver receives only valid handles. So if it does not know a handle any more, the
             /// context is gone: an application destroyed it, or the GPU was reset.
@@ -345,7 +345,7 @@ table! {
 }
 
 impl Table {
-    /// Whether the driver has batch copies.
+    /// Returns true if the driver has batch copies.
     pub(crate) fn has_batch_copies(&self) -> bool {
         self.memcpy_batch_async_v2.is_some() || self.memcpy_batch_async.is_some()
     }

@@ -93,17 +93,17 @@ pub(crate) struct Driven {
     pub(crate) short_questions: usize,
     /// The number of queries that report an event as pending, independent of its stream.
     pub(crate) late_events: usize,
-    /// Whether the GPU is too full for another stream, and for allocations above which length.
+    /// True if the GPU is too full for another stream; and the length above which allocations fail.
     pub(crate) no_streams: bool,
     pub(crate) no_bytes_above: Option<usize>,
     /// The number of calls to map memory, and to give GPUs access to it, that fail with a shortage.
     pub(crate) short_maps: usize,
     pub(crate) short_accesses: usize,
-    /// Whether the GPU lacks virtual memory management.
+    /// True if the GPU lacks virtual memory management.
     pub(crate) is_old: bool,
     /// The number of streams that were created and not destroyed.
     pub(crate) streams: usize,
-    /// Whether only a 64th of the GPU's memory is free.
+    /// True if only a 64th of the GPU's memory is free.
     pub(crate) is_full: bool,
     /// The bytes of device memory that were freed, and the number of zeroes among them.
     pub(crate) freed: (usize, usize),

@@ -32,7 +32,7 @@ pub(crate) struct Kept {
 struct State {
     /// In the order of release.
     pieces: Vec<Piece>,
-    /// Whether a thread will free them in time.
+    /// True if a thread will free them in time.
     is_watched: bool,
 }
 

@@ -189,7 +189,7 @@ impl Lookup<'_> {
         })
     }
 
-    /// Whether any memory that was looked up so far is another device's.
+    /// Returns true if any memory that was looked up so far is another device's.
     pub(crate) fn any_foreign(&self) -> bool {
         !self.foreign.borrow().is_empty()
     }
@@ -263,7 +263,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// Whether kernels can access all host memory that was looked up so far.
+    /// Returns true if kernels can access all host memory that was looked up so far.
     pub(crate) fn hosts_are_mapped(&self) -> bool {
         self.hosts_are_mapped.get()
     }

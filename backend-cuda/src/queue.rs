@@ -33,7 +33,7 @@ pub(crate) struct Queue {
     /// succeeded.
     pub(crate) attention: AtomicU64,
     waiters: Mutex<Vec<(u64, Waker)>>,
-    /// Whether the watcher knows the queue.
+    /// True if the watcher knows the queue.
     pub(crate) is_watched: AtomicBool,
 }
 
@@ -44,9 +44,9 @@ pub(crate) struct Order {
     pub(crate) ended: bool,
     /// Device memory for kernels of this queue, which run one after the other.
     pub(crate) scratch: Option<DeviceMemory>,
-    /// Whether the search's state in the scratch memory was zeroed.
+    /// True if the search's state in the scratch memory was zeroed.
     pub(crate) search_ready: bool,
-    /// Whether the launches' state there was zeroed.
+    /// True if the launches' state there was zeroed.
     pub(crate) launch_ready: bool,
     /// Device memory for pageable data that kernels must access.
     pub(crate) bounce: Option<DeviceMemory>,
@@ -92,13 +92,14 @@ impl Queue {
         self.events.reached(wanted)
     }
 
-    /// Whether a value is done; `false` if the driver returns an error.
+    /// Returns true if a value is done, and false if the driver returns an error.
     pub(crate) fn is_reached(&self, value: u64) -> bool {
         self.reached(value).is_ok_and(|reached| reached >= value)
     }
 
-    /// Whether a value is done whose stream was found empty. With 16 polling threads, the driver (580, an
-    /// H200) reported events as pending for up to 1.5 ms after it had reported their stream as empty.
+    /// Returns true if a value is done whose stream was found empty. With 16 polling threads, the driver
+    /// (580, an H200) reported events as pending for up to 1.5 ms after it had reported their stream as
+    /// empty.
     pub(crate) fn is_reached_soon(&self, value: u64) -> bool {
         const PATIENCE: Duration = Duration::from_secs(2);
         let start = Instant::now();

@@ -49,7 +49,7 @@ pub(crate) struct Mark {
     event: Event,
     /// The final status once any thread knows it.
     status: AtomicI32,
-    /// Whether the driver has reported it. Otherwise the driver has only refused to answer, and the
+    /// True if the driver has reported it. Otherwise the driver has only refused to answer, and the
     /// commands may be running.
     over: AtomicBool,
     /// The start of its refusals, in milliseconds from the mark's creation, plus 1; 0 while it answers.
@@ -145,7 +145,7 @@ impl Mark {
         let _ = self.status.compare_exchange(PENDING, status, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether the driver has reported, or reports now, that the commands are done or have failed.
+    /// Returns true if the driver has reported, or reports now, that the commands are done or have failed.
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire) || matches!(self.event.status(), Ok(..=0))
     }
@@ -192,7 +192,7 @@ pub(crate) struct Track {
     pub timeline: Timeline,
     pending: Mutex<VecDeque<Arc<Mark>>>,
     wakers: Mutex<Vec<(u64, Waker)>>,
-    /// Whether the driver did not report the end of some work.
+    /// True if the driver did not report the end of some work.
     unknown: AtomicBool,
 }
 
@@ -267,7 +267,7 @@ impl Track {
         self.unknown.store(true, Ordering::Release);
     }
 
-    /// Whether the driver has reported the end of all work up to a value.
+    /// Returns true if the driver has reported the end of all work up to a value.
     pub fn is_over(&self, value: u64) -> bool {
         let pending = self.pending.lock();
         let mut asked = pending.iter().take_while(|mark| mark.value <= value);

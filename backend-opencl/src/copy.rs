@@ -163,8 +163,8 @@ impl<'a> Run<'a> {
         Some(Self { copies: &copies[..length], first, host, bytes })
     }
 
-    /// Whether a kernel executes the run: if it can, and if the route is requested, measured as the best,
-    /// or assumed to be better.
+    /// Returns true if a kernel executes the run: if it can, and if the route is requested, measured as
+    /// the best, or assumed to be better.
     fn goes_by_kernel(&self, kind: DeviceKind, forced: Option<Route>, routing: &Routing) -> bool {
         let count = self.copies.len();
         if count < 2 || self.first.buffer.pieces.len() > KERNEL_PIECES || u32::try_from(count).is_err() {

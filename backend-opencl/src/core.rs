@@ -38,17 +38,17 @@ pub(crate) struct Core {
     probe: Memory,
     pub context: Context,
     lost: OnceLock<Error>,
-    /// Whether the driver itself reports that the device is gone, so that none of its work continues.
+    /// True if the driver itself reports that the device is gone, so that none of its work continues.
     gone: AtomicBool,
     tracks: Mutex<Vec<Weak<Track>>>,
     /// The number of callbacks that the driver still has to make, and of errands in the courier.
     pub callbacks: Arc<AtomicUsize>,
-    /// Whether pinned memory uses NVIDIA's host buffers, which kernels can access according to a trial.
+    /// True if pinned memory uses NVIDIA's host buffers, which kernels can access according to a trial.
     pub host_buffers_nv: bool,
     pub courier: Courier,
     /// The measured routes of copies.
     pub routing: RwLock<Routing>,
-    /// Whether memory is wiped before its release.
+    /// True if memory is wiped before its release.
     pub wipes: Arc<AtomicBool>,
 }
 
@@ -118,7 +118,7 @@ impl Core {
         self.lost.get().is_some()
     }
 
-    /// Whether the device is lost, and none of its work runs any more.
+    /// Returns true if the device is lost, and none of its work runs any more.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }

@@ -118,21 +118,21 @@ impl OpenClDevice {
         })
     }
 
-    /// Whether kernels use pinned memory in place, as [`Options::zero_copy`] requests: it is shared
-    /// memory, or a trial of NVIDIA's host buffers has succeeded when the device was opened.
+    /// Returns true if kernels use pinned memory in place, as [`Options::zero_copy`] requests: it is
+    /// shared memory, or a trial of NVIDIA's host buffers has succeeded when the device was opened.
     #[must_use]
     pub fn kernels_reach_pinned_memory(&self) -> bool {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
     }
 
-    /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); arithmetic on `f64` always
-    /// does. Copies, searches, and loads and stores of values keep them in any case.
+    /// Returns true if arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); arithmetic on `f64`
+    /// always does. Copies, searches, and loads and stores of values keep them in any case.
     #[must_use]
     pub fn keeps_subnormals(&self) -> bool {
         self.core.traits.keeps_subnormals
     }
 
-    /// Whether the kernels were loaded from disk instead of built.
+    /// Returns true if the kernels were loaded from disk instead of built.
     #[must_use]
     pub fn kernels_were_cached(&self) -> bool {
         self.core.kernels.cached

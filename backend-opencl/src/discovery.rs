@@ -81,15 +81,15 @@ pub(crate) struct Traits {
     /// The most local memory of a group.
     pub local_bytes: u64,
     pub wide_atomics: WideAtomics,
-    /// Whether kernels can use host memory that the program reads at the same time.
+    /// True if kernels can use host memory that the program reads at the same time.
     pub shares_fine_grained: bool,
-    /// Whether the driver has NVIDIA's `cl_nv_create_buffer`.
+    /// True if the driver has NVIDIA's `cl_nv_create_buffer`.
     pub has_host_buffers_nv: bool,
-    /// Whether quotients of `f32` are rounded correctly with the compiler option for it.
+    /// True if quotients of `f32` are rounded correctly with the compiler option for it.
     pub rounds_quotients: bool,
-    /// Whether subnormal `f32` are kept instead of flushed to zero.
+    /// True if subnormal `f32` are kept instead of flushed to zero.
     pub keeps_subnormals: bool,
-    /// Whether the device reports its free memory.
+    /// True if the device reports its free memory.
     pub tells_free_memory: bool,
 }
 

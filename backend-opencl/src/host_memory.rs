@@ -25,11 +25,11 @@ const ALIGNMENT_BYTES: usize = 4096;
 pub(crate) struct HostPiece {
     pub address: NonNull<u8>,
     pub bytes: usize,
-    /// Whether kernels can use it while the program reads it.
+    /// True if kernels can use it while the program reads it.
     pub shared: bool,
     pub uses: Uses,
     writes: Writes,
-    /// Whether to wipe the memory before its release; `None` for memory of the program.
+    /// True if the memory is wiped before its release; `None` for memory of the program.
     wipes: Option<Arc<AtomicBool>>,
     backing: Backing,
 }
@@ -274,7 +274,7 @@ impl HostPiece {
         }
     }
 
-    /// Whether it is not memory of the program.
+    /// Returns true if it is not memory of the program.
     pub fn is_ours(&self) -> bool {
         self.wipes.is_some()
     }

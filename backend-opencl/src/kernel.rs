@@ -46,10 +46,10 @@ pub(crate) struct Kernels {
     pub group: usize,
     /// Groups that fill the device.
     pub groups: usize,
-    /// Whether each launch has the same number of groups, even for little work.
+    /// True if each launch has the same number of groups, even for little work.
     steady: bool,
     division: Division,
-    /// Whether the kernels came from disk.
+    /// True if the kernels came from disk.
     pub cached: bool,
     /// The error that prevented loading or storing them.
     pub cache_error: Option<io::Error>,
@@ -152,7 +152,7 @@ impl Kernels {
         build(&core.context, core.handles.device, &[text], "", "launch")
     }
 
-    /// Whether the device supports `f64`.
+    /// Returns true if the device supports `f64`.
     pub fn has_doubles(&self, core: &Core) -> bool {
         let text = "__kernel void doubles(__global double *x) { x[0] += 1.0; }";
         build(&core.context, core.handles.device, &[text], &options(self.group), "compute").is_ok()

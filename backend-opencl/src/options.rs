@@ -62,13 +62,13 @@ pub struct Options {
     pub largest_allocation_bytes: Option<u64>,
     /// The place of built kernels between runs.
     pub kernel_cache: KernelCache,
-    /// Whether kernels use pinned host memory in place if possible. This works on devices that share
+    /// Lets kernels use pinned host memory in place if possible. This works on devices that share
     /// fine-grained memory with the host (processors and integrated GPUs), and on NVIDIA's GPUs, on which
     /// small pages then move more than ten times as fast. On by default; if off, all data is copied.
     /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory)
     /// returns whether they can.
     pub zero_copy: bool,
-    /// Whether kernels divide `f32` in integers even if the driver supports correctly rounded quotients
+    /// Lets kernels divide `f32` in integers even if the driver supports correctly rounded quotients
     /// (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`); without that support they always do. Off by default. For
     /// tests, and for drivers whose claim is wrong; a division then takes some tens of instructions.
     pub integer_division: bool,

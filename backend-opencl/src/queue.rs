@@ -202,7 +202,7 @@ pub(crate) struct Submission<'q> {
     event: Option<Event>,
     verdict: Option<Verdict>,
     keep: Vec<Keep>,
-    /// Whether any command was enqueued.
+    /// True if any command was enqueued.
     began: bool,
 }
 

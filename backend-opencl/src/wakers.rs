@@ -57,7 +57,7 @@ impl Courier {
         drop(self.errands.send(errand));
     }
 
-    /// Whether the caller is the courier's own thread, in which a waker runs.
+    /// Returns true if the caller is the courier's own thread, in which a waker runs.
     pub fn is_this_thread(&self) -> bool {
         self.thread == std::thread::current().id()
     }

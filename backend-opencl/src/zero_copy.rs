@@ -20,7 +20,7 @@ const BYTES: usize = 2 * PAGES * PAGE;
 /// More than one: a driver may update its own copy only at the first use.
 const ROUNDS: u8 = 3;
 
-/// Whether NVIDIA's host buffers are the same memory to kernels and to the program.
+/// Returns true if NVIDIA's host buffers are the same memory to kernels and to the program.
 pub(crate) fn works(context: &Context, handles: Handles, queue: &CommandQueue, kernels: &Kernels) -> bool {
     let trial = || -> Status<bool> {
         let memory = context.host_buffer_nv(handles.platform, CL_MEM_READ_WRITE, BYTES)?;

@@ -173,7 +173,7 @@ impl IndexSet {
         self.len
     }
 
-    /// Whether the set has no tuples.
+    /// Returns true if the set has no tuples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

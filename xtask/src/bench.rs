@@ -119,7 +119,7 @@ pub fn report(args: crate::arrays::ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Whether cargo and the sources exist.
+/// Returns true if cargo and the sources exist.
 fn has_sources() -> bool {
     crate::tools::find("cargo").is_some() && crate::project::root().join("Cargo.toml").is_file()
 }

@@ -66,7 +66,7 @@ pub fn run() -> Result<()> {
     finished
 }
 
-/// Whether the change touches one of the paths. True if git cannot answer.
+/// Returns true if the change touches one of the paths, or if git cannot answer.
 fn is_changed(sh: &Shell, paths: &[&str]) -> bool {
     let base = std::env::var("VMARRAY_CI_BASE").ok().filter(|base| !base.is_empty()).or_else(|| {
         cmd!(sh, "git rev-list -1 --before={CHANGE_SINCE} HEAD").quiet().ignore_stderr().read().ok()

@@ -10,7 +10,7 @@ use xshell::{Shell, cmd};
 /// A system to check the crates for, and the tools that run its programs here.
 struct Foreign {
     target: &'static str,
-    /// Whether it is in a sample: one of each kind of system and of processor.
+    /// True if it is in a sample: one of each kind of system and of processor.
     sample: bool,
     runs_by: Option<RunsBy>,
 }

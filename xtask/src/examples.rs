@@ -162,7 +162,7 @@ fn examples(docs: &str) -> Vec<String> {
     examples
 }
 
-/// Whether rustdoc runs a block with these words behind the backticks of its first line.
+/// Returns true if rustdoc runs a block with these words behind the backticks of its first line.
 fn is_run(words: &str) -> bool {
     let known = |word: &str| matches!(word, "rust" | "should_panic") || word.starts_with("edition");
     words.split([',', ' ']).map(str::trim).all(|word| word.is_empty() || known(word))

@@ -104,7 +104,8 @@ impl Shape {
         VirtualArray::<Words>::builder(len).page_len(self.page_len).cache_bytes(64 << 10)
     }
 
-    /// Whether the files exist: a file is incomplete if the process was killed while it created it.
+    /// Returns true if the files exist: a file is incomplete if the process was killed while it created
+    /// it.
     fn are_made(&self) -> bool {
         let is_made = |file: &PathBuf| StoreDevice::check(file).is_ok();
         self.files.iter().all(is_made)

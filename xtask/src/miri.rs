@@ -16,7 +16,7 @@ struct Part {
     tests: &'static [&'static str],
     /// As `tests`, for a sample; excluded from it if `None`.
     sample: Option<&'static [&'static str]>,
-    /// Whether loads may return older values, as the memory model allows. Miri aborts in this mode if
+    /// True if loads may return older values, as the memory model allows. Miri aborts in this mode if
     /// atomic accesses of different sizes meet, even ordered ones, such as those of elements and of bytes
     /// in a frame.
     has_weak_memory: bool,

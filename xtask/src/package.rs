@@ -56,7 +56,7 @@ fn oldest(metadata: &Metadata) -> Option<String> {
     versions.max().map(|version| format!("{}.{}", version.major, version.minor))
 }
 
-/// Whether a compiler's version output is a release of this version.
+/// Returns true if a compiler's version output is a release of this version.
 fn is_of(used: &str, version: &str) -> bool {
     let used = used.split(' ').nth(1).unwrap_or_default();
     used.strip_prefix(version).is_some_and(|patch| patch.starts_with('.') && !patch.contains('-'))

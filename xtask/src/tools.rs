@@ -11,7 +11,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file())
 }
 
-/// Whether cargo knows a command, or a toolchain and its command.
+/// Returns true if cargo knows a command, or a toolchain and its command.
 fn has(sh: &Shell, command: &[&str]) -> bool {
     cmd!(sh, "cargo {command...} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
@@ -40,7 +40,8 @@ pub fn miri(sh: &Shell) -> Result<(), &'static str> {
     if has(sh, &["+nightly", "miri"]) { Ok(()) } else { Err("rustup could not install Miri for nightly") }
 }
 
-/// Whether the toolchain in use has AddressSanitizer's run-time library, as toolchains of rustup do.
+/// Returns true if the toolchain in use has AddressSanitizer's run-time library, as toolchains of rustup
+/// do.
 pub fn has_address_sanitizer(sh: &Shell) -> Result<bool> {
     let sysroot = cmd!(sh, "rustc --print sysroot").quiet().read()?;
     let folder = Path::new(&sysroot).join("lib/rustlib").join(SANITIZER_TARGET).join("lib");

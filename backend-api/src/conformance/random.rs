@@ -138,7 +138,8 @@ impl Case {
         Self { kernel, items, geometry, params, table, views, budget, arena_bytes }
     }
 
-    /// Whether the kernel of a seed only computes on its items' own elements, which are contiguous.
+    /// Returns true if the kernel of a seed only computes on its items' own elements, which are
+    /// contiguous.
     ///
     /// ```
     /// use backend_api::conformance::random::Case;

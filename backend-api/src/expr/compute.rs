@@ -77,7 +77,7 @@ pub enum Action<'a> {
         predicate: Value,
         /// The most numbers to return; 0 only counts.
         limit: u64,
-        /// Whether the total must be exact.
+        /// True if the total must be exact.
         count_all: bool,
         /// The place for the answer.
         answer: HostSpan<'a>,
@@ -98,10 +98,10 @@ pub enum Action<'a> {
         value: Value,
         /// The filter of the elements that count.
         filter: Option<Value>,
-        /// Whether to compute the least. The words of a [`Partial`] for an extreme that is not requested
+        /// True if the least is requested. The words of a [`Partial`] for an extreme that is not requested
         /// are unspecified.
         least: bool,
-        /// Whether to compute the greatest.
+        /// True if the greatest is requested.
         greatest: bool,
         /// The place for the answer.
         answer: HostSpan<'a>,
@@ -183,7 +183,7 @@ impl<'a> Compute<'a> {
         self.sources.first().map_or(0, |source| source.count)
     }
 
-    /// Whether the action writes to the source of this number.
+    /// Returns true if the action writes to the source of this number.
     #[must_use]
     pub fn writes(&self, source: usize) -> bool {
         matches!(self.action, Action::Store { stores, .. } if stores.iter().any(|store| usize::from(store.source) == source))
@@ -242,7 +242,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Whether the action needs the program's index.
+    /// Returns true if the action needs the program's index.
     #[must_use]
     pub fn needs_index(&self) -> bool {
         let needed = self.program.needed(&self.results());

@@ -55,7 +55,7 @@ pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'stati
     /// The absolute value.
     fn absolute(self) -> Self;
 
-    /// Whether it is a NaN.
+    /// Returns true if it is a NaN.
     #[inline(always)]
     #[allow(clippy::eq_op, reason = "only a NaN differs from itself")]
     fn is_nan(self) -> bool {

@@ -122,7 +122,7 @@ impl Unary {
         ]
     };
 
-    /// Whether the operation exists for values of this type.
+    /// Returns true if the operation exists for values of this type.
     #[must_use]
     pub const fn takes(self, of: Type) -> bool {
         match self {
@@ -190,13 +190,13 @@ pub enum Binary {
     Shl,
     /// An integer shifted right.
     Shr,
-    /// Whether numbers or bools are equal.
+    /// True if numbers or bools are equal.
     Eq,
-    /// Whether they differ.
+    /// True if they differ.
     Ne,
-    /// Whether the first number is less.
+    /// True if the first number is less.
     Lt,
-    /// Whether the first number is less or equal.
+    /// True if the first number is less or equal.
     Le,
 }
 
@@ -207,13 +207,13 @@ impl Binary {
         [Add, Sub, Mul, Div, Rem, Min, Max, And, Or, Xor, Shl, Shr, Eq, Ne, Lt, Le]
     };
 
-    /// Whether the result is a bool for operands of any type.
+    /// Returns true if the result is a bool for operands of any type.
     #[must_use]
     pub const fn is_comparison(self) -> bool {
         matches!(self, Self::Eq | Self::Ne | Self::Lt | Self::Le)
     }
 
-    /// Whether the operation exists for two values of this type.
+    /// Returns true if the operation exists for two values of this type.
     #[must_use]
     pub const fn takes(self, of: Type) -> bool {
         match self {

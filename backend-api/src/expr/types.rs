@@ -61,19 +61,19 @@ impl Type {
         }
     }
 
-    /// Whether it is `F32` or `F64`.
+    /// Returns true if it is `F32` or `F64`.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
     }
 
-    /// Whether it is a signed integer.
+    /// Returns true if it is a signed integer.
     #[must_use]
     pub const fn is_signed(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// Whether it is an integer, signed or not.
+    /// Returns true if it is an integer, signed or not.
     #[must_use]
     pub const fn is_integer(self) -> bool {
         !self.is_float() && !matches!(self, Self::Bool)

@@ -63,7 +63,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether a launch may change the view.
+    /// Returns true if a launch may change the view.
     #[must_use]
     pub const fn is_written(self) -> bool {
         !matches!(self, Self::Read)
@@ -197,7 +197,7 @@ pub enum Where {
     Group,
     /// The number of groups.
     Groups,
-    /// Whether the item belongs to the launch, instead of filling up the last group.
+    /// True if the item belongs to the launch, instead of filling up the last group.
     Live,
 }
 
@@ -215,7 +215,7 @@ impl Where {
         }
     }
 
-    /// Whether the value exists only in kernels that declare the length of a group.
+    /// Returns true if the value exists only in kernels that declare the length of a group.
     #[must_use]
     pub const fn is_of_group(self) -> bool {
         matches!(self, Self::InGroup | Self::Group | Self::Groups)
@@ -306,8 +306,8 @@ pub enum Rmw {
 }
 
 impl Rmw {
-    /// Whether the operation exists for values of this type: of 32 and 64 bits, and floats for `Add`
-    /// alone.
+    /// Returns true if the operation exists for values of this type: of 32 and 64 bits, and floats for
+    /// `Add` alone.
     #[must_use]
     pub const fn takes(self, of: Type) -> bool {
         match of {
@@ -338,9 +338,9 @@ pub enum Across {
     ShuffleXor(u8),
     /// Of bools: a `U32` with one bit for each lane.
     Ballot,
-    /// Whether a bool is true in any lane.
+    /// True if a bool is true in any lane.
     Any,
-    /// Whether it is true in all lanes.
+    /// True if it is true in all lanes.
     All,
     /// The combination of all lanes' values: `Add`, `Min`, `Max`, `And`, `Or` or `Xor`.
     Reduce(Binary),
@@ -642,7 +642,7 @@ impl Body {
         walk(&self.code, &mut 0, &mut visit);
     }
 
-    /// Whether the body has loops. A budget counts their iterations.
+    /// Returns true if the body has loops. A budget counts their iterations.
     #[must_use]
     pub fn has_loops(&self) -> bool {
         let mut has_loops = false;

@@ -319,7 +319,7 @@ enum Next {
 /// The operations by number.
 struct Flat<'a> {
     ops: Vec<Step<'a>>,
-    /// Whether items meet, and the loops that they run together.
+    /// True if items meet, and the loops that they run together.
     meets: bool,
     common: Vec<u32>,
 }

@@ -11,7 +11,7 @@ pub(super) fn check(body: &Body) -> Result<()> {
 }
 
 impl Body {
-    /// Whether items of a group meet: whether the body has a [`Barrier`](Op::Barrier) or an
+    /// Returns true if items of a group meet: if the body has a [`Barrier`](Op::Barrier) or an
     /// [`Across`](Op::Across).
     ///
     /// ```
@@ -223,7 +223,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Whether an operation may give the items of a group different values.
+    /// Returns true if an operation may give the items of a group different values.
     fn gives_different(&self, op: &Op, differs: bool) -> bool {
         match op {
             Op::Where { what, .. } => !matches!(what, Where::Group | Where::Groups),

@@ -62,7 +62,7 @@ impl Operation {
         Self::ALL.iter().copied().find(|operation| operation.name() == name)
     }
 
-    /// Whether its calls return tickets.
+    /// Returns true if its calls return tickets.
     pub(super) fn gives_a_ticket(self) -> bool {
         matches!(
             self,
@@ -206,7 +206,7 @@ impl Fault {
 pub struct Strike {
     /// The kind of the error.
     pub kind: ErrorKind,
-    /// Whether the call returns a ticket, which fails.
+    /// True if the call returns a ticket, which fails.
     pub later: bool,
 }
 

@@ -75,7 +75,7 @@ struct Loss {
 }
 
 impl Loss {
-    /// Whether the work of a ticket was in flight at the loss.
+    /// Returns true if the work of a ticket was in flight at the loss.
     fn interrupted(&self, ticket: Ticket) -> bool {
         ticket.value > self.done.get(&ticket.queue).copied().unwrap_or(0)
     }
@@ -123,7 +123,7 @@ impl<D: Device> Faulty<D> {
         self.state.lock().plan.struck()
     }
 
-    /// Whether the device is lost.
+    /// Returns true if the device is lost.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.state.lock().lost.is_some()

@@ -219,8 +219,8 @@ impl Mirrored {
         self.core.lock().devices().into_iter().map(|(_, device)| device).collect()
     }
 
-    /// Whether a device is lost or still lacks data. The mirror learns of a loss from a device's answers,
-    /// so it does not see the loss of an unused device.
+    /// Returns true if a device is lost or still lacks data. The mirror learns of a loss from a device's
+    /// answers, so it does not see the loss of an unused device.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.core.lock().members.iter().any(|member| !member.is_current())
@@ -234,7 +234,7 @@ impl Mirrored {
         lost.map(|member| Arc::clone(&member.device))
     }
 
-    /// Whether a device is one of the lost ones.
+    /// Returns true if a device is one of the lost ones.
     #[must_use]
     pub fn has_lost(&self, device: &Arc<dyn Device>) -> bool {
         let is_it = |member: &Member| member.status == Status::Lost && is_same(&member.device, device);

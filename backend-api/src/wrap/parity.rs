@@ -217,14 +217,14 @@ impl ParityGroup {
         self.core().seats.iter().map(replica).collect()
     }
 
-    /// Whether a device is lost or still lacks data. The group learns of a loss from a device's answers,
-    /// so it does not see the loss of an unused device.
+    /// Returns true if a device is lost or still lacks data. The group learns of a loss from a device's
+    /// answers, so it does not see the loss of an unused device.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.core().seats.iter().any(|seat| !seat.lock().member.is_current())
     }
 
-    /// Whether a member's data can be read, from its own device or from the others.
+    /// Returns true if a member's data can be read, from its own device or from the others.
     ///
     /// # Panics
     /// If the group has no member of this number.

@@ -73,7 +73,7 @@ impl Event {
         check(unsafe { (self.context.driver.table.event_record)(self.handle, stream.handle) })
     }
 
-    /// Whether the event was reached.
+    /// Returns true if the event was reached.
     pub fn query(&self) -> Outcome<bool> {
         // SAFETY: the handle is alive, here and below.
         match check(unsafe { (self.context.driver.table.event_query)(self.handle) }) {

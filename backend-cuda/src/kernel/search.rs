@@ -25,7 +25,7 @@ struct Plan {
     chunks: Chunks,
     /// Log2 of the bytes of the compared word. 16 bytes only if `is_packed`.
     word: usize,
-    /// Whether the elements consist of the value alone, and are aligned to it.
+    /// True if the elements consist of the value alone, and are aligned to it.
     is_packed: bool,
 }
 

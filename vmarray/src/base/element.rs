@@ -75,9 +75,9 @@ impl<T: Element> Layout<T> {
         assert!(align_of::<T>() <= 4096, "elements cannot be aligned to more than a page of the system");
         size_of::<T>()
     };
-    /// Whether a single machine instruction moves an element, so that it cannot be torn.
+    /// True if a single machine instruction moves an element, so that it cannot be torn.
     pub(crate) const SINGLE_WORD: bool = matches!(Self::BYTES, 1 | 2 | 4 | 8);
-    /// Whether an element is too long to be passed between functions on a thread's stack.
+    /// True if an element is too long to be passed between functions on a thread's stack.
     pub(crate) const HUGE: bool = Self::BYTES > 16 << 10;
 }
 

@@ -7,8 +7,8 @@ const WORTH_IT_FROM: usize = 64 << 20;
 #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
 const LINE: usize = 64;
 
-/// Whether non-temporal copies are better for parts of a copy of `bytes` bytes in total. To memory outside
-/// of the caches they are about twice as fast as others, to cached memory about a third slower.
+/// Returns true if non-temporal copies are better for parts of a copy of `bytes` bytes in total. To memory
+/// outside of the caches they are about twice as fast as others, to cached memory about a third slower.
 pub(crate) fn is_worth_it(bytes: usize) -> bool {
     bytes >= WORTH_IT_FROM
 }

@@ -122,7 +122,7 @@ struct Publisher {
     /// The folder and the name of the file, once they are known.
     file: Option<(OwnFolder, String)>,
     has_thread: bool,
-    /// Whether a failure was reported to the operator.
+    /// True if a failure was reported to the operator.
     has_failed: bool,
 }
 
@@ -134,7 +134,7 @@ static CHANGED: Condvar = Condvar::new();
 #[derive(Debug)]
 pub(crate) struct Publication(u64);
 
-/// Whether all arrays are to be published.
+/// Returns true if all arrays are to be published.
 pub(crate) fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|word| !word.is_empty() && word != "0")
 }

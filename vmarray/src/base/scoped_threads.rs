@@ -33,7 +33,7 @@ pub(crate) static CORES: LazyLock<usize> =
 static IDLE: Mutex<Vec<Arc<Seat>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Whether this module has started the thread.
+    /// True if this module has started the thread.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     /// The processors of a thread outside of [`near`].
     static ELSEWHERE: RefCell<Option<Arc<Processors>>> = const { RefCell::new(None) };

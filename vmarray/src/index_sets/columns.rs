@@ -58,7 +58,7 @@ impl IndexSetColumns {
         self.len
     }
 
-    /// Whether the set has no tuples.
+    /// Returns true if the set has no tuples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -68,7 +68,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.engine.len()
     }
 
-    /// Whether there are no results.
+    /// Returns true if there are no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

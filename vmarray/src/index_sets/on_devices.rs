@@ -157,7 +157,7 @@ pub(super) fn group_by<D: Device>(
     Ok(TupleGroups { tuples, groups })
 }
 
-/// Whether an attempt is worthwhile: whether a device is a GPU.
+/// Returns true if an attempt is worthwhile: if a device is a GPU.
 pub(super) fn is_better<T: Element, D: Device>(merge: &Merge, like: &VirtualArray<T, D>) -> bool {
     like.pager().has_gpu() && can_combine(merge)
 }

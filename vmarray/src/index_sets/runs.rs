@@ -136,7 +136,7 @@ impl Index {
         self.tables = Vec::new();
     }
 
-    /// Whether look-ups need no tuples for comparison.
+    /// Returns true if look-ups need no tuples for comparison.
     pub(super) fn is_exact(&self) -> bool {
         self.coder.is_exact()
     }

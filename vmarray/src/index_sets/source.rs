@@ -147,7 +147,7 @@ impl<'a> Block<'a> {
         self.values = BlockValues::Lent(&[]);
     }
 
-    /// Whether it owns the tuples, so that dropping it frees memory.
+    /// Returns true if it owns the tuples, so that dropping it frees memory.
     pub(super) fn is_owned(&self) -> bool {
         matches!(self.values, BlockValues::Owned(_))
     }

@@ -283,7 +283,7 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok((lowering.program()?, value))
     }
 
-    /// Whether the value is the whole element, unchanged.
+    /// Returns true if the value is the whole element, unchanged.
     pub(crate) fn is_element(&self) -> bool {
         let is_first =
             matches!(self.list.instructions[..], [Instruction::Field { source: 0, offset: 0, .. }]);

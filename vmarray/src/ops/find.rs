@@ -178,7 +178,7 @@ pub struct Seek<'a> {
 }
 
 impl Seek<'_> {
-    /// Whether the search lists all matches, so that the device need not count them.
+    /// Returns true if the search lists all matches, so that the device need not count them.
     fn lists_all(&self) -> bool {
         self.limit > isize::MAX as usize
     }

@@ -42,7 +42,7 @@ const BYTES_PER_WORKER: usize = 2 << 20;
 /// The number of indices that a thread checks at once.
 const CHECKED_AT_ONCE: usize = 1 << 16;
 
-/// Whether all indices of a piece of a list are below a length.
+/// Returns true if all indices of a piece of a list are below a length.
 fn all_inside(indices: &[usize], len: usize) -> bool {
     // The maximum is computed without branches.
     indices.iter().fold(0, |max, &index| max.max(index)) < len || indices.is_empty()

@@ -127,7 +127,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         take::take(section(self, ..)?, section(indices, ..)?)
     }
 
-    /// Whether the elements of a range are in ascending order; floats have their total order.
+    /// Returns true if the elements of a range are in ascending order; floats have their total order.
     ///
     /// # Errors
     /// The errors of [`section`](View::section), and of devices.

@@ -140,7 +140,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
         self.parts().1.count()
     }
 
-    /// Whether the view has no elements.
+    /// Returns true if the view has no elements.
     #[must_use]
     fn is_empty(self) -> bool {
         self.len() == 0

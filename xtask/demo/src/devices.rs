@@ -24,7 +24,7 @@ pub fn choose(devices: Option<&str>) -> Result<Vec<Arc<AnyDevice>>> {
     })
 }
 
-/// Whether the device's memory is the host's own.
+/// Returns true if the device's memory is the host's own.
 pub fn is_host(device: &AnyDevice) -> bool {
     matches!(device.info().kind, DeviceKind::HostMemory | DeviceKind::Cpu | DeviceKind::IntegratedGpu)
 }

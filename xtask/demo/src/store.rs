@@ -68,7 +68,7 @@ pub struct Hit {
     pub strain: usize,
     /// The place of its first base in the store's order.
     pub place: usize,
-    /// Whether it is on the strand of the file.
+    /// The strand of the hit: true for the strand of the file.
     pub strand: Forward,
 }
 

@@ -29,7 +29,7 @@ pub trait Payload: Element {
         }
     }
 
-    /// Whether this is the element of an index.
+    /// Returns true if this is the element of an index.
     fn belongs_to(&self, index: usize) -> bool {
         self.key() == index as u32
     }

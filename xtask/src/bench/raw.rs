@@ -253,7 +253,7 @@ impl Raw {
         })
     }
 
-    /// Whether there are several devices, each of which copies from the next one.
+    /// Returns true if there are several devices, each of which copies from the next one.
     pub fn has_link(&self) -> bool {
         let nexts = self.cards.iter().zip(self.cards.iter().cycle().skip(1));
         let reach = |(own, next): (&Card, &Card)| own.device.reaches(next.device.info());

@@ -16,9 +16,9 @@ pub struct Setup {
     pub devices: Vec<Arc<AnyDevice>>,
     /// Threads of the workloads that use many.
     pub threads: usize,
-    /// Whether all sizes are small and all runs short.
+    /// True if all sizes are small and all runs short.
     pub quick: bool,
-    /// Whether pages of the arrays have checksums.
+    /// True if pages of the arrays have checksums.
     pub checksums: bool,
     /// The number and length of repetitions.
     pub effort: Effort,

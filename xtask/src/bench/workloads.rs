@@ -113,17 +113,17 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Whether a workload is selected.
+    /// Returns true if a workload is selected.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
     }
 
-    /// Whether any workload with this prefix may be selected.
+    /// Returns true if any workload with this prefix may be selected.
     pub fn wants_any(&self, beginning: &str) -> bool {
         self.wants(beginning) || self.only.iter().any(|only| only.starts_with(beginning))
     }
 
-    /// Whether any workload `family/way/size…` of some ways may be selected.
+    /// Returns true if any workload `family/way/size…` of some ways may be selected.
     pub fn wants_ways(&self, family: &str, ways: &[&str], size: &str) -> bool {
         ways.iter().any(|way| self.wants_any(&format!("{family}/{way}/{size}")))
     }

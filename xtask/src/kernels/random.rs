@@ -341,7 +341,7 @@ impl Random {
         self.declare(&name, &format!("[{of}; {len}]"), true);
     }
 
-    /// Whether this is a kernel: helpers have no parameters of these names.
+    /// Returns true if this is a kernel: helpers have no parameters of these names.
     fn is_kernel(&self) -> bool {
         self.leave.starts_with("out")
     }

@@ -63,7 +63,7 @@ struct Node<'a> {
     op: &'a Op,
     site: u32,
     is_common: bool,
-    /// Whether it leads to the next operation, in each item independently.
+    /// True if it leads to the next operation, in each item independently.
     is_step: bool,
     within: [Vec<Self>; 2],
 }
@@ -88,8 +88,8 @@ fn nodes<'a>(code: &'a [Op], common: &[u32], site: &mut u32) -> Vec<Node<'a>> {
     code.iter().map(&mut node).collect()
 }
 
-/// Whether items of a group can run together. In a loop, an item that reads other items' atomic changes
-/// may wait for them, so these items must run independently.
+/// Returns true if items of a group can run together. In a loop, an item that reads other items' atomic
+/// changes may wait for them, so these items must run independently.
 pub(super) fn can(body: &Body) -> bool {
     fn sees(body: &Body, code: &[Op], in_loop: bool) -> bool {
         code.iter().any(|op| {

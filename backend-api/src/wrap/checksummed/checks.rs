@@ -77,12 +77,12 @@ impl Check {
         Self { parts: Mutex::new(parts), host_writes, outcome: OnceLock::new() }
     }
 
-    /// Whether the check has no part to verify and no range of host memory.
+    /// Returns true if the check has no part to verify and no range of host memory.
     pub(super) fn is_nothing(&mut self) -> bool {
         self.parts.get_mut().is_empty() && self.host_writes.iter().next().is_none()
     }
 
-    /// Whether it must still verify a part that meets the condition.
+    /// Returns true if it must still verify a part that meets the condition.
     pub(super) fn concerns(&self, holds: impl Fn(&Part) -> bool) -> bool {
         self.parts.lock().iter().any(holds)
     }
@@ -162,7 +162,7 @@ impl Checks {
         all.collect()
     }
 
-    /// Whether unfinished work writes to ranges of host memory.
+    /// Returns true if unfinished work writes to ranges of host memory.
     pub(super) fn writes_to(&self, ranges: &Ranges<HostId>) -> bool {
         let queues = self.0.lock();
         let mut checks = queues.values().flat_map(|queue| queue.waiting.values());

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct OwnMemory {
     blocks: Names<HostId, Block>,
-    /// Whether it is wiped before its release.
+    /// True if it is wiped before its release.
     pub(super) wipes: bool,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) value: u64,
-    /// Whether it is an order instead of a submission: the next submission runs after it. The work before
+    /// True if it is an order instead of a submission: the next submission runs after it. The work before
     /// it may be over on one device and in flight on another, and so may its reads of host memory.
     is_order: bool,
     pub(super) operation: &'static str,
@@ -113,7 +113,7 @@ pub(super) struct State {
     pub(super) bounce: Option<HostAllocation>,
     /// The error by which the last device was lost.
     pub(super) lost: Option<Error>,
-    /// Whether a thread copies from device to device: then no submission begins.
+    /// True if a thread copies from device to device: then no submission begins.
     pub(super) is_closed: bool,
     /// The number of submissions that wait for that.
     pub(super) waiting: usize,

@@ -281,7 +281,7 @@ fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) 
     Ok(Part { member: member.id, device: Arc::clone(&member.device), ticket: before })
 }
 
-/// Whether a request that reads device memory produces the same bytes on two devices.
+/// Returns true if a request that reads device memory produces the same bytes on two devices.
 fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool {
     let [one, two] = [first, other].map(|member| member.device.info());
     // Devices that run on the processor compute alike; GPUs do if their model and driver are equal.

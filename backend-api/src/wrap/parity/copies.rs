@@ -241,12 +241,12 @@ impl Core {
         }
     }
 
-    /// Whether an error means that a seat's device was lost. A spare may have replaced it by now.
+    /// Returns true if an error means that a seat's device was lost. A spare may have replaced it by now.
     pub(super) fn is_loss(&self, seat: usize, error: &Error) -> bool {
         error.kind() == ErrorKind::Lost || !self.is_current(seat)
     }
 
-    /// Whether a seat's device is complete.
+    /// Returns true if a seat's device is complete.
     pub(super) fn is_current(&self, seat: usize) -> bool {
         self.seats[seat].lock().member.is_current()
     }

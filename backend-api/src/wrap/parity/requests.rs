@@ -406,7 +406,7 @@ impl Found {
         self.limit - self.list.len() as u64
     }
 
-    /// Whether the answer is complete.
+    /// Returns true if the answer is complete.
     fn is_enough(&self) -> bool {
         !self.count_all && self.total > 0 && self.limit_left() == 0
     }

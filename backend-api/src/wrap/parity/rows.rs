@@ -30,7 +30,7 @@ pub(super) struct Row {
 pub(super) struct Slot {
     pub(super) buffer: BufferId,
     pub(super) bytes: u64,
-    /// Whether it was released. Its bytes count until the whole row is released.
+    /// True if it was released. Its bytes count until the whole row is released.
     pub(super) is_free: bool,
 }
 

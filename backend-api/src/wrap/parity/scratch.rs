@@ -19,7 +19,7 @@ const KEPT: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Scratches {
     kept: Mutex<Vec<Vec<u8>>>,
-    /// Whether bytes are wiped before they are pooled or freed.
+    /// True if bytes are wiped before they are pooled or freed.
     pub(super) wipes: AtomicBool,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct SeatState {
     pub(super) done_job: u64,
     /// The queue of the running job.
     pub(super) busy_queue: Option<QueueId>,
-    /// Whether no more jobs will arrive.
+    /// True if no more jobs will arrive.
     pub(super) is_closed: bool,
     /// The error by which the device was lost.
     pub(super) lost: Option<Error>,

@@ -45,7 +45,7 @@ pub(in crate::wrap) struct Member {
 /// The changes of a request for another device than the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::wrap) struct Adapted<'a> {
-    /// Whether it runs on another device than the first: then downloads are omitted.
+    /// True if it runs on another device than the first: then downloads are omitted.
     pub(in crate::wrap) is_repeated: bool,
     /// The place for the report of a launch, instead of the requested one.
     pub(in crate::wrap) report: Option<HostSpan<'a>>,

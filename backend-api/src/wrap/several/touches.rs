@@ -53,7 +53,7 @@ impl<K: Ord + Copy> Ranges<K> {
         Self(vec![(memory, 0..u64::MAX)])
     }
 
-    /// Whether any of the ranges contains a byte of `range`.
+    /// Returns true if any of the ranges contains a byte of `range`.
     pub(in crate::wrap) fn meet(&self, memory: K, range: &Range<u64>) -> bool {
         let mut own = self.0.iter().filter(|(other, _)| *other == memory);
         own.any(|(_, own)| own.start < range.end && range.start < own.end)
@@ -88,7 +88,7 @@ pub(in crate::wrap) enum Effect {
 #[derive(Debug, Default)]
 pub(in crate::wrap) struct Touches {
     pub(in crate::wrap) effect: Effect,
-    /// Whether one device alone executes some of its reads.
+    /// True if one device alone executes some of its reads.
     reads_alone: bool,
     pub(in crate::wrap) reads: Ranges<BufferId>,
     pub(in crate::wrap) writes: Ranges<BufferId>,

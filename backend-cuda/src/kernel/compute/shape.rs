@@ -17,9 +17,9 @@ pub(super) struct Layout {
     pub stride: u64,
     /// What divides the address of every element: 1, 2, 4 or 8.
     pub align: u64,
-    /// Whether no thread writes to it meanwhile.
+    /// True if no thread writes to it meanwhile.
     pub read_only: bool,
-    /// Whether the first element lies at a multiple of [`VECTOR_BYTES`], and elements are short.
+    /// True if the first element lies at a multiple of [`VECTOR_BYTES`], and elements are short.
     pub in_vectors: bool,
 }
 

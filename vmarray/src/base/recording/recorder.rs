@@ -15,7 +15,7 @@ use super::{SubmittedWork, json};
 /// The most events of a recording, which take some 100 MB; later ones are only counted.
 const EVENTS_MAX: usize = 1 << 20;
 
-/// Whether a recording is running.
+/// True if a recording is running.
 static RECORDS: AtomicBool = AtomicBool::new(false);
 static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 

@@ -46,13 +46,13 @@ pub(super) struct Beside<'a> {
     /// `own_start`.
     start: usize,
     own_start: usize,
-    /// Whether the run changes the elements.
+    /// True if the run changes the elements.
     pub is_changed: bool,
 }
 
 impl Beside<'_> {
-    /// Whether corresponding elements have the same places in their pages, and the pages have the same
-    /// length.
+    /// Returns true if corresponding elements have the same places in their pages, and the pages have the
+    /// same length.
     pub fn is_alike(&self, page_len: usize) -> bool {
         self.start == self.own_start && page_len == self.page_len()
     }

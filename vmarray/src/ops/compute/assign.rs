@@ -339,7 +339,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         }
     }
 
-    /// Whether a page of one of the targets needs contents.
+    /// Returns the kind of fetch for a page of one of the targets.
     fn fetch(&self, number: usize, page: u64) -> Fetch {
         match number == 0 && self.overwritten.contains(&page) {
             true => Fetch::Overwrite,

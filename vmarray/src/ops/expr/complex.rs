@@ -241,13 +241,13 @@ impl<T, F: Signed + Float> ComplexExpr<T, F> {
         ComplexExpr { re: re * &by, im: im * by }
     }
 
-    /// Whether the number equals another one.
+    /// Returns true if the number equals another one.
     pub fn eq(&self, other: impl IntoComplex<T, F>) -> Expr<T, bool> {
         let (a, b) = (self.clone(), other.into_complex());
         a.re.eq(b.re) & a.im.eq(b.im)
     }
 
-    /// Whether the number differs from another one.
+    /// Returns true if the number differs from another one.
     pub fn ne(&self, other: impl IntoComplex<T, F>) -> Expr<T, bool> {
         let (a, b) = (self.clone(), other.into_complex());
         a.re.ne(b.re) | a.im.ne(b.im)

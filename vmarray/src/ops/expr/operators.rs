@@ -141,12 +141,12 @@ macro_rules! methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
         impl<$($generics)*> $Self {
-            /// Whether the value equals another value.
+            /// Returns true if the value equals another value.
             pub fn eq(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Eq, &other.into_expr())
             }
 
-            /// Whether the value differs from another value. A NaN differs from every value.
+            /// Returns true if the value differs from another value. A NaN differs from every value.
             pub fn ne(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Ne, &other.into_expr())
             }
@@ -160,22 +160,22 @@ macro_rules! number_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
         impl<$($generics)*> $Self {
-            /// Whether the value is less than another value.
+            /// Returns true if the value is less than another value.
             pub fn lt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Lt, &other.into_expr())
             }
 
-            /// Whether the value is less than or equal to another value.
+            /// Returns true if the value is less than or equal to another value.
             pub fn le(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Le, &other.into_expr())
             }
 
-            /// Whether the value is greater than another value.
+            /// Returns true if the value is greater than another value.
             pub fn gt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Lt, &self.into_expr())
             }
 
-            /// Whether the value is greater than or equal to another value.
+            /// Returns true if the value is greater than or equal to another value.
             pub fn ge(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }

@@ -47,7 +47,7 @@ struct GatherCall<'a, T: Element, D: Device> {
     pieces: Segments,
     /// The first piece not taken by a thread.
     next: AtomicUsize,
-    /// Whether one thread does the whole work.
+    /// True if one thread does the whole work.
     is_alone: bool,
     is_over: AtomicBool,
     error: Mutex<Option<Error>>,
@@ -66,7 +66,7 @@ struct GatherWorker<'a, 'b, T: Element, D: Device> {
     opened: usize,
     /// Values that are written after the kernels, which could overwrite them.
     late: Vec<(usize, T)>,
-    /// Whether the thread reads page states in advance. That does not help if all pages are resident,
+    /// True if the thread reads page states in advance. That does not help if all pages are resident,
     /// because a read of an element reads the page's state again.
     looks_ahead: bool,
 }

@@ -14,7 +14,7 @@ const RUN_BYTES: u64 = 64 << 20;
 /// A claimed page, absent and without contents.
 struct Claimed {
     page: u64,
-    /// Whether the page gets contents; otherwise it is in a gap, and its slot is filled as a side effect.
+    /// True if the page gets contents; otherwise it is in a gap, and its slot is filled as a side effect.
     is_listed: bool,
 }
 
@@ -53,7 +53,7 @@ fn claim(pager: &Pager, page: u64) -> Option<bool> {
     Some(before.has(ZEROED))
 }
 
-/// Whether a page can continue a run. Claims the pages in between.
+/// Returns true if a page can continue a run. Claims the pages in between.
 fn reaches(pager: &Pager, run: &mut Vec<Claimed>, page: u64, channels: u64) -> bool {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return true };
     let slots = (page - first.page) / channels;

@@ -29,7 +29,7 @@ pub(super) struct InTurn<P> {
 struct Queue<P> {
     /// The first unfinished number.
     next: usize,
-    /// Whether a thread is finishing pieces.
+    /// True if a thread is finishing pieces.
     is_busy: bool,
     left: BTreeMap<usize, P>,
 }

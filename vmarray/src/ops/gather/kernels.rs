@@ -61,14 +61,14 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         self.open(place.channel).is_some_and(|stage| stage.try_push(place.element, position))
     }
 
-    /// Whether a kernel may skip places of the list behind the last added element, and so overwrite their
-    /// values.
+    /// Returns true if a kernel may skip places of the list behind the last added element, and so
+    /// overwrite their values.
     #[inline]
     pub(super) fn may_leave_out(&self) -> bool {
         self.plan.is_direct() && self.open.iter().flatten().any(|(stage, _)| stage.count() > 0)
     }
 
-    /// Whether the maximum number of a channel's stages is in flight.
+    /// Returns true if the maximum number of a channel's stages is in flight.
     pub(super) fn is_busy(&self, channel: usize) -> bool {
         self.under_way.iter().filter(|work| work.channel == channel).count() >= DEPTH
     }

@@ -56,7 +56,7 @@ impl<'a> Lanes<'a> {
         self.pool.filter(|_| self.devices().any(is_lost)).inspect(|pool| pool.end()).is_some()
     }
 
-    /// Whether a list is divided by the elements' home devices.
+    /// Returns true if a list is divided by the elements' home devices.
     pub fn is_divided(&self) -> bool {
         self.pool.is_none() && self.pager.channels().len() > 1
     }

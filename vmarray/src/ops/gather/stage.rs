@@ -79,7 +79,7 @@ impl StagePlan {
         }
     }
 
-    /// Whether devices access the values in the program's memory.
+    /// Returns true if devices access the values in the program's memory.
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }

@@ -339,7 +339,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         self.keys.len()
     }
 
-    /// Whether there is no group.
+    /// Returns true if there is no group.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()

@@ -18,7 +18,7 @@ use crate::ops::sort::{SortKey, bytes_in_ram};
 /// The number of elements that a thread takes at a time.
 pub(super) const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
 
-/// Whether work that needs this number of bytes is faster in RAM than on an array's devices.
+/// Returns true if work that needs this number of bytes is faster in RAM than on an array's devices.
 pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes: usize) -> bool {
     !array.pager().has_gpu() && bytes <= bytes_in_ram()
 }

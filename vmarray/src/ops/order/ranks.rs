@@ -15,7 +15,7 @@ use crate::ops::view::{Query as _, Section, Store, View as _};
 /// The number of bits that one pass determines: a histogram with the maximum number of bins.
 const DIGIT_BITS: u32 = 12;
 
-/// Whether the next element is less than the present one.
+/// Returns true if the next element is less than the present one.
 #[kernel(crate = vmarray_kernel)]
 fn descends<B: Number + Memory>(
     at: At<1>,
@@ -27,7 +27,7 @@ fn descends<B: Number + Memory>(
     in_order(all[at.index() + 1], flip, flip_negative) < in_order(own.get(), flip, flip_negative)
 }
 
-/// Whether elements are in ascending order.
+/// Returns true if elements are in ascending order.
 pub(super) fn is_sorted<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>) -> Result<bool> {
     if of.len() < 2 {
         return Ok(true);

@@ -141,7 +141,7 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(Ordered::new(self, of, condition.into_expr()).first(1)?.first().copied())
     }
 
-    /// Whether any element within bounds meets a condition. The search stops soon after a match.
+    /// Returns true if any element within bounds meets a condition. The search stops soon after a match.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -156,8 +156,8 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(!self.ask(&lowered.range, &condition.seek(1, false), INTERNAL)?.indices.is_empty())
     }
 
-    /// Whether all elements within bounds meet a condition. The search stops soon after an element that
-    /// does not.
+    /// Returns true if all elements within bounds meet a condition. The search stops soon after an element
+    /// that does not.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).

@@ -146,7 +146,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether ascending places of a region have ascending indices.
+    /// Returns true if ascending places of a region have ascending indices.
     #[doc(hidden)]
     fn is_in_order(&self, _: &Range<Self::Index>) -> bool {
         true
@@ -166,7 +166,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Lowered<T> {
     pub(crate) range: Range<usize>,
-    /// Whether an element of the range is in the region; without it, all elements are.
+    /// The condition of elements in the region; `None` if the whole range is in it.
     pub(crate) inside: Option<Expr<T, bool>>,
     pub(crate) origin: usize,
 }

@@ -76,10 +76,10 @@ pub trait Boundary<T, const N: usize> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait WriteBoundary: Sealed {
-    /// Whether writes outside are ignored; otherwise they are errors.
+    /// True if writes outside are ignored; otherwise they are errors.
     const IGNORES: bool;
 
-    /// Whether an index is inside of an axis.
+    /// Returns true if an index is inside of an axis.
     #[doc(hidden)]
     fn contains(&self, index: isize, extent: usize) -> bool {
         is_inside(index, extent)

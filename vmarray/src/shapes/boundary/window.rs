@@ -87,7 +87,7 @@ pub(super) fn left_of(origin: isize) -> usize {
     if origin < 0 { origin.unsigned_abs() } else { 0 }
 }
 
-/// Whether all of a window is inside of an axis.
+/// Returns true if all of a window is inside of an axis.
 pub(super) fn is_within(origin: isize, window: usize, extent: usize) -> bool {
     window == 0 || is_inside(origin, extent) && window <= extent - origin.cast_unsigned()
 }

@@ -25,7 +25,7 @@ pub(crate) fn segments_of<const N: usize>(of: &Bounds<N>) -> [Segment; N] {
 #[derive(Clone, Debug)]
 pub(super) struct PagePiece<const N: usize> {
     pub(super) page: usize,
-    /// Whether a single box has all elements of the page, ignoring padding.
+    /// True if a single box has all elements of the page, ignoring padding.
     pub(super) whole: bool,
     pub(super) extent: [usize; N],
     /// The first element, counted from the page's first.

@@ -43,7 +43,7 @@ pub(crate) fn dot<const N: usize>(at: &[usize; N], strides: &[usize; N]) -> usiz
     at.iter().zip(strides).map(|(at, stride)| at * stride).sum()
 }
 
-/// Whether a box has no elements.
+/// Returns true if a box has no elements.
 pub(crate) fn is_void<const N: usize>(of: &Bounds<N>) -> bool {
     (0..N).any(|axis| of.start[axis] >= of.end[axis])
 }

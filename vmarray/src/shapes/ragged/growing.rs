@@ -15,7 +15,7 @@ use crate::ops::view::ViewMut as _;
 pub(super) struct Growing<T: Element, D: Device> {
     /// `None` if a longer one cannot be built.
     builder: Option<Builder<T, D>>,
-    /// Whether new arrays should grow in place, if devices can do that.
+    /// True if new arrays should grow in place, if devices can do that.
     grows: bool,
     array: VirtualArray<T, D>,
     used: usize,
@@ -107,7 +107,7 @@ impl<T: Element, D: Device> Growing<T, D> {
     }
 }
 
-/// Whether a device reports that its memory cannot grow, or the placement does.
+/// Returns true if the error means that a device's memory, or the placement, cannot grow.
 fn cannot_grow(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::ParityRefused { .. }) || is_unsupported(error)
 }
