@@ -10,7 +10,7 @@ use vmarray::kernel::{KernelType, Layout};
 use crate::error::{Error, Result};
 use crate::options::ByteOrder;
 
-/// What a number is.
+/// Kind of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     Bool,
@@ -56,7 +56,7 @@ impl Number {
         self.words() * self.word_bytes()
     }
 
-    /// Of how many words it is made, each of which has a byte order.
+    /// Number of its words; each word has a byte order.
     fn words(self) -> usize {
         if matches!(self, Self::Complex64 | Self::Complex128) { 2 } else { 1 }
     }
@@ -71,7 +71,7 @@ impl Number {
     }
 }
 
-/// The type of an element. Nothing is between the parts of one.
+/// The type of an element, without padding between its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataType {
     Number(Number, ByteOrder),
@@ -80,10 +80,10 @@ pub(crate) enum DataType {
 }
 
 impl DataType {
-    /// That of the elements of an array.
+    /// The type of an array's elements.
     ///
     /// # Errors
-    /// [`Unsupported`](Error::Unsupported) for what is no plain data.
+    /// [`Unsupported`](Error::Unsupported) for types that are not plain data.
     pub(crate) fn of<T: KernelType + Element>(path: &Path) -> Result<Self> {
         let of = Self::of_layout(&T::layout()).filter(|of| of.bytes() == Some(size_of::<T>() as u64));
         of.ok_or_else(|| Error::unsupported(path, "the elements have parts that files have no types for"))
@@ -119,7 +119,7 @@ impl DataType {
         })
     }
 
-    /// The same in another byte order.
+    /// The same type in another byte order.
     pub(crate) fn in_order(self, order: ByteOrder) -> Self {
         match self {
             Self::Number(number, _) => Self::Number(number, order),
@@ -130,7 +130,7 @@ impl DataType {
         }
     }
 
-    /// Its size; none if it cannot be counted.
+    /// Its size in bytes; `None` on overflow.
     pub(crate) fn bytes(&self) -> Option<u64> {
         match self {
             Self::Number(number, _) => Some(number.bytes() as u64),
@@ -141,8 +141,8 @@ impl DataType {
         }
     }
 
-    /// Whether elements of this type, of a file, can be those of an array. Byte orders do not matter, and
-    /// truth is a byte.
+    /// True if an array can hold file elements of this type. Byte orders are ignored, and a `bool` matches a
+    /// byte.
     pub(crate) fn fits(&self, elements: &Self) -> bool {
         match (self, elements) {
             (Self::Number(Number::Bool, _), Self::Number(Number::U8, _)) => true,
@@ -184,7 +184,7 @@ impl DataType {
                 let bytes = of.bytes().unwrap_or(0) as usize;
                 let before = words.len();
                 of.add_swapped(offset, words);
-                // Nothing is to be done to many arrays of bytes.
+                // Arrays of bytes need no swap.
                 if words.len() > before {
                     (1..*len).for_each(|i| of.add_swapped(offset + i * bytes, words));
                 }
@@ -231,18 +231,18 @@ fn number_of(of: Type) -> Number {
     }
 }
 
-/// What turns elements of a file into those of this machine, and back.
+/// Conversion between the byte order of a file and of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Swaps {
     Nothing,
-    /// All bytes are words of this length.
+    /// All bytes are words of this length in bytes.
     Words(usize),
-    /// Some words, as offset and length, of elements of a length.
+    /// Offsets and lengths of some words, for elements of a length.
     Some(Vec<(usize, usize)>, usize),
 }
 
 impl Swaps {
-    /// For elements of a type, whose size is that of an element in memory.
+    /// The conversion for elements of a type, whose size equals that of an element in memory.
     pub(crate) fn of(of: &DataType) -> Self {
         let bytes = of.bytes().unwrap_or(0) as usize;
         let mut words = Vec::new();
@@ -316,7 +316,7 @@ mod tests {
         let huge = DataType::Number(Number::U64, OTHER).in_arrays(&[usize::MAX, 2]);
         assert_eq!(huge.bytes(), None);
         assert_eq!(huge.without_arrays().1, [usize::MAX, 2]);
-        // Arrays of bytes are not looked at one by one.
+        // Arrays of bytes are not visited byte by byte.
         assert_eq!(Swaps::of(&DataType::Number(Number::U8, OTHER).in_arrays(&[usize::MAX])), Swaps::Nothing);
     }
 }

@@ -1,4 +1,4 @@
-//! Elements between a view and a file in which they follow one another.
+//! Copies between a view and a file with contiguous elements.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::options::Options;
 use crate::pieces::{Piece, Pieces, element_count, in_parallel};
 use crate::views::{FileView, FileViewMut};
 
-/// A part of a file that has the elements of a view.
+/// The part of a file with the elements of a view.
 pub(crate) struct Elements<'a> {
     pub(crate) file: &'a File,
     pub(crate) path: &'a Path,
-    /// Where the first one begins.
+    /// Offset of the first element.
     pub(crate) offset: u64,
     pub(crate) swaps: Swaps,
-    /// Whether the first axis is the fastest one, as in Fortran.
+    /// True if the first axis is the fastest one, as in Fortran.
     pub(crate) is_first_fastest: bool,
 }
 
@@ -63,7 +63,7 @@ impl Elements<'_> {
         })
     }
 
-    /// The pieces in the order of the file, and how many bytes they have in all.
+    /// The pieces in file order, and their total length in bytes.
     fn pieces<V: FileView>(&self, view: V, options: &Options<'_>) -> (Pieces, u64) {
         let (mut shape, mut steps) = (view.extents(), view.steps());
         let len = element_count(&shape);
@@ -75,16 +75,16 @@ impl Elements<'_> {
         (Pieces::new(&shape, &steps, options.piece_bytes / bytes), len as u64 * bytes as u64)
     }
 
-    /// Where a piece begins in the file.
+    /// Offset of a piece in the file.
     fn place<T: Element>(&self, piece: &Piece) -> u64 {
         self.offset + piece.start.unwrap_or(0) as u64 * size_of::<T>() as u64
     }
 }
 
-/// Copies the elements of a piece of reversed axes to where they are in the piece of the view.
+/// Copies the elements of a piece with reversed axes to their places in the piece of the view.
 fn turn<T: Copy>(piece: &Piece, from: &[T], to: &mut [T]) -> Piece {
     let extents: Vec<usize> = piece.bounds.iter().map(ExactSizeIterator::len).collect();
-    // How far it is in the result to the next index along each axis of the file.
+    // Distance in the result to the next index along each axis of the file.
     let strides: Vec<usize> =
         (0..extents.len()).map(|axis| extents[..axis].iter().product::<usize>()).collect();
     let mut at = vec![0; extents.len()];

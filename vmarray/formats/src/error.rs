@@ -1,4 +1,4 @@
-//! What can go wrong between an array and a file.
+//! Errors of import and export.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, with the values that belong to it, and where that can be said what to do about it.
+/// A failed import or export, with its values and, if there is one, the remedy.
 ///
 /// ```
 /// use vmarray_formats::{Error, npy::NpyFile};
@@ -26,24 +26,23 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields whose names say what they are")]
 pub enum Error {
-    /// The system refused something that was to be done to a file or folder.
+    /// The system refused an action on a file or folder.
     #[error("cannot {action} {}: {cause}", path.display())]
     File { action: &'static str, path: PathBuf, cause: io::Error },
-    /// What a file says of its contents cannot be understood.
+    /// The description in a file is invalid.
     #[error("{} is damaged, or no file of this kind: {reason}", path.display())]
     Malformed { path: PathBuf, reason: String },
-    /// A file is right, but has something that this crate does not read, or cannot have something that is to
-    /// be written.
+    /// A valid file has contents that this crate does not read, or a format cannot store the elements.
     #[error("{}: {what}", path.display())]
     Unsupported { path: PathBuf, what: String },
-    /// A file has fewer bytes than it says, or other than are wanted of it.
+    /// A file has fewer bytes than its description, or another length than requested.
     #[error(
         "{} has {found_bytes} bytes where {expected_bytes} are wanted; write it anew, or look whether it was \
          copied whole",
         path.display()
     )]
     LengthMismatch { path: PathBuf, expected_bytes: u64, found_bytes: u64 },
-    /// The elements of a file are of another type than those of the view.
+    /// The elements of a file have another type than the elements of the view.
     #[error(
         "{} has elements of type {found}, the view has {expected}; use an array of elements of the file's type",
         path.display()
@@ -55,17 +54,17 @@ pub enum Error {
         path.display()
     )]
     ShapeMismatch { path: PathBuf, expected: Vec<usize>, found: Vec<usize> },
-    /// A file has elements along more axes than were asked for, or fewer.
+    /// A file has another number of axes than requested.
     #[error("{} has {found} axes, {expected} were asked for", path.display())]
     RankMismatch { path: PathBuf, expected: usize, found: usize },
-    /// There is something already where a folder is to be made.
+    /// The path of a new folder exists already.
     #[error("{} exists already; remove it first, or choose another name", path.display())]
     Exists { path: PathBuf },
     /// A Zarr store could not be read or written.
     #[error("{}: {cause}", path.display())]
     Zarr { path: PathBuf, cause: Box<dyn std::error::Error + Send + Sync> },
-    /// The program's callback ended the work. A file that was being written is gone; a view that was being
-    /// read into has some of the file's elements.
+    /// The program's callback cancelled the work. An unfinished file is removed; a view has some of the
+    /// elements of the file.
     #[error("cancelled after {done_bytes} of {total_bytes} bytes")]
     Cancelled { done_bytes: u64, total_bytes: u64 },
     /// The array failed.

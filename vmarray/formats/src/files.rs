@@ -1,4 +1,4 @@
-//! Files: bytes at a place, and names under which nothing half-written is ever seen.
+//! Files: positioned reads and writes, and atomic renames of complete files.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +10,7 @@ use vmarray::device::own_files;
 
 use crate::error::{Error, Result};
 
-/// Reads bytes from an offset on, all of them.
+/// Fills a buffer from an offset on.
 pub(crate) fn read_at(file: &File, path: &Path, offset: u64, into: &mut [u8]) -> Result<()> {
     #[cfg(unix)]
     let read = std::os::unix::fs::FileExt::read_exact_at(file, into, offset);
@@ -21,7 +21,7 @@ pub(crate) fn read_at(file: &File, path: &Path, offset: u64, into: &mut [u8]) ->
     read.map_err(Error::file("read", path))
 }
 
-/// Writes bytes from an offset on, all of them.
+/// Writes all bytes from an offset on.
 pub(crate) fn write_at(file: &File, path: &Path, offset: u64, from: &[u8]) -> Result<()> {
     #[cfg(unix)]
     let written = std::os::unix::fs::FileExt::write_all_at(file, from, offset);
@@ -32,7 +32,7 @@ pub(crate) fn write_at(file: &File, path: &Path, offset: u64, from: &[u8]) -> Re
     written.map_err(Error::file("write to", path))
 }
 
-/// Repeats a call that does a part.
+/// Repeats a call that may complete only a part.
 #[cfg(windows)]
 fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
     let mut done = 0;
@@ -47,8 +47,8 @@ fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Resu
     Ok(())
 }
 
-/// What is written under another name in the same folder, and gets its own when it is whole. Is removed if it
-/// does not get that far.
+/// A file or folder that has a temporary name in the same folder until it is complete. Dropping it before
+/// removes it.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     temporary: PathBuf,
@@ -57,15 +57,15 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// A file to write to.
+    /// Creates a file for writing.
     pub(crate) fn file(path: &Path) -> Result<(File, Self)> {
         Self::new(path, false, |temporary| OpenOptions::new().write(true).create_new(true).open(temporary))
     }
 
-    /// A folder to make files in.
+    /// Creates a folder for files.
     ///
     /// # Errors
-    /// [`Exists`](Error::Exists) if there is something of its name: a folder cannot be replaced at once.
+    /// [`Exists`](Error::Exists) if the name exists: a folder cannot be replaced atomically.
     #[cfg(feature = "zarr")]
     pub(crate) fn folder(path: &Path) -> Result<Self> {
         if path.symlink_metadata().is_ok() {
@@ -74,7 +74,7 @@ impl Unfinished {
         Ok(Self::new(path, true, |temporary| fs::create_dir(temporary))?.1)
     }
 
-    /// The name that is written to meanwhile.
+    /// The temporary name.
     #[cfg(feature = "zarr")]
     pub(crate) fn temporary(&self) -> &Path {
         &self.temporary
@@ -93,14 +93,14 @@ impl Unfinished {
             let temporary = path.with_file_name(hidden);
             match make(&temporary) {
                 Ok(made) => return Ok((made, Self { temporary, path: path.to_path_buf(), is_folder })),
-                // Of a process that had this one's number and was killed.
+                // A leftover of a killed process with the same number.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(cause) => return Err(Error::file("create", &temporary)(cause)),
             }
         }
     }
 
-    /// Gives it its name, and waits until the system says that it keeps that. A file was synchronised before.
+    /// Renames it to its final name, and waits until the name is durable. A file was synchronised before.
     pub(crate) fn finish(self) -> Result<()> {
         if self.is_folder && self.path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path: self.path.clone() });
@@ -114,7 +114,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // What cannot be removed cannot be told to anybody who could do more.
+        // No caller could handle a failed removal.
         let _ = if self.is_folder {
             fs::remove_dir_all(&self.temporary)
         } else {
@@ -123,12 +123,12 @@ impl Drop for Unfinished {
     }
 }
 
-/// A name that is short enough to have something added to it.
+/// A name short enough for a suffix.
 fn short(name: &OsStr) -> OsString {
     if name.len() <= 200 { name.into() } else { "long".into() }
 }
 
-/// Waits until all names in a folder and the folders in it are kept.
+/// Waits until all names in a folder, and in the folders below it, are durable.
 #[cfg(feature = "zarr")]
 pub(crate) fn sync_folders(folder: &Path) -> Result<()> {
     let failed = |cause| Error::file("list the folder", folder)(cause);
@@ -141,7 +141,7 @@ pub(crate) fn sync_folders(folder: &Path) -> Result<()> {
     own_files::sync_folder(folder).map_err(Error::file("synchronise the folder", folder))
 }
 
-/// Synchronises a file, which then can get its name.
+/// Synchronises a file before its rename.
 pub(crate) fn sync(file: &File, path: &Path) -> Result<()> {
     file.sync_all().map_err(Error::file("synchronise", path))
 }

@@ -1,14 +1,14 @@
-//! Arrays of [`vmarray`] from and to files that other programs use.
+//! Import and export of [`vmarray`] arrays in common file formats.
 //!
 //! | format | module |
 //! |---|---|
 //! | NumPy's `.npy` | [`npy`] |
-//! | elements and nothing else | [`raw`] |
+//! | raw elements | [`raw`] |
 //! | Zarr, with the feature `zarr` | [`zarr`](https://docs.rs/vmarray-formats/latest/vmarray_formats/zarr) |
 //!
-//! Files are written from any view and read into any: arrays and [`Source`](vmarray::Source)s, of one
-//! dimension or several, tiled or not, and sections of them. Neither has to fit into RAM: a few
-//! [pieces](Options::piece_bytes) are copied at a time, by several threads.
+//! The crate writes from any view and reads into any view: arrays and [`Source`](vmarray::Source)s of one
+//! dimension or several, tiled or not, and their sections. Neither side has to fit into RAM: several threads
+//! copy one [piece](Options::piece_bytes) each.
 //!
 //! ```
 //! use vmarray::prelude::*;
@@ -28,7 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a file says is not trusted: damaged and hostile ones end in an [`Error`].
+//! The crate validates files: damaged and hostile ones return an [`Error`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -46,7 +46,7 @@ mod views;
 pub mod zarr;
 
 pub use error::{Error, Result};
-/// The crate whose stores can be a [`Location`](zarr::Location).
+/// Crate of the object stores that a [`Location`](zarr::Location) can have.
 #[cfg(feature = "object_store")]
 pub use object_store;
 pub use options::{ByteOrder, Options, Progress};

@@ -2,14 +2,14 @@
 //!
 //! | elements here | in NumPy |
 //! |---|---|
-//! | numbers, `f16` of `half`, `Complex` of `num-complex` | the same |
+//! | numbers, `f16` of `half`, `Complex` of `num-complex` | the same types |
 //! | `u8` | `uint8`; `bool` can be read |
-//! | structs with `#[derive(KernelType)]` | structured, with the same fields at the same places |
+//! | structs with `#[derive(KernelType)]` | structured types, with the same fields at the same offsets |
 //! | arrays in structs | sub-arrays |
-//! | arrays `[T; N]` | `T`, with an axis more |
-//! | arrays `[u8; N]` | can be read of `S` and `V`, too |
+//! | arrays `[T; N]` | `T`, with one more axis |
+//! | arrays `[u8; N]` | `S` and `V` too, when reading |
 //!
-//! Files are written with the last axis fastest, as all arrays here have it, and read in both orders.
+//! Written files are row-major (last axis fastest); both orders can be read.
 //!
 //! ```
 //! use vmarray::bytemuck::{Pod, Zeroable};
@@ -60,16 +60,15 @@ use crate::options::Options;
 use crate::views::{FileView, FileViewMut};
 use header::Header;
 
-/// Writes the elements of a view to a file, which is replaced if it exists.
+/// Writes the elements of a view to a file, and replaces an existing one.
 ///
-/// The file has its name when it is whole and synchronised; until then it has another one in the same folder,
-/// which ends in `.unfinished` and stays only if the process is killed. Blocks; elements are copied in
-/// [pieces](Options::piece_bytes) by several threads, in the [order of bytes](Options::byte_order) that is
-/// wanted.
+/// The file gets its name when it is complete and synchronised. Before, it has a temporary name in the same
+/// folder, which ends in `.unfinished` and remains only if the process is killed. Blocks; several threads
+/// copy elements in [pieces](Options::piece_bytes), in the requested [byte order](Options::byte_order).
 ///
 /// # Errors
 /// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled);
-/// [`Unsupported`](Error::Unsupported) for elements that NumPy has no type for, such as `bf16`.
+/// [`Unsupported`](Error::Unsupported) for elements without a NumPy type, such as `bf16`.
 pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: Options<'_>) -> Result<()>
 where
     V: FileView<Element: KernelType>,
@@ -88,7 +87,7 @@ where
     unfinished.finish()
 }
 
-/// A `.npy` file that was opened, and what its header says.
+/// An open `.npy` file, with its parsed header.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -119,8 +118,8 @@ impl NpyFile {
     ///
     /// # Errors
     /// [`File`](Error::File); [`Malformed`](Error::Malformed) and [`LengthMismatch`](Error::LengthMismatch)
-    /// for what is no such file, or not all of it; [`Unsupported`](Error::Unsupported) for a version or
-    /// elements that are not known here, such as texts, dates and objects.
+    /// for other or truncated files; [`Unsupported`](Error::Unsupported) for an unsupported version, or for
+    /// elements such as text, dates and objects.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
         let file = File::open(&path).map_err(Error::file("open", &path))?;
@@ -138,14 +137,13 @@ impl NpyFile {
         Ok(Self { file, path, header })
     }
 
-    /// How many elements there are along each axis, as NumPy counts them. Of elements that are arrays these
-    /// have their own axes, at the end.
+    /// The extent along each axis, as in NumPy. Elements that are arrays add their own axes at the end.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.header.shape
     }
 
-    /// The [shape](Self::shape), as arrays of so many axes are described by.
+    /// The [shape](Self::shape), as an array for `N` axes.
     ///
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch).
@@ -155,7 +153,7 @@ impl NpyFile {
         self.header.shape[..].try_into().map_err(wrong)
     }
 
-    /// What the elements are, as Rust would write it.
+    /// The type of the elements, in Rust's notation.
     #[must_use]
     pub fn type_name(&self) -> String {
         self.header.of.to_string()
@@ -163,14 +161,14 @@ impl NpyFile {
 
     /// Reads all elements into a view of the file's shape, with elements of the file's type.
     ///
-    /// Blocks; elements are copied in [pieces](Options::piece_bytes) by several threads. Of files whose first
-    /// axis is the fastest each thread turns its piece around.
+    /// Blocks; several threads copy elements in [pieces](Options::piece_bytes). For files whose first axis is
+    /// the fastest, each thread transposes its piece.
     ///
     /// # Errors
     /// [`ElementMismatch`](Error::ElementMismatch), [`ShapeMismatch`](Error::ShapeMismatch), with nothing
     /// read; [`Unsupported`](Error::Unsupported) for elements that are arrays in a file whose first axis is
-    /// the fastest, where they do not lie together; [`File`](Error::File), [`Array`](Error::Array),
-    /// [`Cancelled`](Error::Cancelled), after which some elements are read.
+    /// the fastest, because they are not contiguous there; [`File`](Error::File), [`Array`](Error::Array),
+    /// [`Cancelled`](Error::Cancelled), after which the view has some of the elements.
     pub fn read<V>(&self, view: V, mut options: Options<'_>) -> Result<()>
     where
         V: FileViewMut<Element: KernelType>,
@@ -179,7 +177,7 @@ impl NpyFile {
         let elements = DataType::of::<V::Element>(path)?;
         let (inner, lengths) = elements.without_arrays();
         let (outer, own) = (view.extents(), lengths.len());
-        // The axes of elements that are arrays are the file's last ones, or its elements are such arrays.
+        // The axes of array elements are the last axes of the file, or belong to its element type.
         let of = if header.of.fits(&elements) { Some(0) } else { header.of.fits(inner).then_some(own) };
         let shape = of.and_then(|own| header.shape.split_at_checked(header.shape.len().checked_sub(own)?));
         let Some((shape, _)) = shape.filter(|(_, own)| own.is_empty() || *own == lengths) else {

@@ -1,4 +1,4 @@
-//! How files are written and read: byte order, pieces, progress.
+//! Settings of import and export: byte order, pieces, progress.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -18,11 +18,11 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// That of this machine.
+    /// The byte order of this machine.
     pub const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 }
 
-/// How far work on a file has come.
+/// Progress of an import or export.
 ///
 /// ```
 /// use vmarray_formats::Progress;
@@ -31,28 +31,28 @@ impl ByteOrder {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// How many bytes of elements were copied.
+    /// Copied bytes of elements.
     pub done_bytes: u64,
-    /// How many there are in all.
+    /// Bytes of all elements.
     pub total_bytes: u64,
 }
 
 impl Progress {
-    /// The part that is done, from 0 to 1.
+    /// The completed fraction, from 0 to 1.
     #[must_use]
     pub fn share(self) -> f64 {
         if self.total_bytes == 0 { 1.0 } else { self.done_bytes as f64 / self.total_bytes as f64 }
     }
 }
 
-/// How a file is written or read; every setting has a default that works.
+/// Settings of import and export, each with a default.
 ///
 /// | setting | default |
 /// |---|---|
-/// | byte order of what is written, and of raw files that are read | the machine's |
+/// | byte order of written files, and of raw files that are read | the machine's |
 /// | bytes of a piece | 4 MiB |
-/// | threads, each of which has one piece in RAM | as many as there are cores, from 4 to 16 |
-/// | progress | told to nobody |
+/// | threads, each with one piece in RAM | number of cores, from 4 to 16 |
+/// | progress | no callback |
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -71,7 +71,7 @@ impl Progress {
 /// assert!(seen.is_sorted() && seen.ends_with(&[10_000]));
 /// assert_eq!(std::fs::read(&path)?[..2], [1, 2]);
 ///
-/// // Nothing is left of a file whose writing was ended.
+/// // A cancelled write leaves no file.
 /// std::fs::remove_file(&path)?;
 /// let ended = raw::write(&path, &array, Options::new().progress(|_| ControlFlow::Break(())));
 /// assert!(matches!(ended, Err(Error::Cancelled { total_bytes: 10_000, .. })) && !path.exists());
@@ -82,13 +82,13 @@ pub struct Options<'a> {
     pub(crate) byte_order: ByteOrder,
     pub(crate) piece_bytes: usize,
     pub(crate) threads: usize,
-    /// What was done before, and all that there is to do, of work in several parts.
+    /// Bytes of earlier parts and of all parts, for work in several parts.
     pub(crate) of_several: Option<(u64, u64)>,
     pub(crate) progress: Option<Box<dyn FnMut(Progress) -> ControlFlow<()> + 'a>>,
 }
 
 impl<'a> Options<'a> {
-    /// All defaults.
+    /// The defaults.
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
         Self {
@@ -100,27 +100,27 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// The order of bytes in what is written, and in raw files that are read. Other files say theirs.
+    /// Sets the byte order of written files, and of raw files that are read. Other formats record theirs.
     pub fn byte_order(mut self, order: ByteOrder) -> Self {
         self.byte_order = order;
         self
     }
 
-    /// How many bytes are copied at once by a thread, about; one element at least. Chunks of Zarr arrays are
-    /// copied whole, whatever is set here.
+    /// Sets the approximate bytes that a thread copies at once; at least one element. Chunks of Zarr arrays
+    /// are always copied whole.
     pub fn piece_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = bytes;
         self
     }
 
-    /// How many threads copy pieces at the same time; one at least.
+    /// Sets the number of threads that copy pieces; at least one.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
-    /// Whom to tell after each piece how far it is, by the calling thread. [`ControlFlow::Break`] ends the
-    /// work with [`Cancelled`](crate::Error::Cancelled); pieces that were begun are finished before.
+    /// Sets a callback that the calling thread calls after each piece. [`ControlFlow::Break`] cancels the
+    /// work with [`Cancelled`](crate::Error::Cancelled) after the running pieces.
     pub fn progress(mut self, tell: impl FnMut(Progress) -> ControlFlow<()> + 'a) -> Self {
         self.progress = Some(Box::new(tell));
         self

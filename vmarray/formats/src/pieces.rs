@@ -9,14 +9,14 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::options::{Options, Progress};
 
-/// A shape in pieces that follow one another in row-major order, each of which is a box.
+/// A shape cut into boxes that are contiguous in row-major order.
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces {
     shape: Vec<usize>,
-    /// The axis along which a piece has some of the indices. It has one index along each before, and all
-    /// along each after.
+    /// The axis that is cut. A piece has one index along each earlier axis, and all indices along each later
+    /// one.
     axis: usize,
-    /// How many indices along it.
+    /// Number of indices along the cut axis.
     step: usize,
 }
 
@@ -25,26 +25,26 @@ pub(crate) struct Pieces {
 pub struct Piece {
     /// The indices along each axis.
     pub(crate) bounds: Vec<Range<usize>>,
-    /// The number of its first element in row-major order, if its elements follow one another in it.
+    /// The row-major number of its first element, if its elements are contiguous.
     pub(crate) start: Option<usize>,
 }
 
-/// How many elements a shape has that an array has as well, so that they can be counted.
+/// Number of elements of the shape of an existing array, which cannot overflow.
 pub(crate) fn element_count(shape: &[usize]) -> usize {
-    // Beside an extent of zero the others may be anything.
+    // With an extent of zero, the other extents are arbitrary.
     if shape.contains(&0) { 0 } else { shape.iter().product() }
 }
 
 impl Piece {
-    /// How many elements it has.
+    /// Number of elements.
     pub(crate) fn len(&self) -> usize {
         self.bounds.iter().map(ExactSizeIterator::len).product()
     }
 }
 
 impl Pieces {
-    /// Pieces of so many elements at most, or of one. Along the axis on which they are cut they have a
-    /// multiple of `steps` there, if that is not too much.
+    /// Cuts a shape into pieces of at most `max_len` elements, at least one. The extent along the cut axis is
+    /// a multiple of `steps` there, if that fits.
     pub(crate) fn new(shape: &[usize], steps: &[usize], most: usize) -> Self {
         if shape.contains(&0) {
             return Self { shape: vec![0], axis: 0, step: 1 };
@@ -54,7 +54,7 @@ impl Pieces {
             axis -= 1;
             inner *= shape[axis];
         }
-        // All of it is one piece, or the axis before the last one that fits whole is cut.
+        // One piece, or a cut along the axis before the last axes that fit whole.
         let axis = axis.saturating_sub(1);
         let extent = shape.get(axis).copied().unwrap_or(1);
         let inner: usize = shape.iter().skip(axis + 1).product();
@@ -65,18 +65,18 @@ impl Pieces {
         Self { shape: shape.to_vec(), axis, step }
     }
 
-    /// How many there are.
+    /// Number of pieces.
     pub(crate) fn count(&self) -> usize {
         let Some(extent) = self.shape.get(self.axis) else { return 1 };
         self.shape[..self.axis].iter().product::<usize>() * extent.div_ceil(self.step)
     }
 
-    /// How many elements the longest one has.
+    /// Number of elements of the longest piece.
     pub(crate) fn largest(&self) -> usize {
         if self.count() == 0 { 0 } else { self.piece(0).len() }
     }
 
-    /// One of them.
+    /// One of the pieces.
     pub(crate) fn piece(&self, number: usize) -> Piece {
         let Some(extent) = self.shape.get(self.axis) else {
             return Piece { bounds: Vec::new(), start: Some(0) };
@@ -96,11 +96,11 @@ impl Pieces {
     }
 }
 
-/// Runs `work` on the numbers below a count, on several threads, each of which has a buffer of its own.
-/// `work` says how many bytes it copied, and the calling thread tells the program.
+/// Runs `work` on the numbers below a count, on several threads with one buffer each. `work` returns the
+/// number of copied bytes, and the calling thread reports progress to the program.
 ///
 /// # Errors
-/// The first one of `work`, after which nothing is begun; [`Cancelled`](Error::Cancelled).
+/// The first error of `work`, after which no further work starts; [`Cancelled`](Error::Cancelled).
 pub(crate) fn in_parallel<B>(
     count: usize,
     total_bytes: u64,
@@ -114,7 +114,7 @@ pub(crate) fn in_parallel<B>(
     let run = |tell: mpsc::Sender<Result<u64>>| {
         let mut buffer = match buffer() {
             Ok(buffer) => buffer,
-            // Who listens no more has an error already.
+            // A receiver that is gone already has an error.
             Err(error) => return drop(tell.send(Err(error))),
         };
         while !ended.load(Ordering::Relaxed) {
@@ -125,14 +125,14 @@ pub(crate) fn in_parallel<B>(
         }
     };
     thread::scope(|scope| {
-        // Threads end when the program's callback panics, too.
+        // Threads also end if the program's callback panics.
         let _ends = Ends(&ended);
         for started in 0..options.threads.min(count) {
             let (run, tell) = (&run, tell.clone());
             let spawned = thread::Builder::new().spawn_scoped(scope, move || run(tell));
             match spawned {
                 Ok(_) => {}
-                // Those that run do the work.
+                // The running threads do the work.
                 Err(_) if started > 0 => break,
                 Err(cause) => return Err(Error::file("start a thread for", path)(cause)),
             }
@@ -181,7 +181,7 @@ mod tests {
                 let piece = pieces.piece(number);
                 prop_assert_eq!(piece.start, Some(at));
                 prop_assert!((1..=most.max(1)).contains(&piece.len()));
-                // Nothing lies between its first element and its last.
+                // The piece is contiguous.
                 let last = shape.iter().zip(&piece.bounds).fold(0, |at, (extent, of)| at * extent + of.end - 1);
                 at += piece.len();
                 prop_assert_eq!(last + 1, at);
@@ -194,7 +194,7 @@ mod tests {
     fn pieces_have_whole_pages() {
         assert_eq!(Pieces::new(&[1000], &[64], 200).piece(1).bounds[0], 192..384);
         assert_eq!(Pieces::new(&[100, 10], &[16, 4], 400).piece(2).bounds, [64..96, 0..10]);
-        // All of it, however it is paged.
+        // The whole shape, for any pages.
         assert_eq!(Pieces::new(&[100], &[64], 200).piece(0).bounds[0], 0..100);
     }
 

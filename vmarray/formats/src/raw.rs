@@ -1,4 +1,4 @@
-//! Files of nothing but elements, one after the other in row-major order.
+//! Raw files: contiguous elements in row-major order, without a header.
 //!
 //! ```
 //! use vmarray::prelude::*;
@@ -33,15 +33,14 @@ use crate::options::{ByteOrder, Options};
 use crate::pieces::element_count;
 use crate::views::{FileView, FileViewMut};
 
-/// Writes the elements of a view to a file, which is replaced if it exists.
+/// Writes the elements of a view to a file, and replaces an existing one.
 ///
-/// The file has its name when it is whole and synchronised; until then it has another one in the same folder.
-/// Blocks; elements are copied in [pieces](Options::piece_bytes) by several threads.
+/// The file gets its name when it is complete and synchronised; before, it has a temporary name in the same
+/// folder. Blocks; several threads copy elements in [pieces](Options::piece_bytes).
 ///
 /// # Errors
 /// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), and
-/// [`Unsupported`](Error::Unsupported) for elements whose byte order is to be changed and of whose parts too
-/// little is known.
+/// [`Unsupported`](Error::Unsupported) for a change of byte order in elements with unknown parts.
 pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: Options<'_>) -> Result<()>
 where
     V: FileView<Element: KernelType>,
@@ -54,9 +53,9 @@ where
     unfinished.finish()
 }
 
-/// Reads the elements of a view from a range of bytes of a file, which has to have as many as the view.
+/// Reads the elements of a view from a range of bytes of a file, whose length must equal that of the view.
 ///
-/// Blocks; elements are copied in [pieces](Options::piece_bytes) by several threads.
+/// Blocks; several threads copy elements in [pieces](Options::piece_bytes).
 ///
 /// # Errors
 /// As [`write`](fn@write), and [`LengthMismatch`](Error::LengthMismatch) if the range has more bytes or
@@ -99,7 +98,7 @@ where
     Elements { file: &file, path, offset, swaps, is_first_fastest: false }.read(view, &mut options)
 }
 
-/// What is to be done to the bytes, of which nothing need be known if that is nothing.
+/// The byte swap of an element type; the type may be unknown if no swap is necessary.
 fn swaps<V: FileView<Element: KernelType>>(path: &Path, options: &Options<'_>) -> Result<Swaps> {
     if options.byte_order == ByteOrder::NATIVE {
         return Ok(Swaps::Nothing);

@@ -1,4 +1,4 @@
-//! Views that files are written from and read into.
+//! Views as sources and targets of files.
 
 use std::ops::Range;
 
@@ -15,8 +15,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A view whose elements can be written to a file: arrays and sources, one-dimensional or not, sections of
-/// them, and rows.
+/// A view that can be written to a file: arrays and sources of any dimension, their sections, and rows.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -27,20 +26,20 @@ mod sealed {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait FileView: sealed::Sealed + Copy + Send + Sync {
-    /// The type of its elements.
+    /// The element type.
     type Element: Element;
 
-    /// How many elements there are along each axis.
+    /// The extent along each axis.
     #[must_use]
     fn extents(self) -> Vec<usize>;
 
-    /// By how many elements along each axis pieces had better be cut: a page, or a tile.
+    /// The preferred extent of pieces along each axis: a page, or a tile.
     #[doc(hidden)]
     fn steps(self) -> Vec<usize> {
         vec![1; self.extents().len()]
     }
 
-    /// The extents of a tile, if it is stored in tiles.
+    /// The extents of a tile, for tiled storage.
     #[doc(hidden)]
     fn tile_extents(self) -> Option<Vec<usize>> {
         None
@@ -51,7 +50,7 @@ pub trait FileView: sealed::Sealed + Copy + Send + Sync {
     fn read_piece(self, piece: &Piece, into: &mut [Self::Element]) -> vmarray::Result<()>;
 }
 
-/// A [`FileView`] that can be read into.
+/// A [`FileView`] that can be filled from a file.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -142,7 +141,7 @@ impl<T: Element, const N: usize, D: Device> FileView for &NdArray<T, N, D> {
 
     fn steps(self) -> Vec<usize> {
         self.tile_extents().unwrap_or_else(|| {
-            // So many indices along an axis are a page, or more.
+            // This many indices along an axis are at least a page.
             let rows = |axis: usize| element_count(&self.shape()[axis + 1..]).max(1);
             (0..N).map(|axis| self.elements().page_len().div_ceil(rows(axis))).collect()
         })
@@ -157,7 +156,7 @@ impl<T: Element, const N: usize, D: Device> FileView for &NdArray<T, N, D> {
 
     fn read_piece(self, piece: &Piece, into: &mut [T]) -> vmarray::Result<()> {
         match (self.layout(), piece.start) {
-            // Past the cache, in long ranges.
+            // Long ranges bypass the cache.
             (NdLayout::RowMajor, Some(start)) => self.elements().read(start, into),
             _ => self.read_box(box_of(piece), into),
         }

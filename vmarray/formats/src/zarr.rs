@@ -1,15 +1,15 @@
-//! Zarr stores, version 3: folders of compressed chunks, which many programs read and write in part.
+//! Zarr stores, version 3: folders of compressed chunks, a common format for partial reads and writes.
 //!
 //! | elements | in the store |
 //! |---|---|
 //! | numbers | an array; `bool` can be read as `u8` |
-//! | arrays `[T; N]` | an array with an axis more |
-//! | structs with `#[derive(KernelType)]` | a group with an array for each field, in which structs are groups |
+//! | arrays `[T; N]` | an array with one more axis |
+//! | structs with `#[derive(KernelType)]` | a group with an array for each field; nested structs are groups |
 //! | rows of a [`RaggedArray`](vmarray::RaggedArray) | a group of `offsets` and `items`: [`write_ragged`] |
 //!
-//! Chunks are what is copied at once: by default the tiles of a tiled array, or about 1 MiB. A few are in RAM
-//! at a time. Stores are read whose arrays have regular chunks and the codecs `bytes`, `transpose`,
-//! `sharding_indexed`, `zstd`, `gzip`, `blosc` and `crc32c`, and chunks or shards of at most 1 GiB.
+//! Chunks are the unit of copies: by default the tiles of a tiled array, or about 1 MiB. A few are in RAM at
+//! a time. The crate reads stores with regular chunks or shards of at most 1 GiB and the codecs `bytes`,
+//! `transpose`, `sharding_indexed`, `zstd`, `gzip`, `blosc` and `crc32c`.
 //!
 //! ```
 //! use vmarray::prelude::*;
@@ -93,7 +93,7 @@ where
     })
 }
 
-/// The path of something within a node.
+/// The path of an item within a node.
 fn joined(node: &str, path: &str) -> String {
     if node.is_empty() || path.is_empty() { format!("{node}{path}") } else { format!("{node}/{path}") }
 }

@@ -11,31 +11,31 @@ use crate::files;
 use crate::options::ByteOrder;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Before the text: what it is, a version, and the text's length in at most four bytes.
+/// Length of the part before the text: magic, version, and text length in at most four bytes.
 const PREFIX_MAX: usize = 12;
-/// The longest text that is read. A type of a thousand fields has some tens of thousands.
+/// The maximum length of the text. A type of a thousand fields has some tens of thousands of bytes.
 const TEXT_MAX: u64 = 1 << 20;
-/// As many as NumPy has at most.
+/// The maximum number of axes, as in NumPy.
 const AXES_MAX: usize = 64;
-/// Elements begin at a multiple of this.
+/// Alignment of the first element.
 const ALIGNMENT: usize = 64;
 
-/// What a file says of its elements.
+/// Description of the elements of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) of: DataType,
     pub(super) is_first_fastest: bool,
     pub(super) shape: Vec<usize>,
-    /// Where the first element begins.
+    /// Offset of the first element.
     pub(super) offset: u64,
 }
 
 impl Header {
-    /// Reads that of a file of a length. Nothing of the file is trusted.
+    /// Reads and validates the header of a file of a length.
     pub(super) fn read(file: &File, path: &Path, file_bytes: u64) -> Result<Self> {
         let malformed = |reason: &str| Error::malformed(path, reason);
         let mut prefix = [0; PREFIX_MAX];
-        // Version 1 has two bytes less, which are then some of the text's.
+        // Version 1 has two bytes less, which belong to the text.
         let prefix = &mut prefix[..PREFIX_MAX.min(usize::try_from(file_bytes).unwrap_or(PREFIX_MAX))];
         files::read_at(file, path, 0, prefix)?;
         let (start, text_bytes) = match prefix {
@@ -68,7 +68,7 @@ impl Header {
         let text = if prefix[6] == 3 {
             String::from_utf8(text).map_err(|_| malformed("its header is not UTF-8"))?
         } else {
-            // Latin-1, whose numbers are those of Unicode.
+            // Latin-1, whose code points equal Unicode's.
             text.into_iter().map(char::from).collect()
         };
         let (of, is_first_fastest, shape) = parse(&text).map_err(|fault| match fault {
@@ -78,13 +78,13 @@ impl Header {
         Ok(Self { of, is_first_fastest, shape, offset })
     }
 
-    /// The bytes of one, the last axis fastest.
+    /// The bytes of a header, with the last axis fastest.
     pub(super) fn bytes(of: &DataType, shape: &[usize]) -> Result<Vec<u8>, String> {
         let mut text = format!("{{'descr': {}, 'fortran_order': False, 'shape': (", described(of)?);
         for extent in shape {
             let _ = write!(text, "{extent}, ");
         }
-        // `(3,)` and `(3, 4)`, as Python has it.
+        // `(3,)` and `(3, 4)`, as in Python.
         text.truncate(text.trim_end_matches(if shape.len() == 1 { " " } else { ", " }).len());
         text.push_str("), }");
         let is_plain = text.is_ascii();
@@ -106,7 +106,7 @@ impl Header {
     }
 }
 
-/// Why a text says nothing that can be read.
+/// Reason for an unreadable text.
 #[derive(Debug)]
 enum Fault {
     Malformed(String),
@@ -158,7 +158,7 @@ fn extents_of(extents: &[Literal]) -> Result<Vec<usize>, Fault> {
         .collect()
 }
 
-/// The type that a `descr` says, or one of its fields.
+/// The type of a `descr`, or of one of its fields.
 fn type_of(value: &Literal) -> Result<DataType, Fault> {
     match value {
         Literal::Text(code) => number_of(code),
@@ -218,7 +218,7 @@ fn number_of(code: &str) -> Result<DataType, Fault> {
         "f8" => Number::F64,
         "c8" => Number::Complex64,
         "c16" => Number::Complex128,
-        // Texts of bytes, and anything.
+        // Byte strings and void.
         _ => match (rest.as_bytes().first(), rest.get(1..).map(str::parse::<usize>)) {
             (Some(b'S' | b'a' | b'V'), Some(Ok(len))) => {
                 return Ok(DataType::Number(Number::U8, ByteOrder::NATIVE).in_arrays(&[len]));

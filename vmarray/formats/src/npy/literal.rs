@@ -1,4 +1,4 @@
-//! The part of Python's literals that headers are written in.
+//! The subset of Python literals in headers.
 
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,15 +8,15 @@ pub(super) enum Literal {
     Bool(bool),
     /// A tuple or a list.
     Several(Vec<Self>),
-    /// A dictionary whose keys are texts.
+    /// A dictionary with string keys.
     Named(Vec<(String, Self)>),
 }
 
-/// How deep values may be within others.
+/// Maximum nesting of values.
 const DEPTH_MAX: u32 = 32;
 
 impl Literal {
-    /// Reads a text that is one value.
+    /// Parses a text with one value.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut rest = Rest { text, at: 0 };
         let value = rest.value(0)?;
@@ -33,7 +33,7 @@ struct Rest<'a> {
 }
 
 impl Rest<'_> {
-    /// The next character that is no blank, which stays.
+    /// The next non-blank character, without consuming it.
     fn next(&mut self) -> Option<char> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n', '\x0c']);
@@ -45,7 +45,7 @@ impl Rest<'_> {
         format!("there is {what:?} at character {} of the header", self.at)
     }
 
-    /// Takes a character if it comes next.
+    /// Consumes a character if it is next.
     fn take(&mut self, wanted: char) -> bool {
         let is_there = self.next() == Some(wanted);
         if is_there {
@@ -94,7 +94,7 @@ impl Rest<'_> {
             }
             values.push(self.value(depth + 1)?);
         }
-        // Brackets around one value, without a comma, are none in Python.
+        // Parentheses around one value without a comma are no tuple in Python.
         match &mut values[..] {
             [one] if open == '(' && commas == 0 => Ok(std::mem::replace(one, Literal::Bool(false))),
             _ => Ok(Literal::Several(values)),
@@ -142,7 +142,7 @@ impl Rest<'_> {
         let rest = &self.text[self.at..];
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         self.at += digits;
-        // Python 2 marked long numbers.
+        // Python 2 marks long integers.
         if rest[digits..].starts_with('L') {
             self.at += 1;
         }
@@ -153,7 +153,7 @@ impl Rest<'_> {
     }
 }
 
-/// The character that is written behind a backslash.
+/// The character after a backslash.
 fn escaped(chars: &mut std::str::CharIndices<'_>) -> Result<char, String> {
     let kind = chars.next().map(|(_, kind)| kind);
     let digits = match kind {

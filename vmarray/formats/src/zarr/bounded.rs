@@ -1,4 +1,4 @@
-//! Decompression that gives no more than a chunk can have, whatever the compressed bytes say.
+//! Bounded decompression: at most the length of a chunk, for any compressed bytes.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use zarrs::array::{
 use zarrs::metadata::Configuration;
 use zarrs::plugin::{ExtensionName, ZarrVersion};
 
-/// What is decompressed.
+/// The compressed format.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Compressed {
     Zstd,
@@ -21,12 +21,12 @@ pub(super) enum Compressed {
     Blosc,
 }
 
-/// A codec, but for decoding.
+/// A codec with bounded decoding.
 #[derive(Debug)]
 pub(super) struct Bounded {
     pub(super) of: Compressed,
     pub(super) codec: Arc<dyn BytesToBytesCodecTraits>,
-    /// The most bytes that anything has.
+    /// The maximum decoded length in bytes.
     pub(super) most: u64,
 }
 
@@ -99,7 +99,7 @@ impl BytesToBytesCodecTraits for Bounded {
                 if bytes.len() as u64 > most { Err(too_many()) } else { Ok(Cow::Owned(bytes)) }
             }
             Compressed::Blosc => {
-                // Its header has the length of what it makes at this place.
+                // The header has the decoded length at this place.
                 let len = encoded.get(4..8).and_then(|len| len.try_into().ok()).map(u32::from_le_bytes);
                 match len {
                     Some(len) if encoded.len() >= 16 && u64::from(len) <= most => {

@@ -1,4 +1,4 @@
-//! Chunks that are written, by several threads.
+//! Parallel writes of chunks.
 
 use std::path::Path;
 
@@ -15,15 +15,15 @@ use crate::options::Options;
 use crate::pieces::{element_count, in_parallel};
 use crate::views::FileView;
 
-/// How much of chunks may be in RAM at once, about.
+/// Approximate bytes of chunks in RAM at a time.
 const IN_RAM: usize = 1 << 30;
 
-/// Chunks that are written.
+/// Chunks to write.
 pub(super) struct Chunks<'a, T> {
     pub(super) arrays: ChunkArrays,
     pub(super) grid: Grid,
     pub(super) fill_value: T,
-    /// What has the other elements of chunks of which a part is written.
+    /// Source of the other elements of partly written chunks.
     pub(super) before: Option<&'a Zarr<T>>,
     pub(super) path: &'a Path,
 }
@@ -63,11 +63,11 @@ impl<T: Element + KernelType> Chunks<'_, T> {
     }
 }
 
-/// The arrays that chunks of elements are written to.
+/// The target arrays of chunks.
 pub(super) struct ChunkArrays(pub(super) Vec<Undescribed>);
 
 impl ChunkArrays {
-    /// Writes the chunk at a place; `bytes` is memory to use on the way.
+    /// Writes the chunk at a place; `bytes` is scratch memory.
     pub(super) fn store(
         &self,
         place: &[u64],
@@ -83,13 +83,13 @@ impl ChunkArrays {
     }
 }
 
-/// Takes fewer threads for long chunks, of which each has several copies.
+/// Reduces the number of threads for long chunks, because each thread has several copies of one.
 pub(super) fn limit_threads<T>(chunk_len: usize, options: &mut Options<'_>) {
     let bytes = chunk_len.saturating_mul(size_of::<T>()).max(1).saturating_mul(3);
     options.threads = options.threads.min(IN_RAM / bytes).max(1);
 }
 
-/// Threads of zarrs for work on one chunk: none, where chunks have threads.
+/// Threads of zarrs within one chunk: none, because chunks run in parallel.
 pub(super) fn codec_options(options: &Options<'_>) -> CodecOptions {
     let codecs = CodecOptions::default();
     if options.threads > 1 { codecs.with_concurrent_target(1) } else { codecs }

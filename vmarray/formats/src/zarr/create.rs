@@ -1,4 +1,4 @@
-//! Arrays and groups that are made, and how they are cut into chunks.
+//! New arrays and groups, and their chunks.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,10 +21,10 @@ use crate::error::{Error, Result};
 use crate::options::{ByteOrder, Options};
 use crate::views::FileView;
 
-/// How many bytes a chunk has by default, about.
+/// Approximate default length of a chunk in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// An array that has no description in its store yet, so that nobody finds it.
+/// An array without a description in its store, so that no reader finds it.
 pub(super) type Undescribed = (Leaf, Array<dyn ReadableWritableStorageTraits>);
 
 /// Writes the chunks of arrays at a node.
@@ -57,8 +57,7 @@ where
     Ok(chunks.arrays.0)
 }
 
-/// Describes arrays whose chunks are there, and the groups that they are in; what leads to all of them comes
-/// last.
+/// Writes descriptions of arrays after their chunks, and of their groups; the root comes last.
 pub(super) fn describe(store: &ReadableWritableStorage, path: &Path, arrays: &[Undescribed]) -> Result<()> {
     let mut groups = BTreeSet::new();
     for (_, array) in arrays {
@@ -73,11 +72,11 @@ pub(super) fn describe(store: &ReadableWritableStorage, path: &Path, arrays: &[U
     Ok(())
 }
 
-/// An array that is to be made.
+/// A new array.
 struct Description<'a, T> {
     leaf: &'a Leaf,
     shape: &'a [usize],
-    /// A chunk, or a shard where chunks are in shards.
+    /// Extents of a chunk, or of a shard.
     stored: &'a [usize],
     chunk: &'a [usize],
     encoding: &'a Encoding<T>,
@@ -121,7 +120,7 @@ impl<T: Element> Description<'_, T> {
         builder.build(store.clone(), &format!("/{node}")).map_err(Error::zarr(path))
     }
 
-    /// The names of axes. Those within an element are its field's.
+    /// The names of axes. Axes within an element have the name of its field.
     fn axis_names(&self) -> Result<Vec<String>> {
         let axes = self.shape.len();
         let mut names = self.encoding.axis_names.clone();
@@ -136,7 +135,7 @@ impl<T: Element> Description<'_, T> {
     }
 }
 
-/// Whether chunks and shards are such that they can be read again.
+/// Checks that this crate can read the chunks and shards.
 fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path: &Path) -> Result<()> {
     for extents in [stored, chunk] {
         if extents.len() != axes {
@@ -159,7 +158,7 @@ fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path
     Ok(())
 }
 
-/// The extents of a chunk where none are given.
+/// The default extents of a chunk.
 fn default_chunk<V: FileView>(view: V) -> Vec<usize> {
     if let Some(tile) = view.tile_extents() {
         return tile;
@@ -170,7 +169,7 @@ fn default_chunk<V: FileView>(view: V) -> Vec<usize> {
         let len = if *step < room { room - room % step } else { room };
         return vec![len.min(*extent).max(1)];
     }
-    // Alike along all axes, as far as the shape is; the last axis first, whose elements are neighbours.
+    // Equal extents along all axes within the shape; the last axis first, whose elements are contiguous.
     let mut chunk = vec![1; extents.len()];
     let mut left = room;
     loop {

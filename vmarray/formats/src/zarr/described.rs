@@ -1,4 +1,4 @@
-//! Chunks that are not there, in stores that are not there any more.
+//! Missing chunks: fill values, unless the store was removed.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use zarrs::storage::{
     Bytes, MaybeBytesIterator, ReadableStorageTraits, ReadableWritableStorage, StorageError, StoreKey,
 };
 
-/// What the chunks of an array are read from. One that is not there has fill values, but only as long as the
-/// description of the array is there, which is looked for then: what was removed has no contents.
+/// Reader of the chunks of an array. A missing chunk has fill values as long as the description of the array
+/// exists, which is checked each time: a removed store has no contents.
 pub(super) struct Described {
     store: ReadableWritableStorage,
     description: StoreKey,
@@ -19,7 +19,7 @@ impl Described {
         Self { store, description }
     }
 
-    /// What was found, or nothing where the description is.
+    /// The chunk, or `None` if only the description exists.
     fn expect<B>(&self, found: Option<B>) -> Result<Option<B>, StorageError> {
         if found.is_none() {
             expect(&self.store, &self.description)?;
@@ -28,7 +28,7 @@ impl Described {
     }
 }
 
-/// Fails where there is no description any more.
+/// Fails if the description is missing.
 pub(super) fn expect(store: &ReadableWritableStorage, description: &StoreKey) -> Result<(), StorageError> {
     if store.size_key(description)?.is_some() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! How a Zarr store is written.
+//! Encoding of new Zarr stores.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use zarrs::array::codec::{
     BloscCodec, BloscCompressionLevel, BloscCompressor, BloscShuffleMode, GzipCodec, ZstdCodec,
 };
 
-/// How chunks are compressed.
+/// Compression of chunks.
 ///
 /// ```
 /// use vmarray_formats::zarr::{Blosc, Compression};
@@ -18,23 +18,23 @@ use zarrs::array::codec::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// By Zstandard, with a level from 1 to 22.
+    /// Zstandard, with a level from 1 to 22.
     Zstd {
-        /// Higher ones take longer.
+        /// Higher levels take longer.
         level: i32,
     },
-    /// By gzip, with a level from 0 to 9.
+    /// gzip, with a level from 0 to 9.
     Gzip {
-        /// Higher ones take longer.
+        /// Higher levels take longer.
         level: u32,
     },
-    /// By Blosc, bytes of the same place in each number together, with a level from 0 to 9.
+    /// Blosc with byte shuffle, with a level from 0 to 9.
     Blosc {
-        /// What it uses.
+        /// The inner codec.
         by: Blosc,
-        /// Higher ones take longer.
+        /// Higher levels take longer.
         level: u8,
     },
 }
@@ -45,7 +45,7 @@ impl Default for Compression {
     }
 }
 
-/// What [Blosc](Compression::Blosc) compresses by.
+/// Inner codec of [Blosc](Compression::Blosc).
 ///
 /// ```
 /// use vmarray_formats::zarr::{Blosc, Compression};
@@ -62,14 +62,14 @@ pub enum Blosc {
     Zstd,
 }
 
-/// How a Zarr store is written; every setting has a default that works.
+/// Encoding of a new Zarr store; every setting has a default.
 ///
 /// | setting | default |
 /// |---|---|
-/// | chunk | a tile of a tiled array; else about 1 MiB, of whole pages where that is possible |
-/// | shard, a file that has several chunks | none: each chunk is a file |
+/// | chunk | a tile of a tiled array; else about 1 MiB, of whole pages if possible |
+/// | shard, a file with several chunks | none: each chunk is a file |
 /// | compression | Zstandard, level 3 |
-/// | fill value: chunks of nothing else are not stored | zeroes |
+/// | fill value; chunks of fill values only are not stored | zeroes |
 /// | names of axes | `dim_0`, `dim_1` and so on |
 ///
 /// ```
@@ -107,7 +107,7 @@ pub struct Encoding<T> {
 }
 
 impl<T: Element> Encoding<T> {
-    /// All defaults.
+    /// The defaults.
     pub fn new() -> Self {
         Self {
             chunk: None,
@@ -118,31 +118,31 @@ impl<T: Element> Encoding<T> {
         }
     }
 
-    /// The extents of a chunk, which is read and written whole.
+    /// Sets the extents of a chunk, the unit of reads and writes.
     pub fn chunk(mut self, extents: impl Into<Vec<usize>>) -> Self {
         self.chunk = Some(extents.into());
         self
     }
 
-    /// The extents of a shard, along each axis a multiple of the chunk's. A shard is put together in RAM.
+    /// Sets the extents of a shard, multiples of the chunk's along each axis. A shard is assembled in RAM.
     pub fn shard(mut self, extents: impl Into<Vec<usize>>) -> Self {
         self.shard = Some(extents.into());
         self
     }
 
-    /// How chunks are compressed.
+    /// Compression of chunks.
     pub fn compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
         self
     }
 
-    /// What elements are that are not stored.
+    /// Sets the value of elements that are not stored.
     pub fn fill_value(mut self, value: T) -> Self {
         self.fill_value = value;
         self
     }
 
-    /// The names of axes, by which xarray calls them.
+    /// Sets the names of axes, which xarray uses.
     pub fn axis_names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.axis_names = Some(names.into_iter().map(Into::into).collect());
         self
@@ -156,7 +156,7 @@ impl<T: Element> Default for Encoding<T> {
 }
 
 impl Compression {
-    /// The codecs for numbers of a length; an error says which of them there is not.
+    /// The codecs for numbers of a length; an error names a missing one.
     pub(super) fn codecs(self, number_bytes: usize) -> Result<Vec<Arc<dyn BytesToBytesCodecTraits>>, String> {
         Ok(match self {
             Self::None => Vec::new(),

@@ -1,4 +1,4 @@
-//! A folder as a store, in which files are replaced at once.
+//! A folder as a store, with atomic replacement of files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use zarrs::storage::{
 use super::CHUNK_MAX;
 use crate::error::{Error, Result};
 
-/// The most bytes of a file that are read at once: those of the longest chunk, if it does not get shorter.
+/// The maximum bytes read at once: the longest chunk, uncompressed.
 pub(super) const FILE_MAX: u64 = 2 * CHUNK_MAX;
 
-/// A store whose files are old or new, never something between.
+/// A store whose files are old or new, never partly written.
 #[derive(Debug)]
 struct Folder(FilesystemStore);
 
-/// Whether a file of a length has all bytes of a range.
+/// True if a file of a length has all bytes of a range.
 fn is_within(range: &ByteRange, bytes: u64) -> bool {
     match range {
         ByteRange::FromStart(start, len) => {
@@ -31,12 +31,12 @@ fn is_within(range: &ByteRange, bytes: u64) -> bool {
     }
 }
 
-/// A folder that others may read and that has something already.
+/// An existing folder, which other programs may read.
 pub(super) fn open(path: &Path) -> Result<ReadableWritableStorage> {
     Ok(Arc::new(Folder(store(path)?)))
 }
 
-/// A folder that is not yet known to anybody.
+/// A new folder without readers.
 pub(super) fn create(path: &Path) -> Result<ReadableWritableStorage> {
     Ok(Arc::new(store(path)?))
 }
@@ -53,7 +53,7 @@ impl ReadableStorageTraits for Folder {
     ) -> Result<MaybeBytesIterator<'a>, StorageError> {
         let Some(bytes) = self.0.size_key(key)? else { return Ok(None) };
         let ranges: Vec<ByteRange> = ranges.collect();
-        // Memory is asked for before it is seen whether the file has as much.
+        // The allocation precedes the check of the file's length.
         for range in &ranges {
             if !is_within(range, bytes) {
                 return Err(InvalidByteRangeError::new(*range, bytes).into());

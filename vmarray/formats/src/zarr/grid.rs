@@ -1,34 +1,34 @@
-//! The chunks that have elements of a box.
+//! Chunks that overlap a box.
 
 use std::ops::Range;
 
 use crate::pieces::{Piece, element_count};
 
-/// A box of an array that is kept in chunks, those at the far edges of which reach beyond it.
+/// A box of a chunked array; chunks at the far edges extend beyond the array.
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
     pub(super) bounds: Vec<Range<usize>>,
     pub(super) chunk: Vec<usize>,
 }
 
-/// A chunk, and what it has of a box.
+/// A chunk, and its overlap with a box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
-    /// Its place among the chunks, along each axis.
+    /// Its index among the chunks, along each axis.
     pub(super) place: Vec<u64>,
-    /// The elements of the box that are in it, as indices of the array.
+    /// The elements of the overlap, as indices of the array.
     pub(super) part: Vec<Range<usize>>,
-    /// The first element of it.
+    /// The first element of the chunk.
     origin: Vec<usize>,
 }
 
 impl Grid {
-    /// All of an array.
+    /// The whole array.
     pub(super) fn whole(shape: &[usize], chunk: &[usize]) -> Self {
         Self { bounds: shape.iter().map(|extent| 0..*extent).collect(), chunk: chunk.to_vec() }
     }
 
-    /// How many chunks have elements of the box.
+    /// Number of chunks that overlap the box.
     pub(super) fn count(&self) -> usize {
         element_count(&self.counts())
     }
@@ -40,12 +40,12 @@ impl Grid {
         self.bounds.iter().zip(&self.chunk).map(count).collect()
     }
 
-    /// How many elements of the box there are.
+    /// Number of elements of the box.
     pub(super) fn len(&self) -> usize {
         element_count(&lengths(&self.bounds))
     }
 
-    /// How many elements a chunk has of the box at most.
+    /// Maximum number of elements of an overlap.
     pub(super) fn largest(&self) -> usize {
         let most = self.bounds.iter().zip(&self.chunk).map(|(of, chunk)| of.len().min(*chunk));
         element_count(&most.collect::<Vec<_>>())
@@ -66,26 +66,26 @@ impl Grid {
         Cell { part: part.collect(), origin, place: place.into_iter().map(|at| at as u64).collect() }
     }
 
-    /// What a chunk has of the box, as a piece of a view of it.
+    /// The overlap, as a piece of a view of the box.
     pub(super) fn piece(&self, cell: &Cell) -> Piece {
         let bounds = cell.part.iter().zip(&self.bounds);
         let bounds = bounds.map(|(part, of)| part.start - of.start..part.end - of.start).collect();
         Piece { bounds, start: None }
     }
 
-    /// What a chunk has of an array of a shape.
+    /// Number of elements of a chunk within an array of a shape.
     pub(super) fn within(&self, cell: &Cell, shape: &[usize]) -> Vec<Range<usize>> {
         let axes = cell.origin.iter().zip(self.chunk.iter().zip(shape));
         axes.map(|(start, (chunk, extent))| *start..start.saturating_add(*chunk).min(*extent).max(*start))
             .collect()
     }
 
-    /// Copies elements of a box of the array to where they are in a chunk's memory.
+    /// Copies elements of a box of the array to their places in a chunk's memory.
     pub(super) fn put<T: Copy>(&self, cell: &Cell, of: &[Range<usize>], elements: &[T], chunk: &mut [T]) {
         self.rows(cell, of, |place, row| chunk[place..][..row.len()].copy_from_slice(&elements[row]));
     }
 
-    /// Copies elements of a box of the array from where they are in a chunk's memory.
+    /// Copies elements of a box of the array from their places in a chunk's memory.
     pub(super) fn take<T: Copy>(&self, cell: &Cell, of: &[Range<usize>], chunk: &[T], elements: &mut [T]) {
         self.rows(cell, of, |place, row| {
             let len = row.len();
@@ -93,8 +93,8 @@ impl Grid {
         });
     }
 
-    /// Calls `work` for each row of a box, with its place in the chunk's memory and which elements of the box
-    /// it has.
+    /// Calls `work` for each row of a box, with its place in the chunk's memory and its range of elements of
+    /// the box.
     fn rows(&self, cell: &Cell, of: &[Range<usize>], mut work: impl FnMut(usize, Range<usize>)) {
         let lengths = lengths(of);
         let Some((row, outer)) = lengths.split_last().filter(|(row, _)| **row > 0) else { return };
@@ -111,7 +111,7 @@ impl Grid {
     }
 }
 
-/// How many indices there are along each axis.
+/// The extent along each axis.
 pub(super) fn lengths(of: &[Range<usize>]) -> Vec<usize> {
     of.iter().map(ExactSizeIterator::len).collect()
 }

@@ -1,4 +1,4 @@
-//! Stores as homes of arrays: chunks that are read when they are wanted, and written when they have changed.
+//! Stores as homes of arrays: chunks are read on demand, and written back after changes.
 
 use std::fmt;
 use std::io;
@@ -18,24 +18,26 @@ use crate::options::Options;
 use crate::pieces::element_count;
 
 impl<T: Element + KernelType> Zarr<T> {
-    /// An array whose home the store is: nothing is read before it is asked for, so that stores which are
-    /// larger than RAM and cards are worked on through these. The tiles of the array are the chunks of the
-    /// store, or its shards where chunks are in these.
+    /// Builds an array whose home is the store. It reads chunks on demand, so a program can work on stores
+    /// larger than RAM and GPU memory. The tiles of the array are the chunks of the store, or its shards.
     ///
-    /// `settings` are those of the array's elements: its cache, cards before the store
-    /// ([`Builder::tier`](vmarray::Builder::tier)), and so on. Chunks that have changed are compressed and
-    /// written when they leave the cache, by `flush`, by [`sync`](vmarray::VirtualArray::sync), which also
-    /// waits until the system keeps them, and when the array is dropped, which can only warn of a failure.
-    /// Each chunk is old or new, whenever the process ends; several of them may be of different times.
-    /// Nobody else may write to the store meanwhile, and its shape stays. Chunks that are not there have the
-    /// fill value; for each that is wanted is looked whether the store's description is still there.
+    /// `settings` configures the array's elements: cache, GPUs as a cache of the store
+    /// ([`Builder::tier`](vmarray::Builder::tier)), and so on. The array compresses and writes changed chunks
+    ///
+    /// - when they leave the cache;
+    /// - in `flush`, and in [`sync`](vmarray::VirtualArray::sync), which also waits for durability;
+    /// - when it is dropped, which can only warn of a failure.
+    ///
+    /// Each chunk is old or new, whenever the process ends; different chunks may be from different times. No
+    /// other writer may use the store meanwhile, and its shape stays. Missing chunks have the fill value;
+    /// each access to one checks that the store's description still exists.
     ///
     /// # Errors
-    /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for stores of others whose
-    /// fields have different chunks, and for truth; [`Array`](Error::Array) for what the array reports, then
-    /// and later: damaged chunks are device errors of kind `Corrupted`, with their number. What could not be
-    /// written stays in the cache, to be written again; of a store that was removed `sync` fails, and what
-    /// reads chunks.
+    /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for stores of other
+    /// programs whose fields have different chunks, and for `bool`; [`Array`](Error::Array) for errors of the
+    /// array. The array reports a damaged chunk as a device error of kind `Corrupted` with its number. Chunks
+    /// that could not be written stay in the cache for the next attempt. After removal of the store, `sync`
+    /// and reads of chunks fail.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -67,9 +69,9 @@ impl<T: Element + KernelType> Zarr<T> {
         self.into_array_of(page, true, settings)
     }
 
-    /// As [`into_array`](Self::into_array), to read alone; whatever writes is refused. Its tiles are the
-    /// chunks of the store, those in shards as well: a shard is read in part. Others may write to the store;
-    /// what they write is seen where it was not cached.
+    /// Builds a read-only array, as [`into_array`](Self::into_array); the array refuses writes. Its tiles are
+    /// the chunks of the store, also within shards, which are read in part. Other programs may write to the
+    /// store; reads see their changes of uncached chunks.
     ///
     /// # Errors
     /// As there.
@@ -104,7 +106,7 @@ impl<T: Element + KernelType> Zarr<T> {
         let tile: [usize; N] = page.as_slice().try_into().unwrap_or([1; N]);
         let grid = Grid::whole(self.shape(), &page);
         let writes = if is_written { Some(self.chunk_arrays(self.shape())?) } else { None };
-        // Codecs use no pool of threads: one of its threads may be the one that waits for this chunk.
+        // Codecs use no thread pool: one of its threads could be waiting for this chunk.
         let codecs = codec_options(&Options::new().threads(2));
         let home = Home { store: self, grid, writes, codecs };
         let builder = NdArray::<T, N>::builder(shape).tile(tile).elements(settings);
@@ -115,9 +117,9 @@ impl<T: Element + KernelType> Zarr<T> {
 /// Chunks as pages.
 struct Home<T> {
     store: Zarr<T>,
-    /// Pages, in the order of tiles.
+    /// Pages, in tile order.
     grid: Grid,
-    /// What chunks are written to, unless it is to read alone.
+    /// Target of written chunks; `None` for a read-only array.
     writes: Option<ChunkArrays>,
     codecs: CodecOptions,
 }
@@ -136,7 +138,7 @@ impl<T: Element + KernelType> Home<T> {
         element_count(&self.grid.chunk)
     }
 
-    /// Reads a chunk, with zeroes where it reaches beyond the edges.
+    /// Reads a chunk, with zeroes beyond the edges.
     fn read(&self, page: u64, chunk: &mut [T]) -> Result<()> {
         let cell = self.grid.cell(page as usize);
         let len = element_count(&lengths(&cell.part));
@@ -150,7 +152,7 @@ impl<T: Element + KernelType> Home<T> {
         Ok(())
     }
 
-    /// Writes a chunk, with fill values where it reaches beyond the edges: there may be elements one day.
+    /// Writes a chunk, with fill values beyond the edges, because the array may grow there.
     fn write(&self, page: u64, chunk: &mut [T]) -> Result<()> {
         let Some(writes) = &self.writes else {
             return Err(Error::unsupported(&self.store.path, "it is open to read alone"));
@@ -194,8 +196,7 @@ impl<T: Element + KernelType> Backing for Home<T> {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // What files have was synchronised before they got their names. Chunks of a store that was removed
-        // meanwhile are nobody's.
+        // Files were synchronised before their rename. Chunks of a removed store are lost.
         self.store.expect_described().and_then(|()| self.store.location.sync()).map_err(told)
     }
 
@@ -208,7 +209,7 @@ impl<T: Element + KernelType> Backing for Home<T> {
     }
 }
 
-/// An error as pages tell it: chunks that make no sense are damaged, and what the system says stays.
+/// Converts an error to one of a page: invalid chunks are damaged, system errors stay.
 fn told(error: Error) -> io::Error {
     let kind = match &error {
         Error::Malformed { .. } => io::ErrorKind::InvalidData,

@@ -1,4 +1,4 @@
-//! The numbers in an element, each of which has an array of its own in a store.
+//! The numbers in an element; each has its own array in a store.
 
 use std::path::Path;
 
@@ -8,22 +8,22 @@ use vmarray::kernel::KernelType;
 use crate::data_type::{DataType, Number};
 use crate::error::Result;
 
-/// Numbers of elements that go to one array of a store.
+/// The numbers of elements in one array of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
-    /// The names of the fields that lead there, joined by slashes; none of an element that is no struct.
+    /// The path of field names, joined by slashes; empty for an element that is not a struct.
     pub(super) path: String,
     pub(super) number: Number,
-    /// The array's axes beyond those of the elements: lengths of arrays in an element.
+    /// The additional axes of the array: lengths of arrays in an element.
     pub(super) axes: Vec<usize>,
-    /// Where runs of bytes begin in an element, in the order of the array.
+    /// Offsets of runs of bytes in an element, in array order.
     runs: Vec<usize>,
     run_bytes: usize,
     element_bytes: usize,
 }
 
 impl Leaf {
-    /// Those of a type.
+    /// The leaves of a type.
     pub(super) fn of<T: KernelType + Element>(path: &Path) -> Result<Vec<Self>> {
         let mut leaves = Vec::new();
         add(&DataType::of::<T>(path)?, "", &[], 0, &mut leaves);
@@ -31,7 +31,7 @@ impl Leaf {
         Ok(leaves)
     }
 
-    /// How many bytes an element has in it.
+    /// Bytes of an element in this leaf.
     pub(super) fn bytes(&self) -> usize {
         self.runs.len() * self.run_bytes
     }
@@ -63,10 +63,10 @@ impl Leaf {
     }
 }
 
-/// Adds the leaves of a part of an element, which is within arrays of these lengths and strides.
+/// Adds the leaves of a part of an element, within arrays of these lengths and strides.
 fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leaves: &mut Vec<Leaf>) {
     match of {
-        // Nothing is stored of these.
+        // Empty parts are not stored.
         DataType::Array(_, 0) => {}
         DataType::Number(number, _) => leaves.push(leaf(path, *number, within, offset)),
         DataType::Array(of, len) => {
@@ -86,7 +86,7 @@ fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leav
 
 fn leaf(path: &str, number: Number, within: &[(usize, usize)], offset: usize) -> Leaf {
     let axes = within.iter().map(|(len, _)| *len).collect();
-    // Innermost arrays that lie together are one run.
+    // Contiguous innermost arrays are one run.
     let (mut run_bytes, mut outer) = (number.bytes(), within);
     while let [before @ .., (len, stride)] = outer
         && *stride == run_bytes

@@ -1,4 +1,4 @@
-//! Where stores are.
+//! Locations of stores.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::files::{self, Unfinished};
 
-/// Where a Zarr store is, or is to be: a folder, which any path stands for, or objects of a server.
+/// Location of a Zarr store: a folder, given by its path, or objects of a server.
 ///
-/// With the feature `object_store` that is any [`ObjectStore`] and a prefix of names in it: S3 and what
-/// speaks its protocol, Google's and Azure's storage, HTTP. How often requests are tried again, and how long
-/// is waited for them, is set where that is made ([`RetryConfig`], `ClientOptions`); what fails in the end
-/// is [`Error::Zarr`]. Requests are made by two threads of the crate's own, so threads of a program's
-/// asynchronous runtime may call all functions, which block them; give a location an `ObjectStore` that the
-/// program uses for nothing else, since the connections of one are served by the runtime that opened them.
-/// One writer at a time: of two that make a store in one place both may find it empty.
+/// With the feature `object_store`, a location is any [`ObjectStore`] with a prefix of names: S3 and
+/// compatible servers, Google's and Azure's storage, HTTP. Configure retries and timeouts of the
+/// `ObjectStore` itself ([`RetryConfig`], `ClientOptions`); a final failure is [`Error::Zarr`].
+///
+/// Two threads of the crate make all requests, so threads of an asynchronous runtime may call all functions,
+/// which block them. Give a location its own `ObjectStore`, because the runtime that opened a connection must
+/// serve it. Only one writer may create a store in a place: two writers could both find it empty.
 ///
 /// [`ObjectStore`]: https://docs.rs/object_store/latest/object_store/trait.ObjectStore.html
 /// [`RetryConfig`]: https://docs.rs/object_store/latest/object_store/struct.RetryConfig.html
@@ -38,14 +38,14 @@ use crate::files::{self, Unfinished};
 /// image.set([10, 20], 7)?;
 /// zarr::write(place.clone(), &image, Encoding::new().chunk([64, 64]), Options::new())?;
 ///
-/// // Chunks are fetched as they are wanted.
+/// // The array fetches chunks on demand.
 /// let image: NdArray<u16, 2> = Zarr::open(place)?.into_read_only_array(|elements| elements)?;
 /// assert_eq!(image.get([10, 20])?, 7);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct Location {
-    /// A folder's path, or what objects are called in messages.
+    /// The path of a folder, or the name of objects in messages.
     path: PathBuf,
     #[cfg(feature = "object_store")]
     objects: Option<Objects>,
@@ -72,12 +72,12 @@ impl Location {
         Self { path: objects.to_string().into(), objects: Some(objects) }
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is there already, that others may read.
+    /// The existing store, which other programs may read.
     pub(super) fn open(&self) -> Result<ReadableWritableStorage> {
         #[cfg(feature = "object_store")]
         if let Some(objects) = &self.objects {
@@ -86,7 +86,7 @@ impl Location {
         folder::open(&self.path)
     }
 
-    /// Makes a new store, which is whole once it can be opened, or not there.
+    /// Creates a store that is complete as soon as it can be opened, or else does not exist.
     pub(super) fn make(&self, fill: impl FnOnce(&ReadableWritableStorage) -> Result<()>) -> Result<()> {
         #[cfg(feature = "object_store")]
         if let Some(objects) = &self.objects {
@@ -101,7 +101,7 @@ impl Location {
         unfinished.finish()
     }
 
-    /// Waits until the names of files are kept, whose contents are. Servers keep what they have taken.
+    /// Waits until the names of synchronised files are durable. Servers store accepted objects durably.
     pub(super) fn sync(&self) -> Result<()> {
         #[cfg(feature = "object_store")]
         if self.objects.is_some() {

@@ -20,9 +20,9 @@ use zarrs::storage::{
 
 use super::folder::FILE_MAX;
 
-/// Longer objects are sent in parts, so that what fails is tried again by parts.
+/// Longer objects are sent in parts, so that only failed parts are retried.
 const PART_BYTES: usize = 8 << 20;
-/// How many parts of an object, or names, are under way at a time.
+/// Maximum number of concurrent requests for parts of an object, or for names.
 const AT_ONCE: usize = 8;
 
 /// Objects with a prefix.
@@ -32,7 +32,7 @@ pub(super) struct Objects {
     prefix: Path,
 }
 
-/// The threads that make requests.
+/// The threads for requests.
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
@@ -40,12 +40,12 @@ fn runtime() -> io::Result<&'static Runtime> {
     }
     let runtime =
         Builder::new_multi_thread().worker_threads(2).thread_name("vmarray-objects").enable_all().build()?;
-    // Another thread's, if there is one meanwhile: this one ends then, and has nothing to wait for.
+    // If another thread was first, its runtime counts; this one ends, with nothing to wait for.
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 
-/// Waits for work that threads of this crate do: the calling thread may be one of a runtime's, and must not
-/// enter another one.
+/// Waits for work on threads of this crate: the calling thread may belong to a runtime, and must not enter
+/// another one.
 fn wait_for<T: Send + 'static>(
     work: impl Future<Output = Result<T, ObjectError>> + Send + 'static,
 ) -> Result<T, StorageError> {
@@ -70,7 +70,7 @@ fn failed(error: ObjectError) -> StorageError {
     io::Error::new(kind, error).into()
 }
 
-/// Nothing, where there is no such object.
+/// `None` if the object does not exist.
 fn found<T>(outcome: Result<T, ObjectError>) -> Result<Option<T>, ObjectError> {
     match outcome {
         Ok(found) => Ok(Some(found)),
@@ -88,22 +88,22 @@ impl Objects {
         self.within(key.as_str())
     }
 
-    /// The path of what is below the prefix.
+    /// The path of an object below the prefix.
     fn within(&self, names: &str) -> Path {
         let names = names.split('/').filter(|name| !name.is_empty());
         names.fold(self.prefix.clone(), |path, name| path.join(name))
     }
 
-    /// Whether nothing has the prefix.
+    /// True if no object has the prefix.
     pub fn is_empty(&self) -> Result<bool, StorageError> {
         let Self { store, prefix } = self.clone();
         wait_for(async move { Ok(store.list(Some(&prefix)).try_next().await?.is_none()) })
     }
 
-    /// Removes what there is, unless somebody else has made a store of it meanwhile, which has a description.
+    /// Removes all objects, unless another writer has completed a store there, which has a description.
     pub fn remove(&self) {
         let Self { store, prefix } = self.clone();
-        // The first error is the one to tell.
+        // Report the first error.
         let _ = wait_for(async move {
             if found(store.head(&prefix.clone().join("zarr.json")).await)?.is_some() {
                 return Ok(());
@@ -113,7 +113,7 @@ impl Objects {
     }
 }
 
-/// Writes an object in parts, which nobody sees before it is whole.
+/// Writes an object in parts; readers see it when it is complete.
 async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Result<(), ObjectError> {
     let mut upload = store.put_multipart(path).await?;
     let starts = (0..value.len()).step_by(PART_BYTES);
@@ -127,8 +127,8 @@ async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Re
         {
             under_way.push(tokio::spawn(part));
         }
-        // After a failure those under way go on to their end: a part that comes to a server when the upload
-        // was aborted may stay there.
+        // After a failure, parts in flight finish first: a part that reaches a server after the abort may
+        // remain there.
         let Some(ended) = under_way.next().await else { break };
         sent = sent.and(ended.map_err(ObjectError::from).flatten());
     }
@@ -137,14 +137,14 @@ async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Re
         Err(error) => Err(error),
     };
     if outcome.is_err() {
-        // The first error is the one to tell.
+        // Report the first error.
         let _ = upload.abort().await;
     }
     outcome
 }
 
-/// Removes all objects with a prefix. Their names are listed before: not every server goes on with a list of
-/// which it loses something meanwhile.
+/// Removes all objects with a prefix. It lists their names first, because some servers abort a listing when
+/// objects disappear.
 async fn remove_all(store: &dyn ObjectStore, prefix: &Path) -> Result<(), ObjectError> {
     let names: Vec<_> = store.list(Some(prefix)).map_ok(|object| object.location).try_collect().await?;
     let names = futures_util::stream::iter(names).map(Ok).boxed();
@@ -190,7 +190,7 @@ impl ReadableStorageTraits for Objects {
                         store.get_opts(&path, GetOptions { range: Some(range), ..GetOptions::default() })
                     };
                     let object = match (get(range).await, wanted) {
-                        // Some servers know no ranges that are counted from the end.
+                        // Some servers do not support ranges from the end.
                         (Err(ObjectError::NotSupported { .. }), Some(wanted)) => {
                             let Some(head) = found(store.head(&path).await)? else { return Ok(None) };
                             found(get(GetRange::Bounded(head.size.saturating_sub(wanted)..head.size)).await)?
@@ -225,7 +225,7 @@ impl ReadableStorageTraits for Objects {
     }
 }
 
-/// Refuses what is longer than the longest chunk: memory is asked for before it comes.
+/// Refuses objects longer than the longest chunk before memory is allocated for them.
 fn expect_short(path: &Path, bytes: u64) -> Result<(), ObjectError> {
     if bytes <= FILE_MAX {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Stores that are there already: reading, changing, appending.
+//! Existing stores: reading, writing, appending.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,8 +24,7 @@ use crate::options::Options;
 use crate::pieces::{element_count, in_parallel};
 use crate::views::{FileView, FileViewMut};
 
-/// A Zarr store that was opened for elements of a type: an array, or a group of arrays for the fields of a
-/// struct.
+/// A Zarr store opened for an element type: an array, or a group with an array for each field of a struct.
 ///
 /// ```
 /// use vmarray::{bytemuck::{Pod, Zeroable}, kernel::KernelType, prelude::*};
@@ -57,7 +56,7 @@ use crate::views::{FileView, FileViewMut};
 /// assert_eq!(prices.get(7)?, 9.99);
 /// assert!(Zarr::<f32>::open(path.join("price")).is_err());
 ///
-/// // Changed in place, and made longer.
+/// // Overwrite a part, and append.
 /// store.write_box([0]..[10], again.section(7..17)?, Options::new())?;
 /// store.append(again.section(..500)?, Options::new())?;
 /// assert_eq!((store.shape(), store.chunk()), (&[1500][..], &[1000][..]));
@@ -69,7 +68,7 @@ use crate::views::{FileView, FileViewMut};
 pub struct Zarr<T> {
     store: ReadableWritableStorage,
     pub(super) location: Location,
-    /// What the location is called.
+    /// The name of the location.
     pub(super) path: PathBuf,
     /// The node of the elements.
     node: String,
@@ -78,11 +77,12 @@ pub struct Zarr<T> {
 }
 
 impl<T: Element + KernelType> Zarr<T> {
-    /// Opens a store and reads what it says of its arrays.
+    /// Opens a store and reads the descriptions of its arrays.
     ///
     /// # Errors
-    /// [`Malformed`](Error::Malformed) for what is no such store, or damaged; [`ElementMismatch`] with both
-    /// types; [`Unsupported`](Error::Unsupported) for what is not [read](super) here; [`Zarr`](Error::Zarr).
+    /// [`Malformed`](Error::Malformed) for other or damaged contents; [`ElementMismatch`] with both types;
+    /// [`Unsupported`](Error::Unsupported) for features that this crate does not [read](super);
+    /// [`Zarr`](Error::Zarr).
     ///
     /// [`ElementMismatch`]: Error::ElementMismatch
     pub fn open(at: impl Into<Location>) -> Result<Self> {
@@ -111,19 +111,19 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(Self { store, location, path, node, fields, elements: PhantomData })
     }
 
-    /// How many elements there are along each axis.
+    /// The extent along each axis.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.fields[0].1.shape
     }
 
-    /// The extents of a chunk, or of a shard where chunks are in shards; of several fields the first one's.
+    /// The extents of a chunk, or of a shard; of the first field for structs.
     #[must_use]
     pub fn chunk(&self) -> &[usize] {
         &self.fields[0].1.chunk
     }
 
-    /// The shape, as arrays of so many axes are described by.
+    /// The shape, as an array for `N` axes.
     ///
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch).
@@ -136,18 +136,19 @@ impl<T: Element + KernelType> Zarr<T> {
         })
     }
 
-    /// Reads all elements into a view of the store's shape. Blocks; chunks are read and decompressed by
-    /// several threads.
+    /// Reads all elements into a view of the store's shape. Blocks; several threads read and decompress
+    /// chunks.
     ///
     /// # Errors
     /// [`ShapeMismatch`](Error::ShapeMismatch) with nothing read; [`Zarr`](Error::Zarr) for damaged chunks,
-    /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which some elements are read.
+    /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which the view has some of the
+    /// elements.
     pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: Options<'_>) -> Result<()> {
         self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
 
-    /// As [`read`](Self::read), a box of the store's elements into a view of the box's shape: what is larger
-    /// than all memory is worked on a part at a time. Chunks that are partly in the box are read whole.
+    /// Reads a box of the store's elements into a view of the box's shape, as [`read`](Self::read). Use it to
+    /// process a store larger than memory part by part. Chunks that overlap the box are read whole.
     ///
     /// # Errors
     /// As there, and [`RankMismatch`](Error::RankMismatch), [`BoxOutside`](ErrorKind::BoxOutside),
@@ -204,7 +205,7 @@ impl<T: Element + KernelType> Zarr<T> {
         })
     }
 
-    /// A box that is in the store.
+    /// Checks that a box is within the store.
     fn grid<const N: usize>(&self, bounds: Range<[usize; N]>) -> Result<Grid> {
         let shape: [usize; N] = self.extents()?;
         let mut ranges = Vec::with_capacity(N);
@@ -241,7 +242,7 @@ impl<T: Element + KernelType> Zarr<T> {
             let of = bounds.iter().map(|of| of.start as u64..of.end as u64).chain(own);
             let subset = ArraySubset::new_with_ranges(&of.collect::<Vec<_>>());
             let retrieve = || stored.array.retrieve_array_subset_opt::<ArrayBytes<'static>>(&subset, codecs);
-            // Numbers of a damaged index overflow in zarrs, which changes nothing that is still used.
+            // Numbers of a damaged index overflow in zarrs, without effect on values still in use.
             let bytes = catch_unwind(AssertUnwindSafe(retrieve))
                 .map_err(|_| Error::malformed(&self.path, "the index of a shard makes no sense"))?;
             let bytes =
@@ -254,13 +255,13 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(())
     }
 
-    /// Writes a view to a box of the store of its shape. Chunks that are partly in the box are read before;
-    /// the file of each chunk is replaced at once. Blocks; chunks are compressed by several threads. Nobody
-    /// else may write to the store meanwhile.
+    /// Writes a view to a box of the store with the same shape. Chunks that extend beyond the box are read
+    /// first; the file of each chunk is replaced atomically. Blocks; several threads compress chunks. No
+    /// other writer may use the store meanwhile.
     ///
     /// # Errors
-    /// As [`write`](super::write) and [`read_box`](Self::read_box): some chunks are written then.
-    /// [`Unsupported`](Error::Unsupported) for stores of others whose fields have different chunks.
+    /// As [`write`](super::write) and [`read_box`](Self::read_box); the store then has some of the chunks.
+    /// [`Unsupported`](Error::Unsupported) for stores of other programs whose fields have different chunks.
     pub fn write_box<V: FileView<Element = T>, const N: usize>(
         &mut self,
         bounds: Range<[usize; N]>,
@@ -273,18 +274,17 @@ impl<T: Element + KernelType> Zarr<T> {
         self.chunks(grid, &shape)?.write(view, &mut options)
     }
 
-    /// Appends the elements of a view along the first axis. The other axes have the same extents.
+    /// Appends the elements of a view along the first axis. The other extents must be equal.
     ///
-    /// What was there stays as it was until all is written: files of chunks are replaced at once, and the
-    /// shape, by which readers go, is written last. A process that is killed before leaves chunks that nobody
-    /// sees, and the next call writes them anew; one that is killed while the shapes of several fields are
-    /// written leaves fields of different lengths, which [`open`](Self::open) refuses. Blocks. Nobody else
-    /// may write to the store meanwhile.
+    /// Existing elements stay valid during the call: files of chunks are replaced atomically, and the shape,
+    /// which readers use, is written last. A process killed before leaves unreferenced chunks, which the next
+    /// call overwrites. A process killed during the update of several shapes leaves fields of different
+    /// lengths, which [`open`](Self::open) refuses. Blocks. No other writer may use the store meanwhile.
     ///
     /// # Errors
-    /// [`ShapeMismatch`](Error::ShapeMismatch), and as [`write_box`](Self::write_box); the shape is the old
-    /// one then, also that of fields which were written before another one failed, unless a server fails for
-    /// so long that these cannot be put right either. Call it again then, by the same value.
+    /// [`ShapeMismatch`](Error::ShapeMismatch), and as [`write_box`](Self::write_box). The store then keeps
+    /// the old shape, also of fields updated before another one failed. If a long server failure prevents
+    /// this restoration, call it again on the same value.
     pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: Options<'_>) -> Result<()> {
         let (more, old) = (view.extents(), self.shape().to_vec());
         if more.is_empty() || old.is_empty() || more[1..] != old[1..] {
@@ -297,7 +297,7 @@ impl<T: Element + KernelType> Zarr<T> {
         bytes.filter(|bytes| isize::try_from(*bytes).is_ok()).ok_or_else(too_long)?;
         let mut grid = Grid::whole(&shape, self.chunk());
         grid.bounds[0].start = old[0];
-        // Nothing is read when all is written: what fails then would be told of what has not failed.
+        // No reads after the writes: a failed read would be reported for a successful append.
         let longer = |(leaf, stored): &(Leaf, Stored)| {
             let mut metadata = stored.metadata.clone();
             metadata["shape"][0] = shape[0].into();
@@ -307,8 +307,7 @@ impl<T: Element + KernelType> Zarr<T> {
         let longer = self.fields.iter().map(longer).collect::<Result<Vec<_>>>()?;
         self.chunks(grid, &shape)?.write(view, &mut options)?;
         if let Err(error) = longer.iter().try_for_each(|field| self.describe(field)) {
-            // Of a server that did not answer nobody knows what it has taken. The first error is the one to
-            // tell.
+            // A server that did not answer may have accepted the request. Report the first error.
             self.fields.iter().for_each(|field| drop(self.describe(field)));
             return Err(error);
         }
@@ -328,7 +327,7 @@ impl<T: Element + KernelType> Zarr<T> {
         stored::metadata_key(&joined(&self.node, &leaf.path), &self.path)
     }
 
-    /// Fails where the store was removed.
+    /// Fails if the store was removed.
     pub(super) fn expect_described(&self) -> Result<()> {
         let described = |(leaf, _): &(Leaf, Stored)| {
             described::expect(&self.store, &self.description(leaf)?).map_err(Error::zarr(&self.path))
@@ -336,13 +335,13 @@ impl<T: Element + KernelType> Zarr<T> {
         self.fields.iter().try_for_each(described)
     }
 
-    /// Chunks of arrays as they are but for their shape, to be written.
+    /// Chunks to write, of the arrays with a new shape.
     fn chunks(&self, grid: Grid, shape: &[usize]) -> Result<Chunks<'_, T>> {
         let arrays = self.chunk_arrays(shape)?;
         Ok(Chunks { arrays, grid, fill_value: self.fill_value(), before: Some(self), path: &self.path })
     }
 
-    /// The arrays as they are but for their shape, whose chunks are to be written.
+    /// The arrays with a new shape, for writing chunks.
     pub(super) fn chunk_arrays(&self, shape: &[usize]) -> Result<ChunkArrays> {
         let array = |(leaf, stored): &(Leaf, Stored)| {
             if stored.chunk != self.chunk() || stored.own_chunk != leaf.axes {
@@ -361,7 +360,7 @@ impl<T: Element + KernelType> Zarr<T> {
         self.fields.iter().map(array).collect::<Result<_>>().map(ChunkArrays)
     }
 
-    /// What elements are that are not stored.
+    /// The value of elements that are not stored.
     pub(super) fn fill_value(&self) -> T {
         let mut fill = [T::zeroed()];
         for (leaf, stored) in &self.fields {

@@ -1,4 +1,4 @@
-//! Rows of different lengths: where they begin, and their items.
+//! Rows of different lengths: offsets and items.
 
 use vmarray::device::Device;
 use vmarray::kernel::KernelType;
@@ -12,11 +12,11 @@ use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
 use crate::pieces::element_count;
 
-/// Writes the rows of a ragged array to a folder, or to objects, which must not exist yet: a group of
-/// `offsets`, which has where rows begin and where the last one ends, and `items`, which has what is in them.
-/// The encoding is that of the items; offsets are compressed as they are.
+/// Writes the rows of a ragged array to a new folder, or to new objects: a group of `offsets`, the starts of
+/// rows and the end of the last one, and `items`, their elements. The encoding applies to the items; offsets
+/// have the same compression.
 ///
-/// The folder has its name when it is whole, as with [`write`](super::write).
+/// The folder gets its name when it is complete, as with [`write`](super::write).
 ///
 /// # Errors
 /// As there.
@@ -60,11 +60,11 @@ fn bytes<T>(len: usize) -> u64 {
     len as u64 * size_of::<T>() as u64
 }
 
-/// Reads rows that [`write_ragged`] has written, or others in that form, into a new array that a builder
-/// describes. Blocks; offsets are read and checked one chunk after the other, items by several threads.
+/// Reads rows in the format of [`write_ragged`] into a new array of a builder. Blocks; one thread reads and
+/// checks offsets chunk by chunk, several threads read items.
 ///
 /// # Errors
-/// [`Malformed`](Error::Malformed) if rows do not follow one another from the first item to the last, and as
+/// [`Malformed`](Error::Malformed) if the rows do not cover the items in order, and as
 /// [`Zarr::open`] and [`Zarr::read`].
 ///
 /// ```
@@ -75,7 +75,7 @@ fn bytes<T>(len: usize) -> u64 {
 /// zarr::write_ragged(&path, &rows, Encoding::new(), Options::new())?;
 /// let rows = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), Options::new())?;
 /// assert_eq!(rows.to_vecs()?, [vec![0.5], vec![1.0, 2.0]]);
-/// // An item that belongs to no row.
+/// // An item outside all rows.
 /// let mut items = zarr::Zarr::<f32>::open(path.join("items"))?;
 /// items.append(&VirtualArray::<f32>::new(1)?, Options::new())?;
 /// let wrong = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), Options::new());
@@ -112,12 +112,12 @@ pub fn read_ragged<T: Element + KernelType, D: Device>(
     Ok(rows)
 }
 
-/// The lengths of rows, by offsets of a store. Ends early where something is wrong.
+/// The lengths of rows, from offsets of a store. The iterator ends early on an error.
 struct Lengths<'a> {
     offsets: &'a Zarr<u64>,
     grid: Grid,
     codecs: zarrs::array::CodecOptions,
-    /// The next chunk, what is left of the present one, the last offset that was seen.
+    /// The next chunk, the rest of the current one, the last offset.
     next: usize,
     chunk: std::vec::IntoIter<u64>,
     last: Option<u64>,

@@ -1,4 +1,4 @@
-//! An array of a store, opened with nothing of what the store says taken on trust.
+//! An array of a store, opened with full validation of its description.
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -22,13 +22,13 @@ use super::leaves::Leaf;
 use crate::data_type::Number;
 use crate::error::{Error, Result};
 
-/// The longest description of an array that is read.
+/// The maximum length of a description in bytes.
 const METADATA_MAX: u64 = 1 << 20;
-/// As many as NumPy has at most.
+/// The maximum number of axes, as in NumPy.
 const AXES_MAX: usize = 64;
-/// More codecs than anybody has in a row.
+/// The maximum number of chained codecs.
 const CODECS_MAX: usize = 16;
-/// How many shards may be within each other.
+/// The maximum nesting of shards.
 const DEPTH_MAX: u32 = 4;
 
 /// An array of a store.
@@ -38,17 +38,17 @@ pub(super) struct Stored {
     pub(super) shape: Vec<usize>,
     /// The extents of a chunk along the axes of the elements.
     pub(super) chunk: Vec<usize>,
-    /// Those along the axes within an element.
+    /// The extents along the axes within an element.
     pub(super) own_chunk: Vec<usize>,
-    /// The least that is read at once, along the axes of the elements: chunks, also those in shards.
+    /// The unit of reads, along the axes of the elements: chunks, also within shards.
     pub(super) part: Vec<usize>,
-    /// Whether it has truth, which is read as bytes.
+    /// True for `bool`, which is read as bytes.
     pub(super) is_truth: bool,
-    /// What the store says, as it says it.
+    /// The description as stored.
     pub(super) metadata: Value,
 }
 
-/// What the description of a node is called.
+/// The name of a node's description.
 fn metadata_name(node: &str) -> String {
     if node.is_empty() { "zarr.json".to_owned() } else { format!("{node}/zarr.json") }
 }
@@ -63,7 +63,7 @@ pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, pat
     described(store, node, leaf, path, read(store, node, path)?)
 }
 
-/// The array of a leaf that a description is of.
+/// The array of a leaf, from its description.
 pub(super) fn described(
     store: &ReadableWritableStorage,
     node: &str,
@@ -93,14 +93,14 @@ fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<Valu
     serde_json::from_slice(&bytes).map_err(|error| malformed(format!("{key}: {error}")))
 }
 
-/// A description that is not yet understood.
+/// An unparsed description.
 struct Description<'a> {
     metadata: &'a Value,
     node: &'a str,
     path: &'a Path,
 }
 
-/// An array, the extents of its elements, and those of a chunk along all axes, and of what shards have.
+/// An array, its extents, and the extents of its chunks along all axes, and within shards.
 type Opened = (Array<dyn ReadableStorageTraits>, Vec<usize>, Vec<usize>, Option<Vec<usize>>);
 
 #[derive(Default)]
@@ -108,7 +108,7 @@ struct Codecs {
     to_arrays: Vec<Arc<dyn ArrayToArrayCodecTraits>>,
     to_bytes: Option<Arc<dyn ArrayToBytesCodecTraits>>,
     of_bytes: Vec<Arc<dyn BytesToBytesCodecTraits>>,
-    /// The extents of chunks in shards, which can be read one by one.
+    /// The extents of chunks in shards, which can be read separately.
     part: Option<Vec<usize>>,
 }
 
@@ -186,7 +186,7 @@ impl Description<'_> {
         serde_json::from_value(value.clone()).map_err(|error| self.malformed(&error.to_string()))
     }
 
-    /// The name of something that may have settings, and these.
+    /// The name of an extension, and its settings.
     fn named<'v>(&self, value: &'v Value) -> Result<(&'v str, &'v Value)> {
         match value.as_str().or_else(|| value["name"].as_str()) {
             Some(name) => Ok((name, &value["configuration"])),
@@ -204,7 +204,7 @@ impl Description<'_> {
         extents.ok_or_else(|| self.malformed(&format!("its {of} is no list of some numbers")))
     }
 
-    /// Whether so many numbers can be in RAM.
+    /// Checks that `len` numbers fit the limit in RAM.
     fn check_bytes(&self, extents: &[usize], number_bytes: usize) -> Result<()> {
         let bytes =
             extents.iter().try_fold(number_bytes as u64, |bytes, extent| bytes.checked_mul(*extent as u64));
@@ -214,7 +214,7 @@ impl Description<'_> {
         }
     }
 
-    /// Makes codecs of what is in a list. Those that decompress give no more than a chunk can have.
+    /// Builds codecs from a list. Decompression is limited to the length of a chunk.
     fn codecs(
         &self,
         list: &Value,
@@ -244,7 +244,7 @@ impl Description<'_> {
                     codecs.to_bytes = Some(Arc::new(bytes));
                 }
                 "sharding_indexed" if codecs.to_bytes.is_none() => {
-                    // The order of axes within a shard would be that of its chunks' extents.
+                    // A transposition would also apply to the extents of chunks within a shard.
                     if !codecs.to_arrays.is_empty() {
                         return Err(self.unsupported("shards whose axes are transposed are not known"));
                     }
@@ -268,7 +268,7 @@ impl Description<'_> {
                 _ => return Err(self.unsupported(&format!("a codec {name:?} at this place is not known"))),
             }
         }
-        // What is compressed as a whole is read as a whole.
+        // Data compressed as a whole are read as a whole.
         codecs.part = codecs.part.filter(|_| codecs.of_bytes.is_empty());
         Ok(codecs)
     }
@@ -290,7 +290,7 @@ impl Description<'_> {
         if chunk.len() != shard.len() || !shard.iter().zip(&chunk).all(is_part) {
             return Err(self.malformed("shards have no whole number of chunks"));
         }
-        // Of each chunk an index has two numbers.
+        // An index has two numbers a chunk.
         let counts: Vec<usize> = shard.iter().zip(&chunk).map(|(shard, chunk)| shard / chunk).collect();
         self.check_bytes(&counts, 16)?;
         let is_plain =
@@ -323,7 +323,7 @@ impl Description<'_> {
     }
 }
 
-/// The number that a store calls so.
+/// The number type of a store's name.
 fn number_of(name: &str) -> Option<Number> {
     Some(match name {
         "bool" => Number::Bool,
@@ -345,7 +345,7 @@ fn number_of(name: &str) -> Option<Number> {
     })
 }
 
-/// What a store calls a number.
+/// A store's name of a number type.
 pub(super) fn name_of(number: Number) -> &'static str {
     match number {
         Number::Bool => "bool",
