@@ -186,8 +186,8 @@ pub trait Addresses: Send + Sync {
 ///   returns at once. It is no promise of a time.
 ///
 /// # Safety
-/// Unsafe code relies on the promises of a device: an owner reads host memory at the address that the
-/// device returned, and a page cache hands out slices of its frames while other frames are copied. An
+/// Unsafe code relies on the promises of a device. An owner reads host memory at the address that the
+/// device returned. A page cache hands out slices of its frames while other frames are copied. An
 /// implementation promises:
 ///
 /// - **Host memory.** The memory of [`allocate_host`](Self::allocate_host) keeps the promises of
@@ -197,7 +197,7 @@ pub trait Addresses: Send + Sync {
 ///   only to the ranges that the call names as targets, and only after the call has begun. No other call
 ///   starts work.
 /// - **Done is over.** A ticket leaves the state *pending*, by success or by an error, only when all of
-///   its work, reads as well as writes, is over for good. The same holds for the work of a call that
+///   its work is over for good, reads as well as writes. The same holds for the work of a call that
 ///   returned an error.
 /// - **Memory outlives work.** Submitted work keeps the memory that it touches alive. Releasing host
 ///   memory, device memory or a queue returns when all work that touches it is over, and so does dropping
@@ -206,9 +206,9 @@ pub trait Addresses: Send + Sync {
 ///   place or a ticket of another device, unless this device reaches that one and the call accepts such
 ///   places.
 /// - **Races are tolerated.** Owners read and write host memory while the processor copies. So the
-///   processor copies to and from host memory, imported memory included, by [`racy`](crate::racy) alone,
-///   and device memory as well if two queues can reach one range at once. An index in host memory is used
-///   only if that very reading of it was checked.
+///   processor copies to and from host memory, imported memory included, only by [`racy`](crate::racy). It
+///   does the same for device memory if two queues can reach one range at once. An index in host memory is
+///   used only if that very reading of it was checked.
 ///
 /// # Examples
 /// Memory, queues and tickets:
@@ -468,8 +468,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - The thread that releases memory wipes it when the work that touches it is done. This takes about
     ///   as long as writing all of it. The same holds for memory that is released because another step
     ///   failed.
-    /// - Unreachable data is not wiped: memory of a lost device, the system's swap space, former places of
-    ///   a file's blocks on drives and file systems that move them, and a GPU's registers and caches.
+    /// - Unreachable data is not wiped: memory of a lost device, the system's swap space, and a GPU's
+    ///   registers and caches. Drives and file systems that move a file's blocks also keep the former
+    ///   places.
     /// - Memory that cannot be wiped is released nevertheless, and reported to the program's subscriber of
     ///   `tracing`, or to standard error if it has none.
     ///
@@ -761,9 +762,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///   call for a pair of devices may take long.
     /// - The owner of the memory may release it, or drop its device, at any time. That call waits for the
     ///   work that uses the memory, as for the device's own work.
-    /// - Work on memory of a device that is lost may be refused or fail, as
-    ///   [`CopyFailed`](ErrorKind::CopyFailed) or [`KernelFailed`](ErrorKind::KernelFailed), and bytes
-    ///   from that memory are unspecified. This device continues.
+    /// - Work on memory of a lost device may be refused, or fail as [`CopyFailed`](ErrorKind::CopyFailed)
+    ///   or [`KernelFailed`](ErrorKind::KernelFailed). Bytes from that memory are unspecified. This device
+    ///   continues.
     /// - The call is not meant for the device itself. Its own facts may belong to another object for the
     ///   same hardware, and the device answers accordingly.
     ///

@@ -60,7 +60,7 @@
 //! works.
 //!
 //! **Zero.** Copies, fills, searches, gathers, scatters and computations of zero length are valid, at any
-//! offset up to the end of their memory, and return an ordinary ticket. Allocations of zero bytes are
+//! offset up to the end of their memory. They return an ordinary ticket. Allocations of zero bytes are
 //! valid too.
 //!
 //! # Soundness
@@ -78,8 +78,8 @@
 //! - **Work may outlive the borrow** of its places. Releasing waits for it; until then the memory's owner
 //!   reads and writes by [`racy`], which tolerates it. Addresses, for code that does more, are of use in
 //!   unsafe code alone.
-//! - **Devices do not mix.** Names are unique in the process, so a device refuses a place or a queue of
-//!   another device, even after two owners or two devices were exchanged by `mem::swap`. Owners keep their
+//! - **Devices do not mix.** Names are unique in the process. A device therefore refuses a place or a
+//!   queue of another device, even after `mem::swap` of two owners or two devices. Owners keep their
 //!   device alive; handles do not, and are unknown after its end.
 //! - **Threads** may share and send all of these types; every method takes the locks that it needs.
 //! - **A device keeps promises** on which unsafe code relies: [`Device`] is an `unsafe trait`, and only

@@ -87,11 +87,11 @@ fn user() -> u32 {
 
 /// A folder that only its user can write to, held open.
 ///
-/// On Unix the process's effective user must own the folder, no other user may be able to write to it, and
-/// it must not be a link. Files must be regular, and owned and writable likewise. Accesses go through the
-/// open folder. So a user who can rename a folder above it cannot replace it. On other systems it must be
-/// a folder and no link, and files must be regular; the permissions of the folder above control write
-/// access.
+/// On Unix the process's effective user must own the folder, and no other user may have write access. The
+/// folder must not be a link. Files must be regular, and owned and writable likewise. Accesses go through
+/// the open folder. So a user who can rename a folder above it cannot replace it. On other systems it must
+/// be a folder and no link, and files must be regular. The permissions of the folder above control write
+/// access there.
 ///
 /// Any number of threads and processes can use one folder: a file appears as a whole, by renaming.
 ///

@@ -51,10 +51,10 @@ macro_rules! in_assembly {
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other
-/// threads may read and write both ranges meanwhile, if they use the functions of this module or atomic
-/// accesses byte by byte (see `IN_ASSEMBLY` for words). Devices may access them as well. No reference to a
-/// range that is being written may be in use. `from` must not come from a shared reference to plain data:
-/// use [`write()`] for that.
+/// threads may read and write both ranges meanwhile through the functions of this module, or by atomic
+/// accesses byte by byte. `IN_ASSEMBLY` describes words. Devices may access them as well. No reference to
+/// a range that is being written may be in use. `from` must not come from a shared reference to plain
+/// data: use [`write()`] for that.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.

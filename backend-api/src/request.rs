@@ -113,8 +113,8 @@ macro_rules! span {
                 Self { offset, ..self }
             }
 
-            /// The same place without the borrow of its owner. It is for code that owns the memory and
-            /// keeps places in it, or whose release of the memory waits until the last use is over.
+            /// Returns the same place without the borrow of its owner. It is for code that owns the memory
+            /// and keeps places in it, or that delays its release until the last use is over.
             ///
             /// # Safety
             /// Until the last use of the place, the caller owns the memory or acts for its owner. The

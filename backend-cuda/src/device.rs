@@ -36,9 +36,9 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 
 /// An open NVIDIA GPU.
 ///
-/// It uses the GPU's primary context, which it shares with the rest of the process (the CUDA runtime,
-/// `cudarc`), or a context that the program [created](Self::adopt). Any thread may make every call, with
-/// any current context.
+/// The device uses the GPU's primary context, which it shares with the rest of the process (the CUDA
+/// runtime, `cudarc`). Alternatively it uses a context that the program [created](Self::adopt). Any thread
+/// may make every call, with any current context.
 ///
 /// The drop waits for its work and releases everything, including allocations that the program did not
 /// release.
@@ -160,7 +160,7 @@ impl CudaDevice {
     ///
     /// # Safety
     /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the
-    /// device is dropped, the device is lost with it, and the program must not access its former pinned
+    /// device is dropped, the device is lost with it. The program must then not access its former pinned
     /// memory any more.
     pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
         Self::in_context("adopt", options, |driver| {

@@ -104,7 +104,7 @@ impl Card {
     /// Returns the GPU's memory now, less the default head-room.
     ///
     /// The driver reports it only in a context. If the process has none on this GPU yet, the call creates
-    /// the primary one temporarily, which takes some tenths of a second and some hundred megabytes of the
+    /// the primary one temporarily. That takes some tenths of a second and some hundred megabytes of the
     /// GPU.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 //!   first, and then sleeps for a small part of the time waited so far. One thread of each device runs
 //!   wakers, and has no other use.
 //! - The copies of one call go singly, as one batch of the driver, or through a kernel that moves many
-//!   pieces between device memory and pinned memory in one launch; their number and size decide
+//!   pieces in one launch, between device memory and pinned memory. Their number and size decide
 //!   ([`Route`]).
 //! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver
 //!   translates them for the GPU at first use. Kernels of the program become PTX text here, many in a
@@ -22,9 +22,8 @@
 //! # Other users of the card
 //!
 //! A device uses the GPU's primary context, as the CUDA runtime, `cudarc` and `cust` do, or a context that
-//! it [adopts](CudaDevice::adopt). With the feature `cust`, memory changes owners between this crate and
-//! `cust` without a copy (`CudaDevice::import_cust`, `CudaDevice::export_cust`), or is copied in the order
-//! of a queue.
+//! it [adopts](CudaDevice::adopt). With the feature `cust`, this crate and `cust` exchange memory without
+//! a copy (`CudaDevice::import_cust`, `CudaDevice::export_cust`), or copy it in the order of a queue.
 //!
 //! # Limits
 //!

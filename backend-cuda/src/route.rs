@@ -1,9 +1,9 @@
 //! The route of one call's copies, chosen by their number, size and direction.
 //!
-//! The costs differ by the place of the work. A single copy costs the driver about 1.5 µs of the processor
-//! and the copy engine about as long, at any size. A batch costs a fraction of that per piece, up to the
-//! length of the driver's buffers. A kernel costs one launch, some 3 µs more until it is done, and then
-//! moves pieces of any size at the speed of the bus, in both directions at once.
+//! The costs differ by the place of the work. A single copy costs about 1.5 µs of the processor and about
+//! as much of the copy engine, at any size. A batch costs a fraction of that per piece, up to the length
+//! of the driver's buffers. A kernel costs one launch, and some 3 µs more until it is done. It then moves
+//! pieces of any size at the speed of the bus, in both directions at once.
 //!
 //! A table that a program [measured](backend_api::Device::set_routing) on the GPU itself has priority. The
 //! bounds for its empty classes were measured on one H200 (PCIe Gen5, driver 580), one call and the wait
@@ -24,8 +24,9 @@
 //! | 256 × 1 MiB | 47.3, **51.7**, 50.3 | 46.6, **51.7**, 48.5 | 39.4, 39.4, **75.7** |
 //!
 //! Batches of few short uploads have two speeds. In another run on a GPU of the same model (2026-11-21) 4
-//! × 4 KiB reached 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB 1.8 and 2.8, 4 × 16 KiB 3.7 and 5.3, 8 ×
-//! 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. So they go by kernel, which loses little at worst.
+//! × 4 KiB reached 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB 1.8 and 2.8. 4 × 16 KiB reached 3.7 and
+//! 5.3, 8 × 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. So they go by kernel, which loses little at
+//! worst.
 
 use backend_api::{Route, Routing};
 

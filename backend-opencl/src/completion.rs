@@ -1,8 +1,8 @@
 //! The completion of a queue's work.
 //!
 //! Each submission leaves a [`Mark`]: its number and the event of its last command. By default no thread
-//! watches the events. A thread that polls or waits asks the driver about the one event that matters, and
-//! then moves all completed marks from the list to the [`Timeline`]. A driver's callback is registered
+//! watches the events. A thread that polls or waits queries the driver about the one event that matters.
+//! It then moves all completed marks from the list to the [`Timeline`]. A driver's callback is registered
 //! only for a ticket with a waker.
 //!
 //! Wakers are foreign code that may call the device. They are stored here and not in the timeline. They

@@ -212,8 +212,8 @@ impl Core {
         keep_for_good(memory);
     }
 
-    /// Blocks until the driver has made all of its callbacks and the courier holds no part of the device,
-    /// so that the context is released in this thread and not later. It does not block in the courier's
+    /// Blocks until the driver has made all of its callbacks and the courier holds no part of the device.
+    /// The context is then released in this thread and not later. The call does not block in the courier's
     /// own thread, in which a waker drops the device: there the context is released with the last errand.
     pub fn await_callbacks(&self) {
         if self.courier.is_this_thread() {

@@ -332,7 +332,7 @@ impl Drop for OpenClDevice {
 }
 
 // SAFETY: under one lock, names and ranges are checked and each use of memory is recorded, before a
-// command is enqueued; `Uses` and the queue's record keep the memory of a command alive. A release removes
+// command is enqueued. `Uses` and the queue's record keep the memory of a command alive. A release removes
 // the name and waits for the recorded uses. A ticket ends when the driver reports that the last command is
 // done or has failed, or that the device is gone, which executes no work any more. A driver that does not
 // answer for long counts as gone for tickets. In all cases, memory is released only if the driver has

@@ -167,8 +167,8 @@ impl Kernels {
     /// work with any number.
     ///
     /// On a processor it is always the same number. PoCL up to 5.0 loads a kernel's code for a width of
-    /// the whole launch, but releases it by name and size of the groups alone. Concurrent launches of
-    /// different widths make its counts wrong: it then ends the process (`pocl_release_dlhandle_cache`) or
+    /// the whole launch, but releases it only by name and size of the groups. Concurrent launches of
+    /// different widths make its counts wrong. It then ends the process (`pocl_release_dlhandle_cache`) or
     /// unloads code that still runs.
     pub fn groups_up_to(&self, enough: u64) -> usize {
         if self.steady { self.groups } else { enough.clamp(1, self.groups as u64) as usize }
@@ -229,7 +229,7 @@ fn options(group: usize) -> String {
 ///
 /// To return a program's binary, PoCL up to 5.0 loads all of its kernels. From then on it takes them for
 /// the running ones, of any program with the same text and options: see [`Kernels::groups_up_to`]. So the
-/// binary of a program is read before any of its kernels runs, and its options differ from those of all
+/// binary of a program is read before any of its kernels runs. Its options differ from the options of all
 /// other programs, including cached ones.
 fn options_of_its_own(options: &str, entry: &Entry) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);

@@ -55,9 +55,10 @@
 //! subnormal results become zero. Devices of the embedded profile may round towards zero.
 //!
 //! **Kernels of the program** ([`launch`](backend_api::Device::launch)) are translated at their first use,
-//! or together by [`prepare_launches`](backend_api::Device::prepare_launches), up to 16 in one program,
-//! and kept while the device is open. Groups on a processor are not supported, nor atomics of 64 bits on a
-//! device without the extension, nor views that touch more than 16 pieces of memory in all.
+//! or by [`prepare_launches`](backend_api::Device::prepare_launches), which puts up to 16 into one
+//! program. They are kept while the device is open. The backend does not support groups on a processor,
+//! atomics of 64 bits on a device without the extension, or views that touch more than 16 pieces of memory
+//! in all.
 //!
 //! **Many small copies** in one call go through a kernel if that is faster: in place if kernels can access
 //! the host memory. Otherwise, if the host side is one range, they go through scratch memory on the device
@@ -65,13 +66,13 @@
 //!
 //! # Devices of the tests
 //!
-//! Tests run on all devices, or on those that `VMARRAY_OPENCL_DEVICE` selects, by index or by a part of
-//! their name, identity or platform. `VMARRAY_TEST_BYTES` sets the memory of a check of the contract,
-//! `VMARRAY_TEST_KERNELS` the number of random kernels that are compared with the interpreter, and
+//! Tests run on all devices, or on the devices that `VMARRAY_OPENCL_DEVICE` selects, by index or by a part
+//! of their name, identity or platform. `VMARRAY_TEST_BYTES` sets the memory of a check of the contract.
+//! `VMARRAY_TEST_KERNELS` sets the number of random kernels that are compared with the interpreter, and
 //! `VMARRAY_TEST_SEED` the first seed. With `VMARRAY_REQUIRE_DEVICE` the tests fail on a machine without a
 //! device. If NVIDIA's driver is installed but not registered, put the path of `libnvidia-opencl.so.1`
-//! into a file `nvidia.icd` in a folder of your own, and name the folder in `OCL_ICD_VENDORS`. The example
-//! `opencl_limits` lists and measures devices.
+//! into a file `nvidia.icd` in a folder of your own. Then name the folder in `OCL_ICD_VENDORS`. The
+//! example `opencl_limits` lists and measures devices.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

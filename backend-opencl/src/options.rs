@@ -63,8 +63,8 @@ pub struct Options {
     /// The place of built kernels between runs.
     pub kernel_cache: KernelCache,
     /// Lets kernels use pinned host memory in place if possible. This works on devices that share
-    /// fine-grained memory with the host (processors and integrated GPUs), and on NVIDIA's GPUs, on which
-    /// small pages then move more than ten times as fast. On by default; if off, all data is copied.
+    /// fine-grained memory with the host (processors and integrated GPUs), and on NVIDIA's GPUs. There
+    /// small pages move more than ten times as fast. On by default; if off, all data is copied.
     /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory)
     /// returns whether they can.
     pub zero_copy: bool,

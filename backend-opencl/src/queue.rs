@@ -191,8 +191,8 @@ impl Queue {
     }
 }
 
-/// A submission in progress. [`finish`](Self::finish) ends it. If it is dropped before, because of an
-/// error, it blocks until its enqueued commands are done, so that no work of a failed call is in flight.
+/// A submission in progress. [`finish`](Self::finish) ends it. If an error drops it before, the drop
+/// blocks until its enqueued commands are done, so that no work of a failed call is in flight.
 pub(crate) struct Submission<'q> {
     queue: &'q Arc<Queue>,
     pub core: &'q Core,

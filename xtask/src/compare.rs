@@ -108,9 +108,10 @@ fn report(rows: &BTreeMap<String, Ratios>) -> (String, usize) {
 
 /// Returns the median, and the two values that enclose it with 95 % confidence.
 ///
-/// By the sign test: of `n` values each is above the median with probability 1/2, so that the `k`-th lowest
-/// exceeds it with that of fewer than `k` heads in `n` throws; likewise at the other end. Holds for any
-/// distribution. Source: W. J. Conover, "Practical Nonparametric Statistics", 3rd edition, 1999, section 3.2.
+/// The bounds follow from the sign test. Each of `n` values is above the median with
+/// probability 1/2. The `k`-th lowest therefore exceeds the median with the probability of fewer than `k`
+/// heads in `n` throws; likewise at the other end. Holds for any distribution. Source: W. J. Conover,
+/// "Practical Nonparametric Statistics", 3rd edition, 1999, section 3.2.
 pub fn interval(values: &[f64]) -> (f64, f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

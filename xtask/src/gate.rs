@@ -1,8 +1,8 @@
 //! `cargo xtask gate`: whether a change made a row of a fixed list slower.
 //!
-//! Two builds of the benchmarks run in turns, as in `compare`, on some forty rows that cover hits, misses,
-//! scans, bulk copies, lists, tasks, expressions, kernels, sorts, joins, files and the first calls of a
-//! process.
+//! Two builds of the benchmarks run in turns, as in `compare`, on some forty rows. The rows cover hits,
+//! misses, scans, bulk copies, lists, tasks, expressions, kernels, sorts, joins, files and the first calls
+//! of a process.
 //!
 //! - A row fails if the upper end of the 95 % interval of its speed, new to old, is below [`ROW_LEAST`].
 //! - A row whose old build differs from itself by more than [`NOISE_MOST`] is listed and not judged.

@@ -16,9 +16,9 @@ struct Part {
     tests: &'static [&'static str],
     /// As `tests`, for a sample; excluded from it if `None`.
     sample: Option<&'static [&'static str]>,
-    /// True if loads may return older values, as the memory model allows. Miri aborts in this mode if
-    /// atomic accesses of different sizes meet, even ordered ones, such as those of elements and of bytes
-    /// in a frame.
+    /// True if loads may return older values, as the memory model allows. In this mode Miri aborts if
+    /// atomic accesses of different sizes meet, even ordered ones. Accesses of elements and of bytes in a
+    /// frame do.
     has_weak_memory: bool,
 }
 

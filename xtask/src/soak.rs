@@ -2,11 +2,11 @@
 //! device.
 //!
 //! Each element belongs to one thread or task, which alone writes it and knows its version; all threads
-//! and tasks read it. An element's value encodes its index, so that a torn, lost, stale or misplaced value
-//! is detected. The owner expects the very version that it wrote last (or, after a failed write, that one
-//! or the one before). Other readers expect a version no older than the last one they saw. In some rounds
-//! devices fail copies now and then. In others, of arrays with mirrors or parity, devices are lost and
-//! rebuilt ten times, or an array moves ten times to other devices, and no call may fail.
+//! and tasks read it. An element's value encodes its index, which reveals a torn, lost, stale or misplaced
+//! value. The owner expects the very version that it wrote last (or, after a failed write, that one or the
+//! one before). Other readers expect a version no older than the last one they saw. In some rounds devices
+//! occasionally fail copies. In rounds with mirrors or parity, devices are lost and rebuilt ten times, and
+//! no call may fail. The same holds for rounds in which an array moves ten times to other devices.
 //!
 //! A round is an array of random shape; its seed is printed and repeats it. Without progress for a minute
 //! the process ends with a message. Resident memory is measured after each round, when its array is

@@ -33,8 +33,9 @@ pub(super) fn copies_of_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.settle(ticket);
 }
 
-/// For each pair of places, makes three calls: an upload from the second to the first, a copy within the
-/// device to `far` behind the second, and a download to `far` behind the first in host memory.
+/// Makes three calls for each pair of places: an upload from the second to the first, a copy within the
+/// device, and a download. The copy goes to `far` behind the second place, the download to `far` behind
+/// the first in host memory.
 fn there_and_back<D: Device>(scene: &mut Scene<'_, D>, places: &[(usize, usize)], far: usize, bytes: usize) {
     let copies: [Vec<_>; 3] = [
         places.iter().map(|&(one, other)| scene.upload(other, one, bytes)).collect(),

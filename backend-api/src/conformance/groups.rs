@@ -237,8 +237,8 @@ pub(super) fn operations_across_lanes<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Returns a kernel in which all items change a few places of a view and of an array, which is then added
-/// to the view as well.
+/// Returns a kernel in which all items change a few places of a view and of an array. The kernel then adds
+/// the array to the view as well.
 fn changing(op: Rmw, of: Type) -> Body {
     let memory = Memory::Value(of);
     let [item, bin, value, bound, zero, total] = [0, 1, 2, 3, 4, 5].map(Reg);
@@ -417,8 +417,8 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     run(cx, &mut scene, &endless);
 }
 
-/// Returns a kernel whose items allocate twice from their arena, the second time a length that depends on
-/// the item, fill both, and read them again.
+/// Returns a kernel whose items allocate twice from their arena, fill both allocations, and read them
+/// again. The second length depends on the item.
 fn taking_memory(group_len: Option<u32>) -> Body {
     let [item, zero, first, second, bytes, at, end, word, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
     let [done, one, eight, byte] = [9, 10, 11, 12].map(Reg);

@@ -338,7 +338,7 @@ impl Program {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is too long, if a type does not fit, or
-    /// if an instruction refers to a value that is not computed before it.
+    /// if an instruction refers to a later value.
     pub fn new(instructions: Vec<Instruction>) -> Result<Self> {
         if instructions.len() > Self::INSTRUCTIONS_MAX {
             let (number, most) = (instructions.len(), Self::INSTRUCTIONS_MAX);

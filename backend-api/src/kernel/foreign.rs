@@ -63,8 +63,8 @@ impl Code {
     /// Creates code with the name of its entry point.
     ///
     /// # Safety
-    /// For every launch of the kernel that receives it, the code must accept the kernel's arguments, read
-    /// only elements of the views, write only where the body would write, and end.
+    /// For every launch of the kernel that receives it, the code must accept the kernel's arguments, and
+    /// must end. It may read only elements of the views, and write only what the body would write.
     #[must_use]
     pub unsafe fn new(entry: &str) -> Self {
         Self { entry: entry.into(), ..Self::default() }

@@ -76,8 +76,8 @@ impl Function {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`Body::verify`]. Also if the last operation
-    /// writes no register, if the body has views, groups, an arena or built-in values, or if the tables
-    /// have another length than declared.
+    /// writes no register, or if the tables have another length than declared. Also if the body has views,
+    /// groups, an arena or built-in values.
     pub fn new(body: Body, table: Vec<u8>) -> Result<Self> {
         let Some(result) = body.code.last().and_then(Op::written) else {
             return Err(invalid("its last operation writes no result".into()));

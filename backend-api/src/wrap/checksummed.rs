@@ -34,8 +34,8 @@ use crate::{
 ///   with other writes to the same memory, whose bytes are unspecified, may fail as corrupted.
 /// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more. The device has no
 ///   [direct reads](Device::direct_reads).
-/// - The data of a read is verified before any caller learns that the read is over. A caller learns it by
-///   its ticket, by a later one of its queue, or by one of a queue of this device that was [ordered
+/// - The device verifies the data of a read before any caller learns that the read is over. A caller
+///   learns it by its ticket, by a later ticket of its queue, or by a ticket of a queue that was [ordered
 ///   after](Device::order_after) it. A ticket of another device, or a waker, does not verify.
 /// - Kernels and copies of other devices that write to this device's memory must go through such wrappers,
 ///   too: all wrappers of a process know each other's memory.

@@ -61,9 +61,9 @@ use worker::Seated;
 /// Acknowledged data survives the loss of one device at any moment. Until the host knows the difference,
 /// the parities match the old data. From then on the host has everything that the parities still need.
 ///
-/// If memory is released on one member while its counterparts on other members are in use, it is kept
-/// until they are released, or for the next allocation of the same length. Only the device of the member
-/// knows its host memory.
+/// If memory is released on one member while its counterparts on other members are in use, it is kept. It
+/// is freed with the counterparts, or reused by the next allocation of the same length. Only the device of
+/// the member knows its host memory.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -246,8 +246,8 @@ impl ParityGroup {
     }
 
     /// Replaces a lost device by a spare, and copies all data to it. The group can be used meanwhile:
-    /// writes go to the spare from the beginning, and changes of bytes that are being rebuilt wait for one
-    /// piece of 2 MiB at a time. Returns when the spare has all data.
+    /// writes go to the spare from the beginning. A change of bytes that are being rebuilt waits for one
+    /// piece of at most 2 MiB. Returns when the spare has all data.
     ///
     /// Blocks until the work of the lost device is over. One thread rebuilds at a time; other callers
     /// wait. It reads all data of the other devices, through host memory.

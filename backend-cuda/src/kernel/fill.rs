@@ -48,7 +48,7 @@ fn unit(pattern: &[u8], to: u64, bytes: u64) -> Option<Unit> {
 }
 
 /// Repeats the pattern to a multiple of 16 bytes. It begins with the bytes for the first multiple of 16 at
-/// or after `to`, or for the end of the range if that comes first.
+/// or after `to`, or for the end of the range if that is earlier.
 fn stretch(pattern: &[u8], to: u64, bytes: u64) -> Vec<u8> {
     let head = (to.wrapping_neg() & 15).min(bytes) as usize;
     let mut length = pattern.len();

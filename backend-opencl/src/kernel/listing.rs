@@ -98,8 +98,8 @@ impl Listing {
         ]
     }
 
-    /// Sums the counts up, calls `launch` to list the matches of a range of numbers, and copies the answer
-    /// to the host, which was checked to have room for it.
+    /// Sums up the counts, calls `launch` to list the matches of a range of numbers, and copies the answer
+    /// to the host. The caller has checked that the host memory has room for it.
     pub fn answer<'q>(
         self,
         submission: &mut Submission<'q>,

@@ -109,9 +109,9 @@ counters! {
     /// Bytes of the channel's elements that were copied to other device memory without the host: on the
     /// device itself, or over a link to another one.
     bytes_past_host,
-    /// Bytes of other elements that work of the channel on the device needed in addition, and that came
-    /// through the host for lack of a direct link. They are among
-    /// [`bytes_to_device`](Self::bytes_to_device).
+    /// Bytes of other elements that the channel's work on the device needed in addition, and that passed
+    /// through the host for lack of a direct link. [`bytes_to_device`](Self::bytes_to_device) includes
+    /// them.
     bytes_through_host,
     /// Bytes of elements that work of the channel on the device read or wrote in place. Partially changed
     /// rows count twice; work of a [session](crate::kernel::Session) does not count.

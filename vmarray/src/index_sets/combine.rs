@@ -26,11 +26,11 @@ use crate::ops::sort::is_refusal;
 ///
 /// # Order
 ///
-/// A result's dimensions are all those of the first set in its order, then the remaining ones of the
+/// A result's dimensions are all dimensions of the first set in its order, then the remaining ones of the
 /// second set in its order. Results have the order of nested loops: by the tuple of the first set, then by
 /// the tuple of the second set. The order depends on neither the threads nor the values. If the second set
-/// exceeds the memory bound, it is divided into blocks of consecutive tuples, and all results of a block
-/// precede those of the next one.
+/// exceeds the memory bound, it is divided into blocks of consecutive tuples. All results of a block then
+/// precede the results of the next one.
 ///
 /// Duplicates are kept: a tuple that occurs twice in one set and three times in the other one occurs six
 /// times in the result.
@@ -125,17 +125,17 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)
     }
 
-    /// Finds the results on the devices of an array, which is otherwise not used, and writes them to a new
+    /// Finds the results on the devices of an array, which is otherwise not used. Writes them to a new
     /// array there with the same page length. If both sets are in arrays on one GPU, which the program
     /// opened once for all of them, the GPU reads them in place: no tuple goes through the host. The GPU
     /// needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128 MiB.
     ///
     /// Sets in other places, such as files or RAM, are copied to the devices a part at a time.
-    /// [`memory_bytes`](Self::memory_bytes) then bounds the devices' memory, and the order is that of
-    /// blocks, as [above](Self#order). With several devices, each has a copy of a part's index. This is
-    /// [`run`](Self::run) and [`write_to`](Combination::write_to) without GPUs, for sets that do not fit
-    /// into the GPUs' memory, and for second sets of more than 64 dimensions. Other threads must not write
-    /// to the sets meanwhile.
+    /// [`memory_bytes`](Self::memory_bytes) then bounds the devices' memory, and the order is by blocks,
+    /// as [above](Self#order). With several devices, each has a copy of a part's index. [`run`](Self::run)
+    /// and [`write_to`](Combination::write_to) do the work instead if there is no GPU, for sets that do
+    /// not fit into the GPUs' memory, and for second sets of more than 64 dimensions. Other threads must
+    /// not write to the sets meanwhile.
     ///
     /// ```
     /// use vmarray::{IndexSet, VirtualArray, index_set::{Combine, Tuples}};

@@ -489,9 +489,9 @@ pub struct Assignment<T> {
 
 impl<T> Assignment<T> {
     /// Creates an assignment at run time. It writes a value of a list of instructions, which must be a
-    /// number, to the field of its type at an offset from the start of the element. For
-    /// [joined](crate::compute::Joined) views, it writes to the element of the first. The operation that
-    /// takes the assignment refuses a field that is outside.
+    /// number, to a field. The field has the value's type, and an offset from the start of the element.
+    /// For [joined](crate::compute::Joined) views, it belongs to the element of the first. The operation
+    /// that takes the assignment refuses a field that is outside.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or

@@ -61,7 +61,7 @@ impl Found {
     }
 }
 
-/// Runs of a region are searched as one if at most this number of elements lies between them.
+/// The greatest number of elements between two runs of a region that are searched as one.
 const GAP_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
 /// The greatest length of a search that joins several runs.
 const JOINED_MAX: usize = if cfg!(test) { 64 } else { 1 << 22 };

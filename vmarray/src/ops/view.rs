@@ -570,8 +570,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// [`bytes_past_host`](crate::stats::ChannelStats::bytes_past_host) counts the bytes. Pages that are
     /// overwritten as a whole are neither fetched nor zeroed.
     ///
-    /// In all other cases, and if a device refuses the copy, the calling thread reads and writes the
-    /// elements, 64 KiB or a page at a time.
+    /// In all other cases, and if a device refuses the copy, the calling thread copies the elements, 64
+    /// KiB or a page at a time.
     ///
     /// The call blocks until the whole copy is finished. Other threads may use both views meanwhile, as
     /// during a [`transform`](QueryMut::transform) of joined arrays: an access to a page of the target
@@ -627,9 +627,9 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// Integers wrap. Floats are added in an order that does not depend on devices or pages. Blocks of
     /// 1024 elements, counted from the start of the array or source, are summed by steps of Hillis and
-    /// Steele. The sums of blocks are added by a binary tree, in `f64` with compensation. The error of
-    /// each result is therefore at most about 12 roundings of the sum of magnitudes in its block and 2 of
-    /// all before it, however long the range is.
+    /// Steele. A binary tree adds the sums of blocks, in `f64` with compensation. The error of each result
+    /// is therefore at most about 12 roundings of the sum of magnitudes in its block, and 2 of all before
+    /// it. This bound holds for ranges of any length.
     ///
     /// To sum an expression, or another array, first [assign](QueryMut::transform) it to the elements; the
     /// sums may then have a wider type. Other threads must not write to the range meanwhile, or the sums
@@ -662,7 +662,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     }
 
     /// Replaces each element of a range by the sum of all elements of the range before it, the first one
-    /// by zero, and returns the sum of all. See [`prefix_sum`](Self::prefix_sum).
+    /// by zero. Returns the sum of all. See [`prefix_sum`](Self::prefix_sum).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -691,14 +691,16 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// the sorted parts are then merged if their GPUs can access each other's memory. The same holds for
     /// memory that an OpenCL driver allocated in several pieces. Without that much memory, the first GPU
     /// sorts in place, in 0.1 to 9.2 GiB of its memory as available. In all other cases, all cores sort
-    /// pieces of up to 1 GiB in RAM, which takes up to twice as much of it, and then merge them in place.
+    /// pieces of up to 1 GiB in RAM, and then merge them in place. This takes up to twice as much RAM as a
+    /// piece.
     ///
-    /// A [`Source`](crate::Source) of at least 16 MiB is sorted through its device memory if its devices
-    /// are such GPUs and know the source's memory ([`import`](crate::source::SourceBuilder::import)). The
-    /// elements pass through in pieces, and cross the bus twice in each direction. The sort takes a
+    /// A [`Source`](crate::Source) of at least 16 MiB can be sorted through its device memory. Its devices
+    /// must be such GPUs, and know the source's memory ([`import`](crate::source::SourceBuilder::import)).
+    /// The elements pass through in pieces, and cross the bus twice in each direction. The sort takes a
     /// sixteenth as much RAM, or 64 MiB if that is more. If twice the elements fit into the device memory
-    /// of one channel, up to 1 GiB, they cross the bus once in each direction, and the sort takes as much
-    /// RAM. Pages give up their device memory for the sort. No element is lost on any failure.
+    /// of one channel, up to 1 GiB, they cross the bus once in each direction. The sort then takes as much
+    /// RAM as the elements. Pages give up their device memory for the sort. No element is lost on any
+    /// failure.
     ///
     /// A sort by a GPU holds the whole range: other threads wait for it. During a sort in RAM other
     /// threads must not write to the range, or the result is unspecified.
@@ -751,8 +753,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// Values can be plain data of any type. GPUs move values of 4 and 8 bytes if each channel has the
     /// values of its own elements, and as much additional memory. Both arrays must then be on the same
-    /// devices. With several channels, their pages must also have the same number of elements, and both
-    /// ranges must begin at the same place within a turn of pages. Other values pass through RAM.
+    /// devices. With several channels, their pages must also have the same number of elements. Both ranges
+    /// must begin at the same place within a turn of pages. Other values pass through RAM.
     ///
     /// ```
     /// # use vmarray::prelude::*;

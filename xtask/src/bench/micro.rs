@@ -16,9 +16,9 @@ const GPU_PACKAGES: [&str; 2] = ["backend-cuda", "backend-opencl"];
 /// The baseline of the other functions of a group.
 const BASELINE: &str = "vec";
 
-/// Bounds by group and function, relative to `vec` in the same group. Exceptions: the baseline of `mutex
-/// and hash map` is `array`, that of `any device` is an array with a static device type, and that of
-/// threads is one thread that does all the work.
+/// Bounds by group and function, relative to `vec` in the same group. There are three exceptions. The
+/// baseline of `mutex and hash map` is `array`. The baseline of `any device` is an array with a static
+/// device type. The baseline of threads is one thread that does all the work.
 const BOUNDS: [(&str, &str, RangeInclusive<f64>); 13] = [
     ("random get u32", "array", 0.0..=1.2),
     ("random get u32", "mutex and hash map", 8.0..=f64::INFINITY),

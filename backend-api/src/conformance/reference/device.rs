@@ -54,8 +54,8 @@ struct Memory {
 
 /// Host memory, the device's own or imported.
 ///
-/// Invariant: the `bytes` bytes from `start` on are initialised, and valid for reads and writes by any
-/// thread, for as long as the value is in the device's table. The device makes no reference to them.
+/// Invariant: the `bytes` bytes from `start` on are initialised. They are valid for reads and writes by
+/// any thread while the value is in the device's table. The device makes no reference to them.
 #[derive(Debug)]
 struct Host {
     start: NonNull<u8>,

@@ -1,9 +1,9 @@
 //! Interpretation of groups, operation by operation: each is decoded once for all items that reach it at
 //! once.
 //!
-//! Items that take another path wait at the point where both paths join. This is the end of an `If`, the
-//! end of the block or loop that they leave, or the next iteration of the loop that they continue. So all
-//! items of a group reach a barrier at once, and it needs no work.
+//! Items that take another path wait at the point at which both paths join. This is the end of an `If`,
+//! the end of the block or loop that they leave, or the next iteration of their loop. All items of a group
+//! therefore reach a barrier at once, and it needs no work.
 
 use std::ops::Range;
 

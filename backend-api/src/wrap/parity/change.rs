@@ -32,10 +32,10 @@ impl Core {
     /// 4. Add the difference to the parities.
     ///
     /// Until the fourth step the parities match the old data. If the seat's device is lost by then, its
-    /// data is reconstructed from them, and the change starts again without the device, from the data of
-    /// the others. From the fourth step on, the host has everything that is needed, so the seat's device
-    /// does not matter any more. If the device of a parity is lost, the data exists without it. If another
-    /// device is lost, the parities contain its data after the last step; its readers wait for that.
+    /// data is reconstructed from them. The change then starts again without the device, from the data of
+    /// the others. From the fourth step on, the host has all data it needs, so the seat's device does not
+    /// matter any more. If the device of a parity is lost, the data exists without it. If another device
+    /// is lost, the parities contain its data after the last step; its readers wait for that.
     pub(super) fn change(&self, change: &Change<'_>) -> Result<()> {
         let segments = self.rows.lock().segments(change.targets);
         loop {

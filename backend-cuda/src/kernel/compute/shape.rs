@@ -1,29 +1,30 @@
-//! What decides the code of a computation. Everything else is a parameter of its kernels.
+//! The parts of a request that determine the code of a computation. All other parts are parameters of its
+//! kernels.
 
 use std::ops::Deref;
 
 use backend_api::Compute;
 use backend_api::expr::Specialization;
 
-/// So many literals are parameters: programs that differ in them alone share their code.
+/// The number of literals that are parameters: programs that differ only in these share their code.
 pub(super) const LITERALS_MAX: usize = 32;
 
 /// The longest load of a thread.
 pub(super) const VECTOR_BYTES: u64 = 16;
 
-/// How the elements of a source lie.
+/// The layout of a source's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Layout {
     pub stride: u64,
-    /// What divides the address of every element: 1, 2, 4 or 8.
+    /// The alignment of all elements: 1, 2, 4 or 8.
     pub align: u64,
     /// True if no thread writes to it meanwhile.
     pub read_only: bool,
-    /// True if the first element lies at a multiple of [`VECTOR_BYTES`], and elements are short.
+    /// True if the first element is aligned to [`VECTOR_BYTES`], and elements are short.
     pub in_vectors: bool,
 }
 
-/// One program, made for one task and one layout.
+/// One program, translated for one task and one layout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     program: Specialization,
@@ -39,12 +40,12 @@ impl Deref for Shape {
 }
 
 impl Shape {
-    /// The shape of a request whose sources begin at these addresses, and its literals.
+    /// Returns the shape of a request whose sources begin at these addresses, and its literals.
     pub fn new(compute: &Compute<'_>, starts: &[u64]) -> (Self, Vec<u64>) {
         let (program, literals) = Specialization::new(compute, LITERALS_MAX);
         let layout = |(at, start): (usize, &u64)| {
             let source = compute.sources[at];
-            // One that lies under one that is written to begins where that does.
+            // A source that overlaps a written source begins at the same address.
             let written =
                 |other: usize| compute.writes(other) && compute.sources[other].start == source.start;
             Layout {

@@ -1,5 +1,5 @@
-//! What can be said of texts without a card; with `VMARRAY_PTXAS` naming NVIDIA's assembler, that it takes
-//! them.
+//! Tests of generated texts without a GPU. If `VMARRAY_PTXAS` names NVIDIA's assembler, it must accept the
+//! texts.
 
 use backend_api::expr::{Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
 use backend_api::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};
@@ -7,9 +7,9 @@ use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
 
 use super::*;
 
-/// Host memory of no bytes: where it is does not go into a text.
+/// Empty host memory: its address is not part of a text.
 fn host() -> &'static HostAllocation {
-    // SAFETY: no bytes are anywhere.
+    // SAFETY: the memory has no bytes.
     let make = || unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
     static HOST: std::sync::OnceLock<HostAllocation> = std::sync::OnceLock::new();
     HOST.get_or_init(make)
@@ -225,7 +225,7 @@ fn short_elements_without_gaps_are_loaded_and_stored_together() {
     assert_eq!(change(Type::F64, 8), [0; 4], "long enough");
 }
 
-/// How one element is loaded.
+/// The instruction that loads one element.
 fn memory_width(of: Type) -> &'static str {
     match of {
         Type::U8 => "ld.global.nc.u8",

@@ -29,7 +29,7 @@ use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome, takes_opencl};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
-/// A channel, and the other channels in whose home slots some elements of a run lie.
+/// A channel, and the other channels whose home slots hold elements of the run.
 pub(super) struct ArrayLane<'a> {
     pub channel: &'a Channel,
     neighbours: Vec<&'a HomeQueues>,
@@ -37,7 +37,7 @@ pub(super) struct ArrayLane<'a> {
     written: Vec<&'a HomeQueues>,
 }
 
-/// Another array whose elements lie beside the elements of a run.
+/// Another array, whose elements are colocated with the elements of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Beside<'a> {
     pub pager: &'a Pager,
@@ -61,7 +61,7 @@ impl Beside<'_> {
         self.pager.page_bytes() / self.stride
     }
 
-    /// The pages with the elements beside a range.
+    /// The pages with the elements that correspond to a range.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
         let of = |index: usize| self.start + (index - self.own_start);
         (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
@@ -121,7 +121,7 @@ impl Lane for ArrayLane<'_> {
     }
 }
 
-/// Elements of a channel, with the elements of other arrays beside them.
+/// Elements of a channel, with the colocated elements of other arrays.
 pub(super) struct ArrayRun<'a> {
     pub lane: ArrayLane<'a>,
     columns: Vec<Elements<'a>>,
@@ -340,7 +340,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (is_beside && own.is_dealt_like(pager)).then_some(beside)
     }
 
-    /// Elements of a channel, counted in the channel, and the elements of other arrays beside them.
+    /// Elements of a channel, counted in the channel, and the colocated elements of other arrays.
     pub(super) fn run<'a>(
         &'a self,
         beside: &[Beside<'a>],
@@ -482,8 +482,8 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             let lane = Box::new(lane);
             ChannelShare { lane, channel: number as u64, first: own.start, keys: columns[0], values }
         };
-        // A channel whose device memory consists of several allocations becomes as many shares. Beside
-        // each share is space for keys and values in one allocation.
+        // A channel whose device memory consists of several allocations becomes as many shares. Each share
+        // also has space for keys and values in one allocation.
         let mut parts = Vec::new();
         for (number, channel) in pager.channels().iter().enumerate() {
             let mut own = self.elements_in_channel(number, range);

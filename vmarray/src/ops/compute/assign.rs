@@ -31,8 +31,8 @@ const RUNS: usize = 2;
 /// The size in bytes below which one thread serves all channels in turn.
 const SMALL_BYTES: usize = if cfg!(test) { 1 } else { 16 << 20 };
 
-/// Changes a range by values computed from it and from as many elements of other arrays. Elements that lie
-/// beside the range's elements are not copied.
+/// Changes a range by values computed from it and from as many elements of other arrays. Colocated
+/// elements are not copied.
 pub(super) fn assign<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     others: &[Operand<'_>],
@@ -99,7 +99,7 @@ struct DeviceRun {
 /// Writes to the elements of one array.
 struct Writer<'a, T: Element, D: Device> {
     target: &'a VirtualArray<T, D>,
-    /// Arrays whose elements lie beside the target's elements.
+    /// Arrays whose elements are colocated with the target's elements.
     beside: &'a [Beside<'a>],
     /// Elements of other arrays, which are copied to the device.
     read: &'a [ReadOperand<'a>],
@@ -229,13 +229,13 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         run
     }
 
-    /// The target, and the arrays beside it that the change writes.
+    /// The target, and the colocated arrays that the change writes.
     fn targets(&self) -> impl Iterator<Item = &Pager> {
         let others = self.beside.iter().filter(|other| other.is_changed).map(|other| other.pager);
         std::iter::once(self.target.pager()).chain(others)
     }
 
-    /// The number of failed write-backs of the arrays beside the target so far.
+    /// The number of failed write-backs of the colocated arrays so far.
     fn failed_write_backs(&self) -> u64 {
         let beside: u64 = self.beside.iter().map(|other| other.pager.failed_write_backs()).sum();
         beside + self.change.dealt().iter().map(|(pager, _)| pager.failed_write_backs()).sum::<u64>()

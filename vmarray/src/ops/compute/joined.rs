@@ -19,8 +19,8 @@ use crate::ops::view::{INTERNAL, Query, QueryMut, Shape as _, Store, StoreMut as
 /// Devices work on the elements in place if all views are ranges of arrays with the same devices, channels
 /// and page length, and begin at the same index. The same holds for boxes that are stored in the same
 /// order. Otherwise each operation copies some MiB at a time. A change copies the other views' elements to
-/// the devices of the first; a query copies all elements to one device. The host reorders the elements of
-/// a view that is stored in another order than the first, or
+/// the devices of the first; a query copies all elements to one device. The host reorders elements that
+/// are stored in another order than the first view's, or
 /// [shifted](crate::boundary::BoundaryView::shifted). If the devices can access each other, elements of
 /// arrays do not pass through the host ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
 ///
@@ -334,7 +334,7 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
         self.others.listed(INTERNAL).into_iter().map(|other| other.beside(&self.stored)).collect()
     }
 
-    /// The other views' elements beside a range of the first view's store.
+    /// The other views' elements that correspond to a range of the first view's store.
     fn beside<'o>(&self, others: &'o [Other<'a>], range: &Range<usize>) -> Vec<Operand<'o>> {
         let first = self.stored.range().start;
         let beside = |other: &'o Other<'a>| match other {

@@ -1,4 +1,4 @@
-//! Plans beside what is counted, and beside the clock of simulated devices.
+//! Comparison of plans with the counters, and with the clock of simulated devices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,6 +208,6 @@ fn what_comes_through_the_host_is_counted() {
     let equal = x.get(Field::whole()).eq(y.get(Field::whole()));
     assert_eq!(joined.count_where(.., equal).unwrap(), 1000);
     let total = watch.report().stats.total();
-    // Its own are copied beside the others, on its device.
+    // The view's own elements are copied to the other array's device.
     assert_eq!((total.bytes_past_host, total.bytes_through_host, total.bytes_to_device), (4000, 4000, 4000));
 }

@@ -48,7 +48,7 @@ pub trait CallInExpr: Define + Sized {
     /// returns 0 and a write there has no effect, without an error.
     ///
     /// Operations that use it fail with [`KernelRefused`](crate::ErrorKind::KernelRefused) if the function
-    /// cannot be lowered, for example because it is recursive, or if it allocates memory with `alloc`.
+    /// cannot be lowered, such as a recursive one, or if it allocates memory with `alloc`.
     ///
     /// Arguments of other types than the parameters do not compile:
     ///

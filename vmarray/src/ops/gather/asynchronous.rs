@@ -49,7 +49,7 @@ enum GatherStep {
 pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     places: Places,
-    /// The range that the indices count from, and must lie within.
+    /// The range that indices count from; indices outside are errors.
     range: Range<usize>,
     indices: &'a [usize],
     values: Vec<T>,

@@ -11,8 +11,8 @@ use crate::engine::pager::Pager;
 pub(super) const AT_ONCE: usize = 64;
 
 /// Returns a bit for each of at most [`AT_ONCE`] elements, from the lowest bit on. The bit is set if the
-/// element is only in its home slot at this moment, and its page has none of the bits in `but`. Indices
-/// count from `start`.
+/// element is only in its home slot at this moment, and its page has no bit of `but`. Indices count from
+/// `start`.
 #[inline]
 pub(super) fn at_home(pager: &Pager, places: Places, start: usize, indices: &[usize], but: u64) -> u64 {
     assert!(indices.len() <= AT_ONCE);

@@ -58,7 +58,7 @@ struct ScatterCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     lanes: Lanes<'a>,
     places: Places,
-    /// The range that the indices count from, and must lie within.
+    /// The range that indices count from; indices outside are errors.
     range: Range<usize>,
     indices: &'a [usize],
     values: &'a [T],

@@ -1,4 +1,4 @@
-//! Gathers whose list and values both lie in [registered](crate::access::Registered) memory. The devices
+//! Gathers whose list and values are both in [registered](crate::access::Registered) memory. The devices
 //! read the list and write the values; the processor only checks that no index is outside.
 
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! A piece of pinned memory with a list of elements of one channel, and their values.
 //!
-//! If the program's values lie in [registered](crate::access::Registered) memory, the stage has only the
+//! If the program's values are in [registered](crate::access::Registered) memory, the stage has only the
 //! list, and the device reads or writes the values in place. Entries then follow one another as in the
 //! program's list, and entries of other channels' elements are skipped.
 
@@ -59,7 +59,7 @@ impl StagePlan {
         Self { room, direct: None }
     }
 
-    /// Creates a plan for values that may lie in memory that the devices know.
+    /// Creates a plan for values that may be in memory that the devices know.
     pub(crate) fn for_values<T>(
         values: *const T,
         elements: usize,

@@ -166,8 +166,9 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
             .reduce(|all, one| all & one)
     }
 
-    /// Returns the first axis of the store along which a box has several indices, and the extent of tiles
-    /// there, if a later axis divides the box into tiles: elements are then not stored in row-major order.
+    /// Returns the first axis of the store along which a box has several indices. Also returns the extent
+    /// of tiles there, if a later axis divides the box into tiles: elements are then not stored in
+    /// row-major order.
     fn axis_out_of_order(&self, of: &Bounds<N>) -> Option<(usize, usize)> {
         let tile = self.geometry.tiling.filter(|_| !shape::is_void(of))?.tile;
         let axis = (0..N).find(|&axis| of.end[axis] - of.start[axis] > 1)?;

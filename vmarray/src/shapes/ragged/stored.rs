@@ -114,9 +114,9 @@ impl<T: Element + KernelType> RaggedArray<T> {
 
 impl<T: Element, D: Device> RaggedArray<T, D> {
     /// Makes earlier rows and elements of an array in files durable: after the return they survive the end
-    /// of the process and a loss of power. After a crash there are at least as many rows as at the last
-    /// `sync`, of the array or of its writer, each of them whole. Pages of elements have the state of that
-    /// time, or a later one.
+    /// of the process and a loss of power. After a crash the array has at least as many rows as at the
+    /// last `sync` of the array or of its writer, each of them whole. Pages of elements have the state of
+    /// that time, or a later one.
     ///
     /// # Errors
     /// As [`VirtualArray::sync`].

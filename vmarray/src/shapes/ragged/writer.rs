@@ -18,13 +18,12 @@ use crate::setup::any::AnyDevice;
 /// Accepts rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of
 /// them.
 ///
-/// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to
-/// add two numbers, and copy in parallel, unless they copy to one page. A thread with many short rows
-/// pushes them [together](Self::push_joined). Beyond the
-/// [capacity](crate::ragged::RaggedBuilder::capacity), the arrays [grow](VirtualArray#growth) without
-/// copying. If devices cannot do that, and with parity, the writer builds longer arrays next to the
-/// current ones, of twice the length if there is room. All threads wait while it copies the elements. To
-/// fill more than half of such devices, set the capacity.
+/// Rows are numbered in the order in which pushes begin. Threads share a lock while one adds two numbers,
+/// and copy in parallel, unless they copy to one page. A thread with many short rows pushes them
+/// [together](Self::push_joined). Beyond the [capacity](crate::ragged::RaggedBuilder::capacity), the
+/// arrays [grow](VirtualArray#growth) without copying. If devices cannot do that, and with parity, the
+/// writer builds longer arrays next to the current ones, of twice the length if there is room. All threads
+/// wait while it copies the elements. To fill more than half of such devices, set the capacity.
 ///
 /// ```
 /// use vmarray::{RaggedArray, prelude::*};

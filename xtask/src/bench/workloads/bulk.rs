@@ -82,7 +82,7 @@ pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) 
 }
 
 /// Each thread calls `step` with the first index of each piece of its share, and its own buffer of the
-/// piece's length, whose memory was touched before. Counts bytes.
+/// piece's length. The buffer's memory was touched before. Counts bytes.
 fn by_pieces<T: Payload>(
     array: &VirtualArray<T>,
     threads: usize,
