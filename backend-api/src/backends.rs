@@ -166,9 +166,9 @@ impl Drop for Share {
 /// The direction in which indexed elements are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the device.
+    /// Reads elements of the device.
     Gather,
-    /// To the device.
+    /// Writes elements of the device.
     Scatter,
 }
 

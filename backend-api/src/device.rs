@@ -564,7 +564,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         &[]
     }
 
-    /// As [`submit`](Self::submit), by a given route.
+    /// Submits like [`submit`](Self::submit), by a given route.
     ///
     /// - Copies that the route cannot carry, and all copies on devices without it, go as `submit` sends
     ///   them, which is the default.

@@ -65,9 +65,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Not enough memory now; a smaller or a later request may succeed.
+    /// A temporary lack of memory; a smaller or a later request may succeed.
     OutOfMemory "out of memory", "release memory there, or ask for less";
-    /// More than the device could ever hold.
+    /// A request for more than the device could ever hold.
     TooLarge "larger than the device", "ask for less, or divide it among several devices or allocations";
     /// The system refuses to page-lock host memory.
     PinRefused "page-locking refused",

@@ -202,7 +202,7 @@ pub const IN_ASSEMBLY: bool =
 mod assembly {
     use std::arch::asm;
 
-    /// From this length on the string move is the fastest; its start costs some 30 cycles.
+    /// The length from which the string move is the fastest; its start costs some 30 cycles.
     #[cfg(target_arch = "x86_64")]
     const STRING_MOVE_BYTES: usize = 256;
 

@@ -148,7 +148,7 @@ impl Core {
         queue.is_reached(value) || self.lost().is_some()
     }
 
-    /// As [`is_settled`](Self::is_settled), for callers that poll repeatedly.
+    /// Like [`is_settled`](Self::is_settled), for callers that poll repeatedly.
     fn seems_settled(&self, queue: &Queue, value: u64) -> bool {
         queue.seems_reached(value) || self.lost().is_some()
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::context::Context;
 use crate::driver::{Outcome, check};
 
-/// Shorter allocations are freed at once.
+/// The least length of a cached allocation; shorter ones are freed at once.
 const KEPT_BYTES_MIN: u64 = 64 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(2);
 /// The part of a GPU's memory that must stay free for the driver: one in `LEFT_PART`.
@@ -30,7 +30,7 @@ pub(crate) struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order of release.
+    /// The allocations in the order of release.
     pieces: Vec<Piece>,
     /// True if a thread will free them in time.
     is_watched: bool,

@@ -112,7 +112,7 @@ impl Queue {
         true
     }
 
-    /// As [`is_reached`](Self::is_reached), for callers that poll repeatedly: `false` also while another
+    /// Like [`is_reached`](Self::is_reached), for callers that poll repeatedly: `false` also while another
     /// thread polls.
     pub(crate) fn seems_reached(&self, value: u64) -> bool {
         let frozen = self.frozen.load(Ordering::Acquire);

@@ -38,7 +38,7 @@ mod calls;
 const BATCH_PIECES: usize = 8;
 /// Pieces with a shorter mean length are uploaded by kernel, if they are more than two.
 const SHORT_BYTES: u64 = 32 << 10;
-/// From this mean length on the copy engine copies any number of pieces.
+/// The mean length from which the copy engine copies any number of pieces.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Without a batch: up to this number of pieces go singly,
 const SINGLE_PIECES: usize = 2;
@@ -54,7 +54,7 @@ pub(crate) enum Direction {
     Download,
     /// All within the GPU.
     Internal,
-    /// In different directions. In the copy engine, each change of direction costs a wait.
+    /// Copies in different directions. In the copy engine, each change of direction costs a wait.
     Mixed,
 }
 

@@ -115,13 +115,13 @@ pub(crate) struct Part {
     pub before: u64,
 }
 
-/// For memory in one piece: every offset is in piece 0.
+/// The shift for memory in one piece: every offset is in piece 0.
 pub(crate) const ONE_PIECE: u32 = 63;
 
 /// The most pieces of extensible memory, if the driver can allocate pieces of the needed length: the
 /// number that a kernel can access at once.
 const EXTENSIBLE_PIECES: u64 = 8;
-/// Shorter pieces are of no use.
+/// The least length of a piece; shorter pieces are of no use.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
 impl Buffer {

@@ -28,7 +28,7 @@ pub enum KernelCache {
     /// neither variable is set.
     #[default]
     User,
-    /// This folder, which the device creates if it does not exist.
+    /// The given folder, which the device creates if it does not exist.
     Folder(PathBuf),
     /// Off: kernels are built each time a device is opened.
     Off,

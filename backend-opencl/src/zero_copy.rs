@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 64;
 /// The bytes to send, and as much room for the bytes that return.
 const BYTES: usize = 2 * PAGES * PAGE;
-/// More than one: a driver may update its own copy only at the first use.
+/// The number of rounds. One is not enough: a driver may update its own copy only at the first use.
 const ROUNDS: u8 = 3;
 
 /// Returns true if NVIDIA's host buffers are the same memory to kernels and to the program.

@@ -14,7 +14,7 @@ struct Part {
     target: &'static [&'static str],
     /// Names of tests, or prefixes of their paths; all if empty.
     tests: &'static [&'static str],
-    /// As `tests`, for a sample; excluded from it if `None`.
+    /// The `tests` of a sample; excluded from it if `None`.
     sample: Option<&'static [&'static str]>,
     /// True if loads may return older values, as the memory model allows. In this mode Miri aborts if
     /// atomic accesses of different sizes meet, even ordered ones. Accesses of elements and of bytes in a

@@ -350,7 +350,7 @@ struct Worker {
     number: usize,
     workers: usize,
     random: SplitMix64,
-    /// By place among its own elements: the version that it wrote last, and the oldest that may still be
+    /// The versions of the owner's elements: the one that it wrote last, and the oldest that may still be
     /// stored.
     own: Vec<(u32, u32)>,
     /// The newest version that it saw, by index modulo the length.

@@ -13,12 +13,12 @@ const NOTE_MAX: usize = 80;
 /// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It ran and found no fault; the text describes its coverage, and may be empty.
+    /// The step ran and found no fault; the text describes its coverage, and may be empty.
     Passed(String),
-    /// It could not run on this machine; the text is the reason. Never silent: the table and the last line
-    /// name it.
+    /// The step could not run on this machine; the text is the reason. Never silent: the table and the
+    /// last line name it.
     Skipped(String),
-    /// It found a fault.
+    /// The step found a fault.
     Failed(String),
 }
 
@@ -59,7 +59,7 @@ struct Step {
 pub struct Steps {
     done: Vec<Step>,
     start: Instant,
-    /// This program, by a path that stays right if a step builds it anew.
+    /// The path of this program, which stays right if a step builds it anew.
     program: PathBuf,
 }
 

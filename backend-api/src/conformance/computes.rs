@@ -465,7 +465,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// For kernels that process several neighbours at once: short contiguous elements, to the last one.
+/// Checks kernels that process several neighbours at once: short contiguous elements, to the last one.
 pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
     const MOST: usize = 70_001;
     // Room for both, each at a multiple of 16, and a wider target.
@@ -552,7 +552,7 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
     }
 }
 
-/// For kernels that keep intermediate results in shared memory.
+/// Checks kernels that keep intermediate results in shared memory.
 pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 20_000;
     let room = Compute::partials_bytes() as usize;

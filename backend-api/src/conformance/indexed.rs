@@ -298,7 +298,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
     scene.assert_as_expected(&format!("{by:?} after many failures"));
 }
 
-/// For kernels that keep their failure flag or their indices in shared memory.
+/// Checks kernels that keep their failure flag or their indices in shared memory.
 pub(super) fn gathers_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 1000;
     let others = [cx.queue(), cx.queue()];

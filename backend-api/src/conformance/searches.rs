@@ -176,7 +176,7 @@ pub(super) fn search_values_are_copied_before_the_call_returns<D: Device>(cx: &C
     scene.assert_as_expected("a search whose value was changed after the call");
 }
 
-/// For kernels that keep intermediate results in shared memory.
+/// Checks kernels that keep intermediate results in shared memory.
 pub(super) fn searches_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 20_000;
     const ROOM: usize = 16 + 8 * 100;

@@ -62,10 +62,10 @@ pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'stati
         self != self
     }
 
-    /// As `f64`, rounded if need be.
+    /// Converts to `f64`, rounded if need be.
     fn to_f64(self) -> f64;
 
-    /// As `i128`; of floats the integer part.
+    /// Converts to `i128`; floats are truncated.
     fn to_i128(self) -> i128;
 }
 

@@ -231,7 +231,7 @@ impl Where {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// In a view with [`Access::Atomic`]: the field at this offset, with the type of the operand.
+    /// A field in a view with [`Access::Atomic`]: at this offset, with the type of the operand.
     View {
         /// The number of the view.
         view: u16,
@@ -240,7 +240,7 @@ pub enum Place {
         /// Bytes from the element's start.
         offset: u32,
     },
-    /// In an array of the group.
+    /// An element of an array of the group.
     Array {
         /// The number of the array.
         array: u16,
@@ -336,7 +336,7 @@ pub enum Across {
     },
     /// The value of the lane whose number differs in these bits; the mask is less than 32.
     ShuffleXor(u8),
-    /// Of bools: a `U32` with one bit for each lane.
+    /// A mask of bools: a `U32` with one bit for each lane.
     Ballot,
     /// True if a bool is true in any lane.
     Any,
@@ -386,7 +386,7 @@ impl Across {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "fields: `to` is written; the others are said beside each operation")]
 pub enum Op {
-    /// These bits, of the register's type.
+    /// Loads these bits, of the register's type.
     Literal { to: Reg, bits: u64 },
     /// The parameter of this number.
     Param { to: Reg, number: u16 },

@@ -308,9 +308,9 @@ impl<'a> Interpreter<'a> {
 /// The continuation of an item.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// At the operation of this number.
+    /// Continue at the operation of this number.
     At(u32),
-    /// At the beginning of the loop of this number, for another iteration.
+    /// Start another iteration of the loop of this number.
     Again(u32),
     /// The end of the item.
     End,

@@ -19,8 +19,8 @@ pub struct Report {
     /// The operation of the first failure of one item: see [`Body::operation`](super::Body::operation). 0
     /// without failures.
     pub site: u32,
-    /// For an index outside: the index; for [`Op::Fail`](super::Op::Fail): its detail; for a loop: the
-    /// budget; for [`Op::Arena`](super::Op::Arena): the bytes. 0 without failures.
+    /// The detail of the first failure: the index outside, the detail of [`Op::Fail`](super::Op::Fail),
+    /// the budget of a loop, or the bytes of [`Op::Arena`](super::Op::Arena). 0 without failures.
     pub detail: u64,
     /// The number of this item. 0 without failures.
     pub item: u64,

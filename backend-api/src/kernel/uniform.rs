@@ -124,10 +124,10 @@ impl Body {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// By register: whether all items have the same value in it whenever they are together.
+    /// The uniform registers: true if all items that run together have the same value in the register.
     pub registers: Vec<bool>,
-    /// By site: whether either all items reach the operation together or none does. For a loop: whether
-    /// this holds in all its iterations.
+    /// The uniform sites: true if either all items reach the operation together or none does. For a loop:
+    /// true if this holds in all its iterations.
     pub operations: Vec<bool>,
 }
 
@@ -136,7 +136,7 @@ pub struct Common {
 struct Flow<'a> {
     body: &'a Body,
     varying: Vec<bool>,
-    /// By site.
+    /// The loops, by site.
     loops: Vec<bool>,
     changed: bool,
     site: usize,
@@ -144,7 +144,7 @@ struct Flow<'a> {
     labels: Vec<Option<usize>>,
     /// The label to whose end some items may have jumped: up to there the other items are alone.
     until: Option<usize>,
-    /// By site: whether items reach it only together; for a loop, inside of it.
+    /// The sites that items reach only together; for a loop, inside of it.
     common: Vec<bool>,
     fault: Option<usize>,
 }

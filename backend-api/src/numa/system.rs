@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// More words than any kernel supports processors for.
+/// The number of words of a processor set, more than any kernel needs.
 const WORDS: usize = 256;
 
 /// A set of processors, a bit each.
@@ -60,7 +60,7 @@ mod os {
 
     use super::*;
 
-    /// More nodes than any kernel supports.
+    /// The number of nodes of a node set, more than any kernel supports.
     const NODES: usize = 1024;
     const NODE_WORDS: usize = NODES / libc::c_ulong::BITS as usize;
     /// The kernel subtracts one from the number of bits in the call.

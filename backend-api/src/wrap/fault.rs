@@ -139,14 +139,14 @@ impl Fault {
         Self { operation: None, queue: None, kind, when: When::Always, later: false, seen: 0 }
     }
 
-    /// Only calls for this queue count and fail.
+    /// Restricts the rule to calls for this queue.
     #[must_use]
     pub fn in_queue(mut self, queue: QueueId) -> Self {
         self.queue = Some(queue);
         self
     }
 
-    /// Only the `n`-th call fails, counted from 1 at the injection of the rule.
+    /// Restricts the rule to the `n`-th call, counted from 1 at the injection of the rule.
     #[must_use]
     pub fn on_call(mut self, n: u64) -> Self {
         self.when = When::On(n);

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 /// A driver in the loader's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// By a file that contains the name of its library.
+    /// A file that contains the name of the driver's library.
     File(PathBuf),
-    /// By the variable `OCL_ICD_VENDORS`.
+    /// An entry of the variable `OCL_ICD_VENDORS`.
     Library(OsString),
 }
 

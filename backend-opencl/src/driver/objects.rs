@@ -17,7 +17,8 @@ use crate::driver::{CreateBufferNv, EventCallback, Sys};
 /// Missing in `opencl3`: the property that names the platform of a context.
 const CL_CONTEXT_PLATFORM: cl_context_properties = 0x1084;
 
-/// Of the extension `cl_nv_create_buffer`: the buffer is in memory of the host; the memory is page-locked.
+/// A flag of the extension `cl_nv_create_buffer`: the buffer is in memory of the host; the memory is
+/// page-locked.
 const CL_MEM_LOCATION_HOST_NV: u64 = 1 << 0;
 const CL_MEM_PINNED_NV: u64 = 1 << 1;
 

@@ -13,7 +13,7 @@ use backend_api::own_files::OwnFolder;
 
 use crate::options::KernelCache;
 
-/// More than any driver's binary: PoCL's have 1 MB.
+/// The greatest length of a file, more than any driver's binary: PoCL's have 1 MB.
 const BYTES_MAX: u64 = 64 << 20;
 const MAGIC: &[u8; 8] = b"vmaclk1\n";
 

@@ -63,8 +63,8 @@ struct Segment {
     /// The number of the first element, and the number of elements.
     before: u64,
     count: u64,
-    /// For each source: the piece, or `None` for an assembled element, and the offset of the first
-    /// element.
+    /// The place of each source: the piece, or `None` for an assembled element, and the offset of the
+    /// first element.
     places: Vec<(Option<usize>, u64)>,
 }
 

@@ -99,7 +99,7 @@ pub enum ErrorKind {
     DeviceFilter { wish: String },
     /// All of `devices` devices have zero channels.
     NoChannels { devices: usize },
-    /// More channels, in lowest terms, than an array can have.
+    /// The number of channels, in lowest terms, exceeds the maximum for an array.
     TooManyChannels { channels: u64, most: u64 },
     /// The number of shares differs from the number of devices.
     SharesMismatch { shares: usize, devices: usize },

@@ -25,7 +25,8 @@ const PERIOD: Duration = Duration::from_millis(500);
 const BYTES_MAX: usize = 256 << 10;
 /// The most files that a reader checks.
 const FILES_MAX: usize = 256;
-/// If the system does not report processes, a process counts as ended this long after its last update.
+/// The time after the last update after which a process counts as ended, if the system does not report
+/// processes.
 const SILENT: Duration = Duration::from_secs(10);
 
 /// A running program with its published arrays.

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::memory::zeroed_vec_large;
 use crate::base::error::{ErrorKind, Result};
 
-/// Shorter vectors are not pooled: allocators cache such memory themselves.
+/// The least length of a pooled vector: allocators cache shorter memory themselves.
 const BYTES_MIN: usize = 4 << 20;
 /// The most bytes of the pool: an eighth of the RAM that the process may use.
 static BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
@@ -97,7 +97,7 @@ pub(crate) fn keep(mut vector: Vec<u64>) {
 fn free_until_written(numbers: &mut [u64]) -> bool {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
-        /// Only whole large pages, which would be split otherwise.
+        /// The size of large pages. Only whole pages are marked as free, since others would be split.
         const PAGE: usize = 2 << 20;
         let start = numbers.as_mut_ptr().cast::<u8>();
         let skip = start.addr().next_multiple_of(PAGE) - start.addr();

@@ -150,7 +150,7 @@ pub struct Stats {
     /// Accesses that found their page in its frame, if they are counted. A range counts once for each of
     /// its pages.
     pub hits: Option<u64>,
-    /// By channel.
+    /// The counters of each channel.
     pub channels: Vec<ChannelStats>,
 }
 

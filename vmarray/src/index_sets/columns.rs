@@ -11,7 +11,7 @@ use crate::engine::shared_work;
 const BLOCK: usize = 256;
 /// The number of tuples that a thread converts at a time.
 const AT_ONCE: usize = 16 << 10;
-/// Fewer tuples are not worth a second thread.
+/// The least number of tuples for a second thread.
 const TOGETHER: usize = 64 << 10;
 
 fn threads_for(len: usize) -> usize {

@@ -60,7 +60,7 @@ pub(super) type Walk<'a> = Option<(usize, Arc<Grouped<'a>>)>;
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H> {
     /// Counts the results.
     pub(super) fn new(a: &'a A, b: &'a B, merge: Merge, limits: Limits) -> Result<Self> {
-        /// Fewer tuples per thread are not worth starting one.
+        /// The least number of tuples for each thread.
         const TUPLES_MIN: usize = 16 << 10;
         let tuples = a.len().saturating_add(b.len());
         let threads = limits.threads.clamp(1, 1 + tuples / TUPLES_MIN);

@@ -217,8 +217,7 @@ struct Join<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
 /// The partners of the tuples of a part of the first set.
 struct DeviceMatches<'a, D: Device> {
     rows: DeviceRows<'a, D>,
-    /// For each tuple the place of its first partner among the sorted ones, and the number of its first
-    /// result.
+    /// The place of each tuple's first partner among the sorted ones, and the number of its first result.
     firsts: VirtualArray<u32, D>,
     begins: VirtualArray<u64, D>,
     total: usize,

@@ -225,7 +225,8 @@ impl<T: Element, D: Device> Shift<'_, T, D> {
         self.array.copy_from(to, self.array.section(of.clone())?)
     }
 
-    /// On a failure, the bool is true if the overwritten elements have their old contents again.
+    /// Copies a piece through scratch memory. If the copy fails, the bool is true if the overwritten
+    /// elements have their old contents again.
     fn through_scratch(&self, of: &Range<usize>, to: usize) -> (Result<()>, bool) {
         let between = self.scratch.start..self.scratch.start + of.len();
         if let Err(error) = self.copy(of, between.start) {

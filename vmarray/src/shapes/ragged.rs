@@ -121,7 +121,8 @@ pub struct Ragged<S, D: Device = AnyDevice> {
     /// The number of items of all rows.
     total: usize,
     items: S,
-    /// For rows in files. The last field, since its drop records the state after the others were stored.
+    /// The files of the rows. This is the last field, since its drop records the state after the others
+    /// were stored.
     kept: Option<RowsKept>,
 }
 

@@ -31,7 +31,7 @@ pub struct Placement {
     pub strand: Forward,
     /// The offset in the first word.
     pub skip: usize,
-    /// For every word that the motif touches: the mask of its bits, and their values.
+    /// The mask and the values of the motif's bits, for every word that it touches.
     pub words: Vec<(u32, u32)>,
     /// The index of a word that the motif covers entirely; it is the one to search for.
     pub seed: usize,

@@ -87,7 +87,7 @@ impl Check {
         self.parts.lock().iter().any(holds)
     }
 
-    /// After a failure, the contents of the written parts are unknown.
+    /// Marks the contents of the written parts as unknown after a failure.
     pub(super) fn forget(&self) {
         for part in self.parts.lock().iter().filter(|part| part.to.is_none()) {
             part.table.replace(part.unit, part.word, 0);

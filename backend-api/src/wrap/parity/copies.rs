@@ -119,8 +119,8 @@ impl Core {
         self.read_each(seat, which, targets, |at, bytes| to[at..at + bytes.len()].copy_from_slice(bytes))
     }
 
-    /// As [`read`](Self::read): passes the bytes in place, a piece at a time, with their position among
-    /// the bytes of all targets.
+    /// Reads like [`read`](Self::read). Passes the bytes in place, a piece at a time, with their position
+    /// among the bytes of all targets.
     pub(super) fn read_each(
         &self,
         seat: usize,

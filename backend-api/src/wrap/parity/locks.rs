@@ -17,7 +17,7 @@ pub(super) struct Locks {
 #[derive(Debug, Default)]
 struct Held {
     next: u64,
-    /// In the order of arrival; each claim waits for earlier ones that conflict with it.
+    /// The claims in the order of arrival; each waits for earlier ones that conflict with it.
     list: Vec<Claim>,
 }
 

@@ -8,7 +8,7 @@ use crate::BufferId;
 /// The alignment of parity in its memory.
 const ALIGNMENT: u64 = 256;
 
-/// At most one buffer of each device, and their parity.
+/// A row: at most one buffer of each device, and their parity.
 ///
 /// With `n` devices, each buffer is divided into `n - 1` parts. Part `p` of device `d` belongs to the
 /// *stripe* `(d + 1 + p) % n`. So a stripe has a part of each device but the one of its own number. That
@@ -21,7 +21,7 @@ pub(super) struct Row {
     pub(super) len: u64,
     /// The bytes of a part, and of a parity.
     pub(super) part_bytes: u64,
-    /// By device.
+    /// The slots, by device.
     pub(super) slots: Vec<Option<Slot>>,
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::copies::PIECE_BYTES;
 use crate::{Error, ErrorKind, Result, racy};
 
-/// Shorter memory is allocated anew each time.
+/// The least length of pooled memory; shorter memory is allocated for each use.
 const SHORT_BYTES: usize = 64 << 10;
 /// The most pieces in the pool: some for each thread of a group of a few devices.
 const KEPT: usize = 16;

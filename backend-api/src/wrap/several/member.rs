@@ -13,11 +13,11 @@ use crate::{
 /// The completeness of a device's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::wrap) enum Status {
-    /// It has all data.
+    /// The device has all data.
     Current,
-    /// It takes all writes, and lacks the ranges that are listed as missing.
+    /// The device takes all writes, and lacks the ranges that are listed as missing.
     Rebuilding,
-    /// It receives no more requests, and is removed when its work is done.
+    /// The device receives no more requests, and is removed when its work is done.
     Leaving,
     Lost,
 }
@@ -32,7 +32,7 @@ pub(in crate::wrap) struct Member {
     pub(in crate::wrap) queues: Names<QueueId, QueueHandle>,
     pub(in crate::wrap) buffers: Names<BufferId, BufferHandle>,
     pub(in crate::wrap) hosts: Names<HostId, HostAllocation>,
-    /// For copies from one device to another.
+    /// The queue for copies from one device to another.
     pub(in crate::wrap) copies: Option<QueueHandle>,
     /// Bytes of the work in flight.
     pub(in crate::wrap) busy_bytes: u64,

@@ -75,7 +75,7 @@ impl<K: Ord + Copy> Ranges<K> {
 /// The source of the bytes that a request writes to device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::wrap) enum Effect {
-    /// It writes none.
+    /// The request reads only.
     #[default]
     Read,
     /// The host alone, so that the request has the same effect on every device.

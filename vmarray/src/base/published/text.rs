@@ -14,7 +14,7 @@ use crate::base::stats::ChannelStats;
 const TITLE: &str = "vmarray statistics 1";
 /// The last line.
 const END: &str = "end";
-/// Longer names are truncated.
+/// The greatest length of a name; longer names are truncated.
 const NAME_MAX: usize = 100;
 
 /// Returns a name on one line, without characters that control terminals.

@@ -100,7 +100,7 @@ impl<T> Drop for ScatterStages<T> {
 
 /// A segment whose pages were looked up.
 struct Prepared<T> {
-    /// For each channel, the stage of its kernel, and the number of loads submitted before the lookup.
+    /// The stage of each channel's kernel, and the number of loads submitted before the lookup.
     stages: Vec<(Option<GatherStage<T>>, u64)>,
     /// Places in the list whose pages are in RAM, or are being loaded, or must be saved first.
     in_ram: Vec<usize>,

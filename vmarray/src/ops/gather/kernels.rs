@@ -28,10 +28,10 @@ struct UnderWay<T> {
 pub(super) struct GatherKernels<'a, T: Element> {
     lanes: Arc<Lanes<'a>>,
     plan: StagePlan,
-    /// For each channel, the stage that is being filled, and the number of failed write-backs before it.
+    /// The stage of each channel that is being filled, and the number of failed write-backs before it.
     open: Vec<Option<(GatherStage<T>, u64)>>,
     under_way: VecDeque<UnderWay<T>>,
-    /// For each channel, empty stages.
+    /// The empty stages of each channel.
     spare: Vec<Vec<GatherStage<T>>>,
 }
 

@@ -47,8 +47,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// After a failure, returns whether a device is lost, so that the other devices must continue
-    /// separately.
+    /// Returns true if a device is lost, after a failure. The other devices must then continue separately.
     pub fn divide_if_lost(&self) -> bool {
         let is_lost = |device: &Arc<dyn Device>| {
             device.memory().is_err_and(|error| error.kind() == backend_api::ErrorKind::Lost)

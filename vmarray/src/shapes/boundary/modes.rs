@@ -20,7 +20,7 @@ use crate::ops::view::sealed::{Internal, Sealed};
 pub enum Place<T> {
     /// The element at an index inside.
     At(usize),
-    /// This value instead of an element.
+    /// A value instead of an element.
     Value(T),
     /// No value: an error.
     Outside,

@@ -49,8 +49,7 @@ pub(super) struct Pieces<'a, const N: usize> {
     page_len: usize,
     /// The extents of a cell.
     cell: [usize; N],
-    /// For row-major arrays: the first axis that a cell covers entirely, and the first that the box
-    /// covers.
+    /// The first axis that a cell covers entirely, and the first that the box covers, in row-major arrays.
     inner: usize,
     run_axis: usize,
     begin: [AxisPart; N],

@@ -42,12 +42,13 @@ use crate::setup::any::AnyDevice;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
-    /// It advances under a shared lock of `store`, up to the room that `store` has.
+    /// The next row and element. They advance under a shared lock of `store`, up to the room that `store`
+    /// has.
     next: Mutex<Next>,
     pub(super) store: RwLock<WrittenRows<T, D>>,
     /// The first row that could not be written, and its start.
     failed: Mutex<Option<Next>>,
-    /// For rows in files. The last field, as in [`Ragged`].
+    /// The files of the rows. This is the last field, as in [`Ragged`].
     pub(super) kept: Option<RowsKept>,
 }
 

@@ -15,7 +15,7 @@ use vmarray::device::racy;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
-/// More than the second-level cache of most processors.
+/// The size of an array, more than the second-level cache of most processors.
 const BYTES: usize = 8 << 20;
 /// The number of indices that are looked up repeatedly.
 const STEPS: usize = 1 << 16;

@@ -7,7 +7,7 @@ use crate::bench::results::Role;
 use crate::bench::workloads::random::at_random;
 use anyhow::Result;
 
-/// More than the number of arrays with hit counters of their own.
+/// The number of arrays, more than the arrays with separate hit counters.
 const ARRAYS: usize = 100;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
