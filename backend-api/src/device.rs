@@ -370,9 +370,10 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///   own limit; a device that allocates in steps may refuse that as unsupported.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate), for `bytes`; [`InvalidArgument`](ErrorKind::InvalidArgument) if
-    /// `most` is less than `bytes`; [`Unsupported`](ErrorKind::Unsupported) if the device or its driver
-    /// has no such memory, which is the default.
+    /// The errors of [`allocate`](Self::allocate), for `bytes`;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if `most` is less than `bytes`;
+    /// [`Unsupported`](ErrorKind::Unsupported) if the device or its driver has no such memory, which is
+    /// the default.
     fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
         let _ = commit;
         Err(Error::new(ErrorKind::Unsupported, "allocate_extensible")
@@ -570,7 +571,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///   them, which is the default.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit).
+    /// The errors of [`submit`](Self::submit).
     fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         let _ = route;
         self.submit(queue, transfers)
@@ -597,7 +598,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - Returns before it is done. The call copies the pattern before it returns.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); an empty or overlong pattern is an invalid argument.
+    /// The errors of [`submit`](Self::submit); an empty or overlong pattern is an invalid argument.
     fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket>;
 
     /// Submits a search.
@@ -605,8 +606,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - Returns before it is done. The call copies the value before it returns.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); an empty or overlong value, or a field outside of its element, is an
-    /// invalid argument.
+    /// The errors of [`submit`](Self::submit); an empty or overlong value, or a field outside of its
+    /// element, is an invalid argument.
     fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket>;
 
     /// Submits a gather: collects elements by index.
@@ -616,7 +617,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///   the elements.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
+    /// The errors of [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
     /// [`KernelFailed`](ErrorKind::KernelFailed).
     fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket>;
 
@@ -627,7 +628,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///   the elements.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather).
+    /// The errors of [`gather`](Self::gather).
     fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket>;
 
     /// Submits the evaluation of a program for each of some elements.
@@ -636,9 +637,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - The first call with a program may take long, if the device must translate it.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); a violation of a rule of [`Compute`] is an invalid argument;
-    /// [`Unsupported`](ErrorKind::Unsupported) for types that the device does not know, such as `f64` on
-    /// some: then, too, no byte was changed.
+    /// The errors of [`submit`](Self::submit); a violation of a rule of [`Compute`] is an invalid
+    /// argument; [`Unsupported`](ErrorKind::Unsupported) for types that the device does not know, such as
+    /// `f64` on some: then, too, no byte was changed.
     fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket>;
 
     /// Translates the program of a request for the device, so that a later [`compute`](Self::compute) need
@@ -668,7 +669,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Failures of items do not make the ticket fail: the [report](crate::kernel::Report) lists them.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); a violation of a rule of [`Launch`] is an invalid argument;
+    /// The errors of [`submit`](Self::submit); a violation of a rule of [`Launch`] is an invalid argument;
     /// [`Unsupported`](ErrorKind::Unsupported) for types, operations or views that the device does not
     /// know: then, too, no byte was changed. A device that runs no kernels supports none.
     fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
@@ -683,7 +684,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// no kernel. The default does nothing.
     ///
     /// # Errors
-    /// As [`launch`](Self::launch), if the device must prepare anything.
+    /// The errors of [`launch`](Self::launch), if the device must prepare anything.
     fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
         let _ = launches;
         Ok(())
@@ -692,8 +693,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Returns the facts about a kernel as this device compiled it for a launch like this.
     ///
     /// # Errors
-    /// As [`launch`](Self::launch), and [`Unsupported`](ErrorKind::Unsupported) if the device reports no
-    /// facts.
+    /// The errors of [`launch`](Self::launch), and [`Unsupported`](ErrorKind::Unsupported) if the device
+    /// reports no facts.
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         let _ = launch;
         Err(Error::new(ErrorKind::Unsupported, "kernel_facts")
@@ -722,7 +723,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - Spins briefly, then yields, then sleeps.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll).
+    /// The errors of [`poll`](Self::poll).
     fn wait(&self, ticket: Ticket) -> Result<()>;
 
     /// Wakes `waker` once, when a ticket is done or has failed.

@@ -119,7 +119,7 @@ impl OwnFolder {
     /// and the missing folders above it likewise.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and the system's error if the folder cannot be created.
+    /// The errors of [`open`](Self::open), and the system's error if the folder cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);

@@ -64,7 +64,8 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// Copies racing memory into the whole of a private buffer.
 ///
 /// # Safety
-/// As [`copy`] for the range of `into`'s length from `from` on. Devices must not touch `into` meanwhile.
+/// The requirements of [`copy`] for the range of `into`'s length from `from` on. Devices must not touch
+/// `into` meanwhile.
 #[inline]
 pub unsafe fn read(from: *const u8, into: &mut [u8]) {
     // SAFETY: the caller's promise; the exclusive borrow keeps other code away from `into`.
@@ -74,7 +75,8 @@ pub unsafe fn read(from: *const u8, into: &mut [u8]) {
 /// Copies the whole of a private buffer into racing memory.
 ///
 /// # Safety
-/// As [`copy`] for the range of `from`'s length from `to` on. Devices must not write to `from` meanwhile.
+/// The requirements of [`copy`] for the range of `from`'s length from `to` on. Devices must not write to
+/// `from` meanwhile.
 #[inline]
 pub unsafe fn write(to: *mut u8, from: &[u8]) {
     // SAFETY: the caller's promise; the borrow keeps other code from writing to `from`.
@@ -91,7 +93,7 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 /// ```
 ///
 /// # Safety
-/// As [`change`].
+/// The requirements of [`change`].
 #[inline]
 #[must_use]
 pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
@@ -137,7 +139,8 @@ pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64
 }
 
 /// # Safety
-/// As [`copy`], except that no other code writes to a private source, or accesses a private target.
+/// The requirements of [`copy`], except that no other code writes to a private source, or accesses a
+/// private target.
 #[inline]
 unsafe fn copy_by<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: usize) {
     in_assembly! {{
@@ -245,7 +248,7 @@ mod assembly {
     }
 
     /// # Safety
-    /// As [`super::copy`].
+    /// The requirements of [`super::copy`].
     #[inline]
     pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         /// Moves the first and the last piece of a width, which may overlap.
@@ -285,7 +288,7 @@ mod assembly {
     }
 
     /// # Safety
-    /// As [`super::copy`], of at least 16 bytes.
+    /// The requirements of [`super::copy`], of at least 16 bytes.
     #[inline(always)]
     unsafe fn pieces(from: *const u8, to: *mut u8, bytes: usize) {
         let mut done = 0;
@@ -299,7 +302,7 @@ mod assembly {
     }
 
     /// # Safety
-    /// As [`super::fill`].
+    /// The requirements of [`super::fill`].
     #[inline]
     #[cfg(target_arch = "x86_64")]
     pub(super) unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
@@ -316,7 +319,7 @@ mod assembly {
     }
 
     /// # Safety
-    /// As [`super::fill`].
+    /// The requirements of [`super::fill`].
     #[inline]
     #[cfg(target_arch = "aarch64")]
     pub(super) unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
@@ -350,7 +353,7 @@ mod assembly {
 /// The portable copy.
 ///
 /// # Safety
-/// As [`copy_by`].
+/// The requirements of [`copy_by`].
 #[cfg_attr(not(any(portable_copy, miri)), allow(dead_code, reason = "most machines copy in assembly"))]
 unsafe fn copy_bytes<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: usize) {
     for i in 0..bytes {
@@ -362,7 +365,7 @@ unsafe fn copy_bytes<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: 
 /// Writes `byte` to `bytes` bytes, which may race.
 ///
 /// # Safety
-/// As [`copy`], for the one range.
+/// The requirements of [`copy`], for the one range.
 #[inline]
 pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     in_assembly! {{
@@ -421,7 +424,7 @@ mod tests {
     /// Copies `bytes` bytes by each of the functions.
     ///
     /// # Safety
-    /// As [`copy`].
+    /// The requirements of [`copy`].
     unsafe fn copy_in_way(way: usize, from: *mut u8, to: *mut u8, bytes: usize) {
         // SAFETY: the caller's promise; this test alone uses both ranges.
         unsafe {

@@ -177,7 +177,7 @@ impl Timeline {
     /// Returns whether everything up to `value` is done; value 0 is.
     ///
     /// # Errors
-    /// As [`Device::poll`](crate::Device::poll).
+    /// The errors of [`Device::poll`](crate::Device::poll).
     pub fn poll(&self, value: u64) -> Result<Progress> {
         self.check(value)?;
         if self.completed.load(Ordering::Acquire) < value {
@@ -189,7 +189,7 @@ impl Timeline {
     /// Blocks until everything up to `value` is done.
     ///
     /// # Errors
-    /// As [`Device::poll`](crate::Device::poll).
+    /// The errors of [`Device::poll`](crate::Device::poll).
     pub fn wait(&self, value: u64) -> Result<()> {
         self.check(value)?;
         let done = || self.completed.load(Ordering::Acquire) >= value;

@@ -177,7 +177,7 @@ pub trait Extents {
     /// Checks a scatter.
     ///
     /// # Errors
-    /// As [`check_gather`](Self::check_gather).
+    /// The errors of [`check_gather`](Self::check_gather).
     fn check_scatter(&self, scatter: &Scatter<'_>) -> Result<()> {
         self.check_indexed("scatter", &scatter.elements, scatter.indices, scatter.count, scatter.values)
     }

@@ -125,7 +125,7 @@ impl CudaDevice {
     /// Opens a GPU in its primary context, with options.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_with(index: u32, options: &Options) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("open"))?;
         let ordinal = i32::try_from(index)
@@ -140,8 +140,8 @@ impl CudaDevice {
     /// or the CUDA runtime uses there.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) if no context is
-    /// current, or one that the program created itself; that can be [adopted](Self::adopt).
+    /// The errors of [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) if no
+    /// context is current, or one that the program created itself; that can be [adopted](Self::adopt).
     pub fn from_current(options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_current";
         Self::in_context(OPERATION, options, |driver| {
@@ -156,7 +156,7 @@ impl CudaDevice {
     /// Opens the GPU of a context that the program created, and uses that context.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     ///
     /// # Safety
     /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the

@@ -23,7 +23,7 @@ impl CudaDevice {
     /// Opens the GPU of a context of `cust`, and uses that same context.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn from_cust(context: &cust::context::Context, options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_cust";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
@@ -102,8 +102,8 @@ impl CudaDevice {
     /// Copies memory of `cust` to `to`, in the order of a queue.
     ///
     /// # Errors
-    /// As [`submit`](backend_api::Device::submit), and [`InvalidArgument`](ErrorKind::InvalidArgument) for
-    /// memory of another GPU or context.
+    /// The errors of [`submit`](backend_api::Device::submit), and
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for memory of another GPU or context.
     ///
     /// # Safety
     /// Until the ticket is done, `from` must stay allocated, and no code may write to it.
@@ -120,7 +120,7 @@ impl CudaDevice {
     /// Copies from `from` to all of `to`, which is memory of `cust`, in the order of a queue.
     ///
     /// # Errors
-    /// As [`copy_from_cust`](Self::copy_from_cust).
+    /// The errors of [`copy_from_cust`](Self::copy_from_cust).
     ///
     /// # Safety
     /// Until the ticket is done, `to` must stay allocated, and no other code may read or write it. The
@@ -136,7 +136,8 @@ impl CudaDevice {
     }
 
     /// # Safety
-    /// As [`copy_from_cust`](Self::copy_from_cust) and [`copy_to_cust`](Self::copy_to_cust).
+    /// The requirements of [`copy_from_cust`](Self::copy_from_cust) and
+    /// [`copy_to_cust`](Self::copy_to_cust).
     unsafe fn copy_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: &QueueHandle,

@@ -31,7 +31,7 @@ impl Memory {
     /// Enters host memory under a new name.
     ///
     /// # Safety
-    /// As [`HostAllocation::new`], for the memory of the range.
+    /// The requirements of [`HostAllocation::new`], for the memory of the range.
     pub(crate) unsafe fn add_host(&self, range: HostRange, kind: HostMemory) -> HostAllocation {
         // SAFETY: the caller's promise.
         let handle = unsafe { HostAllocation::new(range.address, range.bytes, kind) };

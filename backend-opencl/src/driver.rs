@@ -206,7 +206,7 @@ fn named_libraries(list: OsString) -> Vec<OsString> {
 /// Loads a library of the system.
 ///
 /// # Safety
-/// As [`Library::new`].
+/// The requirements of [`Library::new`].
 unsafe fn installed(name: &OsStr) -> Result<Library, libloading::Error> {
     #[cfg(target_os = "windows")]
     {

@@ -26,7 +26,7 @@ impl OwnedCompute {
     /// A copy of a request.
     ///
     /// # Safety
-    /// As [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
+    /// The requirements of [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
     #[must_use]
     pub unsafe fn new(compute: &Compute<'_>) -> Self {
         // SAFETY: the caller's promise.

@@ -125,7 +125,7 @@ impl Kernel {
     /// Verifies a body and makes a kernel of it.
     ///
     /// # Errors
-    /// As [`Body::verify`].
+    /// The errors of [`Body::verify`].
     pub fn new(body: Body) -> Result<Self> {
         body.verify()?;
         let mut hasher = StableHasher::new();

@@ -210,7 +210,7 @@ impl<'a> Interpreter<'a> {
     /// Runs some parts.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -240,7 +240,7 @@ impl<'a> Interpreter<'a> {
     /// If items may wait for one another by atomic exchanges, it runs one item after the other instead.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -278,7 +278,7 @@ impl<'a> Interpreter<'a> {
     /// Runs some parts, and returns the report of each failed item, in order.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     ///
     /// # Panics
     /// As [`run`](Self::run).

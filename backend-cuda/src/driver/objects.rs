@@ -128,7 +128,7 @@ impl Stream {
     /// Copies to the host.
     ///
     /// # Safety
-    /// As [`upload`](Self::upload).
+    /// The requirements of [`upload`](Self::upload).
     pub unsafe fn download(&self, to: u64, from: u64, bytes: u64) -> Outcome {
         let to: *mut c_void = with_exposed_provenance_mut(to as usize);
         // SAFETY: as above.
@@ -138,7 +138,7 @@ impl Stream {
     /// Copies within the GPU.
     ///
     /// # Safety
-    /// As [`upload`](Self::upload).
+    /// The requirements of [`upload`](Self::upload).
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Outcome {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.memcpy_dtod_async)(to, from, bytes as usize, self.handle) })
@@ -147,7 +147,7 @@ impl Stream {
     /// Copies between memory of two contexts, each given as a context and an address.
     ///
     /// # Safety
-    /// As [`upload`](Self::upload); the stream's context reaches the others.
+    /// The requirements of [`upload`](Self::upload); the stream's context reaches the others.
     pub unsafe fn copy_between(
         &self,
         to: (ContextHandle, u64),
@@ -162,7 +162,7 @@ impl Stream {
     /// Writes zeroes to memory of the GPU.
     ///
     /// # Safety
-    /// As [`upload`](Self::upload).
+    /// The requirements of [`upload`](Self::upload).
     pub unsafe fn clear(&self, to: u64, bytes: u64) -> Outcome {
         // SAFETY: the caller's promise.
         unsafe { self.set(to, bytes, Unit::One(0)) }
@@ -171,7 +171,7 @@ impl Stream {
     /// Writes a unit repeatedly to memory of the GPU: whole units, at a multiple of their length.
     ///
     /// # Safety
-    /// As [`upload`](Self::upload).
+    /// The requirements of [`upload`](Self::upload).
     pub unsafe fn set(&self, to: u64, bytes: u64, unit: Unit) -> Outcome {
         let (table, bytes) = (&self.context.driver.table, bytes as usize);
         // SAFETY: as above.
@@ -198,7 +198,7 @@ impl Stream {
     /// `shared_bytes` bytes of shared memory in addition to its declarations.
     ///
     /// # Safety
-    /// As [`launch`](Self::launch).
+    /// The requirements of [`launch`](Self::launch).
     pub unsafe fn launch_of(
         &self,
         function: Function,

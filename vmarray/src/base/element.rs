@@ -122,7 +122,7 @@ pub(crate) unsafe fn load<T: Element>(at: *const T) -> T {
 /// Stores a single-word element, with release semantics.
 ///
 /// # Safety
-/// As [`load`], and writable.
+/// The requirements of [`load`]; `at` is also writable.
 #[inline(always)]
 pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
     // SAFETY: as in `load`.
@@ -132,7 +132,7 @@ pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
 /// Replaces a single-word element.
 ///
 /// # Safety
-/// As [`store`].
+/// The requirements of [`store`].
 #[inline(always)]
 pub(crate) unsafe fn swap<T: Element>(at: *mut T, value: T) -> T {
     // SAFETY: as in `store`.
@@ -142,7 +142,7 @@ pub(crate) unsafe fn swap<T: Element>(at: *mut T, value: T) -> T {
 /// Replaces a single-word element if its bytes equal `current`'s.
 ///
 /// # Safety
-/// As [`store`].
+/// The requirements of [`store`].
 #[inline(always)]
 pub(crate) unsafe fn compare_exchange<T: Element>(at: *mut T, current: T, new: T) -> Result<T, T> {
     // SAFETY: as in `store`.
@@ -187,7 +187,7 @@ pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
 /// Copies an element as [`read_racy`], to a place of the caller.
 ///
 /// # Safety
-/// As [`read_racy`]; `to` is writable, aligned for `T`, and no other code accesses it.
+/// The requirements of [`read_racy`]; `to` is writable, aligned for `T`, and no other code accesses it.
 #[inline(always)]
 pub(crate) unsafe fn copy_racy<T: Element>(at: *const T, to: *mut T) {
     macro_rules! words {
@@ -209,7 +209,7 @@ pub(crate) unsafe fn copy_racy<T: Element>(at: *const T, to: *mut T) {
 /// changes before and after.
 ///
 /// # Safety
-/// As [`read_racy`], and writable.
+/// The requirements of [`read_racy`]; `at` is also writable.
 #[inline(always)]
 pub(crate) unsafe fn write_racy<T: Element>(at: *mut T, value: &T) {
     fence(Ordering::Release);

@@ -105,7 +105,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     /// ```
     ///
     /// # Errors
-    /// As [`to_index_set`](Self::to_index_set).
+    /// The errors of [`to_index_set`](Self::to_index_set).
     pub fn to_columns(&self) -> Result<IndexSetColumns> {
         let mut columns = IndexSetColumns::unspecified(self.dimensions().to_vec(), self.len())?;
         let (mut rest, mut walk) = (columns.slices(), None);

@@ -148,7 +148,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run) and [`Combination::write_to`]; errors of devices, and of [building
+    /// The errors of [`run`](Self::run) and [`Combination::write_to`]; errors of devices, and of [building
     /// arrays](crate::Builder::build). Neither set is changed.
     pub fn run_on_devices_of<T: Element, D: Device>(
         self,

@@ -88,7 +88,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// set.
     ///
     /// # Errors
-    /// As [`Combine::run_on_devices_of`].
+    /// The errors of [`Combine::run_on_devices_of`].
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::PagedIndexSet};

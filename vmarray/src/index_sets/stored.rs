@@ -71,7 +71,7 @@ impl IndexSet {
     /// [`load`](Self::load), [`PagedIndexSet::load`] and [`PagedIndexSet::open`] read it.
     ///
     /// # Errors
-    /// As [`VirtualArray::save`].
+    /// The errors of [`VirtualArray::save`].
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
@@ -92,7 +92,7 @@ impl IndexSet {
     /// Saves as [`save`](Self::save), with progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
-    /// As [`VirtualArray::save_with`].
+    /// The errors of [`VirtualArray::save_with`].
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -117,7 +117,7 @@ impl IndexSet {
     /// Reads all tuples of a file to RAM. No program may have the file open for writing.
     ///
     /// # Errors
-    /// As [`Builder::load`], and [`NoMemory`](crate::ErrorKind::NoMemory).
+    /// The errors of [`Builder::load`], and [`NoMemory`](crate::ErrorKind::NoMemory).
     ///
     /// ```
     /// use vmarray::IndexSet;
@@ -139,7 +139,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// Writes all tuples to a file: [`IndexSet::save`].
     ///
     /// # Errors
-    /// As [`IndexSet::save`].
+    /// The errors of [`IndexSet::save`].
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::PagedIndexSet};
@@ -158,7 +158,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// Saves as [`save`](Self::save), with progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
-    /// As [`VirtualArray::save_with`].
+    /// The errors of [`VirtualArray::save_with`].
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -182,7 +182,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// set devices and a cache.
     ///
     /// # Errors
-    /// As [`Builder::load`].
+    /// The errors of [`Builder::load`].
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::{PagedIndexSet, Tuples}};
@@ -203,7 +203,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`].
     ///
     /// # Errors
-    /// As [`Builder::load_with`].
+    /// The errors of [`Builder::load_with`].
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -234,7 +234,7 @@ impl PagedIndexSet {
     /// [`sync`](VirtualArray::sync).
     ///
     /// # Errors
-    /// As [`Builder::open`].
+    /// The errors of [`Builder::open`].
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::PagedIndexSet};

@@ -106,7 +106,7 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     /// suit them.
     ///
     /// # Errors
-    /// As [`NdBuilder::build`].
+    /// The errors of [`NdBuilder::build`].
     pub fn new(shape: [usize; N]) -> Result<Self> {
         Self::builder(shape).build()
     }

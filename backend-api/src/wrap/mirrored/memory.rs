@@ -187,7 +187,7 @@ impl Core {
     /// Imports memory into all devices, page-locked if one of them can do that.
     ///
     /// # Safety
-    /// As [`Device::import_host`].
+    /// The requirements of [`Device::import_host`].
     pub(super) unsafe fn import_host(
         &self,
         operation: &'static str,

@@ -232,7 +232,7 @@ impl Seated {
     /// Imports memory into the seat's device.
     ///
     /// # Safety
-    /// As [`Device::import_host`].
+    /// The requirements of [`Device::import_host`].
     pub(super) unsafe fn import_host(
         &self,
         address: NonNull<u8>,

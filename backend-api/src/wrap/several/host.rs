@@ -61,7 +61,7 @@ impl Drop for Block {
 /// Imports host memory into one more device, page-locked if it was and if the device can do that.
 ///
 /// # Safety
-/// As [`Device::import_host`].
+/// The requirements of [`Device::import_host`].
 pub(in crate::wrap) unsafe fn known(device: &dyn Device, host: Host) -> Result<HostAllocation> {
     let address = NonNull::new(std::ptr::with_exposed_provenance_mut(host.address))
         .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "import_host"))?;

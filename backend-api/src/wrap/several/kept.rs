@@ -62,7 +62,7 @@ impl Kept {
     /// Copies a request.
     ///
     /// # Safety
-    /// As [`HostSpan::detach`], for all of its places.
+    /// The requirements of [`HostSpan::detach`], for all of its places.
     pub(in crate::wrap) unsafe fn new(request: &Request<'_>) -> Self {
         // SAFETY: the caller's promise.
         let device = |at: DeviceSpan<'_>| unsafe { at.detach() };

@@ -58,7 +58,8 @@ where
     /// Each thread has one window, and prefetches the next one.
     ///
     /// # Errors
-    /// As [`for_each_window`](Self::for_each_window); ends soon after the first error.
+    /// The errors of [`for_each_window`](Self::for_each_window). The iteration ends soon after the first
+    /// error.
     ///
     /// ```
     /// use vmarray::{boundary::Clamp, prelude::*};

@@ -226,7 +226,7 @@ where
     /// [`NdArray::prefetch`](crate::views::View::prefetch).
     ///
     /// # Errors
-    /// As [`NdArray::prefetch`](crate::views::View::prefetch).
+    /// The errors of [`NdArray::prefetch`](crate::views::View::prefetch).
     pub fn prefetch_window(&self, origin: [isize; N], extent: [usize; N]) -> Result<()> {
         let extents = self.extents();
         let start: [usize; N] =
@@ -241,7 +241,7 @@ where
     /// Copies a window into a new vector, as [`read_window`](Self::read_window).
     ///
     /// # Errors
-    /// As [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
+    /// The errors of [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
     pub fn to_vec(&self, origin: [isize; N], extent: [usize; N]) -> Result<Vec<V::Element>> {
         let mut values = zeroed_vec(element_count(&extent)?)?;
         self.read_window(origin, extent, &mut values)?;

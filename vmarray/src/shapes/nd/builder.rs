@@ -96,7 +96,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// shown.
     ///
     /// # Errors
-    /// As [`Builder::build_over`] and [`build`](Self::build);
+    /// The errors of [`Builder::build_over`] and [`build`](Self::build);
     /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for pages of another length than tiles.
     ///
     /// ```

@@ -96,7 +96,7 @@ impl<T: Element, E: Dimension, const N: usize> TryFrom<Array<T, E>> for NdArray<
 /// Copies all elements to RAM, row-major for any layout. For up to six axes, as in `ndarray`.
 ///
 /// # Errors
-/// As [`to_ndarray`](NdView::to_ndarray).
+/// The errors of [`to_ndarray`](NdView::to_ndarray).
 ///
 /// ```
 /// # use vmarray::prelude::*;

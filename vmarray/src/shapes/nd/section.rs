@@ -89,7 +89,7 @@ impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
     /// Views as [`over`](NdSection::over), also for writing.
     ///
     /// # Errors
-    /// As [`over`](NdSection::over).
+    /// The errors of [`over`](NdSection::over).
     pub fn over_mut(store: &'a S, shape: [usize; N]) -> Result<Self>
     where
         &'a S: ViewMut<'a, Store = S, Shape = Linear>,

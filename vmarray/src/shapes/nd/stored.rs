@@ -17,7 +17,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Makes earlier writes to an array in files durable: [`VirtualArray::sync`].
     ///
     /// # Errors
-    /// As [`VirtualArray::sync`].
+    /// The errors of [`VirtualArray::sync`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -37,7 +37,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     /// Writes all elements to a file, with shape and layout: [`VirtualArray::save`].
     ///
     /// # Errors
-    /// As [`VirtualArray::save`].
+    /// The errors of [`VirtualArray::save`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -57,7 +57,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     /// Saves as [`save`](Self::save), with options and progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
-    /// As [`VirtualArray::save_with`].
+    /// The errors of [`VirtualArray::save_with`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -83,7 +83,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// [`Builder::create`](crate::Builder::create).
     ///
     /// # Errors
-    /// As [`Builder::create`](crate::Builder::create) and [`build`](Self::build).
+    /// The errors of [`Builder::create`](crate::Builder::create) and [`build`](Self::build).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -110,7 +110,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// layout are those at its creation.
     ///
     /// # Errors
-    /// As [`Builder::open`](crate::Builder::open).
+    /// The errors of [`Builder::open`](crate::Builder::open).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -128,7 +128,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// # Errors
-    /// As [`Builder::open_read_only`](crate::Builder::open_read_only).
+    /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -157,7 +157,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// one: [`Builder::load`](crate::Builder::load).
     ///
     /// # Errors
-    /// As [`Builder::load`](crate::Builder::load).
+    /// The errors of [`Builder::load`](crate::Builder::load).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -174,7 +174,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// # Errors
-    /// As [`Builder::load_with`](crate::Builder::load_with).
+    /// The errors of [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -52,7 +52,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`VirtualArray::page_mut`](crate::views::PagedViewMut::page_mut).
     ///
     /// # Errors
-    /// As [`tile`](Self::tile).
+    /// The errors of [`tile`](Self::tile).
     pub fn tile_mut(&self, at: [usize; N]) -> Result<TileMut<'_, T, N, D>> {
         let (page, bounds) = self.page_of_tile(at)?;
         Ok(Tile { page: self.elements.page_mut(page)?, bounds, strides: self.geometry.strides })

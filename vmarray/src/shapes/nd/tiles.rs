@@ -217,7 +217,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Each thread holds one copy, and prefetches the box after its own.
     ///
     /// # Errors
-    /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first error.
+    /// The errors of [`for_each_tile`](Self::for_each_tile). The iteration ends soon after the first
+    /// error.
     ///
     /// ```
     /// use vmarray::{access::MapMode, prelude::*};

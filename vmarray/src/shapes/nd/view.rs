@@ -164,8 +164,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// As [`sum_axis`](Self::sum_axis), and [`PositionOutside`](ErrorKind::PositionOutside) for an axis
-    /// without elements, which has no least one.
+    /// The errors of [`sum_axis`](Self::sum_axis), and [`PositionOutside`](ErrorKind::PositionOutside) for
+    /// an axis without elements, which has no least one.
     fn min_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -188,7 +188,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// As [`min_axis`](Self::min_axis).
+    /// The errors of [`min_axis`](Self::min_axis).
     fn max_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -217,7 +217,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// As [`sum_axis`](Self::sum_axis).
+    /// The errors of [`sum_axis`](Self::sum_axis).
     fn count_axis<'b, F>(self, axis: usize, into: impl ViewMut<'b, Element = u64> + Sync + 'b) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -254,7 +254,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// Copies a box into a new `ndarray` array. For up to six dimensions, as in `ndarray`.
     ///
     /// # Errors
-    /// As [`to_vec`](View::to_vec).
+    /// The errors of [`to_vec`](View::to_vec).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -299,7 +299,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// Copies a slice, in row-major order, into a box of the view.
     ///
     /// # Errors
-    /// As [`read_box`](NdView::read_box), and errors of [`write`](ViewMut::write).
+    /// The errors of [`read_box`](NdView::read_box), and errors of [`write`](ViewMut::write).
     fn write_box(self, bounds: impl RangeBounds<[usize; M]>, from: &[Self::Element]) -> Result<()> {
         let (store, shape) = self.parts();
         let of = shape.checked(bounds)?;
@@ -310,7 +310,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// Projects as [`project`](NdView::project), for reading and writing.
     ///
     /// # Errors
-    /// As [`project`](NdView::project).
+    /// The errors of [`project`](NdView::project).
     fn project_mut<const K: usize>(
         self,
         axis: usize,
@@ -379,7 +379,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// As [`prefix_sum_axis`](Self::prefix_sum_axis).
+    /// The errors of [`prefix_sum_axis`](Self::prefix_sum_axis).
     fn exclusive_prefix_sum_axis(self, axis: usize) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,

@@ -77,7 +77,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// Builds a writer, to which any number of threads can push rows.
     ///
     /// # Errors
-    /// As [`Builder::build`].
+    /// The errors of [`Builder::build`].
     pub fn writer(self) -> Result<RaggedWriter<T, D>> {
         let offsets = self.describe_offsets();
         RaggedWriter::new(self.elements, offsets, self.capacity)
@@ -95,7 +95,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// Copies rows, in order.
     ///
     /// # Errors
-    /// As [`RaggedWriter::push`].
+    /// The errors of [`RaggedWriter::push`].
     pub fn from_rows<R: AsRef<[T]>>(self, rows: impl IntoIterator<Item = R>) -> Result<RaggedArray<T, D>> {
         let rows = rows.into_iter();
         let count = self.capacity.0.max(rows.size_hint().0);

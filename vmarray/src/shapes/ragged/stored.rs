@@ -75,7 +75,7 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// Creates an array without rows in a new file: [`RaggedBuilder::create`] with the default settings.
     ///
     /// # Errors
-    /// As [`RaggedBuilder::create`].
+    /// The errors of [`RaggedBuilder::create`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -95,7 +95,7 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// Opens the rows of a file, to read and write: [`RaggedBuilder::open`] with the default settings.
     ///
     /// # Errors
-    /// As [`RaggedBuilder::open`].
+    /// The errors of [`RaggedBuilder::open`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -119,7 +119,7 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     /// that time, or a later one.
     ///
     /// # Errors
-    /// As [`VirtualArray::sync`].
+    /// The errors of [`VirtualArray::sync`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -145,7 +145,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// do not count.
     ///
     /// # Errors
-    /// As [`RaggedArray::sync`].
+    /// The errors of [`RaggedArray::sync`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -175,7 +175,7 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     /// [`RaggedBuilder::load`] read it.
     ///
     /// # Errors
-    /// As [`VirtualArray::save`].
+    /// The errors of [`VirtualArray::save`].
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -196,7 +196,7 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     /// Saves as [`save`](Self::save), with options and progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
-    /// As [`VirtualArray::save_with`].
+    /// The errors of [`VirtualArray::save_with`].
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -257,7 +257,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// [`max_len`](crate::Builder::max_len).
     ///
     /// # Errors
-    /// As [`Builder::create`](crate::Builder::create).
+    /// The errors of [`Builder::create`](crate::Builder::create).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -282,7 +282,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// opens elements.
     ///
     /// # Errors
-    /// As [`Builder::open`](crate::Builder::open).
+    /// The errors of [`Builder::open`](crate::Builder::open).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -301,7 +301,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// # Errors
-    /// As [`Builder::open_read_only`](crate::Builder::open_read_only).
+    /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -335,7 +335,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// file: [`Builder::load`](crate::Builder::load). It can grow, if its devices can do that.
     ///
     /// # Errors
-    /// As [`Builder::load`](crate::Builder::load).
+    /// The errors of [`Builder::load`](crate::Builder::load).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -354,7 +354,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// # Errors
-    /// As [`Builder::load_with`](crate::Builder::load_with).
+    /// The errors of [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// ```
     /// use std::ops::ControlFlow;

@@ -105,8 +105,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// are consecutive as well. Costs one reservation and two copies.
     ///
     /// # Errors
-    /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), without an effect, if the
-    /// sum of the lengths differs from the number of elements.
+    /// The errors of [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), without an
+    /// effect, if the sum of the lengths differs from the number of elements.
     pub fn push_joined(&self, elements: &[T], lengths: &[usize]) -> Result<Range<usize>> {
         let total = lengths.iter().try_fold(0_usize, |sum, len| sum.checked_add(*len));
         expect_len("the slice of all rows", total.unwrap_or(usize::MAX), elements.len())?;
