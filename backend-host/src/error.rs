@@ -14,6 +14,27 @@ pub(crate) fn system(kind: ErrorKind, operation: &'static str, error: &io::Error
     }
 }
 
+/// The advice for an error of making, opening, reading or writing a file.
+pub(crate) fn file_advice(operation: &'static str, error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, and try again",
+        io::ErrorKind::NotFound if operation == "create" => "make the folder first, or name one that exists",
+        io::ErrorKind::NotFound => "name a file that exists, or make it by `create`",
+        io::ErrorKind::NotADirectory => "name a path whose folders are folders",
+        io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "name a regular file",
+        io::ErrorKind::PermissionDenied => "see that this user may read and write the file and its folder",
+        io::ErrorKind::ReadOnlyFilesystem => "open the file to read alone, or name one on another disk",
+        io::ErrorKind::InvalidFilename => "name a shorter path",
+        _ => match error.raw_os_error() {
+            #[cfg(unix)]
+            Some(libc::EMFILE | libc::ENFILE) => {
+                "close files, or raise the limit of open files (`ulimit -n`)"
+            }
+            _ => "try again; if it persists, look for faults of the drive in the log of the system",
+        },
+    }
+}
+
 /// Whether the system said that there is no room left, on the disk or within a quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -49,6 +70,20 @@ mod tests {
         let error = system(ErrorKind::System, "open", &io::Error::from_raw_os_error(libc::EROFS));
         assert_eq!(error.driver().unwrap().name, "EROFS");
         assert_eq!(error.driver().unwrap().code, i64::from(libc::EROFS));
+    }
+
+    #[test]
+    fn advice_fits_the_cause() {
+        let advice = |operation, code| file_advice(operation, &io::Error::from_raw_os_error(code));
+        assert!(advice("open", libc::ENOENT).contains("that exists"));
+        assert!(advice("create", libc::ENOENT).contains("folder"));
+        assert!(advice("open", libc::EACCES).contains("this user"));
+        assert!(advice("open", libc::EISDIR).contains("regular file"));
+        assert!(advice("create", libc::ENOTDIR).contains("folders"));
+        assert!(advice("create", libc::EROFS).contains("another disk"));
+        assert!(advice("open", libc::EMFILE).contains("ulimit"));
+        assert!(advice("sync", libc::ENOSPC).contains("room"));
+        assert!(advice("sync", libc::EIO).contains("drive"));
     }
 
     #[test]

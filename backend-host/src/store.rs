@@ -1,5 +1,7 @@
 //! A file whose contents stay, as a device.
 
+#[cfg(test)]
+mod damage;
 mod disk;
 #[forbid(unsafe_code)]
 mod format;
@@ -48,9 +50,15 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// work that goes on meanwhile as a whole or not at all. Pages of zeroes take no place; the file gets no
 /// shorter, and places that are free are used again.
 ///
-/// Every page has a checksum (XXH3, 64 bits), which is compared when it is read: what is not what was written
-/// is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names the page, and no value. Superblock, log
-/// and map have one, too.
+/// Every page has a checksum (XXH3, 64 bits), and so has each block of 4096 bytes in it. They are compared
+/// when it is read: damage is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names page and file,
+/// and no value. Superblocks, log and map have one, too, so that a damaged file is refused, and never opened
+/// as it was earlier. There is one exception. If the last program that wrote to the file did not close it, a
+/// damaged end of the log looks like a commit that was not finished: the file is then as at the commit before
+/// it, and [`check`](Self::check) says that it was not closed.
+///
+/// `sync`, opening and `check` report an error if another program has cut the file, lengthened it or put
+/// another one in its place. A file that was removed while it was open is there until it is closed.
 ///
 /// # Growth
 ///
@@ -62,9 +70,10 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 ///
 /// Between two calls of `sync` the file needs a second place for each page that changes. Memory: 16 bytes a
 /// page, up to 40 while it is opened. `sync` waits for work that is under way, and for the drive once for up
-/// to 16 MiB of changed pages, twice for more, and now and then, when the log is full, three times and writes
-/// 16 bytes a page, of which a copy in RAM is made while work waits. Reading or writing a part of a page
-/// reads all of it. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, and no page of the file.
+/// to 16 MiB of changed pages, twice for more, and now and then, when the log is full, four times and writes
+/// 16 bytes a page, of which a copy in RAM is made while work waits. Reading a part of a page that
+/// is longer than 8 KiB reads the blocks that have the part, and 8 bytes for each block of the page; writing a
+/// part reads and writes the page. Opening to write and closing wait for the drive once each. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, and no page of the file.
 ///
 /// # Locks
 ///
@@ -135,15 +144,83 @@ impl StoreDevice {
                 "pages of no bytes or of more than a GiB, or more bytes than a file can have",
             ));
         }
-        let disk = FileDisk::create(path).map_err(|cause| refused(OPERATION, path, &cause))?;
-        let id = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), path);
         let metadata = metadata.to_vec();
+        Ok(Self::new(path, Self::make(OPERATION, path, (page_bytes, pages), metadata, note)?))
+    }
+
+    fn make(
+        operation: &'static str,
+        path: &Path,
+        (page_bytes, pages): (usize, u64),
+        metadata: Vec<u8>,
+        note: [u64; 3],
+    ) -> Result<Volume> {
+        let disk = FileDisk::create(path).map_err(|cause| refused(operation, path, &cause))?;
+        let id = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), path);
         let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata, note, id };
         let volume = Volume::create(Box::new(disk), plan).inspect_err(|_| {
             // The first error is the one to tell.
             let _ = std::fs::remove_file(path);
         });
-        volume.map(|volume| Self::new(path, volume)).map_err(|error| named(error, path))
+        volume.map_err(|error| named(error, path))
+    }
+
+    /// Writes what a file of any version that is read has to a new file of the newest version: pages, words
+    /// and note. Each file of an array is converted by itself, and the new files are opened together. No
+    /// program may have the file open for writing meanwhile. The command `vmarray-monitor --convert` calls
+    /// this.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), also for a page that is damaged, and [`create`](Self::create). No new file is
+    /// left behind then.
+    ///
+    /// ```
+    /// use backend_host::StoreDevice;
+    /// # let name = |n| std::env::temp_dir().join(format!("vmarray-convert-{n}-{}", std::process::id()));
+    /// # let (old, new) = (name("old"), name("new"));
+    /// drop(StoreDevice::create(&old, 4096, 10, b"ten pages", [7; 3])?);
+    /// StoreDevice::convert(&old, &new)?;
+    /// assert_eq!(StoreDevice::open(&new)?.metadata(), b"ten pages");
+    /// # std::fs::remove_file(&old).unwrap();
+    /// # std::fs::remove_file(&new).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn convert(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        const OPERATION: &str = "convert";
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let disk = FileDisk::open(from, true).map_err(|cause| refused(OPERATION, from, &cause))?;
+        let source = Volume::open(Box::new(disk), true).map_err(|error| named(error, from))?;
+        let pages = (source.page_bytes(), source.pages());
+        let target = Self::make(OPERATION, to, pages, source.metadata(), source.note())?;
+        let copied = source.copy_to(OPERATION, &target).map_err(|error| named(error, from));
+        copied.and_then(|()| target.close().map_err(|error| named(error, to))).inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = std::fs::remove_file(to);
+        })
+    }
+
+    /// Keeps a path from being opened as a store while another file takes its place. Of one without a file
+    /// nothing is kept.
+    ///
+    /// # Errors
+    /// [`InUse`](ErrorKind::InUse) if a store at that path is open, in this process or another.
+    ///
+    /// ```
+    /// use backend_api::ErrorKind;
+    /// use backend_host::StoreDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-lock-path-{}", std::process::id()));
+    /// let store = StoreDevice::create(&path, 4096, 10, b"", [0; 3])?;
+    /// assert_eq!(StoreDevice::lock_path(&path).unwrap_err().kind(), ErrorKind::InUse);
+    /// drop(store);
+    /// let lock = StoreDevice::lock_path(&path)?;
+    /// assert_eq!(StoreDevice::open(&path).unwrap_err().kind(), ErrorKind::InUse);
+    /// # drop(lock);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn lock_path(path: impl AsRef<Path>) -> Result<PathLock> {
+        let path = path.as_ref();
+        FileDisk::lock(path).map(PathLock).map_err(|cause| refused("save", path, &cause))
     }
 
     /// Opens a file that exists, for this process alone.
@@ -313,6 +390,14 @@ impl StoreDevice {
         }
     }
 
+    /// Has a page be zeroes, which take no place: the one that it had is used again, at once if no
+    /// [`sync`](Device::sync) has stored it. Does nothing to a page that has no contents.
+    pub fn clear(&self, page: u64) {
+        if self.has_contents(page) && !self.is_read_only() {
+            self.volume.clear(page);
+        }
+    }
+
     /// Which page of a store belongs to one of so many [shares](Self::share_out): they have 64 pages in turn.
     ///
     /// ```
@@ -412,11 +497,16 @@ impl fmt::Debug for StoreDevice {
 impl Drop for StoreDevice {
     fn drop(&mut self) {
         // What was written is there all the same unless the power fails; to say otherwise would be too late.
-        if let Err(error) = self.volume.sync() {
+        if let Err(error) = self.volume.close() {
             tell::warn(format!("{}: not all of it is stored: {error}", self.path.display()));
         }
     }
 }
+
+/// Keeps a path from being opened: [`StoreDevice::lock_path`].
+#[derive(Debug)]
+#[must_use]
+pub struct PathLock(#[expect(dead_code, reason = "holds the lock")] Option<FileDisk>);
 
 /// An error of opening the file.
 fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
@@ -439,9 +529,9 @@ impl DirectReads for StoreDevice {
         self.engine.read_directly(from, into)
     }
 
-    /// Whatever is wanted of it, the checksum of a page is that of all of it.
+    /// A block with a checksum of its own. Pages of a tier are read whole.
     fn unit_bytes(&self) -> usize {
-        self.page_bytes()
+        if self.cards.is_some() { self.page_bytes() } else { self.volume.unit_bytes() }
     }
 }
 

@@ -8,6 +8,7 @@ mod ci;
 #[cfg(feature = "array")]
 mod compare;
 mod cross;
+mod damage;
 mod examples;
 mod features;
 mod formats;
@@ -65,6 +66,8 @@ enum Command {
     Soak(arrays::SoakArgs),
     /// Kills a program that writes to an array in files, and checks the files.
     Kills(arrays::KillsArgs),
+    /// Damages stores in memory in one to three places, and checks that no wrong value is read.
+    Damage(damage::Args),
     /// Runs the benchmarks.
     Bench(bench::Args),
     /// Compares two builds of the benchmarks, run in turns.
@@ -165,6 +168,7 @@ fn main() -> ExitCode {
         | Command::Compare(_)
         | Command::Gate(_)
         | Command::Report(_) => arrays::again("array", &[]),
+        Command::Damage(args) => damage::run(args),
         Command::Hits => step("hits", SampleArgs { sample: false }, hits),
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use backend_api::{Error, ErrorKind, Result, own_files, tell};
 
-use crate::error::{is_full, system};
+use crate::error::{file_advice, is_full, system};
 use crate::medium;
 
 /// An open file of a length that is not meant to change.
@@ -231,10 +231,10 @@ fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
         _ => (ErrorKind::System, ""),
     };
     let error = system(kind, operation, cause).with_detail(format!("{}: {cause}{also}", path.display()));
-    if kind == ErrorKind::OutOfMemory {
-        error.with_advice("make room on the disk, or ask for less")
-    } else {
-        error
+    match kind {
+        ErrorKind::AlreadyExists => error,
+        ErrorKind::OutOfMemory => error.with_advice("make room on the disk, or ask for less"),
+        _ => error.with_advice(file_advice(operation, cause)),
     }
 }
 
@@ -249,13 +249,8 @@ fn with_free(error: Error, path: &Path) -> Error {
 /// An error of a copy or kernel.
 #[cold]
 fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
-    system(medium::failure(operation).kind(), operation, cause).with_offset(offset).with_advice(
-        if is_full(cause) {
-            "make room on the disk, and try again"
-        } else {
-            "try again; if it persists, look for faults of the drive in the log of the system"
-        },
-    )
+    let error = system(medium::failure(operation).kind(), operation, cause).with_offset(offset);
+    error.with_advice(file_advice(operation, cause))
 }
 
 /// A file that is read and written at offsets, from several threads, from and to memory that others may

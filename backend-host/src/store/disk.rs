@@ -1,9 +1,11 @@
 //! What a store is written to: bytes at offsets, and the moment at which they stay.
 
 use std::fmt::Debug;
+#[cfg(unix)]
+use std::fs::Metadata;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use backend_api::own_files;
 
@@ -13,7 +15,7 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
     /// Fills `to` with what is at an offset; bytes beyond the end are an error.
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()>;
 
-    /// Writes all of `from`; what lies beyond the end makes it longer.
+    /// Writes all of `from`, to what was [reserved](Self::reserve).
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
     /// How many bytes there are.
@@ -34,11 +36,29 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
 
     /// Returns when all that was written before stays.
     fn sync(&self) -> io::Result<()>;
+
+    /// Why what is written will not be found again, if so.
+    fn loss(&self) -> Option<Loss> {
+        None
+    }
+}
+
+/// Why nobody will find what is written to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "not found out there"))]
+pub(crate) enum Loss {
+    /// It has no name any more.
+    Removed,
+    /// Its name is that of another file.
+    Replaced,
 }
 
 /// A file, locked while it is open.
 #[derive(Debug)]
-pub(crate) struct FileDisk(File);
+pub(crate) struct FileDisk {
+    file: File,
+    path: PathBuf,
+}
 
 impl FileDisk {
     /// A new file for this user alone. Nothing that exists is opened, and no link followed.
@@ -54,7 +74,32 @@ impl FileDisk {
             let _ = std::fs::remove_file(path);
             return Err(cause);
         }
-        Ok(Self(file))
+        Ok(Self::new(file, path))
+    }
+
+    /// Locks the file at a path, if there is one that this user may read, against all others.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn lock(path: &Path) -> io::Result<Option<Self>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        // Nobody waits at the end of a pipe.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+        // What cannot be opened is no store that is open, or one of another user.
+        let Ok(file) = options.open(path) else { return Ok(None) };
+        if !file.metadata()?.is_file() {
+            return Ok(None);
+        }
+        file.try_lock().map_err(io::Error::from)?;
+        Ok(Some(Self::new(file, path)))
+    }
+
+    fn new(file: File, path: &Path) -> Self {
+        // The current folder may be another one later.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { file, path }
     }
 
     /// A file that exists: for one writer, or for any number of readers.
@@ -67,13 +112,26 @@ impl FileDisk {
         // Nobody waits at the end of a pipe.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
-        let file = options.open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        loop {
+            let file = options.open(path)?;
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            }
+            let locked = if is_read_only { file.try_lock_shared() } else { file.try_lock() };
+            locked.map_err(io::Error::from)?;
+            let disk = Self::new(file, path);
+            // Before it was locked another file may have taken its place.
+            if disk.loss().is_none() {
+                return Ok(disk);
+            }
         }
-        let locked = if is_read_only { file.try_lock_shared() } else { file.try_lock() };
-        locked.map_err(io::Error::from)?;
-        Ok(Self(file))
+    }
+
+    /// Which file a name is that of, in a way that tells it from all others.
+    #[cfg(unix)]
+    fn identity(metadata: &Metadata) -> (u64, u64) {
+        use std::os::unix::fs::MetadataExt;
+        (metadata.dev(), metadata.ino())
     }
 }
 
@@ -82,26 +140,28 @@ impl Drop for FileDisk {
     /// forked has it open, too.
     fn drop(&mut self) {
         // Closing it may still do.
-        let _ = self.0.unlock();
+        let _ = self.file.unlock();
     }
 }
 
 impl Disk for FileDisk {
     #[cfg(unix)]
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.0, to, offset)
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, to, offset)
     }
 
     #[cfg(unix)]
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        std::os::unix::fs::FileExt::write_all_at(&self.0, from, offset)
+        self.expect_room(offset, from.len())?;
+        std::os::unix::fs::FileExt::write_all_at(&self.file, from, offset)
     }
 
     #[cfg(windows)]
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < to.len() {
-            match std::os::windows::fs::FileExt::seek_read(&self.0, &mut to[done..], offset + done as u64) {
+            match std::os::windows::fs::FileExt::seek_read(&self.file, &mut to[done..], offset + done as u64)
+            {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(some) => done += some,
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
@@ -113,9 +173,10 @@ impl Disk for FileDisk {
 
     #[cfg(windows)]
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.expect_room(offset, from.len())?;
         let mut done = 0;
         while done < from.len() {
-            match std::os::windows::fs::FileExt::seek_write(&self.0, &from[done..], offset + done as u64) {
+            match std::os::windows::fs::FileExt::seek_write(&self.file, &from[done..], offset + done as u64) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(some) => done += some,
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
@@ -126,7 +187,7 @@ impl Disk for FileDisk {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
@@ -141,7 +202,7 @@ impl Disk for FileDisk {
             let (from, more) = (offset(length)?, offset(bytes - length)?);
             loop {
                 // SAFETY: the descriptor is open; no memory is handed over.
-                if unsafe { libc::fallocate(self.0.as_raw_fd(), 0, from, more) } == 0 {
+                if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, from, more) } == 0 {
                     return Ok(());
                 }
                 let cause = io::Error::last_os_error();
@@ -153,12 +214,12 @@ impl Disk for FileDisk {
                 }
             }
         }
-        if length < bytes { self.0.set_len(bytes) } else { Ok(()) }
+        if length < bytes { self.file.set_len(bytes) } else { Ok(()) }
     }
 
     #[cfg(target_os = "linux")]
     fn announce(&self, offset: u64, bytes: usize) {
-        crate::file::announce(&self.0, offset, bytes);
+        crate::file::announce(&self.file, offset, bytes);
     }
 
     #[cfg(target_os = "linux")]
@@ -166,12 +227,36 @@ impl Disk for FileDisk {
         use std::os::fd::AsRawFd;
         if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
             // SAFETY: the descriptor is open; no memory is handed over. What comes of it is told by `sync`.
-            unsafe { libc::sync_file_range(self.0.as_raw_fd(), offset, bytes, libc::SYNC_FILE_RANGE_WRITE) };
+            unsafe {
+                libc::sync_file_range(self.file.as_raw_fd(), offset, bytes, libc::SYNC_FILE_RANGE_WRITE)
+            };
         }
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
+    }
+
+    #[cfg(unix)]
+    fn loss(&self) -> Option<Loss> {
+        let own = self.file.metadata().ok()?;
+        match self.path.metadata() {
+            Ok(named) if Self::identity(&named) == Self::identity(&own) => None,
+            Ok(_) => Some(Loss::Replaced),
+            // One that has another name now is not lost.
+            Err(_) => (std::os::unix::fs::MetadataExt::nlink(&own) == 0).then_some(Loss::Removed),
+        }
+    }
+}
+
+impl FileDisk {
+    /// Refuses to write behind the end. That would make a file that another program has cut long again, with
+    /// zeroes for what was cut off.
+    fn expect_room(&self, offset: u64, bytes: usize) -> io::Result<()> {
+        if offset + bytes as u64 <= self.len()? {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "another program has cut the file"))
     }
 }
 
@@ -184,7 +269,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("vmarray-lock-{}", std::process::id()));
         let disk = FileDisk::create(&path).unwrap();
         // As in a process that was forked and has not begun its own program.
-        let inherited = disk.0.try_clone().unwrap();
+        let inherited = disk.file.try_clone().unwrap();
         let refused = FileDisk::open(&path, true).map(drop).map_err(|cause| cause.kind());
         assert_eq!(refused, Err(io::ErrorKind::WouldBlock));
         drop(disk);

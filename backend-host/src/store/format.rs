@@ -1,15 +1,44 @@
-//! How a store is laid out on its disk. All numbers are little-endian.
+//! The layout of a store on its disk, and the claims that its parts prove. All numbers are little-endian.
 //!
 //! ```text
-//! 0       superblock of odd generations   } each has all that is needed to find the rest; the newest
-//! 4096    superblock of even generations  } that is whole counts
-//! 8192    places, each as long as a page, rounded up: pages, the map, the log
+//! 0       superblock of odd generations   } equal, but while one is replaced: then the newer one counts
+//! 4096    superblock of even generations  }
+//! 8192    places, each as long as a page, rounded up: pages, checksums of blocks, the map, the log
 //! ```
 //!
 //! The map has for each page 16 bytes: its place plus one, or 0 for a page of zeroes, and its checksum. The
-//! log has what changed since the map was written, a record for each commit, with how many pages there are
-//! and the note of the store's user at that moment; records begin at multiples of 4096 bytes. The last one
-//! may be a confirmation, which changes nothing: it says that the one before it was stored.
+//! log has a record for each commit since the map was written: the pages that changed, the number of pages
+//! and the note of the store's user. Records begin at multiples of 4096 bytes.
+//!
+//! # Proofs
+//!
+//! - **A superblock** proves which map and which log count: it has the checksum of the whole map, and the
+//!   *epoch* of the log, which is a random number that no other log has. Both copies are stored before `sync` returns,
+//!   and before the log is written over. So damage of one copy is no loss, and damage of both is an error.
+//! - **The closing mark** is a flag of both superblocks, with number and checksum of the last record and the
+//!   length of the file. It proves the end of the log: a log that ends before it is damaged. A store that is
+//!   opened to write has both marks removed before anything is written.
+//! - **A record** proves that all records before it were stored: it is written after the flush of the one
+//!   before, and has its checksum. Its own checksum is seeded with store and epoch, so that no record of an
+//!   earlier log can be taken for one of this log.
+//! - **A confirmation** is a record without changes, written when the one before it was stored. The next
+//!   record takes its place.
+//! - **The end of a log without a closing mark** is the first record that is not whole. If a whole record of
+//!   the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer ended
+//!   before the record was stored, or the record was damaged, which cannot be told apart: the commit before
+//!   it counts. The last record counts if it is confirmed, if its pages were stored before it, or if they
+//!   have the checksums that it names.
+//! - **Going on** after such an end writes the map and begins a log of a new epoch. Nothing that lies behind
+//!   the old end can become part of it.
+//! - **The checksum of a page** proves its contents, the store and the number of the page. It is the checksum
+//!   of the checksums of the page's blocks of 4096 bytes, which lie [elsewhere](BlockSums) on the disk: with
+//!   them a thread checks a block without the rest of its page. If they are damaged, the page is read as a
+//!   whole. A page of up to one block has one checksum.
+//!
+//! Version 2 has no epochs, no closing mark, no checksums of blocks and records without the checksum of the
+//! one before. Its stores are read and not written.
+
+use std::ops::Range;
 
 use backend_api::{Error, ErrorKind};
 use twox_hash::XxHash3_64;
@@ -25,16 +54,36 @@ const METADATA_BYTES_MAX: usize = SUPERBLOCK_BYTES - FIXED_BYTES - 8;
 
 const MAGIC: [u8; 8] = *b"vmarray\x1a";
 /// The version of the layout that is written, and the newest that is read.
-pub(super) const VERSION: u32 = 2;
-const FIXED_BYTES: usize = 8 + 4 + 4 + 8 * NUMBERS;
-/// How many numbers a superblock has.
-const NUMBERS: usize = 13;
+pub(super) const VERSION: u32 = 3;
+/// The oldest version that is read.
+pub(super) const VERSION_MIN: u32 = 2;
+const FIXED_BYTES: usize = fixed_bytes(VERSION);
+/// The most numbers that a superblock has.
+const NUMBERS: usize = numbers(VERSION);
+/// The flags of a superblock.
+const HAS_CHECKSUMS: u32 = 1;
+const IS_CLOSED: u32 = 2;
 const RECORD_MAGIC: u32 = 0x5643_4d52;
-pub(super) const RECORD_HEAD_BYTES: usize = 4 + 4 + 8 + 8 + 8 + 24;
+/// The most bytes that the head of a record has.
+pub(super) const RECORD_HEAD_BYTES: usize = record_head_bytes(VERSION);
 const CHANGE_BYTES: usize = 24;
+/// The length of a block, which has a checksum of its own.
+pub(super) const BLOCK_BYTES: usize = 4096;
 /// The flags of a record.
 const ORDERED: u32 = 1;
 const CONFIRMATION: u32 = 2;
+
+const fn numbers(version: u32) -> usize {
+    if version == 2 { 13 } else { 17 }
+}
+
+const fn fixed_bytes(version: u32) -> usize {
+    8 + 4 + 4 + 8 * numbers(version)
+}
+
+const fn record_head_bytes(version: u32) -> usize {
+    if version == 2 { 56 } else { 64 }
+}
 
 /// Numbers of the user of a store, which each commit stores together with the pages.
 pub type Note = [u64; 3];
@@ -61,9 +110,21 @@ impl Reader<'_> {
     }
 }
 
+/// The closing mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Closing {
+    /// The number of the last record, or the one before the first if the log is empty.
+    pub last_record: u64,
+    /// Its checksum, or 0.
+    pub checksum: u64,
+    /// The length of the disk.
+    pub disk_bytes: u64,
+}
+
 /// What a store is at one moment: where to find all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
+    pub version: u32,
     pub generation: u64,
     /// A number of this store alone, with which its checksums begin.
     pub id: u64,
@@ -77,6 +138,10 @@ pub(super) struct Superblock {
     pub log_bytes: u64,
     /// The number of the first record that was written after the map.
     pub first_record: u64,
+    /// A number of the log alone.
+    pub epoch: u64,
+    /// Present while no writer has the store open.
+    pub closing: Option<Closing>,
     pub note: Note,
     /// Whether pages have checksums.
     pub has_checksums: bool,
@@ -109,7 +174,10 @@ impl Superblock {
         let mut bytes = Vec::with_capacity(SUPERBLOCK_BYTES);
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(u32::from(self.has_checksums).to_le_bytes());
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags = flag(self.has_checksums, HAS_CHECKSUMS) | flag(self.closing.is_some(), IS_CLOSED);
+        bytes.extend(flags.to_le_bytes());
+        let closing = self.closing.unwrap_or(Closing { last_record: 0, checksum: 0, disk_bytes: 0 });
         let numbers = [
             self.generation,
             self.id,
@@ -124,6 +192,10 @@ impl Superblock {
             self.note[1],
             self.note[2],
             self.metadata.len() as u64,
+            self.epoch,
+            closing.last_record,
+            closing.checksum,
+            closing.disk_bytes,
         ];
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         debug_assert_eq!(bytes.len(), FIXED_BYTES);
@@ -141,20 +213,26 @@ impl Superblock {
         let (body, sum) = bytes.split_at(SUPERBLOCK_BYTES - 8);
         let is_whole = sum == checksum(0, body).to_le_bytes();
         let mut reader = Reader(rest);
-        let mut fields = || {
-            let (version, flags) = (reader.u32()?, reader.u32()?);
-            Some((version, flags, std::array::from_fn::<_, NUMBERS, _>(|_| reader.u64().unwrap_or(0))))
+        let (Some(version), Some(flags)) = (reader.u32(), reader.u32()) else {
+            return Err(NoSuperblock::Damaged);
         };
-        let (version, flags, numbers) = fields().ok_or(NoSuperblock::Damaged)?;
-        if is_whole && (version != VERSION || flags > 1) {
-            return Err(NoSuperblock::Version(version));
-        }
-        let [generation, id, page_bytes, pages, map_place, map_checksum, numbers @ ..] = numbers;
-        let [log_place, log_bytes, first_record, note @ .., length] = numbers;
-        if !is_whole || length > METADATA_BYTES_MAX as u64 {
+        if !is_whole {
             return Err(NoSuperblock::Damaged);
         }
+        let flags_known = if version == 2 { HAS_CHECKSUMS } else { HAS_CHECKSUMS | IS_CLOSED };
+        if !(VERSION_MIN..=VERSION).contains(&version) || flags & !flags_known != 0 {
+            return Err(NoSuperblock::Version(version));
+        }
+        let mut number = || reader.u64().unwrap_or(0);
+        let numbers: [u64; NUMBERS] =
+            std::array::from_fn(|at| if at < numbers(version) { number() } else { 0 });
+        let [generation, id, page_bytes, pages, map_place, map_checksum, numbers @ ..] = numbers;
+        let [log_place, log_bytes, first_record, a, b, c, length, numbers @ ..] = numbers;
+        let [epoch, last_record, checksum, disk_bytes] = numbers;
+        let metadata =
+            usize::try_from(length).ok().and_then(|length| body.get(fixed_bytes(version)..)?.get(..length));
         Ok(Self {
+            version,
             generation,
             id,
             page_bytes,
@@ -164,10 +242,17 @@ impl Superblock {
             log_place,
             log_bytes,
             first_record,
-            note,
-            has_checksums: flags & 1 != 0,
-            metadata: bytes[FIXED_BYTES..][..length as usize].to_vec(),
+            epoch,
+            closing: (flags & IS_CLOSED != 0).then_some(Closing { last_record, checksum, disk_bytes }),
+            note: [a, b, c],
+            has_checksums: flags & HAS_CHECKSUMS != 0,
+            metadata: metadata.ok_or(NoSuperblock::Damaged)?.to_vec(),
         })
+    }
+
+    /// The seed of the checksums of the log's records.
+    pub fn log_seed(&self) -> u64 {
+        if self.version == 2 { self.id } else { checksum(self.id, &self.epoch.to_le_bytes()) }
     }
 
     /// Where the superblock of this generation is written, and where a second one.
@@ -190,6 +275,8 @@ pub(super) struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub number: u64,
+    /// The checksum of the record before it in the log, or 0.
+    pub before: u64,
     /// Whether the pages were stored before the record was written: then those who find it need not look.
     pub is_ordered: bool,
     /// Whether it changes nothing, and says that the one before it was stored.
@@ -206,51 +293,116 @@ impl Record {
         (RECORD_HEAD_BYTES + changes * CHANGE_BYTES + 8).next_multiple_of(RECORD_ALIGN)
     }
 
-    pub fn encode(&self, seed: u64) -> Vec<u8> {
+    /// Its bytes on the disk, and its checksum.
+    pub fn encode(&self, seed: u64) -> (Vec<u8>, u64) {
         let mut bytes = Vec::with_capacity(Self::bytes(self.changes.len()));
         bytes.extend(RECORD_MAGIC.to_le_bytes());
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         let flags = flag(self.is_ordered, ORDERED) | flag(self.is_confirmation, CONFIRMATION);
         bytes.extend(flags.to_le_bytes());
         let [a, b, c] = self.note;
-        let numbers = [self.number, self.changes.len() as u64, self.pages, a, b, c];
+        let numbers = [self.number, self.changes.len() as u64, self.pages, a, b, c, self.before];
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         for Change { page, word, checksum } in &self.changes {
             bytes.extend([page, word, checksum].iter().flat_map(|number| number.to_le_bytes()));
         }
-        bytes.extend(checksum(seed, &bytes).to_le_bytes());
+        let sum = checksum(seed, &bytes);
+        bytes.extend(sum.to_le_bytes());
         bytes.resize(Self::bytes(self.changes.len()), 0);
-        bytes
+        (bytes, sum)
     }
 
-    /// How many bytes the record that begins with these takes, if it can be record `number` at all.
-    pub fn length(head: &[u8], number: u64) -> Option<usize> {
+    /// The number of the record that begins with these bytes, and how many it takes, if one can.
+    pub fn head(head: &[u8], version: u32) -> Option<(u64, usize)> {
         let mut reader = Reader(head);
-        let is_record = reader.u32()? == RECORD_MAGIC
-            && reader.u32()? <= ORDERED | CONFIRMATION
-            && reader.u64()? == number;
-        let changes = reader.u64()?;
+        let is_record = reader.u32()? == RECORD_MAGIC && reader.u32()? <= ORDERED | CONFIRMATION;
+        let (number, changes) = (reader.u64()?, reader.u64()?);
         reader.u64().filter(|pages| changes <= *pages)?;
         let changes = usize::try_from(changes).ok()?.checked_mul(CHANGE_BYTES)?;
-        let bytes = changes.checked_add(RECORD_HEAD_BYTES + 8)?.checked_next_multiple_of(RECORD_ALIGN)?;
-        is_record.then_some(bytes)
+        let bytes =
+            changes.checked_add(record_head_bytes(version) + 8)?.checked_next_multiple_of(RECORD_ALIGN)?;
+        is_record.then_some((number, bytes))
     }
 
-    /// The record that these bytes are, if it is whole.
-    pub fn decode(bytes: &[u8], seed: u64) -> Option<Self> {
+    /// The record that these bytes are, if it is whole, and its checksum.
+    pub fn decode(bytes: &[u8], seed: u64, version: u32) -> Option<(Self, u64)> {
         let mut reader = Reader(bytes);
         let (_, flags, number, count) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
         let (pages, note) = (reader.u64()?, [reader.u64()?, reader.u64()?, reader.u64()?]);
-        let end = usize::try_from(count).ok()?.checked_mul(CHANGE_BYTES)?.checked_add(RECORD_HEAD_BYTES)?;
-        let sum = bytes.get(end..)?.first_chunk()?;
-        if u64::from_le_bytes(*sum) != checksum(seed, &bytes[..end]) {
+        let before = if version == 2 { 0 } else { reader.u64()? };
+        let changes = usize::try_from(count).ok()?.checked_mul(CHANGE_BYTES)?;
+        let end = changes.checked_add(record_head_bytes(version))?;
+        let sum = checksum(seed, bytes.get(..end)?);
+        if u64::from_le_bytes(*bytes.get(end..)?.first_chunk()?) != sum {
             return None;
         }
         let mut change =
             || Some(Change { page: reader.u64()?, word: reader.u64()?, checksum: reader.u64()? });
         let changes = (0..count).map(|_| change()).collect::<Option<_>>()?;
         let (is_ordered, is_confirmation) = (flags & ORDERED != 0, flags & CONFIRMATION != 0);
-        Some(Self { number, is_ordered, is_confirmation, pages, note, changes })
+        Some((Self { number, before, is_ordered, is_confirmation, pages, note, changes }, sum))
+    }
+}
+
+/// Where the checksums of blocks are.
+///
+/// Places come in segments: the first one of 512, each later one as long as all before it. Each segment
+/// begins with as many places as the checksums of all blocks of its places take. Where these are follows from
+/// the length of a page alone, and nothing else is ever put there. They are written with their pages, and
+/// count only if they have the checksum of the page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockSums {
+    page_bytes: usize,
+    place_bytes: u64,
+}
+
+impl BlockSums {
+    const FIRST_BITS: u32 = 9;
+
+    /// Of a store that has such checksums.
+    pub fn of(superblock: &Superblock, place_bytes: u64) -> Option<Self> {
+        let is_long = superblock.page_bytes > BLOCK_BYTES as u64;
+        let has_sums = superblock.version >= 3 && superblock.has_checksums && is_long;
+        has_sums.then_some(Self { page_bytes: superblock.page_bytes as usize, place_bytes })
+    }
+
+    /// How many bytes the checksums of a page take.
+    pub fn bytes(&self) -> usize {
+        self.page_bytes.div_ceil(BLOCK_BYTES) * 8
+    }
+
+    /// The first place of the segment of a place, and the first one behind it.
+    fn segment(place: u64) -> Range<u64> {
+        match (place >> Self::FIRST_BITS).checked_ilog2() {
+            None => 0..1 << Self::FIRST_BITS,
+            Some(doublings) => {
+                let start = 1 << (Self::FIRST_BITS + doublings);
+                start..2 * start
+            }
+        }
+    }
+
+    /// The places that are kept for checksums in the segment of a place.
+    pub fn area(&self, place: u64) -> Range<u64> {
+        let Range { start, end } = Self::segment(place);
+        start..start + ((end - start) * self.bytes() as u64).div_ceil(self.place_bytes)
+    }
+
+    /// All such places of segments that begin before a place.
+    pub fn areas(&self, end: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+        let starts = std::iter::once(0).chain((Self::FIRST_BITS..u64::BITS).map(|bits| 1 << bits));
+        starts.take_while(move |start| *start < end).map(|start| self.area(start))
+    }
+
+    /// How far behind the first place the checksums of a place are, in bytes.
+    pub fn offset(&self, place: u64) -> u64 {
+        let start = Self::segment(place).start;
+        start * self.place_bytes + (place - start) * self.bytes() as u64
+    }
+
+    /// Appends the checksums of the blocks of a page.
+    pub fn of_page(&self, seed: u64, page: &[u8], sums: &mut Vec<u8>) {
+        sums.extend(page.chunks(BLOCK_BYTES).flat_map(|block| checksum(seed, block).to_le_bytes()));
     }
 }
 
@@ -260,6 +412,7 @@ mod tests {
 
     fn superblock() -> Superblock {
         Superblock {
+            version: VERSION,
             generation: 7,
             id: 1,
             page_bytes: 2,
@@ -269,6 +422,8 @@ mod tests {
             log_place: 6,
             log_bytes: 8,
             first_record: 9,
+            epoch: 6,
+            closing: Some(Closing { last_record: 11, checksum: 12, disk_bytes: 13 }),
             note: [10, 11, 12],
             has_checksums: true,
             metadata: b"text".to_vec(),
@@ -291,19 +446,40 @@ mod tests {
     fn records_that_are_not_whole_are_found_out() {
         let changes = (0..300).map(|page| Change { page, word: page * 2, checksum: page * 3 }).collect();
         let (is_ordered, is_confirmation) = (true, false);
-        let record = Record { number: 12, is_ordered, is_confirmation, pages: 300, note: [7, 8, 9], changes };
-        let bytes = record.encode(5);
+        let (number, before, note) = (12, 3, [7, 8, 9]);
+        let record = Record { number, before, is_ordered, is_confirmation, pages: 300, note, changes };
+        let (bytes, sum) = record.encode(5);
         assert_eq!(bytes.len(), 8192);
-        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 12), Some(8192));
-        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 13), None);
-        let of_fewer_pages = Record { pages: 299, ..record.clone() }.encode(5);
-        assert_eq!(Record::length(&of_fewer_pages[..RECORD_HEAD_BYTES], 12), None);
-        assert_eq!(Record::decode(&bytes, 5), Some(record));
-        assert_eq!(Record::decode(&bytes, 6), None, "of another store");
+        assert_eq!(Record::head(&bytes[..RECORD_HEAD_BYTES], VERSION), Some((12, 8192)));
+        let (of_fewer_pages, _) = Record { pages: 299, ..record.clone() }.encode(5);
+        assert_eq!(Record::head(&of_fewer_pages[..RECORD_HEAD_BYTES], VERSION), None);
+        assert_eq!(Record::decode(&bytes, 5, VERSION), Some((record, sum)));
+        assert_eq!(Record::decode(&bytes, 6, VERSION), None, "of another store or log");
         for at in (4..RECORD_HEAD_BYTES + 300 * CHANGE_BYTES + 8).step_by(5) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x80;
-            assert_eq!(Record::decode(&damaged, 5), None, "byte {at}");
+            assert_eq!(Record::decode(&damaged, 5, VERSION), None, "byte {at}");
         }
+    }
+
+    /// The places of checksums are apart from each other, and from the places that they are of.
+    #[test]
+    fn checksums_of_blocks_have_places_of_their_own() {
+        for page_bytes in [4100_u64, 8192, 65_536, 1 << 20] {
+            let place_bytes = page_bytes.next_multiple_of(4096);
+            let superblock = Superblock { page_bytes, ..superblock() };
+            let sums = BlockSums::of(&superblock, place_bytes).unwrap();
+            let mut end = 0;
+            for place in 0..5000 {
+                let area = sums.area(place);
+                let offset = sums.offset(place);
+                assert!(offset >= end || place == 0, "after those of the place before");
+                end = offset + sums.bytes() as u64;
+                assert!(end <= area.end * place_bytes && offset >= area.start * place_bytes);
+            }
+            let areas: Vec<_> = sums.areas(5000).collect();
+            assert_eq!(areas.len(), 5, "of 512, 512, 1024, 2048 and 4096 places");
+        }
+        assert!(BlockSums::of(&Superblock { page_bytes: 4096, ..superblock() }, 4096).is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 mod commit;
 mod recover;
+mod sums;
 mod table;
 
 use std::fmt;
@@ -15,13 +16,14 @@ use bytemuck::Zeroable;
 use bytemuck::allocation::try_zeroed_vec;
 use parking_lot::{Mutex, RwLock};
 
-use super::disk::Disk;
-use super::format::{self, HEAD_BYTES, Note};
-use crate::error::{is_full, system};
+use super::disk::{Disk, Loss};
+use super::format::{BLOCK_BYTES, HEAD_BYTES, Note};
+use crate::error::{file_advice, is_full, system};
 use crate::free::Free;
 use crate::medium;
 use crate::memory::Passage;
 use commit::Commit;
+use sums::Sums;
 use table::Table;
 
 pub(super) use recover::PAGE_BYTES_MAX;
@@ -63,8 +65,7 @@ pub(crate) struct Volume {
     page_bytes: usize,
     /// How far places are apart.
     place_bytes: u64,
-    id: u64,
-    has_checksums: bool,
+    sums: Sums,
     is_read_only: bool,
     /// By page, its place plus one, or 0 for zeroes; and whether it is [`FRESH`]. And the checksum of what is
     /// at its place. Changed under the lock of its group.
@@ -94,6 +95,8 @@ struct Space {
     free: Free,
     /// How long the disk is known to be.
     reserved: u64,
+    /// Whether the closing mark is there: the disk gets no longer.
+    is_closed: bool,
 }
 
 /// Bytes of pages of one group, no more than a buffer holds.
@@ -118,7 +121,7 @@ struct Move {
 
 impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Volume").field("id", &self.id).field("pages", &self.pages()).finish_non_exhaustive()
+        f.debug_struct("Volume").field("pages", &self.pages()).finish_non_exhaustive()
     }
 }
 
@@ -137,12 +140,8 @@ fn zeroes<T: Zeroable>(operation: &'static str, count: u64) -> Result<Vec<T>> {
 /// An error of reading or writing the file.
 #[cold]
 pub(super) fn failed(operation: &'static str, cause: &io::Error) -> Error {
-    if is_full(cause) {
-        system(ErrorKind::OutOfMemory, operation, cause).with_advice("make room on the disk, and try again")
-    } else {
-        system(ErrorKind::System, operation, cause)
-            .with_advice("try again; if it persists, look for faults of the drive in the log of the system")
-    }
+    let kind = if is_full(cause) { ErrorKind::OutOfMemory } else { ErrorKind::System };
+    system(kind, operation, cause).with_advice(file_advice(operation, cause))
 }
 
 /// Something was read that is not what was written.
@@ -216,11 +215,6 @@ impl Volume {
         HEAD_BYTES + place * self.place_bytes
     }
 
-    fn checksum(&self, page: u64, bytes: &[u8]) -> u64 {
-        // A page at the place of another one is wrong, too.
-        if self.has_checksums { format::checksum(self.id.wrapping_add(page), bytes) } else { 0 }
-    }
-
     /// Memory for as many whole pages as are worked on at a time.
     fn buffer(&self, operation: &'static str) -> Result<Passage<u8>> {
         let bytes = (BUFFER_BYTES / self.page_bytes).max(1) * self.page_bytes;
@@ -233,7 +227,9 @@ impl Volume {
     /// Calls `work` for pieces that make up a range of bytes, in order.
     fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
         let length = self.page_bytes as u64;
-        let most = (BUFFER_BYTES / self.page_bytes).max(1) as u64;
+        // Of a short range each page by itself, which is then not read as a whole.
+        let is_short = bytes < self.page_bytes && self.sums.blocks.is_some();
+        let most = if is_short { 1 } else { (BUFFER_BYTES / self.page_bytes).max(1) as u64 };
         let mut done = 0;
         while done < bytes {
             let at = offset + done as u64;
@@ -259,14 +255,14 @@ impl Volume {
         let mut buffer = self.buffer(operation)?;
         let outcome = self.pieces(offset, bytes, |piece| {
             let wanted = piece.skip..piece.skip + piece.bytes;
-            let whole = 0..piece.pages * self.page_bytes;
             let _group = self.group(piece.first).read();
-            self.load(
-                operation,
-                piece.first,
-                if self.has_checksums { whole } else { wanted.clone() },
-                &mut buffer.0,
-            )?;
+            if let Some(wanted) = self.load_blocks(operation, piece, &mut buffer.0)? {
+                take(piece.done, &buffer.0[wanted]);
+                return Ok(());
+            }
+            let whole = 0..piece.pages * self.page_bytes;
+            let loaded = if self.sums.are_kept() { whole } else { wanted.clone() };
+            self.load(operation, piece.first, loaded, &mut buffer.0)?;
             take(piece.done, &buffer.0[wanted]);
             Ok(())
         });
@@ -289,6 +285,59 @@ impl Volume {
             let into = &mut into[piece.done..piece.done + piece.bytes];
             self.load(operation, piece.first, 0..piece.bytes, into)
         })
+    }
+
+    /// Reads the blocks that have a part of a page, without the rest of it, if they are checked so. Where the
+    /// part is in `into`; `None` if the page has to be read. The caller holds the lock of the page's group.
+    fn load_blocks(
+        &self,
+        operation: &'static str,
+        piece: Piece,
+        into: &mut [u8],
+    ) -> Result<Option<Range<usize>>> {
+        let wanted = piece.skip..piece.skip + piece.bytes;
+        if piece.pages > 1 {
+            return Ok(None);
+        }
+        let Some((blocks, sums)) = self.sums.blocks_of(&wanted, self.page_bytes) else { return Ok(None) };
+        let place = self.table.word(piece.first).load(Ordering::Relaxed) & !FRESH;
+        let Some(place) = place.checked_sub(1) else { return Ok(None) };
+        let (sums_read, into) = into.split_at_mut(sums.bytes());
+        let has_sums = self.disk.read_at(HEAD_BYTES + sums.offset(place), sums_read).is_ok()
+            && self.sums.with(piece.first, sums_read) == self.table.sum(piece.first).load(Ordering::Relaxed);
+        if !has_sums {
+            return Ok(None);
+        }
+        let into = &mut into[..blocks.len()];
+        self.disk
+            .read_at(self.offset(place) + blocks.start as u64, into)
+            .map_err(|cause| self.unreadable(operation, piece.first, &cause))?;
+        let is_sound = self.sums.fit(sums_read, blocks.start / BLOCK_BYTES, into);
+        // The whole page is looked at before anything is said to be damaged.
+        let start = sums.bytes() + wanted.start - blocks.start;
+        Ok(is_sound.then_some(start..start + wanted.len()))
+    }
+
+    /// How many bytes are read at least, to check them.
+    pub fn unit_bytes(&self) -> usize {
+        if self.sums.blocks.is_some() { BLOCK_BYTES } else { self.page_bytes }
+    }
+
+    /// Writes all that it has to another volume, of as many pages as long.
+    pub fn copy_to(&self, operation: &'static str, target: &Self) -> Result<()> {
+        let at_once = (BUFFER_BYTES / self.page_bytes).max(1) as u64;
+        let mut bytes = Vec::new();
+        for first in (0..self.pages()).step_by(at_once as usize) {
+            let pages = first..(first + at_once).min(self.pages());
+            if pages.clone().any(|page| self.has_contents(page)) {
+                bytes.resize((pages.end - first) as usize * self.page_bytes, 0);
+                let offset = first * self.page_bytes as u64;
+                self.read_into(operation, offset, &mut bytes)?;
+                let give = |done: usize, part: &mut [u8]| part.copy_from_slice(&bytes[done..][..part.len()]);
+                target.write(operation, offset, bytes.len(), give)?;
+            }
+        }
+        Ok(())
     }
 
     /// Has the system begin to read several pages that lie in several places.
@@ -376,7 +425,7 @@ impl Volume {
                 self.disk
                     .read_at(offset, bytes)
                     .map_err(|cause| self.unreadable(operation, first + at as u64, &cause))?;
-                if self.has_checksums {
+                if self.sums.are_kept() {
                     (at..next).try_for_each(|at| {
                         self.expect(operation, first + at as u64, &into[at * length..(at + 1) * length])
                     })?;
@@ -394,7 +443,8 @@ impl Volume {
 
     /// Checks what was read of a page.
     fn expect(&self, operation: &'static str, page: u64, bytes: &[u8]) -> Result<()> {
-        if self.checksum(page, bytes) == self.table.sum(page).load(Ordering::Relaxed) {
+        let sum = self.sums.of_page(page, bytes, &mut Vec::new());
+        if sum == self.table.sum(page).load(Ordering::Relaxed) {
             return Ok(());
         }
         Err(corrupted(operation, format!("page {page} of the store is not what was written to it"))
@@ -433,10 +483,12 @@ impl Volume {
                 let error = system(medium::failure(operation).kind(), operation, &cause);
                 return Err(error.with_offset((first + at as u64) * length as u64));
             }
+            let (start, mut blocks) = (places.start, Vec::new());
             moves.extend(places.zip(at..next).map(|(place, at)| {
                 let page = first + at as u64;
-                Move { page, word: place + 1, sum: self.checksum(page, page_of(at)) }
+                Move { page, word: place + 1, sum: self.sums.of_page(page, page_of(at), &mut blocks) }
             }));
+            self.write_block_sums(start, &blocks);
             at = next;
         }
         Ok(())
@@ -465,14 +517,49 @@ impl Volume {
     /// Places for at most so many pages, one at least, for which the disk has blocks.
     fn take_places(&self, operation: &'static str, count: u64) -> Result<Range<u64>> {
         let mut space = self.space.lock();
-        let places = space.free.take(count);
+        let mut places = space.free.take(count);
+        while let Some(kept) = self.kept_for_sums(&places) {
+            if places.start < kept.start {
+                space.free.give_back(kept.start..places.end);
+                places.end = kept.start;
+                break;
+            }
+            space.free.give_back(kept.end.min(places.end)..places.end);
+            places = space.free.take(count);
+        }
         self.reserve(operation, &mut space, places)
+    }
+
+    /// As many places that follow one another.
+    fn take_places_together(&self, operation: &'static str, count: u64) -> Result<Range<u64>> {
+        let mut space = self.space.lock();
+        let mut places = space.free.take_together(count);
+        while let Some(kept) = self.kept_for_sums(&places) {
+            space.free.give_back(places.start..kept.start.max(places.start));
+            space.free.give_back(kept.end.min(places.end)..places.end);
+            places = space.free.take_together(count);
+        }
+        self.reserve(operation, &mut space, places)
+    }
+
+    /// Which of some places, that were never used before, are kept for checksums of blocks.
+    fn kept_for_sums(&self, places: &Range<u64>) -> Option<Range<u64>> {
+        let mut areas = self.sums.blocks.as_ref()?.areas(places.end);
+        areas.find(|area| area.start < places.end && places.start < area.end)
     }
 
     /// Sees to it that the disk is long enough for places that were taken; gives them back if it cannot be.
     fn reserve(&self, operation: &'static str, space: &mut Space, places: Range<u64>) -> Result<Range<u64>> {
         let needed = self.offset(places.end);
         if needed > space.reserved {
+            let is_open = self.expect_length(operation, space).and_then(|()| {
+                let closed = || Error::new(ErrorKind::System, operation).with_detail("the store is closed");
+                if space.is_closed { Err(closed()) } else { Ok(()) }
+            });
+            if let Err(error) = is_open {
+                space.free.give_back(places);
+                return Err(error);
+            }
             let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
             let reserved = self.disk.reserve(generous).map(|()| generous);
             let reserved = reserved.or_else(|_| self.disk.reserve(needed).map(|()| needed));
@@ -486,6 +573,40 @@ impl Volume {
             }
         }
         Ok(places)
+    }
+
+    /// Refuses to go on with a disk whose length another program has changed.
+    fn expect_length(&self, operation: &'static str, space: &Space) -> Result<()> {
+        let length = self.disk.len().map_err(|cause| failed(operation, &cause))?;
+        if length == space.reserved {
+            return Ok(());
+        }
+        let how = if length < space.reserved { "cut" } else { "lengthened" };
+        let before = space.reserved;
+        let detail = format!("another program has {how} the file from {before} to {length} bytes");
+        Err(corrupted(operation, detail).with_advice("let no other program change the file"))
+    }
+
+    /// Refuses to go on with a disk that another program has changed, as far as that is seen.
+    pub fn expect_disk(&self, operation: &'static str) -> Result<()> {
+        if self.disk.loss() == Some(Loss::Replaced) {
+            let detail = "another file has taken the place of this one while it was open";
+            return Err(corrupted(operation, detail).with_advice("save the contents to another file"));
+        }
+        self.expect_length(operation, &self.space.lock())
+    }
+
+    /// Whether the file was removed, so that nobody can find what is written.
+    pub fn is_removed(&self) -> bool {
+        self.disk.loss() == Some(Loss::Removed)
+    }
+
+    /// Writes the checksums of the blocks of pages whose places follow one another.
+    fn write_block_sums(&self, place: u64, blocks: &[u8]) {
+        if let Some(sums) = self.sums.blocks.filter(|_| !blocks.is_empty()) {
+            // Without them pages are read as a whole.
+            let _ = self.disk.write_at(HEAD_BYTES + sums.offset(place), blocks);
+        }
     }
 
     /// Writes pages to places from `place` on.

@@ -13,10 +13,12 @@ use watched::Watched;
 const HELP: &str = "\
 Shows what the arrays of running programs of this user do.
 
-Usage: vmarray-monitor [--once | --check FILE...]
+Usage: vmarray-monitor [--once | --check FILE... | --convert FILE NEW]
 
   --once     Prints a plain table of what was counted since each array was built, and ends.
   --check    Reads arrays in files through, and says what is wrong with them. Fails if anything is.
+  --convert  Writes an array file of an earlier version to a new file of this version. An array in several
+             files has each of them converted.
   --help     Prints this.
   --version  Prints the version.
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         [] => screen::run(),
         ["--once"] => print(&once()),
         ["--check", ref files @ ..] if !files.is_empty() => return check(files),
+        ["--convert", file, new] => return convert(file, new),
         ["--help" | "-h"] => print(HELP),
         ["--version" | "-V"] => print(&format!("vmarray-monitor {}\n", env!("CARGO_PKG_VERSION"))),
         _ => {
@@ -48,6 +51,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// Converts a file to a new one. Fails if the file is damaged.
+fn convert(file: &str, new: &str) -> ExitCode {
+    match vmarray::host::StoreDevice::convert(file, new) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vmarray-monitor: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Reads files through. Fails if any of them is damaged.
 fn check(files: &[&str]) -> ExitCode {
     let mut is_sound = true;
@@ -58,6 +72,12 @@ fn check(files: &[&str]) -> ExitCode {
                 println!("{file}: {} pages stored, {stored} bytes", report.stored_pages);
                 if report.damaged_superblocks > 0 {
                     println!("{file}: one of its two superblocks is damaged, which is no loss");
+                }
+                if !report.is_closed && report.version > 2 {
+                    println!("{file}: not closed by the last program that wrote to it");
+                }
+                if report.version == 2 {
+                    println!("{file}: version 2, which can only be read; `--convert` it to write to it");
                 }
                 if report.unfinished_pages > 0 {
                     println!("{file}: a commit of {} pages did not come to its end", report.unfinished_pages);

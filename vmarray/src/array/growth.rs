@@ -223,7 +223,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Takes all elements away but the first `len`. Their pages give up their frames, and are not written
-    /// back; the memory stays. Does nothing to an array that is no longer than that.
+    /// back; the memory stays. Files keep their length and use the places of these pages again: at once if
+    /// no [`sync`](Self::sync) has stored them, else after the next one. Does nothing to an array that is no longer than that.
     ///
     /// # Errors
     /// As [`discard`](crate::views::ViewMut::discard), of pages that leaked guards hold; the array is as it
@@ -243,6 +244,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             let left_out = len.div_ceil(self.page_len())..self.page_count();
             self.pager().discard(left_out.start as u64..left_out.end as u64)?;
             self.set_len(len);
+            self.pager().give_back(left_out.start as u64..left_out.end as u64);
         }
         Ok(())
     }

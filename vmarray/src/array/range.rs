@@ -77,7 +77,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // A short range may be one of many that follow each other; a long one looks ahead by itself.
         // Where such reads go past frames, pages that are fetched at last are those that are read again, and
         // what is read in order the system looks ahead of.
-        let is_followed = pages.clone().count() <= 2 && !self.pager().has_parts();
+        let has_parts = self.pager().has_parts_of(size_of_val(into));
+        let is_followed = pages.clone().count() <= 2 && !has_parts;
         let stream = if is_followed { Stream::Follow } else { Stream::Ignore };
         // Of a single page there is nothing to look ahead to.
         let rest = if pages.clone().count() > 1 { pages } else { 0..0 };

@@ -26,8 +26,9 @@ mod tests;
 #[forbid(unsafe_code)]
 mod uncached;
 
+use std::ops::Range;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -129,8 +130,8 @@ pub struct Pager {
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
     keeps: Keeps,
-    /// Whether short reads of pages without a frame may be made where the pages live.
-    reads_parts: AtomicBool,
+    /// From how many bytes on reads of pages without a frame may be made where the pages live.
+    parts_least: AtomicUsize,
     /// What is written down of a length beside the pages.
     #[cfg(feature = "host")]
     length: KeptLength,
@@ -197,7 +198,7 @@ impl Pager {
             pool: OnceLock::new(),
             publication: None,
             keeps: Keeps::Nothing,
-            reads_parts: AtomicBool::new(false),
+            parts_least: AtomicUsize::new(usize::MAX),
             #[cfg(feature = "host")]
             length: KeptLength::None,
         };
@@ -291,6 +292,16 @@ impl Pager {
         }
         #[cfg(not(feature = "host"))]
         let _ = len;
+    }
+
+    /// Has files use the places of pages again that are behind the length.
+    pub(crate) fn give_back(&self, pages: Range<u64>) {
+        #[cfg(feature = "host")]
+        if let KeptLength::Own(kept) = &self.length {
+            kept.give_back(pages);
+        }
+        #[cfg(not(feature = "host"))]
+        let _ = pages;
     }
 
     /// Refuses whoever wants to write where nothing is to be written.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use backend_api::{Device, own_files};
+use backend_host::StoreDevice;
 use parking_lot::Mutex;
 use vmarray_kernel::KernelType;
 
@@ -157,9 +158,12 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
             let len = snapshot.as_ref().map_or_else(|| self.len(), Snapshot::len);
             let builder = VirtualArray::<T>::builder(len).page_len(self.page_len()).cache_bytes(0);
             let file = Arc::new(builder.create_as([unfinished], shape)?);
+            let made = Unfinished(Some(unfinished));
             let bytes = len * element::Layout::<T>::BYTES;
             in_told_steps(bytes, progress, |steps| save_elements(self, len, &file, snapshot, steps))?;
-            file.sync()
+            file.sync()?;
+            made.keep();
+            Ok(())
         })
     }
 }
@@ -322,14 +326,46 @@ fn in_pieces<T: Element, D: Device>(
 /// Has `write` make a file, complete and stored, and gives it the name of what was there before, if anything.
 pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // First of all: an array that is open is not worth the work.
+    drop(StoreDevice::lock_path(path)?);
     // In the same folder, so that it can take the other's place.
     let unfinished = folder.join(own_files::random_name());
-    let saved = write(&unfinished).and_then(|()| replace(&unfinished, path, folder));
-    if saved.is_err() {
-        // The first error is the one to tell; where nothing was made there is nothing to remove.
-        let _ = std::fs::remove_file(&unfinished);
+    write(&unfinished).map_err(|error| naming(error, &unfinished, path))?;
+    let made = Unfinished(Some(&unfinished));
+    // An array that was opened meanwhile would go on with a file that has no name.
+    let _lock = StoreDevice::lock_path(path)?;
+    replace(&unfinished, path, folder)?;
+    made.keep();
+    Ok(())
+}
+
+/// The same error, about the file that the caller has named.
+fn naming(error: crate::Error, unfinished: &Path, path: &Path) -> crate::Error {
+    match error.kind() {
+        crate::ErrorKind::Device(of_device) => {
+            let own = unfinished.display().to_string();
+            let detail = of_device.detail().replace(&own, &path.display().to_string());
+            of_device.clone().with_detail(detail).into()
+        }
+        _ => error,
     }
-    saved
+}
+
+/// A file that is removed unless it is kept. Dropped before the array in it: what that cannot store any more
+/// is of no account then.
+pub(crate) struct Unfinished<'a>(pub(crate) Option<&'a Path>);
+
+impl Unfinished<'_> {
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        // The first error is the one to tell.
+        self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
 }
 
 /// Gives a stored file the name of another one, for good.

@@ -11,9 +11,9 @@ use vmarray::{IndexSet, RaggedArray, VirtualArray, prelude::*};
 use crate::stored::Files;
 
 /// The version of files that are made now; `tests/golden/README.md` says what to do when it rises.
-const VERSION: &str = "v2";
+const VERSION: &str = "v3";
 /// All versions whose files are read.
-const VERSIONS: [&str; 1] = [VERSION];
+const VERSIONS: [&str; 2] = ["v2", VERSION];
 const LINE_BYTES: usize = 32;
 
 fn path_of(version: &str, name: &str) -> PathBuf {
@@ -90,6 +90,12 @@ fn golden_files_are_made() {
         drop(array);
         keep(&made, names);
     }
+    // With checksums of blocks.
+    let made = Files::new(1);
+    let array = VirtualArray::<u64>::builder(3000).page_len(1024).create(&made.0).unwrap();
+    [5, 2500].iter().for_each(|i| array.set(*i, *i as u64).unwrap());
+    drop(array);
+    keep(&made, &["blocks"]);
     let made = Files::new(1);
     let image = NdArray::<u16, 2>::builder([5, 7]).tile([4, 4]).create(&made.0).unwrap();
     (0..35).for_each(|i| image.set([i / 7, i % 7], i as u16).unwrap());
@@ -115,11 +121,32 @@ fn golden_files_are_made() {
     keep(&made, &["tuples"]);
 }
 
+/// The same, to be written to: those of earlier versions are converted.
+fn writable(version: &str, names: &[&str]) -> Files {
+    let old = files(version, names);
+    if version == VERSION {
+        return old;
+    }
+    let new = Files::new(names.len());
+    for (old, new) in old.0.iter().zip(&new.0) {
+        let error = StoreDevice::open(old).unwrap_err();
+        assert_eq!(error.kind(), vmarray::device::ErrorKind::WrongFormat);
+        assert!(error.to_string().contains("--convert"), "{error}");
+        StoreDevice::convert(old, new).unwrap();
+        let report = StoreDevice::check(new).unwrap();
+        assert!(report.is_closed && report.version == 3, "{report:?}");
+    }
+    new
+}
+
 #[test]
 fn files_of_all_versions_are_opened() {
     for version in VERSIONS {
         for names in [&["array"][..], &["two-files-0", "two-files-1"], &["snapshot"]] {
-            let files = files(version, names);
+            let old = files(version, names);
+            let array = VirtualArray::<u64>::builder(0).open_read_only(&old.0).unwrap();
+            assert_eq!(array.to_vec(..).unwrap(), squares(40), "{version} {names:?}");
+            let files = writable(version, names);
             for goes_on in [false, true] {
                 let array = VirtualArray::<u64>::builder(0).open(&files.0).unwrap();
                 let mut expected = squares(40);
@@ -129,13 +156,22 @@ fn files_of_all_versions_are_opened() {
                 array.push(9).unwrap();
             }
         }
-        let boxes = files(version, &["boxes"]);
+        if version != "v2" {
+            let files = writable(version, &["blocks"]);
+            let array = VirtualArray::<u64>::builder(0).open(&files.0).unwrap();
+            let (mut part, mut expected) = (vec![0; 600], vec![0; 600]);
+            array.read(2200, &mut part).unwrap();
+            expected[300] = 2500;
+            assert_eq!((array.len(), array.get(5).unwrap(), part), (3000, 5, expected));
+        }
+        let boxes = writable(version, &["boxes"]);
         let image = NdArray::<u16, 2>::builder([0, 0]).open(&boxes.0).unwrap();
         assert_eq!((image.shape(), image.layout()), ([5, 7], NdLayout::Tiled([4, 4])));
         assert!((0..35).all(|i| image.get([i / 7, i % 7]).unwrap() == i as u16));
-        let rows = files(version, &["rows"]);
+        let rows = writable(version, &["rows"]);
         let rows = RaggedArray::<u16>::open(&rows.0[0]).unwrap();
         assert_eq!(rows.to_vecs().unwrap(), [vec![1, 2, 3], vec![], vec![4; 40]]);
+        // A snapshot is read, which never writes.
         let tuples = files(version, &["tuples"]);
         let set = IndexSet::load(&tuples.0[0]).unwrap();
         assert_eq!((set.dimensions(), set.values()), (&[7, 0][..], &[1, 5, 2, 6][..]));

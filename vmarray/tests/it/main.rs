@@ -5,6 +5,7 @@ mod axis_reductions;
 mod backed;
 mod boundary;
 mod boundary_pictures;
+mod changed_files;
 mod checksums;
 mod coherence;
 mod common;

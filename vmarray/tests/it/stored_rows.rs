@@ -155,6 +155,7 @@ fn snapshots_of_rows_are_loaded_on_any_devices() {
     opened.save(&copy.0[0]).unwrap();
     let copied = RaggedArray::<u32>::builder().load(&copy.0[0]).unwrap();
     assert_eq!(copied.to_vecs().unwrap(), opened.to_vecs().unwrap());
+    drop(opened);
     // And of none at all.
     RaggedArray::<u32>::builder().writer().unwrap().freeze().unwrap().save(path).unwrap();
     assert_eq!(RaggedArray::<u32>::builder().load(path).unwrap().row_count(), 0);

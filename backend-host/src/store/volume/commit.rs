@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Result};
 
-use super::super::format::{Change, ENTRY_BYTES, Note, Record, Superblock, checksum};
+use super::super::format::{Change, Closing, ENTRY_BYTES, Note, Record, Superblock, checksum};
 use super::recover::log_bytes;
 use super::{Changed, FRESH, Volume, corrupted, failed};
 
@@ -24,6 +24,10 @@ pub(super) struct Commit {
     pub map: Range<u64>,
     pub log_used: u64,
     pub next_record: u64,
+    /// The checksum of the last record of the log, or 0.
+    pub last_checksum: u64,
+    /// A record was written behind the last one, of which it is not known whether it is stored.
+    pub has_tail: bool,
     /// The note that is stored.
     pub noted: Note,
     /// What the next commit stores: each page once, in order.
@@ -41,6 +45,13 @@ pub(super) struct Commit {
     pub needs_map: bool,
     /// Places for the next map, so that a commit that frees places succeeds on a full disk.
     pub spare: Option<Range<u64>>,
+}
+
+/// A number that no log of the store has had. Generations are not enough: after damage of both superblocks an
+/// older one may be found, and be gone on from.
+fn random_epoch() -> u64 {
+    // The standard library seeds each state with numbers from the system.
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 
 impl Commit {
@@ -67,10 +78,37 @@ impl Volume {
     /// # Errors
     /// What the disk says. What was to be stored is stored by the next commit that succeeds.
     pub fn sync(&self) -> Result<()> {
+        self.expect_disk("sync")?;
         if self.is_read_only {
             return Ok(());
         }
         self.commit(&mut self.commit.lock())
+    }
+
+    /// Commits, and sets the closing mark, which says where the log ends. Nothing is written afterwards.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync). The store is as after that then, or not closed.
+    pub fn close(&self) -> Result<()> {
+        const OPERATION: &str = "close";
+        if self.is_read_only || self.is_removed() {
+            return Ok(());
+        }
+        self.sync()?;
+        let commit = &mut *self.commit.lock();
+        if commit.is_suspect {
+            return Ok(());
+        }
+        let disk_bytes = {
+            let space = &mut *self.space.lock();
+            space.is_closed = true;
+            space.reserved
+        };
+        let (last_record, checksum) = (commit.next_record - 1, commit.last_checksum);
+        let closing = Some(Closing { last_record, checksum, disk_bytes });
+        let generation = commit.stored.generation + 1;
+        let superblock = Superblock { generation, closing, ..commit.stored.clone() };
+        self.replace_superblock(OPERATION, commit, superblock)
     }
 
     /// How many commits there were that found something to store.
@@ -78,6 +116,15 @@ impl Volume {
     pub fn commits(&self) -> u64 {
         let commit = self.commit.lock();
         commit.next_record - 1
+    }
+
+    /// Which bytes of the disk have the confirmation of the last commit, if any.
+    #[cfg(test)]
+    pub fn confirmation(&self) -> Vec<Range<usize>> {
+        let commit = self.commit.lock();
+        let start = self.offset(commit.stored.log_place) + commit.log_used;
+        let is_there = commit.log_used > 0 && commit.log_used < commit.stored.log_bytes;
+        is_there.then(|| start as usize..start as usize + Record::bytes(0)).into_iter().collect()
     }
 
     pub(super) fn commit(&self, commit: &mut Commit) -> Result<()> {
@@ -93,7 +140,8 @@ impl Volume {
             self.write_again(commit)?;
         }
         let is_noted = commit.noted == commit.moment.1;
-        if commit.changes.is_empty() && commit.metadata.is_none() && !commit.needs_map && is_noted {
+        let is_same = commit.changes.is_empty() && is_noted && !commit.has_tail;
+        if is_same && commit.metadata.is_none() && !commit.needs_map {
             return Ok(());
         }
         let needed = commit.log_used + Record::bytes(commit.changes.len()) as u64;
@@ -125,7 +173,9 @@ impl Volume {
             self.disk
                 .read_at(self.offset(change.word - 1), page)
                 .map_err(|cause| self.unreadable(OPERATION, change.page, &cause))?;
-            if self.has_checksums && self.checksum(change.page, page) != change.checksum {
+            let mut blocks = Vec::new();
+            let sum = self.sums.of_page(change.page, page, &mut blocks);
+            if self.sums.are_kept() && sum != change.checksum {
                 let detail = format!("page {} is lost, since the disk failed to store it", change.page);
                 return Err(corrupted(OPERATION, detail));
             }
@@ -134,6 +184,7 @@ impl Volume {
                 self.space.lock().free.give_back(place);
                 return Err(failed(OPERATION, &cause));
             }
+            self.write_block_sums(place.start, &blocks);
             let word = self.table.word(change.page);
             if word.load(Ordering::Relaxed) == change.word {
                 word.store(place.end, Ordering::Relaxed);
@@ -161,20 +212,23 @@ impl Volume {
     /// Writes what has changed to the log.
     fn append_record(&self, commit: &mut Commit) -> Result<()> {
         let bytes = commit.changes.len() as u64 * self.page_bytes as u64;
-        let is_ordered = !self.has_checksums || bytes > UNORDERED_BYTES_MAX;
+        let is_ordered = !self.sums.are_kept() || bytes > UNORDERED_BYTES_MAX;
         if is_ordered {
             self.flush(commit)?;
         }
         let (changes, (pages, note)) = (std::mem::take(&mut commit.changes), commit.moment);
-        let (number, is_confirmation) = (commit.next_record, false);
-        let record = Record { number, is_ordered, is_confirmation, pages, note, changes };
-        let encoded = record.encode(self.id);
+        let (number, before, is_confirmation) = (commit.next_record, commit.last_checksum, false);
+        let record = Record { number, before, is_ordered, is_confirmation, pages, note, changes };
+        let (encoded, checksum) = record.encode(commit.stored.log_seed());
         commit.changes = record.changes;
+        commit.has_tail = true;
         let offset = self.offset(commit.stored.log_place) + commit.log_used;
         self.disk.write_at(offset, &encoded).map_err(|cause| failed("sync", &cause))?;
         self.flush(commit)?;
+        commit.has_tail = false;
         commit.log_used += encoded.len() as u64;
         commit.next_record += 1;
+        commit.last_checksum = checksum;
         self.confirm(commit);
         self.settled(commit);
         Ok(())
@@ -183,10 +237,10 @@ impl Volume {
     /// Writes a confirmation in the place of the next record, which says that the last one is stored: pages
     /// of it that are wrong from now on were damaged, and not left unfinished. Nobody waits until that stays.
     fn confirm(&self, commit: &Commit) {
-        let (number, (pages, note)) = (commit.next_record, commit.moment);
+        let (number, before, (pages, note)) = (commit.next_record, commit.last_checksum, commit.moment);
         let (is_ordered, is_confirmation, changes) = (true, true, Vec::new());
-        let record = Record { number, is_ordered, is_confirmation, pages, note, changes };
-        let encoded = record.encode(self.id);
+        let record = Record { number, before, is_ordered, is_confirmation, pages, note, changes };
+        let (encoded, _) = record.encode(commit.stored.log_seed());
         if commit.log_used + encoded.len() as u64 <= commit.stored.log_bytes {
             let offset = self.offset(commit.stored.log_place) + commit.log_used;
             let _ = self.disk.write_at(offset, &encoded);
@@ -226,31 +280,31 @@ impl Volume {
         if let Some((places, bytes)) = &longer {
             (log_place, log_bytes) = (places.start, *bytes);
         }
-        let stored = Superblock {
-            generation: commit.stored.generation + 1,
+        let generation = commit.stored.generation + 1;
+        let superblock = Superblock {
+            generation,
             pages,
             map_place: place.as_ref().map_or(u64::MAX, |places| places.start),
-            map_checksum: if place.is_some() { checksum(self.id, &bytes) } else { 0 },
+            map_checksum: if place.is_some() { checksum(commit.stored.id, &bytes) } else { 0 },
             log_place,
             log_bytes,
             // A record that could not be stored may be found at the beginning of the log.
             first_record: commit.next_record + 1,
+            epoch: random_epoch(),
             note,
             metadata: commit.metadata().to_vec(),
             ..commit.stored.clone()
         };
-        let (block, [own, other]) = (stored.encode(), stored.offsets());
         let map = place.unwrap_or(0..0);
-        let written = self.disk.write_at(own, &block).map_err(|cause| failed("sync", &cause));
-        if let Err(error) = written.and_then(|()| self.flush(commit)) {
+        let log_before = (commit.stored.log_place, commit.stored.log_bytes);
+        if let Err(error) = self.replace_superblock("sync", commit, superblock) {
             // It may be found when the store is opened, so its map has to stay, and its log.
-            commit.needs_map = true;
             commit.left.push(map);
             commit.left.extend(longer.map(|(places, _)| places));
             return Err(error);
         }
-        // Two of the same: one that decays is no loss.
-        let _ = self.disk.write_at(other, &block);
+        // Before the log is written over: the other one would find that it has no records.
+        let _ = self.flush(commit);
         let before = std::mem::replace(&mut commit.map, map);
         if before.is_empty() || commit.spare.is_some() {
             commit.left.push(before);
@@ -258,15 +312,32 @@ impl Volume {
             commit.spare = Some(before);
         }
         if longer.is_some() {
-            let places = commit.stored.log_bytes / self.place_bytes;
-            commit.left.push(commit.stored.log_place..commit.stored.log_place + places);
+            let (place, bytes) = log_before;
+            commit.left.push(place..place + bytes / self.place_bytes);
         }
-        commit.next_record = stored.first_record;
-        commit.stored = stored;
+        commit.next_record = commit.stored.first_record;
+        (commit.log_used, commit.last_checksum, commit.has_tail) = (0, 0, false);
         commit.metadata = None;
-        commit.log_used = 0;
-        commit.needs_map = false;
         self.settled(commit);
+        Ok(())
+    }
+
+    /// Has another superblock count: stores it in the place of the older copy, and then as the other one,
+    /// which the next flush stores. After an error either may be found when the store is opened.
+    pub(super) fn replace_superblock(
+        &self,
+        operation: &'static str,
+        commit: &mut Commit,
+        superblock: Superblock,
+    ) -> Result<()> {
+        let (block, [own, other]) = (superblock.encode(), superblock.offsets());
+        let written = self.disk.write_at(own, &block).map_err(|cause| failed(operation, &cause));
+        commit.needs_map = true;
+        written.and_then(|()| self.flush(commit))?;
+        commit.needs_map = false;
+        commit.stored = superblock;
+        // Two of the same: one that decays is no loss.
+        let _ = self.disk.write_at(other, &block);
         Ok(())
     }
 
@@ -300,9 +371,7 @@ impl Volume {
         if bytes < 2 * present {
             return None;
         }
-        let mut space = self.space.lock();
-        let places = space.free.take_together(bytes / self.place_bytes);
-        self.reserve("sync", &mut space, places).ok().map(|places| (places, bytes))
+        self.take_places_together("sync", bytes / self.place_bytes).ok().map(|places| (places, bytes))
     }
 
     fn map_places(&self, pages: u64) -> u64 {
@@ -311,20 +380,14 @@ impl Volume {
 
     /// Places for a map of so many pages.
     pub(super) fn take_map(&self, pages: u64) -> Result<Range<u64>> {
-        let count = self.map_places(pages);
-        let mut space = self.space.lock();
-        let places = space.free.take_together(count);
-        self.reserve("sync", &mut space, places)
+        self.take_places_together("sync", self.map_places(pages))
     }
 
-    /// Stores the newest superblock once more, and the other one as its equal.
-    pub(super) fn store_superblocks(&self, commit: &mut Commit) -> Result<()> {
-        let block = commit.stored.encode();
-        for offset in commit.stored.offsets() {
-            self.disk.write_at(offset, &block).map_err(|cause| failed("open", &cause))?;
-            self.flush(commit)?;
-        }
-        Ok(())
+    /// Stores the superblock that counts once more, before the other copy is written over.
+    pub(super) fn store_superblock(&self, commit: &mut Commit) -> Result<()> {
+        let (block, [own, _]) = (commit.stored.encode(), commit.stored.offsets());
+        self.disk.write_at(own, &block).map_err(|cause| failed("open", &cause))?;
+        self.flush(commit)
     }
 
     /// All changes are stored.

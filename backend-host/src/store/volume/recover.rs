@@ -9,9 +9,10 @@ use parking_lot::{Mutex, RwLock};
 
 use super::super::disk::Disk;
 use super::super::format::{
-    Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Note, RECORD_HEAD_BYTES, Record, SUPERBLOCK_BYTES,
-    Superblock, VERSION, checksum,
+    BLOCK_BYTES, BlockSums, Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Note, RECORD_ALIGN,
+    RECORD_HEAD_BYTES, Record, SUPERBLOCK_BYTES, Superblock, VERSION, VERSION_MIN, checksum,
 };
+use super::sums::Sums;
 use super::table::Table;
 use super::{Changed, Commit, GROUPS, Space, Volume, VolumePlan, corrupted, failed, zeroes};
 use crate::free::Free;
@@ -24,17 +25,26 @@ pub(in super::super) const PAGE_BYTES_MAX: u64 = 1 << 30;
 const SECTOR_BYTES: u64 = 512;
 /// Numbers that count commits stay below this.
 const NUMBER_MAX: u64 = 1 << 62;
-const BLOCK_BYTES: u64 = 4096;
+/// How much of a log is looked through at a time.
+const SEARCH_BYTES: u64 = 1 << 20;
 
 /// What the end of the log says, and nothing proves.
 #[derive(Debug, Default)]
 struct Doubts {
-    /// Whether there is anything of that kind.
-    is_log_doubtful: bool,
     /// What may be seen and not be stored.
     changes: Vec<Change>,
     /// Places that are needed if it is not.
     before: Vec<u64>,
+}
+
+/// The records of a log that are whole, up to the last one.
+struct Log {
+    /// The last one, which is not applied yet, and how many bytes it takes.
+    last: Option<(Record, u64)>,
+    /// How many bytes all before it take.
+    used: u64,
+    /// Of the last one, and of the last one that is no confirmation.
+    checksums: [u64; 2],
 }
 
 /// What a superblock and the log say of a disk.
@@ -45,6 +55,10 @@ struct Found {
     map: Range<u64>,
     log_used: u64,
     next_record: u64,
+    /// The checksum of the last record that counts.
+    last_checksum: u64,
+    /// Whether the last writer has closed the store.
+    is_closed: bool,
     used: Vec<u64>,
     doubts: Doubts,
     /// Whether both superblocks are the same.
@@ -62,7 +76,7 @@ struct Found {
 /// # let path = std::env::temp_dir().join(format!("vmarray-report-{}", std::process::id()));
 /// drop(StoreDevice::create(&path, 4096, 10, b"ten pages", [0; 3])?);
 /// let report = StoreDevice::check(&path)?;
-/// assert!(report.damaged_pages.is_empty() && report.damaged_superblocks == 0);
+/// assert!(report.damaged_pages.is_empty() && report.damaged_superblocks == 0 && report.is_closed);
 /// assert_eq!((report.pages, report.stored_pages, &*report.metadata), (10, 0, &b"ten pages"[..]));
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok::<_, backend_api::Error>(())
@@ -82,6 +96,11 @@ pub struct StoreReport {
     pub damaged_pages: Vec<(u64, String)>,
     /// How many of the two superblocks are not whole; one is no loss.
     pub damaged_superblocks: u32,
+    /// Whether the last program that wrote to the store has closed it. If not, the program was killed, or the
+    /// power failed: the store is as at the last commit that is whole.
+    pub is_closed: bool,
+    /// The version of the layout of the file: 3, or 2, which is read and not written.
+    pub version: u32,
     /// How many pages a commit was to store that did not come to its end. They are as they were before it.
     pub unfinished_pages: usize,
     /// What the user of the store says of it.
@@ -97,7 +116,8 @@ pub(super) fn log_bytes(pages: u64, place_bytes: u64) -> u64 {
 }
 
 fn place_bytes(page_bytes: u64) -> u64 {
-    page_bytes.next_multiple_of(if page_bytes < BLOCK_BYTES { SECTOR_BYTES } else { BLOCK_BYTES })
+    let block_bytes = BLOCK_BYTES as u64;
+    page_bytes.next_multiple_of(if page_bytes < block_bytes { SECTOR_BYTES } else { block_bytes })
 }
 
 /// Whether a file can have so many pages.
@@ -114,8 +134,10 @@ impl Volume {
     pub fn create(disk: Box<dyn Disk>, plan: VolumePlan) -> Result<Self> {
         const OPERATION: &str = "create";
         let page_bytes = plan.page_bytes as u64;
-        let log_bytes = log_bytes(plan.pages, place_bytes(page_bytes));
-        let stored = Superblock {
+        let place_bytes = place_bytes(page_bytes);
+        let log_bytes = log_bytes(plan.pages, place_bytes);
+        let mut stored = Superblock {
+            version: VERSION,
             generation: 1,
             id: plan.id,
             page_bytes,
@@ -125,18 +147,24 @@ impl Volume {
             log_place: 0,
             log_bytes,
             first_record: 1,
+            epoch: 1,
+            closing: None,
             note: plan.note,
             has_checksums: plan.has_checksums,
             metadata: Superblock::fitting(OPERATION, &plan.metadata)?,
         };
         let table = Table::new(OPERATION, plan.pages)?;
         let refused = |cause: std::io::Error| failed(OPERATION, &cause);
-        disk.reserve(HEAD_BYTES + log_bytes).map_err(refused)?;
+        // The log follows the first checksums of blocks.
+        let kept = BlockSums::of(&stored, place_bytes).map_or(0..0, |sums| sums.area(0));
+        stored.log_place = kept.end;
+        let end = kept.end + log_bytes / place_bytes;
+        disk.reserve(HEAD_BYTES + end * place_bytes).map_err(refused)?;
         let (block, [own, other]) = (stored.encode(), stored.offsets());
         disk.write_at(own, &block).map_err(refused)?;
         disk.sync().map_err(refused)?;
         disk.write_at(other, &block).map_err(refused)?;
-        let used = (0..log_bytes / place_bytes(page_bytes)).collect();
+        let used = (0..end).collect();
         let found = Found {
             stored,
             table,
@@ -144,6 +172,8 @@ impl Volume {
             map: 0..0,
             log_used: 0,
             next_record: 1,
+            last_checksum: 0,
+            is_closed: false,
             used,
             doubts: Doubts::default(),
             are_superblocks_equal: true,
@@ -160,29 +190,43 @@ impl Volume {
     /// The volume of a disk, as the last commit left it that came to its end.
     pub fn open(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
         let mut found = Found::on(&*disk)?;
+        if found.stored.version < VERSION && !is_read_only {
+            let detail = format!("a store of version {}, which can only be read", found.stored.version);
+            let advice = "open it to read alone, or convert it by `vmarray-monitor --convert FILE`";
+            return Err(wrong(detail).with_advice(advice));
+        }
         if found.unfinished_pages > 0 {
             let pages = found.unfinished_pages;
             tracing::warn!(pages, "a commit was not finished: these pages are as they were before it");
         }
-        let (doubts, are_superblocks_equal) =
-            (std::mem::take(&mut found.doubts), found.are_superblocks_equal);
+        let doubts = std::mem::take(&mut found.doubts);
+        let (are_superblocks_equal, is_closed) = (found.are_superblocks_equal, found.is_closed);
         let volume = Self::with(disk, found, is_read_only)?;
         if !is_read_only {
-            volume.dispel(doubts, are_superblocks_equal)?;
+            volume.begin_to_write(doubts, are_superblocks_equal, is_closed)?;
         }
         Ok(volume)
     }
 
     /// Begins to write to what was found.
-    fn dispel(&self, doubts: Doubts, are_superblocks_equal: bool) -> Result<()> {
+    fn begin_to_write(&self, doubts: Doubts, are_superblocks_equal: bool, is_closed: bool) -> Result<()> {
         // What is seen may be in the memory of the system alone, which says of a failed write only once that
         // it has failed. So whatever is not proven to be stored is written once more, before anything that
         // was needed without it is free.
         let commit = &mut *self.commit.lock();
         if !are_superblocks_equal {
-            self.store_superblocks(commit)?;
+            self.store_superblock(commit)?;
         }
-        if doubts.is_log_doubtful {
+        if is_closed {
+            // Before anything is written: what the closing mark says is exact.
+            let superblock = Superblock {
+                generation: commit.stored.generation + 1,
+                closing: None,
+                ..commit.stored.clone()
+            };
+            self.replace_superblock("open", commit, superblock)?;
+        } else {
+            // A log of a new epoch: nothing behind the end of this one can become part of it.
             (commit.needs_map, commit.is_suspect) = (true, true);
             commit.changes = doubts.changes;
             commit.left.extend(doubts.before.into_iter().map(|place| place..place + 1));
@@ -202,6 +246,8 @@ impl Volume {
             pages: found.table.pages(),
             page_bytes: found.stored.page_bytes,
             damaged_superblocks: found.damaged_superblocks,
+            is_closed: found.is_closed,
+            version: found.stored.version,
             unfinished_pages: found.unfinished_pages,
             metadata: found.stored.metadata.clone(),
             note: found.note,
@@ -223,22 +269,24 @@ impl Volume {
         let refused = |cause: std::io::Error| failed("open", &cause);
         let reserved = disk.len().map_err(refused)?;
         let moment = (found.table.pages(), found.note);
+        let place_bytes = place_bytes(found.stored.page_bytes);
         Ok(Self {
             page_bytes: found.stored.page_bytes as usize,
-            place_bytes: place_bytes(found.stored.page_bytes),
-            id: found.stored.id,
-            has_checksums: found.stored.has_checksums,
+            place_bytes,
+            sums: Sums::of(&found.stored, place_bytes),
             is_read_only,
             table: found.table,
             note: Mutex::new(found.note),
             gate: Arc::default(),
             groups: (0..GROUPS).map(|_| RwLock::new(Changed::default())).collect(),
-            space: Mutex::new(Space { free: Free::around(found.used), reserved }),
+            space: Mutex::new(Space { free: Free::around(found.used), reserved, is_closed: false }),
             commit: Mutex::new(Commit {
                 stored: found.stored,
                 map: found.map,
                 log_used: found.log_used,
                 next_record: found.next_record,
+                last_checksum: found.last_checksum,
+                has_tail: false,
                 noted: found.note,
                 changes: Vec::new(),
                 moment,
@@ -264,6 +312,18 @@ impl Found {
         }
         let read = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(refused);
         let (stored, damaged_superblocks, are_superblocks_equal) = Self::superblock(read)?;
+        if let Some(closing) = &stored.closing
+            && (length < closing.disk_bytes || length > closing.disk_bytes && are_superblocks_equal)
+        {
+            let detail = format!("the file has {length} bytes instead of {}", closing.disk_bytes);
+            let is_cut = length < closing.disk_bytes;
+            return Err(corrupted("open", format!("{detail}: another program has changed its length"))
+                .with_advice(if is_cut {
+                    "restore the file from a copy"
+                } else {
+                    "cut the file to that length; what was appended belongs to no store"
+                }));
+        }
         let place_bytes = place_bytes(stored.page_bytes);
         let places = (length - HEAD_BYTES) / place_bytes;
         let offset = |place: u64| HEAD_BYTES + place * place_bytes;
@@ -297,6 +357,8 @@ impl Found {
             table,
             map,
             log_used: 0,
+            last_checksum: 0,
+            is_closed: false,
             used: Vec::new(),
             doubts: Doubts::default(),
             are_superblocks_equal,
@@ -320,12 +382,20 @@ impl Found {
         if let Some(Err(NoSuperblock::Version(version))) =
             decoded.iter().find(|block| matches!(block, Err(NoSuperblock::Version(_))))
         {
-            let detail = format!("a store of version {version} or of its kind; this program reads {VERSION}");
+            let detail =
+                format!("a store of version {version}; this program reads {VERSION_MIN} to {VERSION}");
             return Err(wrong(detail).with_advice(if *version < VERSION {
                 "use the version of this library that made it"
             } else {
                 "use a newer version of this library"
             }));
+        }
+        if let [Ok(one), Ok(other)] = &decoded {
+            let is_same = (one.version, one.id, one.page_bytes, one.has_checksums)
+                == (other.version, other.id, other.page_bytes, other.has_checksums);
+            if !is_same || one.generation.abs_diff(other.generation) > 1 {
+                return Err(corrupted("open", "the superblocks of the store do not belong together"));
+            }
         }
         let newest = decoded.iter().flatten().max_by_key(|block| block.generation);
         let Some(newest) = newest else {
@@ -347,47 +417,46 @@ impl Found {
         Ok((newest.clone(), damaged, blocks[0] == blocks[1]))
     }
 
-    /// Takes over what the log says. A record counts if the next one is there, which was written when it was
-    /// stored; the last one if its pages are what it says.
+    /// Takes over what the log says, up to the end that is [proven](super::super::format).
     fn replay(
         &mut self,
         read: impl Fn(u64, &mut [u8]) -> Result<()>,
         offset: impl Fn(u64) -> u64,
         places: u64,
     ) -> Result<()> {
-        let start = offset(self.stored.log_place);
-        let mut last: Option<(Record, u64)> = None;
-        loop {
-            let mut head = [0; RECORD_HEAD_BYTES];
-            let (at, number) = match &last {
-                Some((record, bytes)) => (self.log_used + bytes, record.number + 1),
-                None => (self.log_used, self.next_record),
-            };
-            let left = self.stored.log_bytes.saturating_sub(at);
-            let mut record = None;
-            if left >= head.len() as u64 {
-                read(start + at, &mut head)?;
-                let bytes = Record::length(&head, number).filter(|bytes| *bytes as u64 <= left);
-                if let Some(bytes) = bytes {
-                    let mut encoded = vec![0; bytes];
-                    read(start + at, &mut encoded)?;
-                    record = Record::decode(&encoded, self.stored.id).map(|record| (record, bytes as u64));
-                }
+        let Log { last, used, checksums } = self.records(&read, &offset, places)?;
+        let [last_checksum, checksum_before] = checksums;
+        let is_confirmed = last.as_ref().is_some_and(|(record, _)| record.is_confirmation);
+        // The last one that changes something.
+        let number = last.as_ref().map_or(self.stored.first_record, |(record, _)| record.number + 1) - 1;
+        let number = number - u64::from(is_confirmed);
+        let checksum = if is_confirmed { checksum_before } else { last_checksum };
+        self.last_checksum = checksum;
+        if let Some(closing) = self.stored.closing {
+            self.is_closed = number == closing.last_record;
+            if number < closing.last_record || self.is_closed && checksum != closing.checksum {
+                let detail = format!(
+                    "the log of the store ends at record {number}, and record {} was the last one",
+                    closing.last_record
+                );
+                return Err(corrupted("open", detail));
             }
-            let Some(next) = record else { break };
-            if let Some((record, bytes)) = last.replace(next) {
-                self.apply(&record, bytes, places)?;
-            }
+        }
+        if !self.is_closed {
+            let next = last.as_ref().map_or(self.stored.first_record, |(record, _)| record.number + 1);
+            let end = used + last.as_ref().map_or(0, |(_, bytes)| *bytes);
+            self.expect_end(&read, &offset, end, next)?;
         }
         let Some((record, bytes)) = last else { return Ok(()) };
         if record.is_confirmation {
             // Written when the one before it was stored. It may itself not be: the next one takes its place.
             return Ok(());
         }
+        if self.is_closed {
+            return self.apply(&record, bytes, places);
+        }
         if !record.is_ordered && !self.are_stored(&record, &read, &offset, places)? {
             self.unfinished_pages = record.changes.len();
-            // It must not come to its end later, when its places have got what it says by chance.
-            self.doubts.is_log_doubtful = true;
             return Ok(());
         }
         let word = |change: &Change| {
@@ -396,8 +465,90 @@ impl Found {
         };
         let before = record.changes.iter().map(word).filter(|word| *word != 0).map(|word| word - 1).collect();
         let changes = if record.is_ordered { Vec::new() } else { record.changes.clone() };
-        self.doubts = Doubts { is_log_doubtful: true, changes, before };
+        self.doubts = Doubts { changes, before };
         self.apply(&record, bytes, places)
+    }
+
+    /// Reads records up to the first that is not whole, and takes over all but the last one.
+    fn records(
+        &mut self,
+        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+        offset: impl Fn(u64) -> u64,
+        places: u64,
+    ) -> Result<Log> {
+        let mut log = Log { last: None, used: 0, checksums: [0; 2] };
+        loop {
+            let (at, number) = match &log.last {
+                Some((record, bytes)) => (log.used + bytes, record.number + 1),
+                None => (log.used, self.stored.first_record),
+            };
+            let Some((record, bytes, checksum)) = self.record(&read, &offset, at, |found| found == number)?
+            else {
+                return Ok(log);
+            };
+            if self.stored.version > 2 && record.before != log.checksums[0] {
+                let detail = format!("record {number} of the log does not follow the one before it");
+                return Err(corrupted("open", detail));
+            }
+            let checksum_before = std::mem::replace(&mut log.checksums[0], checksum);
+            log.checksums[1] = checksum_before;
+            if let Some((record, bytes)) = log.last.replace((record, bytes)) {
+                self.apply(&record, bytes, places)?;
+                log.used = self.log_used;
+            }
+        }
+    }
+
+    /// The record at a place of the log, how many bytes it takes, and its checksum; if it is whole, and has
+    /// a number that is asked for.
+    fn record(
+        &self,
+        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+        offset: impl Fn(u64) -> u64,
+        at: u64,
+        is_asked: impl Fn(u64) -> bool,
+    ) -> Result<Option<(Record, u64, u64)>> {
+        let (start, version) = (offset(self.stored.log_place), self.stored.version);
+        let left = self.stored.log_bytes.saturating_sub(at);
+        if left < RECORD_ALIGN as u64 {
+            return Ok(None);
+        }
+        let mut head = [0; RECORD_HEAD_BYTES];
+        read(start + at, &mut head)?;
+        let bytes = Record::head(&head, version)
+            .filter(|(number, bytes)| is_asked(*number) && *bytes as u64 <= left)
+            .map(|(_, bytes)| bytes);
+        let Some(bytes) = bytes else { return Ok(None) };
+        let mut encoded: Vec<u8> = zeroes("open", bytes as u64)?;
+        read(start + at, &mut encoded)?;
+        let decoded = Record::decode(&encoded, self.stored.log_seed(), version);
+        Ok(decoded.map(|(record, checksum)| (record, bytes as u64, checksum)))
+    }
+
+    /// Looks for records behind the end of the log: record `next` would be there, and is not whole. A later
+    /// one was written after it was stored.
+    fn expect_end(
+        &self,
+        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+        offset: impl Fn(u64) -> u64,
+        end: u64,
+        next: u64,
+    ) -> Result<()> {
+        let (start, log_bytes) = (offset(self.stored.log_place), self.stored.log_bytes);
+        for piece in (end..log_bytes).step_by(SEARCH_BYTES as usize) {
+            let mut bytes: Vec<u8> = zeroes("open", SEARCH_BYTES.min(log_bytes - piece))?;
+            read(start + piece, &mut bytes)?;
+            for (at, block) in (piece..).step_by(RECORD_ALIGN).zip(bytes.chunks_exact(RECORD_ALIGN)) {
+                let head = Record::head(&block[..RECORD_HEAD_BYTES], self.stored.version);
+                if head.is_some_and(|(number, _)| number > next)
+                    && self.record(&read, &offset, at, |number| number > next)?.is_some()
+                {
+                    let detail = format!("record {next} of the log of the store is not what was written");
+                    return Err(corrupted("open", detail));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether the pages of a record are at their places.
@@ -409,13 +560,14 @@ impl Found {
         places: u64,
     ) -> Result<bool> {
         let mut page: Vec<u8> = zeroes("open", self.stored.page_bytes)?;
+        let sums = Sums::of(&self.stored, place_bytes(self.stored.page_bytes));
         for change in record.changes.iter().filter(|change| change.word != 0) {
             if change.word > places {
                 return Ok(false);
             }
             // A disk that fails now may give it the next time.
             read(offset(change.word - 1), &mut page)?;
-            if checksum(self.stored.id.wrapping_add(change.page), &page) != change.checksum {
+            if sums.of_page(change.page, &page, &mut Vec::new()) != change.checksum {
                 return Ok(false);
             }
         }
@@ -429,8 +581,11 @@ impl Found {
         }
         self.table.lengthen("open", record.pages)?;
         for Change { page, word, checksum } in &record.changes {
-            if *page >= record.pages || *word > places {
+            if *page >= record.pages {
                 return Err(impossible());
+            }
+            if *word > places {
+                return Err(corrupted("open", "the file ends before pages of the store: it was cut"));
             }
             self.table.word(*page).store(*word, Ordering::Relaxed);
             self.table.sum(*page).store(*checksum, Ordering::Relaxed);
@@ -448,8 +603,15 @@ impl Found {
         used.extend(log.chain(self.map.clone()));
         // Needed until their pages are known to be stored.
         used.extend(&self.doubts.before);
+        let end = used.iter().max().map_or(0, |last| last.saturating_add(1));
+        if end > places {
+            return Err(corrupted("open", "the file ends before pages of the store: it was cut"));
+        }
+        if let Some(sums) = BlockSums::of(&self.stored, place_bytes(self.stored.page_bytes)) {
+            used.extend(sums.areas(end).flatten());
+        }
         used.sort_unstable();
-        let is_sound = used.last().is_none_or(|last| *last < places) && used.is_sorted_by(|a, b| a < b);
+        let is_sound = used.is_sorted_by(|a, b| a < b);
         is_sound.then_some(used).ok_or_else(|| corrupted("open", "two pages of the store are at one place"))
     }
 }

@@ -59,6 +59,24 @@ impl Drop for Made {
     }
 }
 
+/// Where the pages of elements are.
+struct Places {
+    devices: Vec<Arc<AnyDevice>>,
+    description: Description,
+}
+
+impl Places {
+    /// Has a page be zeroes, which take no place.
+    fn clear(&self, page: u64) {
+        let turns = self.description.turns_of(FilePart::Elements);
+        let (channel, slot) = ((page % turns.len() as u64) as usize, page / turns.len() as u64);
+        let file = turns[channel];
+        let share = self.description.share(FilePart::Elements, channel);
+        let shares = self.description.shares_of(file);
+        store(&self.devices[file]).clear(StoreDevice::shared_page(shares, share, slot));
+    }
+}
+
 /// Refuses a file that is not what is asked for.
 fn mismatch(path: &Path, what: &'static str, stored: impl Into<String>, asked: impl Into<String>) -> Error {
     let (path, stored, asked) = (path.display().to_string(), stored.into(), asked.into());
@@ -168,10 +186,12 @@ impl Files {
         let devices: Vec<_> =
             stores.into_iter().map(|store| Arc::new(AnyDevice::from(tiered(store)))).collect();
         let (noting, storing) = (devices.clone(), devices.clone());
+        let places = Places { devices: devices.clone(), description: description.clone() };
         let (kept, len) = StoredLength::found(
             &notes,
             move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
             move || pager::store(&storing),
+            move |pages| pages.for_each(|page| places.clear(page)),
         );
         let (kept, len) = (Arc::new(kept), usize::try_from(len).unwrap_or(usize::MAX));
         Self { devices, paths, description, kept, len, is_read_only }

@@ -34,6 +34,11 @@ const READ_COST_BYTES: u64 = 4 << 10;
 /// How many times the copy of a page may be spent on short reads of it before it is fetched. With 2, reads of
 /// 4 KiB at random of a file that the system had in RAM were three times as slow as with none fetched.
 const TIMES: u64 = 8;
+/// The most bytes that a device reads at least, for parts of pages to be read where they live.
+const PART_UNIT_BYTES: usize = 4 << 10;
+/// The least share of what a device reads that has to be asked for. Elements that are read one by one, in
+/// order, are sooner read from a page that is fetched.
+const UNIT_SHARE: usize = 4;
 /// Counts are halved when the reads of so many pages as there are counts for have cost this share of what it
 /// takes to fetch each: evenly read, none comes beyond twice that.
 const WINDOW_SHARE: u64 = 4;
@@ -163,14 +168,18 @@ impl Channel {
         self.queues.direct().is_some() && self.device.info().kind == DeviceKind::File
     }
 
-    /// Whether the device reads no more than is asked for. If so threads may read parts of pages by
-    /// themselves from now on; nobody has work under way on the channel.
-    pub(crate) fn begin_parts(&self) -> bool {
-        let can = self.device.direct_reads().is_some_and(|direct| direct.unit_bytes() == 1);
-        if let Some(gate) = self.queues.direct().filter(|_| can) {
+    /// From how many bytes on threads may read parts of pages by themselves from now on: what the device
+    /// reads beyond them is worth it then. `usize::MAX` if it reads pages as a whole. No thread has work under
+    /// way on the channel.
+    pub(crate) fn begin_parts(&self) -> usize {
+        let unit = self.device.direct_reads().map_or(usize::MAX, |direct| direct.unit_bytes());
+        if unit > PART_UNIT_BYTES.min(self.layout.page_bytes / 2).max(1) {
+            return usize::MAX;
+        }
+        if let Some(gate) = self.queues.direct() {
             gate.is_used.store(true, Ordering::Release);
         }
-        can
+        unit.div_ceil(UNIT_SHARE)
     }
 
     /// Whether a read or write of a page without a frame is to be made where the page lives. Counts it.

@@ -205,7 +205,7 @@ impl Pager {
     /// As [`is_bulk`](Self::is_bulk), for a range that is read. Files have a cache of their own in the
     /// system: to read from them is hardly more than to copy, where checksums do not have to be compared.
     pub(crate) fn is_bulk_read(&self, pages: u64) -> bool {
-        let least = match self.has_parts() {
+        let least = match self.has_exact_parts() {
             true => BULK_PAGES_MIN,
             false => (LONE_UNIT_BYTES / self.page_bytes).max(BULK_PAGES_MIN as usize) as u64,
         };

@@ -1,6 +1,7 @@
 //! How long something is that outlives the program, written down beside its pages.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ pub(crate) struct StoredLength {
     write_down: Box<dyn Fn(Note) -> Result<()> + Send + Sync>,
     /// Has all files store what they were given.
     store: Box<dyn Fn() -> Result<()> + Send + Sync>,
+    /// Has files use the places of pages again.
+    give_back: Box<dyn Fn(Range<u64>) + Send + Sync>,
     /// Whether something of it could not be stored for good.
     is_broken: AtomicBool,
 }
@@ -46,6 +49,7 @@ impl StoredLength {
         notes: &[Note],
         write_down: impl Fn(Note) -> Result<()> + Send + Sync + 'static,
         store: impl Fn() -> Result<()> + Send + Sync + 'static,
+        give_back: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> (Self, u64) {
         let newest = notes.iter().copied().max().unwrap_or_default();
         let are_same = notes.iter().all(|note| *note == newest);
@@ -56,7 +60,8 @@ impl StoredLength {
         let noted = if are_same { noted } else { u64::MAX };
         let state = Attempts { attempt, noted, reached: len, least: len, told: len };
         let (state, is_broken) = (Mutex::new(state), AtomicBool::new(false));
-        (Self { state, write_down: Box::new(write_down), store: Box::new(store), is_broken }, len)
+        let (write_down, store, give_back) = (Box::new(write_down), Box::new(store), Box::new(give_back));
+        (Self { state, write_down, store, give_back, is_broken }, len)
     }
 
     /// What is noted of something that is new, and so long.
@@ -90,6 +95,11 @@ impl StoredLength {
         let state = &mut *self.state.lock();
         state.reached = state.reached.min(len);
         state.least = state.least.min(len);
+    }
+
+    /// Has files use the places of pages again that are behind the [shortened](Self::shorten) length.
+    pub(crate) fn give_back(&self, pages: Range<u64>) {
+        (self.give_back)(pages);
     }
 
     /// No more is stored of what it is about: it gets no longer.
@@ -148,7 +158,7 @@ mod tests {
             one.lock().notes.iter_mut().for_each(|(_, noted)| *noted = note);
             Ok(())
         };
-        StoredLength::found(&notes, write_down, move || other.lock().store())
+        StoredLength::found(&notes, write_down, move || other.lock().store(), drop)
     }
 
     /// Whatever of an attempt was done: no more is there afterwards than all files have, and no less than was

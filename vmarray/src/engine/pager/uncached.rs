@@ -29,19 +29,24 @@ impl Pager {
     /// Has short reads of pages without a frame made where the pages live, as long as
     /// [that is cheaper](crate::engine::channel), if their devices can.
     pub(crate) fn read_parts(&self) {
-        let can = self.channels.iter().all(|channel| channel.begin_parts());
-        self.reads_parts.store(can, Ordering::Relaxed);
+        let least = self.channels.iter().map(|channel| channel.begin_parts()).max();
+        self.parts_least.store(least.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// Whether short reads are made so.
-    pub(crate) fn has_parts(&self) -> bool {
-        self.reads_parts.load(Ordering::Relaxed)
+    /// Whether reads of so many bytes are made so.
+    pub(crate) fn has_parts_of(&self, bytes: usize) -> bool {
+        bytes >= self.parts_least.load(Ordering::Relaxed)
+    }
+
+    /// Whether reads and writes of any number of bytes are made so: devices move these and no more.
+    pub(crate) fn has_exact_parts(&self) -> bool {
+        self.has_parts_of(1)
     }
 
     /// Reads bytes of a page that has no frame where it lives, if that is cheaper than to fetch the page.
     /// `false`: nothing was read; the page may well have a frame.
     pub(crate) fn read_part(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<bool> {
-        if !self.has_parts() {
+        if !self.has_parts_of(into.len()) {
             return Ok(false);
         }
         let Some(home) = self.try_share_absent(page) else { return Ok(false) };
@@ -84,7 +89,7 @@ impl Pager {
     /// Takes a page with contents and no frame, so many bytes of which are to be changed where it lives, if
     /// that can be had at once and is cheaper than to fetch the page.
     fn try_own_part(&self, page: u64, bytes: usize) -> Result<Option<HomeClaim<'_>>> {
-        if !self.has_parts() {
+        if !self.has_exact_parts() {
             return Ok(None);
         }
         self.expect_writable()?;

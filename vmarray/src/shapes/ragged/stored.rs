@@ -219,6 +219,7 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
             let StoredRows { items, offsets, rows, kept, is_read_only } =
                 elements.create_rows(offsets, [unfinished], self.rows)?;
             let items = Arc::new(items);
+            let made = saved::Unfinished(Some(unfinished));
             in_told_steps(bytes_of(self.total, rows, size_of::<T>()), progress, |steps| {
                 copy_offsets(&self.offsets, &offsets, rows, steps)?;
                 let snapshot = options.begin(self.items.pager())?;
@@ -226,7 +227,9 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
             })?;
             let items = Arc::into_inner(items).expect("a snapshot that is over has none of it");
             let file = StoredRows { items, offsets, rows, kept, is_read_only };
-            RaggedArray::of_files(file, self.total).sync()
+            RaggedArray::of_files(file, self.total).sync()?;
+            made.keep();
+            Ok(())
         })
     }
 }

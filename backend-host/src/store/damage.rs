@@ -1,0 +1,414 @@
+//! Damage of stores, simulated: an error or the right contents, and never those of two moments.
+//!
+//! A *shape* is a store with a history of up to 20 commits, which was closed, killed, or killed while a
+//! commit was under way. Each case damages a copy of it in one to three places, opens it, compares it with
+//! its history, writes to it, commits and opens it again. Cases have numbers: the same number is the same
+//! case, so that a run can be resumed, and a failure repeated.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::ErrorKind;
+use backend_api::wrap::SplitMix64;
+use parking_lot::Mutex;
+
+use super::disk::Disk;
+use super::format::{HEAD_BYTES, SUPERBLOCK_BYTES};
+use super::volume::{Volume, VolumePlan};
+
+/// How many cases a shape has.
+const CASES_OF_A_SHAPE: u64 = 400;
+const SECTOR_BYTES: usize = 512;
+const BLOCK_BYTES: usize = 4096;
+
+/// A disk in memory.
+#[derive(Clone, Debug, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Disk for Memory {
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
+        let bytes = self.0.lock();
+        let from = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)?.get(..to.len()));
+        to.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        let bytes = &mut *self.0.lock();
+        let to = bytes.get_mut(offset as usize..).and_then(|bytes| bytes.get_mut(..from.len()));
+        to.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().len() as u64)
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let memory = &mut *self.0.lock();
+        if memory.len() < bytes as usize {
+            memory.resize(bytes as usize, 0);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How the last program that wrote to a store has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Closed,
+    /// After a commit, which a confirmation follows.
+    Killed,
+    /// The power failed: no confirmation is stored.
+    PowerLost,
+}
+
+/// The pages of one moment that are not zero.
+type Pages = BTreeMap<u64, Vec<u8>>;
+
+/// A store and its history.
+struct Shape {
+    page_bytes: usize,
+    has_checksums: bool,
+    end: End,
+    /// By number of the commit, which is the first number of its note.
+    history: Vec<(u64, Pages)>,
+    image: Vec<u8>,
+    /// As it was after each commit before the last one.
+    before: Vec<Vec<u8>>,
+    /// Where anything is.
+    sectors: Vec<usize>,
+}
+
+fn write(volume: &Volume, page: u64, bytes: &[u8]) {
+    let offset = page * bytes.len() as u64;
+    let give = |done: usize, part: &mut [u8]| part.copy_from_slice(&bytes[done..done + part.len()]);
+    volume.write("write", offset, bytes.len(), give).unwrap();
+}
+
+/// Changes some pages, with contents that no page has had before.
+fn change(volume: &Volume, random: &mut SplitMix64, pages: &mut Pages, pages_most: u64) {
+    let bytes = volume.page_bytes();
+    for _ in 0..1 + random.index(6) {
+        let page = random.index(pages_most as usize) as u64;
+        volume.lengthen("extend", page + 1).unwrap();
+        if random.index(8) == 0 {
+            volume.clear(page);
+            pages.remove(&page);
+            continue;
+        }
+        let mut contents = vec![0; bytes];
+        random.fill(&mut contents);
+        contents[0] |= 1;
+        write(volume, page, &contents);
+        pages.insert(page, contents);
+    }
+}
+
+impl Shape {
+    fn new(number: u64) -> Self {
+        let mut random = SplitMix64::new(number);
+        let page_bytes = [16, 100, 512, 1000, 4096, 8192, 20_000][random.index(7)];
+        let has_checksums = random.index(8) > 0;
+        let end = [End::Closed, End::Closed, End::Killed, End::PowerLost][random.index(4)];
+        let pages_most = 1 + random.index(60) as u64;
+        let pages = random.index(pages_most as usize + 1) as u64;
+        let (metadata, note) = (b"metadata".to_vec(), [0; 3]);
+        let plan =
+            VolumePlan { page_bytes, pages, has_checksums, metadata, note, id: number.wrapping_mul(31) };
+        let disk = Memory::default();
+        let mut volume = Volume::create(Box::new(disk.clone()), plan).unwrap();
+        let (mut now, mut history, mut before) = (Pages::new(), vec![(pages, Pages::new())], Vec::new());
+        let mut unconfirmed = Vec::new();
+        for commit in 1..=1 + random.index(20) as u64 {
+            before.push(disk.0.lock().clone());
+            change(&volume, &mut random, &mut now, pages_most);
+            volume.set_note([commit, 7, commit * commit]).unwrap();
+            if random.index(6) == 0 {
+                // The map is written.
+                volume.set_metadata(&commit.to_le_bytes()).unwrap();
+            }
+            volume.sync().unwrap();
+            unconfirmed = volume.confirmation();
+            history.push((volume.pages(), now.clone()));
+            if random.index(8) == 0 {
+                if random.index(2) == 0 {
+                    volume.close().unwrap();
+                }
+                drop(volume);
+                volume = Volume::open(Box::new(disk.clone()), false).unwrap();
+                unconfirmed.clear();
+            }
+        }
+        match end {
+            End::Closed => volume.close().unwrap(),
+            End::Killed => {}
+            End::PowerLost => unconfirmed.into_iter().for_each(|range| disk.0.lock()[range].fill(0)),
+        }
+        drop(volume);
+        let image = std::mem::take(&mut *disk.0.lock());
+        let starts = (0..image.len()).step_by(SECTOR_BYTES);
+        let has_any = |start: &usize| image[*start..].iter().take(SECTOR_BYTES).any(|byte| *byte != 0);
+        let sectors = starts.filter(|start| *start < HEAD_BYTES as usize || has_any(start)).collect();
+        Self { page_bytes, has_checksums, end, history, image, before, sectors }
+    }
+
+    /// Damages one place. What it was, in words.
+    fn damage(&self, image: &mut Vec<u8>, random: &mut SplitMix64) -> String {
+        let sector = self.sectors[random.index(self.sectors.len())];
+        let block = sector / BLOCK_BYTES * BLOCK_BYTES;
+        let other = self.sectors[random.index(self.sectors.len())];
+        let at = sector + random.index(SECTOR_BYTES);
+        let unit = [SECTOR_BYTES, BLOCK_BYTES][random.index(2)];
+        let units = [sector, other].map(|at| at / unit * unit);
+        let fits = units.iter().all(|at| at + unit <= image.len());
+        match random.index(8) {
+            0 | 1 if at < image.len() => {
+                image[at] ^= 1 << random.index(8);
+                format!("flip at {at}")
+            }
+            2 => {
+                let end = image.len().min(units[0] + unit);
+                image.get_mut(units[0]..end).unwrap_or_default().fill(0);
+                format!("zeroes in {}..{end}", units[0])
+            }
+            3 => {
+                let end = image.len().min(block + random.index(64 << 10));
+                image.get_mut(block..end).unwrap_or_default().fill(0);
+                format!("zeroes in {block}..{end}")
+            }
+            4 => {
+                image.truncate(at);
+                format!("cut at {at}")
+            }
+            5 if fits => {
+                let [one, other] = units.map(|at| image[at..at + unit].to_vec());
+                image[units[0]..][..unit].copy_from_slice(&other);
+                image[units[1]..][..unit].copy_from_slice(&one);
+                format!("{unit} bytes at {} and {} swapped", units[0], units[1])
+            }
+            6 if fits => {
+                image.copy_within(units[0]..units[0] + unit, units[1]);
+                format!("{unit} bytes of {} at {}", units[0], units[1])
+            }
+            _ if fits => {
+                // A write that never reached the disk.
+                let old = &self.before[random.index(self.before.len())];
+                let old = old.get(units[0]..units[0] + unit).map_or(vec![0; unit], <[u8]>::to_vec);
+                image[units[0]..][..unit].copy_from_slice(&old);
+                format!("{unit} bytes at {} as they were", units[0])
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// What came of cases.
+#[derive(Debug, Default)]
+struct Counts {
+    cases: AtomicU64,
+    /// Opened with the newest contents, some pages of which may be errors.
+    right: AtomicU64,
+    refused: AtomicU64,
+    /// Opened with those of an earlier commit; as the end of a store that was not closed may.
+    older: AtomicU64,
+    /// The same, of stores that were closed: both superblocks, which have the closing mark, are damaged, and
+    /// one is as it was at an earlier moment.
+    marks_gone: AtomicU64,
+    /// Of the older ones those where one bit was flipped.
+    older_by_one: AtomicU64,
+    /// Pages that are errors.
+    damaged_pages: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn read(volume: &Volume, page: u64) -> backend_api::Result<Vec<u8>> {
+    let mut bytes = vec![0; volume.page_bytes()];
+    volume.read_into("read", page * volume.page_bytes() as u64, &mut bytes).map(|()| bytes)
+}
+
+/// Compares a store with a moment, but for pages that are errors. How many are.
+fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -> u64 {
+    assert_eq!(volume.pages(), pages, "number of pages");
+    let mut damaged = 0;
+    for page in 0..pages {
+        let zeroes = || vec![0; volume.page_bytes()];
+        match read(volume, page) {
+            Ok(found) => {
+                let expected = expected.get(&page).cloned().unwrap_or_else(zeroes);
+                assert!(found == expected || !has_checksums, "page {page} is of another moment");
+                // A part of it, by itself.
+                let (at, bytes) = (found.len() / 3, found.len().min(50));
+                let mut part = vec![0; bytes.min(found.len() - at)];
+                let offset = page * found.len() as u64 + at as u64;
+                volume.read_into("read", offset, &mut part).unwrap();
+                assert_eq!(part, found[at..at + part.len()], "a part of page {page}");
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupted, "{error}");
+                assert!(error.detail().contains(&format!("page {page} ")), "{error}");
+                damaged += 1;
+            }
+        }
+    }
+    damaged
+}
+
+/// Runs a case.
+fn run(shape: &Shape, case: u64, disk: &Memory, counts: &Counts) {
+    let mut random = SplitMix64::new(case);
+    let places = [1, 1, 1, 2, 3][random.index(5)];
+    disk.0.lock().clone_from(&shape.image);
+    let walk = case / CASES_OF_A_SHAPE * (CASES_OF_A_SHAPE / 4) + case % CASES_OF_A_SHAPE / 4;
+    let damage: Vec<String> = if case.is_multiple_of(4) {
+        // Byte after byte of all that there is.
+        let sector = shape.sectors[(walk as usize / SECTOR_BYTES) % shape.sectors.len()];
+        let at = (sector + walk as usize % SECTOR_BYTES).min(shape.image.len() - 1);
+        disk.0.lock()[at] ^= 1 << random.index(8);
+        vec![format!("flip at {at}")]
+    } else {
+        (0..places).map(|_| shape.damage(&mut disk.0.lock(), &mut random)).collect()
+    };
+    let superblocks = |image: &[u8]| {
+        let block =
+            |at: usize| image.get(at * SUPERBLOCK_BYTES..(at + 1) * SUPERBLOCK_BYTES).map(<[u8]>::to_vec);
+        [0, 1].map(block)
+    };
+    let (found, stored) = (superblocks(&disk.0.lock()), superblocks(&shape.image));
+    let are_marks_gone = (0..2).all(|at| found[at] != stored[at]);
+    let _context = Context { case, words: format!("{damage:?} of a store {:?}", shape.end) };
+    count(&counts.cases);
+    let open = |is_read_only| match Volume::open(Box::new(disk.clone()), is_read_only) {
+        Ok(volume) => Some(volume),
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Corrupted | ErrorKind::WrongFormat), "{error}");
+            None
+        }
+    };
+    let Some(volume) = open(true) else {
+        assert!(open(false).is_none(), "what cannot be read is not written to");
+        return count(&counts.refused);
+    };
+    let [commit, seven, square] = volume.note();
+    assert!(commit == 0 || (seven, square) == (7, commit * commit), "a note of two moments");
+    let (pages, expected) = &shape.history[commit as usize];
+    let newest = shape.history.len() as u64 - 1;
+    let damaged = compare(&volume, *pages, expected, shape.has_checksums);
+    counts.damaged_pages.fetch_add(damaged, Ordering::Relaxed);
+    let report = Volume::check(Box::new(disk.clone())).unwrap();
+    assert_eq!(report.damaged_pages.len() as u64, damaged);
+    if commit == newest {
+        count(&counts.right);
+    } else if are_marks_gone {
+        count(&counts.marks_gone);
+    } else {
+        assert_ne!(shape.end, End::Closed, "commit {commit} of {newest}");
+        assert!(!report.is_closed);
+        count(&counts.older);
+        let is_short = damage.len() == 1 && damage[0].starts_with("flip");
+        if is_short {
+            assert_eq!(shape.end, End::PowerLost, "commit {commit} of {newest}");
+            assert_eq!(commit + 1, newest, "more than the last commit");
+            count(&counts.older_by_one);
+        }
+    }
+    drop(volume);
+    // It goes on, and nothing of what comes next is lost or mixed with what lay there.
+    let Some(volume) = open(false) else { return };
+    assert_eq!(volume.note()[0], commit);
+    let (mut now, is_closed) = (expected.clone(), random.index(2) == 0);
+    for turn in 1..=2 {
+        change(&volume, &mut random, &mut now, *pages + 2);
+        volume.set_note([newest + turn, 7, 0]).unwrap();
+        volume.sync().unwrap();
+    }
+    let (pages, note) = (volume.pages(), volume.note());
+    if is_closed {
+        volume.close().unwrap();
+    }
+    drop(volume);
+    for is_read_only in [true, false] {
+        let volume = Volume::open(Box::new(disk.clone()), is_read_only).unwrap();
+        assert_eq!(volume.note(), note);
+        assert!(compare(&volume, pages, &now, shape.has_checksums) <= damaged, "more pages are damaged");
+    }
+}
+
+/// Says which case it was that failed.
+struct Context {
+    case: u64,
+    words: String,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("case {}: {}", self.case, self.words);
+        }
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs cases with all processors: some thousand, or `VMARRAY_DAMAGE_CASES`, of which a file
+/// `VMARRAY_DAMAGE_RESUME` keeps how many are done.
+#[test]
+fn damage_is_an_error_or_harmless() {
+    let cases = number("VMARRAY_DAMAGE_CASES").unwrap_or(16 * CASES_OF_A_SHAPE);
+    let resume = std::env::var_os("VMARRAY_DAMAGE_RESUME");
+    let done = resume.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+    let first = done.map_or(0, |done| done.trim().parse().expect("a number of cases"));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let counts = Counts::default();
+    let shapes_at_once = 16 * threads;
+    let mut shape = first / CASES_OF_A_SHAPE;
+    while shape * CASES_OF_A_SHAPE < cases {
+        let (next, end) = (AtomicU64::new(shape), shape + shapes_at_once);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let disk = Memory::default();
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let start = number * CASES_OF_A_SHAPE;
+                        if number >= end || start >= cases {
+                            return;
+                        }
+                        let shape = Shape::new(number);
+                        (start..start + CASES_OF_A_SHAPE).for_each(|case| run(&shape, case, &disk, &counts));
+                    }
+                });
+            }
+        });
+        shape = end;
+        if let Some(file) = &resume {
+            std::fs::write(file, (end * CASES_OF_A_SHAPE).min(cases).to_string()).unwrap();
+        }
+    }
+    println!("{first} cases before; {counts:?}");
+    let all = counts.cases.into_inner();
+    assert!(all == 0 || counts.refused.into_inner() > 0 && counts.right.into_inner() > 0);
+}
+
+/// Both superblocks gone, and nothing else: an error, and no store of zeroes.
+#[test]
+fn a_store_without_superblocks_is_refused() {
+    let shape = Shape::new(1);
+    let disk = Memory(Arc::new(Mutex::new(shape.image)));
+    for block in 0..2 {
+        disk.0.lock()[block * SUPERBLOCK_BYTES + 100] ^= 1;
+    }
+    let error = Volume::open(Box::new(disk), true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupted);
+}

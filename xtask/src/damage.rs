@@ -1,0 +1,43 @@
+//! `cargo xtask damage`: stores that are damaged in one to three places, by the million.
+//!
+//! The cases are a test of `vmarray-backend-host` (`store/damage.rs`), which runs some thousand of them. This
+//! builds it optimised and runs more. `cargo test --release -p vmarray-backend-host --lib --no-run` makes the
+//! same program, which runs on machines without Rust as well:
+//! `VMARRAY_DAMAGE_CASES=1000000 VMARRAY_DAMAGE_RESUME=FILE PROGRAM store::damage --nocapture`. The same program
+//! with `VMARRAY_POWER_LOSSES=1000000 PROGRAM store::power` simulates losses of power.
+
+use crate::project;
+use anyhow::Result;
+use std::path::PathBuf;
+use xshell::cmd;
+
+const TEST: &str = "store::damage::damage_is_an_error_or_harmless";
+
+/// Damages stores in memory, opens them, compares them with their history, writes to them and opens them
+/// again.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// How many cases, in all.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    cases: u64,
+    /// A file that keeps how many are done: a later call goes on there.
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let sh = project::shell()?;
+    let _cases = sh.push_env("VMARRAY_DAMAGE_CASES", args.cases.to_string());
+    // The shell runs in the root; the path is meant from the folder of the user.
+    let _resume = match args.resume {
+        Some(file) => Some(sh.push_env("VMARRAY_DAMAGE_RESUME", std::path::absolute(file)?)),
+        None => None,
+    };
+    cmd!(
+        sh,
+        "cargo test --release --package vmarray-backend-host --lib --quiet -- --exact {TEST} --nocapture"
+    )
+    .run()?;
+    Ok(())
+}
