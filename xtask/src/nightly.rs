@@ -26,6 +26,7 @@ const CHECKS: &[(&str, &[&str])] = &[
     ("kernels", &["kernels"]),
     ("fuzz", &["fuzz"]),
     ("sanitize", &["sanitize"]),
+    ("damage", &["damage", "--cases", "1000000", "--resume", "target/nightly-damage.txt"]),
     ("kills", &["kills", "--count", "1000", "--resume", "target/nightly-kills.json"]),
     ("soak", &["soak", "--operations", "1000000000", "--resume", "target/nightly-soak.json"]),
     ("python", &["python"]),
