@@ -1,4 +1,4 @@
-//! Elements that many items read: all of an array, by index, and those around an item, by place.
+//! Elements that many items read: a whole array by index, and the surroundings of an item by place.
 
 use crate::interpret::Argument;
 use crate::lower::VALUES_MAX;
@@ -6,7 +6,7 @@ use crate::place::At;
 use crate::source::{AllElements, Given};
 use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
 
-/// All elements of an array, to be read by index: of one of `N` dimensions by `[row, column]` and the like.
+/// All elements of an array, read by index; with `N` dimensions by an index such as `[row, column]`.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};
@@ -37,7 +37,7 @@ use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
 pub struct Anywhere<T: 'static, const N: usize = 1>(AroundElements<'static, T, N>);
 
 impl<T: Memory> Anywhere<T> {
-    /// How many there are.
+    /// Number of elements.
     #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
     #[inline(always)]
     #[must_use]
@@ -52,7 +52,7 @@ impl<T: Memory> Anywhere<T> {
 }
 
 impl<T: Memory, const N: usize> Anywhere<T, N> {
-    /// How many there are along each axis, of several.
+    /// Extents of an array with several axes.
     #[inline(always)]
     #[must_use]
     pub fn shape(&self) -> [usize; N] {
@@ -66,8 +66,8 @@ impl<T: Memory, const N: usize> Anywhere<T, N> {
 
     #[inline(always)]
     fn lent<'i>(of: &'i AroundElements<'_, T, N>) -> &'i Self {
-        // SAFETY: it is the same type but for a lifetime, which is longer than 'i. Nobody can keep what is in
-        // it for longer than 'i: it is neither copied nor moved out of a reference, and its methods give
+        // SAFETY: the types differ only in a lifetime, which is longer than 'i. No code can keep the contents
+        // longer than 'i: the type is neither copied nor moved out of a reference, and its methods return
         // values.
         unsafe { &*std::ptr::from_ref(of).cast() }
     }
@@ -79,7 +79,7 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
     }
 }
 
-/// Elements around the item's own place, by place: as far as the launch says, and what a boundary mode shows
+/// Elements around the item's own place, by place: up to the halo of the launch, and by a boundary mode
 /// beyond the edges.
 ///
 /// ```
@@ -90,7 +90,7 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
 ///     out.set((of[at.plus(-1)] + of[at] + of[at.plus(1)]) / 3.0);
 /// }
 /// let mut out = [0.0; 3];
-/// // The first of these elements stands before that of the first item.
+/// // The first of these elements precedes the element of the first item.
 /// run_on_host::<blurred>(0..3, ((), ([-1], [5], &[0.0, 0.0, 3.0, 6.0, 9.0]), &mut out))?;
 /// assert_eq!(out, [1.0, 3.0, 6.0]);
 ///
@@ -125,17 +125,17 @@ impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
     }
 }
 
-/// What is read outside along an axis.
+/// Boundary mode of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Nothing: that is an access outside.
+    /// None: an access outside fails.
     #[default]
     Checked,
-    /// A value, which the launch gives.
+    /// A value from the launch.
     Value,
     /// The element at the edge.
     Clamp,
-    /// After the last comes the first.
+    /// The first element follows the last.
     Circular,
     /// Mirrored at the elements at the edges.
     Mirror,
@@ -147,7 +147,7 @@ impl Mode {
     const ALL: [Self; 6] =
         [Self::Checked, Self::Value, Self::Clamp, Self::Circular, Self::Mirror, Self::Symmetric];
 
-    /// As a scalar of a launch.
+    /// The mode as a scalar of a launch.
     #[must_use]
     pub const fn number(self) -> u64 {
         self as u64
@@ -157,12 +157,12 @@ impl Mode {
         Self::ALL.get(number as usize).copied().unwrap_or_default()
     }
 
-    /// Whether it shows other elements outside.
+    /// True if the mode shows other elements outside.
     pub(crate) const fn moves(self) -> bool {
         !matches!(self, Self::Checked | Self::Value)
     }
 
-    /// Which element of an axis that has some is shown at an index, for modes that show elements.
+    /// The index of the element shown at an index, for modes that show elements and a non-empty axis.
     fn shown(self, index: isize, extent: usize) -> usize {
         let count = extent as isize;
         let (at, period) = match self {
@@ -176,23 +176,23 @@ impl Mode {
     }
 }
 
-/// An axis of what is read by places.
+/// An axis of elements read by places.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundAxis {
     /// The first place.
     first: isize,
     extent: usize,
     mode: Mode,
-    /// From one element to the next, in elements.
+    /// The stride, in elements.
     stride: usize,
 }
 
-/// Elements that are read by places.
+/// Elements read by places.
 pub struct AroundElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
     /// The number of the element at the first place.
     base: usize,
-    /// By axis, what is read outside if there is a value.
+    /// The boundary constant of each axis, if its mode has one.
     values: [T; N],
     elements: AllElements<'s, T>,
 }
@@ -224,7 +224,7 @@ impl<'s, T: Memory, const N: usize> AroundElements<'s, T, N> {
         Self { axes, base, values, elements: AllElements::View(given.view()) }
     }
 
-    /// The element at a position, or what is shown there; else the index that is outside.
+    /// The element at a position, or its boundary value; else the index out of bounds.
     #[inline(always)]
     fn element(&self, position: [usize; N]) -> Result<T, usize> {
         let (mut number, mut is_inside) = (self.base, true);
@@ -259,7 +259,7 @@ impl<'s, T: Memory, const N: usize> AroundElements<'s, T, N> {
 }
 
 impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
-    /// The place of the first element, how many there are along each axis, and elements.
+    /// The place of the first element, the extents, and the elements.
     type Source<'s> = ([isize; N], [usize; N], &'s [T]);
     type Bound<'s> = AroundElements<'s, T, N>;
     type OfItem<'i> = &'i Window<T, N>;
@@ -320,7 +320,7 @@ impl<T: Memory> Parameter for &'static Anywhere<T> {
 macro_rules! several_axes {
     ($($N:literal)*) => { $(
         impl<T: Memory> Parameter for &'static Anywhere<T, $N> {
-            /// How many elements there are along each axis, and elements.
+            /// The extents, and the elements.
             type Source<'s> = ([usize; $N], &'s [T]);
             type Bound<'s> = AroundElements<'s, T, $N>;
             type OfItem<'i> = &'i Anywhere<T, $N>;

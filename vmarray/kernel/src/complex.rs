@@ -1,7 +1,7 @@
-//! Complex numbers of the crate `num-complex`, as values of kernels: structs of two floats, whose operators
-//! and methods are kernel functions.
+//! Complex numbers of the crate `num-complex` as values of kernels: structs of two floats, with operators and
+//! methods as kernel functions.
 //!
-//! The formulas are those of `num-complex`, so quotients overflow where the square of the divisor's absolute
+//! The formulas are those of `num-complex`, so a quotient overflows if the square of the divisor's absolute
 //! value does.
 
 use crate::layout::{KernelType, Layout, field};

@@ -1,8 +1,8 @@
-//! Methods of numbers that are made of those of the rule table: kernel functions themselves, so that the host
-//! and lowering take them from one text.
+//! Methods of numbers composed of operations of the rule table: kernel functions themselves, so the host and
+//! lowering share one text.
 //!
-//! They are Rust's functions of the same names, but that nothing panics: sums wrap, and a division by zero is
-//! that of the rule table.
+//! They are Rust's functions of the same names without panics: sums wrap, and division by zero follows the
+//! rule table.
 
 #[cfg(feature = "num-complex")]
 pub use crate::complex::*;
@@ -43,7 +43,7 @@ pub fn signum<T: Signed>(x: T) -> T {
     } else if x < T::ZERO {
         -T::ONE
     } else if T::IS_FLOAT && x == T::ZERO {
-        // Of zeros the sign, which the quotient shows.
+        // The quotient shows the sign of a zero.
         if T::ONE / x > T::ZERO { T::ONE } else { -T::ONE }
     } else {
         x
@@ -242,7 +242,7 @@ pub fn pow<T: Integer>(x: T, exponent: u32) -> T {
     power
 }
 
-/// By squares, from the lowest bit of the exponent up; of negative exponents one over the power.
+/// Exponentiation by squaring, from the lowest bit up; the reciprocal for negative exponents.
 #[kernel(crate = crate)]
 #[inline(always)]
 pub fn powi<T: Float>(x: T, exponent: i32) -> T {

@@ -1,9 +1,9 @@
-//! What can go wrong when a kernel is lowered.
+//! Errors of lowering.
 
 use std::fmt;
 
-/// Why a kernel cannot be lowered. What rustc can find is an error when the program is compiled; here is what
-/// shows only with its type and const parameters.
+/// Failure to lower a kernel. The compiler reports most errors; these depend on the kernel's type and const
+/// parameters.
 ///
 /// ```
 /// use vmarray_kernel::{ErrorKind, At, Own, kernel, lower};
@@ -30,7 +30,7 @@ pub struct Error {
     detail: String,
 }
 
-/// What kind of trouble it is.
+/// Kind of a failure to lower a kernel.
 ///
 /// ```
 /// use vmarray_kernel::ErrorKind;
@@ -39,13 +39,13 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Calls or blocks lie too deep within one another, as those of a recursion do.
+    /// Calls or blocks are nested too deeply, for instance by recursion.
     TooDeep,
     /// Too many operations, registers, parameters, or too large arrays.
     TooLarge,
-    /// Something that kernels do not know.
+    /// A feature that kernels do not support.
     Unsupported,
-    /// Not all items of a group may come to a barrier or an operation across lanes.
+    /// A barrier or an operation across lanes is in non-uniform flow.
     Divergent,
 }
 
@@ -60,7 +60,7 @@ impl Error {
         Self { kind, function, file, line, detail }
     }
 
-    /// What the representation says of a body.
+    /// The verifier's error for a body.
     pub(crate) fn refused(function: &'static str, detail: &str) -> Self {
         Self::new(ErrorKind::TooLarge, function, "", 0, detail.to_owned())
     }

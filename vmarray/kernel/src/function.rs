@@ -1,4 +1,4 @@
-//! Kernel functions as expressions call them.
+//! Kernel functions for calls from expressions.
 
 use crate::error::{Error, ErrorKind};
 use crate::lower::lower_function;
@@ -20,7 +20,7 @@ pub trait ScalarArguments: Sized {
     /// Their types on devices.
     const TYPES: &'static [Type];
 
-    /// Those of the element of this number, taken from the bytes of all elements, each by itself.
+    /// The arguments of the element of this number, from the bytes of all elements of each argument.
     #[doc(hidden)]
     fn of_element(all: &[&[u8]], number: usize) -> Self;
 }
@@ -48,7 +48,7 @@ tuples! {
     A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7;
 }
 
-/// A number or bool of so many, which lie one after the other.
+/// One of several contiguous numbers or bools.
 #[inline(always)]
 fn load<T: Scalar>(bytes: &[u8], number: usize) -> T {
     let width = T::TYPE.bytes() as usize;
@@ -62,12 +62,12 @@ fn load<T: Scalar>(bytes: &[u8], number: usize) -> T {
     })
 }
 
-/// A kernel function of numbers and bools as expressions call it: lowered for devices, and itself for those
-/// that compute with the processor. What it accesses outside of its arrays reads 0, and nobody is told.
+/// A kernel function of numbers and bools for calls from expressions: lowered for devices, and the function
+/// itself for devices that compute with the processor. Accesses out of bounds read 0 and are not reported.
 ///
 /// # Errors
-/// As [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if it takes memory by `alloc`, waits
-/// for others at a barrier, or never returns.
+/// As [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if it calls `alloc`, contains a
+/// barrier, or never returns.
 ///
 /// ```
 /// use vmarray_kernel::{function, kernel};

@@ -1,7 +1,7 @@
-//! The floats of 16 bits of the crate `half`, as values of kernels.
+//! 16-bit floats of the crate `half` as values of kernels.
 //!
-//! They are kept as their bits. Operators compute in `f32`, and round what comes out to nearest even: for
-//! `+`, `-`, `*` and `/` this is the nearest number of 16 bits, since `f32` has more than twice their digits.
+//! They are stored as bits. Operators compute in `f32`, and round the result to nearest even. For `+`, `-`,
+//! `*` and `/` this is the nearest 16-bit float, because `f32` has more than twice the digits.
 
 use crate::layout::{Field, KernelType, Layout};
 use crate::number::Half;

@@ -11,14 +11,14 @@ use crate::views::{Item, ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
 
-/// How much memory of its own an item has, for [`Alloc`](crate::Alloc), where nothing else is said.
+/// Default private memory of an item in bytes, for [`Alloc`](crate::Alloc).
 ///
 /// ```
 /// assert_eq!(vmarray_kernel::ARENA_BYTES, 16_384);
 /// ```
 pub const ARENA_BYTES: u64 = 16 << 10;
 
-/// So many items have their elements at hand at a time.
+/// Number of items whose elements are loaded at a time.
 const BLOCK_ITEMS: usize = 512;
 
 /// A kernel function that can be launched, as a type. `#[kernel]` implements it for functions that take
@@ -45,55 +45,55 @@ const BLOCK_ITEMS: usize = 512;
 /// let nothing: <scale as Kernel>::Returned = ();
 /// ```
 pub trait Kernel: Define {
-    /// What the host takes the parameters from, in their order: nothing for [`At`](crate::At), values for
-    /// values, slices of all items that run for [`Own`](crate::Own), of all elements for
+    /// Sources of the parameters on the host, in their order: nothing for [`At`](crate::At), values for
+    /// values, slices of all running items for [`Own`](crate::Own), slices of all elements for
     /// [`Anywhere`](crate::Anywhere).
     type Sources<'s>;
-    /// What items take the parameters from.
+    /// Sources of the items' parameters.
     #[doc(hidden)]
     type Bound<'s>;
-    /// The types of all parameters but [`At`](crate::At), whose references last for ever.
+    /// The types of all parameters except [`At`](crate::At), with static references.
     type Parameters;
-    /// What its items return.
+    /// The type that items return.
     type Returned: Returned;
 
     /// The parameters.
     fn parameters() -> Vec<ParameterInfo>;
 
-    /// How many items a group has along each axis, if the kernel says so; else nothing.
+    /// The extents of a group, if the kernel sets them; else empty.
     #[must_use]
     fn group() -> Vec<u32> {
         Vec::new()
     }
 
-    /// How many items a group has, if the kernel says so.
+    /// The number of items of a group, if the kernel sets it.
     #[must_use]
     fn group_len() -> Option<u32> {
         let group = Self::group();
         (!group.is_empty()).then(|| group.into_iter().fold(1, u32::saturating_mul))
     }
 
-    /// What items take the parameters from, of what a program gives.
+    /// Sources for items, from a program's arguments.
     #[doc(hidden)]
     fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_>;
 
-    /// The same, of what a device gives.
+    /// Sources for items, from a device's views.
     #[doc(hidden)]
     fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s>;
 
-    /// Has the elements of some items at hand.
+    /// Loads the elements of some items.
     #[doc(hidden)]
     fn begin(bound: &mut Self::Bound<'_>, items: &Range<u64>);
 
-    /// Runs one of them.
+    /// Runs one of the loaded items.
     #[doc(hidden)]
     fn run_item(bound: &mut Self::Bound<'_>, item: Item);
 
-    /// Writes down what those items have changed.
+    /// Stores the changes of the loaded items.
     #[doc(hidden)]
     fn end(bound: &mut Self::Bound<'_>);
 
-    /// What a launch is given.
+    /// Parameters of a launch.
     #[doc(hidden)]
     fn arguments(sources: Self::Sources<'_>) -> Vec<Argument<'_>>;
 }
@@ -103,7 +103,7 @@ pub trait Kernel: Define {
 /// [interpreted](crate::interpret).
 ///
 /// # Errors
-/// What was accessed outside of arrays. All items have run.
+/// Accesses out of bounds. All items have run.
 ///
 /// # Panics
 /// If a slice has too few elements, or a kernel with groups cannot be lowered.
@@ -135,8 +135,9 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
     outside::take().map_or(Ok(()), Err)
 }
 
-/// A kernel without groups as devices run it that compute with the processor: its function itself, for the
-/// items of a launch of its [lowered](crate::lower) form. For `backend_api::kernel::Kernel::with_host`.
+/// The host form of a kernel without groups, for devices that compute with the processor: its function
+/// itself, for the items of a launch of its [lowered](crate::lower) form. Pass it to
+/// `backend_api::kernel::Kernel::with_host`.
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -154,7 +155,7 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, false)
 }
 
-/// As [`host_form`], of the form that [returns](crate::lower_returning).
+/// The host form like [`host_form`], of the form that [returns](crate::lower_returning).
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -172,8 +173,8 @@ pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, true)
 }
 
-/// The same of launches whose results have so many axes, 0 for as many as the kernel's place; there is none
-/// for more than four.
+/// The same for launches whose results have `axes` axes, 0 for the number of the kernel's place; `None` for
+/// more than four.
 pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {
         if returns { |items| run_form::<K>(items, N, true) } else { |items| run_form::<K>(items, N, false) }
@@ -188,7 +189,7 @@ pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     })
 }
 
-/// One for all numbers of axes: a program has as many of it as kernels.
+/// One function for all numbers of axes, so that a program compiles it once a kernel.
 #[inline(never)]
 fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Report {
     let mut given = Given::new(items, axes, returns);
@@ -219,8 +220,7 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
     report
 }
 
-/// What is reported of an item that has failed and whose elements are not written yet: of the first one,
-/// which comes with its form, where it was.
+/// The report of failed items whose elements are not stored yet: the first one, with the place in its form.
 #[cold]
 fn failed(
     lower: fn(&Form) -> Result<Lowered, Error>,

@@ -9,22 +9,22 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
 
-/// What a launch is given for a parameter.
+/// Argument of a launch for a parameter.
 #[derive(Debug)]
 pub enum Argument<'s> {
     /// Nothing: the item's place.
     Place,
     /// The bits of the scalars of a value, or of a table.
     Values(Vec<u64>),
-    /// Elements that are read: their bytes, and the bytes of one.
+    /// Elements to read: their bytes, and the size of one.
     Read(&'s [u8], usize),
     /// The shape of the result.
     Shape(Vec<usize>),
-    /// Elements that are read by places: the first, and how many along each axis.
+    /// Elements read by places: the first place, and the extents.
     Around(Vec<isize>, Vec<usize>, &'s [u8], usize),
-    /// Elements that are read and written.
+    /// Elements to read and write.
     Write(&'s mut [u8], usize),
-    /// How many were appended, 8 bytes, and elements with the bytes of one.
+    /// The number of appended elements (8 bytes), and the elements with the size of one.
     Append(&'s mut [u8], &'s mut [u8], usize),
 }
 
@@ -37,12 +37,11 @@ impl Argument<'_> {
     }
 }
 
-/// Runs the lowered form of a kernel by the interpreter, one item after the other: what
-/// [`run_on_host`](crate::run_on_host) does by the function itself, with the same results. For tests; devices
-/// run the same form.
+/// Runs the lowered form of a kernel by the interpreter, one item after the other. The results equal those of
+/// [`run_on_host`](crate::run_on_host), which runs the function itself. For tests; devices run the same form.
 ///
 /// # Errors
-/// What lowering says.
+/// Errors of lowering.
 ///
 /// # Panics
 /// If a slice has too few elements.
@@ -70,7 +69,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let tile: Vec<usize> = K::group().iter().map(|extent| *extent as usize).collect();
     let has_tiles = tile.len() > 1;
     let lowered = lower_for::<K>(&Form { is_part: has_tiles, keeps: has_tiles, ..Form::default() })?;
-    // Lowering has verified it, and slices are never out of order.
+    // Lowering has verified the body, and slices are always in order.
     let refused = |error: backend_api::Error| Error::refused(lowered.name, error.detail());
     let mut arguments = K::arguments(sources);
     let shape = arguments.iter().find_map(|argument| match argument {
@@ -91,9 +90,9 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let order = has_tiles.then(|| numbers_in_tiles(&axes));
     let is_first = |number: usize| !lowered.views[..number].contains(&lowered.views[number]);
-    // What items share lies as it is, in tiles or not.
+    // Shared operands keep their storage, in tiles or not.
     let is_own = |number: usize| is_first(number) && lowered.body.views[number].access != Access::Atomic;
-    // Of results in tiles there are two views: what is written, in the order of tiles, and what was there.
+    // Results of tiled groups have two views: the written elements in tile order, and the old elements.
     let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {
         (Argument::Write(_, stride), Some(order)) if is_own(number) => {
             (vec![0; order.len() * stride], *stride)
@@ -137,7 +136,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     Ok(Report { detail: lowered.index_of(&report) as u64, ..report })
 }
 
-/// Which element each item of groups has that are tiles of a result: its number, row by row.
+/// The row-major number of the element of each item in tiled groups.
 fn numbers_in_tiles(axes: &[DomainAxis]) -> Vec<Option<usize>> {
     let tile_len: usize = axes.iter().map(|axis| axis.tile).product();
     let tiles: usize = axes.iter().map(|axis| axis.tiles).product();
@@ -155,7 +154,7 @@ fn numbers_in_tiles(axes: &[DomainAxis]) -> Vec<Option<usize>> {
     (0..tiles * tile_len).map(number).collect()
 }
 
-/// A scalar that the body takes.
+/// A scalar argument of the body.
 fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], source: ScalarSource) -> u64 {
     match source {
         ScalarSource::Origin => 0,
@@ -176,7 +175,7 @@ fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], source: ScalarSource)
                 AroundPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
                 AroundPart::Mode(_) | AroundPart::Base | AroundPart::Value(..) => 0,
             },
-            // Own elements, which are where the result's are.
+            // Own elements, at the places of the result's.
             _ => match part {
                 AroundPart::Extent(axis) => axes[axis].extent as u64,
                 AroundPart::Stride(axis) => axes[axis + 1..].iter().map(|axis| axis.extent as u64).product(),

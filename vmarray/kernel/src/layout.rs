@@ -2,7 +2,7 @@
 
 use backend_api::expr::Type;
 
-/// A type, as lowering sees it.
+/// A type during lowering.
 ///
 /// ```
 /// use vmarray_kernel::{KernelType, Layout};
@@ -14,9 +14,9 @@ use backend_api::expr::Type;
 pub enum Layout {
     /// A number or a bool; `usize` and `isize` have 64 bits.
     Scalar(Type),
-    /// A tuple, which has no place in memory.
+    /// A tuple, which has no memory layout.
     Tuple(Vec<Self>),
-    /// So many values of a type, one after the other.
+    /// An array: a number of contiguous values of a type.
     Array(Box<Self>, usize),
     /// A struct.
     Struct {
@@ -62,7 +62,7 @@ impl Layout {
         }
     }
 
-    /// How many scalars it has.
+    /// Number of scalars.
     #[must_use]
     pub fn scalars(&self) -> usize {
         match self {
@@ -94,7 +94,7 @@ impl Layout {
     }
 }
 
-/// A value that kernels hold: a number, a bool, a tuple, an array, or a struct that derives it.
+/// A value in kernels: a number, a bool, a tuple, an array, or a struct that derives it.
 ///
 /// ```
 /// use vmarray_kernel::KernelType;
@@ -117,7 +117,7 @@ impl Layout {
             `#[derive(Clone, Copy, KernelType)]`"
 )]
 pub trait KernelType: Copy + Send + Sync + 'static {
-    /// What is read where there is nothing.
+    /// The value of reads out of bounds.
     const ZERO: Self;
 
     /// The type as a value.
@@ -126,7 +126,7 @@ pub trait KernelType: Copy + Send + Sync + 'static {
     /// Appends the bits of all scalars in it, in the order of the layout.
     fn values(self, into: &mut Vec<u64>);
 
-    /// The value of such bits, taken in that order.
+    /// The value of bits in that order.
     #[doc(hidden)]
     fn of_values(next: &mut impl FnMut() -> u64) -> Self;
 }

@@ -1,10 +1,10 @@
-//! Kernels: functions in Rust that run on the host as they stand, and that are lowered to the representation
-//! from which backends make code for their devices.
+//! Kernels: Rust functions that run on the host unchanged, and that are lowered to the representation from
+//! which backends generate code for their devices.
 //!
-//! `#[kernel]` writes a function down as a [`Tree`](tree::Tree), and lets rustc infer the types of its
-//! literals and callees ([`Definition`]). What it leaves callable follows the rule table of
-//! `backend_api::expr`, by the functions of a hidden module; so the host and all devices agree bit by bit,
-//! but for the bits of a NaN.
+//! `#[kernel]` emits a function as a [`Tree`](tree::Tree), and lets rustc infer the types of its literals and
+//! callees ([`Definition`]). The callable form uses the functions of a hidden module, which implement the
+//! rule table of `backend_api::expr`. So the host and all devices agree bit by bit, except for the bits of a
+//! NaN.
 //!
 //! ```
 //! use vmarray_kernel::{Anywhere, At, Own, kernel, run_on_host};
@@ -25,7 +25,7 @@
 //! # Ok::<_, vmarray_kernel::Outside>(())
 //! ```
 
-// Kernels of this crate are named as in others.
+// Kernels of this crate have the paths that they have in other crates.
 extern crate self as vmarray_kernel;
 
 mod around;
@@ -62,7 +62,7 @@ mod together;
 pub mod tree;
 mod views;
 
-/// The crate whose floats of 16 bits are values of kernels.
+/// Crate of the 16-bit floats that kernels accept.
 #[cfg(feature = "half")]
 pub use ::half;
 pub use around::{Anywhere, Window};
@@ -74,7 +74,7 @@ pub use layout::{Field, KernelType, Layout};
 pub use lower::{
     AroundPart, AxisPart, Lowered, ScalarSource, SourcePlace, TableSource, lower, lower_returning,
 };
-/// The crate whose complex numbers are values of kernels.
+/// Crate of the complex numbers that kernels accept.
 #[cfg(feature = "num-complex")]
 pub use num_complex;
 pub use number::{Bits, Float, Half, Integer, Number, Scalar, Signed};
@@ -87,7 +87,7 @@ pub use slots::{Define, Definition, Function};
 pub use views::{Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
 
-/// What launches are made of.
+/// The parts of launches.
 #[doc(hidden)]
 pub mod launch {
     pub use crate::around::Mode;
@@ -96,7 +96,7 @@ pub mod launch {
     pub use crate::place::{Divisor, DomainAxis};
 }
 
-/// What generated code names. Nobody else should.
+/// Items for generated code only.
 #[doc(hidden)]
 pub mod k {
     pub use crate::composed;

@@ -1,9 +1,9 @@
 //! Lowering: from the trees of a kernel and its callees, with the types that rustc inferred, to the
 //! representation that devices run.
 //!
-//! Calls are inlined. Types are found bottom-up, on the way. Constants are folded; branches whose condition
-//! is one are taken; loops of few and constant turns are unrolled. [`clean`] then makes registers of arrays
-//! that only constants index, and drops what nobody reads.
+//! Lowering inlines calls, types code bottom-up, folds constants, resolves branches with constant conditions,
+//! and unrolls loops of few, constant iterations. [`clean`] then turns arrays with constant indices into
+//! registers, and drops unused results.
 
 mod around;
 mod call;
@@ -41,17 +41,17 @@ pub(crate) use tables::table_values;
 pub use tiles::lower_placing;
 use value::{Check, Index, Node, Operand, Value};
 
-/// Why lowering of a piece of code ended early.
+/// Reason for an early end of lowering.
 #[derive(Debug)]
 enum Exit {
-    /// What comes next is never reached.
+    /// The following code is unreachable.
     Diverges,
     Error(Box<Error>),
 }
 
 type Result<T, E = Exit> = std::result::Result<T, E>;
 
-/// A kernel as devices run it, and where a launch takes its arguments from.
+/// A kernel for devices, and the sources of a launch's arguments.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, lower};
@@ -69,18 +69,18 @@ type Result<T, E = Exit> = std::result::Result<T, E>;
 pub struct Lowered {
     /// The name of the function.
     pub name: &'static str,
-    /// What devices run.
+    /// The body for devices.
     pub body: Body,
     /// The parameters of the kernel.
     pub parameters: Vec<ParameterInfo>,
-    /// For each parameter of the body where it comes from.
+    /// The source of each scalar parameter of the body.
     pub scalars: Vec<ScalarSource>,
-    /// For each view of the body the number of the kernel's parameter; of one for what items
-    /// [return](lower_returning) the number of parameters.
+    /// For each view of the body, the number of the kernel's parameter; for a view of [returned
+    /// values](lower_returning), the number of parameters.
     pub views: Vec<usize>,
-    /// For each table of the body where it comes from.
+    /// The source of each table of the body.
     pub tables: Vec<TableSource>,
-    /// Where operations that may fail stand in the source, by their numbers.
+    /// Source places of operations that may fail, by their numbers.
     places: Vec<(u32, SourcePlace)>,
 }
 
@@ -100,9 +100,9 @@ pub struct Lowered {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePlace {
-    /// The file, as the compiler calls it.
+    /// The file, by the compiler's name.
     pub file: &'static str,
-    /// The line in it, from 1 on.
+    /// The line, counted from 1.
     pub line: u32,
 }
 
@@ -113,7 +113,7 @@ impl std::fmt::Display for SourcePlace {
 }
 
 impl Lowered {
-    /// Where an operation that may fail stands in the source, by its number: `site` of a report.
+    /// The source place of an operation that may fail, by its number: `site` of a report.
     ///
     /// ```
     /// use vmarray_kernel::{Own, kernel, lower};
@@ -132,7 +132,7 @@ impl Lowered {
         Some(self.places[at].1)
     }
 
-    /// The index that an item has failed at, as it saw it: negative ones are possible in windows.
+    /// The failing index from the item's view; it may be negative in windows.
     #[doc(hidden)]
     #[must_use]
     pub fn index_of(&self, report: &Report) -> i128 {
@@ -144,7 +144,7 @@ impl Lowered {
         let kind = parameter.map(|parameter| &self.parameters[parameter].kind);
         let next = parameter.and_then(|parameter| self.parameters.get(parameter + 1));
         match kind {
-            // Of a row its end is read first, and where it begins only misses for the last number of all.
+            // The end of a row is read first; its start is missing only for the last number.
             _ if next.is_some_and(|next| matches!(next.kind, ParameterKind::Rows(_))) => {
                 let row = if report.detail == u64::MAX { u64::MAX } else { report.detail.wrapping_sub(1) };
                 row.into()
@@ -162,58 +162,58 @@ struct View {
     parameter: usize,
     layout: Layout,
     access: Access,
-    /// Whether items have an element of their own, rather than all.
+    /// True if each item has its own element.
     is_own: bool,
-    /// How it is read, if that is by places.
+    /// The access by places, if any.
     around: Option<Around>,
-    /// The view that says where rows begin, if it has rows.
+    /// The view with the starts of rows, for ragged rows.
     starts: Option<usize>,
 }
 
-/// A kernel on its way.
+/// A kernel during lowering.
 struct Lower {
     registers: Vec<Type>,
-    /// Whether a register is written more than once.
+    /// For each register, true if several operations write it.
     is_variable: Vec<bool>,
-    /// Whether the operation that writes a register can be left out if nobody reads it.
+    /// For each register, true if its operation can be removed when no operation reads it.
     removable: Vec<bool>,
-    /// What comes before all else: literals and the like.
+    /// Code before everything else, such as literals.
     prelude: Vec<Op>,
     code: Vec<Op>,
     literals: HashMap<(Type, u64), Reg>,
     questions: HashMap<Where, Reg>,
     scalars: Vec<(ScalarSource, Type, Reg)>,
-    /// Arrays, and at which depth they are used.
+    /// Arrays, and the depth of their use.
     arrays: Vec<(ArrayDecl, Option<usize>)>,
-    /// Arrays of groups, and how many elements these have.
+    /// Arrays of groups, and their lengths.
     group_lens: HashMap<u16, usize>,
     tables: Tables,
     views: Vec<View>,
     form: Form,
-    /// The item's place, along each axis of the result.
+    /// The item's place along each axis of the result.
     at: Vec<Operand>,
-    /// The same, with as many bits as places are computed with.
+    /// The same place, in the width of place computations.
     own: Vec<Operand>,
-    /// Registers that hold it, or what is a constant away from it: the axis, and how far.
+    /// Registers that hold the place plus a constant: axis and distance.
     away: HashMap<Reg, (usize, i64)>,
     frames: Vec<Frame>,
-    /// How many items a group has along each axis, if groups are tiles of the result.
+    /// The extents of a group, if groups are tiles of the result.
     tile: Vec<u32>,
-    /// Whether the item has an element, if some are there to fill up tiles.
+    /// Register that is true for items with an element, if tiles have padding items.
     is_inside: Option<Operand>,
-    /// What registers hold at most.
+    /// Upper bounds of registers.
     most: HashMap<Reg, u64>,
-    /// How many calls and unrolled turns this is within.
+    /// The depth of calls and unrolled iterations.
     depth: usize,
-    /// How many blocks and loops of the representation this is within.
+    /// The depth of blocks and loops of the representation.
     nesting: usize,
-    /// Whether loops are unrolled.
+    /// True to unroll loops.
     is_unrolled: bool,
-    /// How often the code here is written out.
+    /// The number of copies of the current code.
     turns: usize,
-    /// Whether an access with the same index is there already.
+    /// True if an access with the same index exists already.
     is_checked: bool,
-    /// Places in the source, and the register whose literals say which one the next operation has.
+    /// Source places, and the register whose literals number the place of the next operation.
     places: Vec<SourcePlace>,
     marker: Option<Reg>,
 }
@@ -221,7 +221,7 @@ struct Lower {
 /// Lowers a kernel.
 ///
 /// # Errors
-/// What shows only with the kernel's type and const parameters; see [`ErrorKind`].
+/// Errors that depend on the kernel's type and const parameters; see [`ErrorKind`].
 ///
 /// ```
 /// use vmarray_kernel::{Own, kernel, lower};
@@ -238,8 +238,8 @@ pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
     lower_for::<K>(&Form::default())
 }
 
-/// As [`lower`], in a form that writes down what items return: each scalar to the item's own element of a
-/// view, which come after those of the parameters. Bools are written as `u8`.
+/// Lowers a kernel like [`lower`], in a form that stores returned values: each scalar in the item's own
+/// element of a view. These views follow the views of the parameters. Bools are stored as `u8`.
 ///
 /// # Errors
 /// As [`lower`].
@@ -252,7 +252,7 @@ pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
 ///     x.get() % 2 == 1
 /// }
 /// assert_eq!(lower_returning::<is_odd>()?.views, [0, 1]);
-/// // What nobody wants is not even computed.
+/// // The unused value is not computed.
 /// assert_eq!(lower::<is_odd>()?.body.code.len(), 0);
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
@@ -269,7 +269,7 @@ pub fn lower_for<K: Kernel>(form: &Form) -> std::result::Result<Lowered, Error> 
     lowered(form, &|lower| lower.kernel(K::parameters(), &returned, &K::group(), K::define()))
 }
 
-/// Lowers a function of scalars that gives one, by a last operation that writes it.
+/// Lowers a function of scalars with a scalar result, which the last operation writes.
 pub(crate) fn lower_function(
     parameters: &[Type],
     define: impl Fn() -> Definition + Sync,
@@ -277,10 +277,11 @@ pub(crate) fn lower_function(
     lowered(&Form::default(), &|lower| lower.function(parameters, define()))
 }
 
-/// Calls are lowered within one another, 64 deep at most, which takes some MiB where nothing is optimised.
+/// The stack for nested calls, at most 64 deep: some MiB in unoptimised builds.
 const STACK_BYTES: usize = 32 << 20;
 
-/// With loops unrolled, unless that is too much; on a thread whose stack is long enough for any kernel.
+/// Lowers with unrolled loops, or without if the code is too long, on a thread with enough stack for any
+/// kernel.
 fn lowered(
     form: &Form,
     with: &(dyn Fn(Lower) -> Result<Lowered> + Sync),
@@ -289,7 +290,7 @@ fn lowered(
         let thread = std::thread::Builder::new().name("lowering".into()).stack_size(STACK_BYTES);
         match thread.spawn_scoped(scope, || lowered_here(form, with)) {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // Few kernels need it.
+            // Few kernels need the second attempt.
             Err(_) => lowered_here(form, with),
         }
     })
@@ -371,7 +372,7 @@ impl Lower {
         let mut arguments = Vec::with_capacity(parameters.len());
         for (number, parameter) in parameters.iter().enumerate() {
             if matches!(parameter.kind, ParameterKind::Rows(_)) {
-                // Where they begin is no argument of the function.
+                // The starts of rows are no argument of the function.
                 arguments.pop();
             }
             arguments.push(self.parameter(number, &parameter.kind)?);
@@ -411,7 +412,7 @@ impl Lower {
         self.finished(tree, Vec::new(), None)
     }
 
-    /// What was lowered, tidied up and verified.
+    /// The lowered, simplified and verified kernel.
     fn finished(
         self,
         tree: &'static Tree,
@@ -460,7 +461,7 @@ impl Lower {
         })
     }
 
-    /// Has the scalars of a value written to views of their own.
+    /// Stores the scalars of a value to their own views.
     fn write_returned(&mut self, value: &Value, parameter: usize, types: &[Type]) -> Result<()> {
         for (number, of) in types.iter().enumerate() {
             let part = value.part(number).unwrap_or_else(|| value.clone());
@@ -475,7 +476,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Notes where the next operation stands in the source.
+    /// Records the source place of the next operation.
     fn mark(&mut self) {
         let Some(frame) = self.frames.last() else { return };
         let place = SourcePlace { file: frame.definition.tree.file, line: frame.line };
@@ -488,7 +489,7 @@ impl Lower {
         self.code.push(Op::Literal { to, bits: self.places.len() as u64 - 1 });
     }
 
-    /// What a parameter of the launched kernel is bound to.
+    /// The value of a parameter of the launched kernel.
     fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<Value> {
         let element;
         let (layout, access, is_own) = match kind {
@@ -544,7 +545,7 @@ impl Lower {
         Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::View(self.views.len() - 1)) })
     }
 
-    /// A value that the launch gives.
+    /// A value from the launch.
     fn given(
         &mut self,
         layout: &Layout,
@@ -576,7 +577,7 @@ impl Lower {
         }
     }
 
-    /// The register of a scalar that the launch gives.
+    /// The register of a scalar from the launch.
     fn scalar(&mut self, source: ScalarSource, of: Type) -> Reg {
         if let Some((.., register)) = self.scalars.iter().find(|(known, ..)| *known == source) {
             return *register;
@@ -587,7 +588,7 @@ impl Lower {
         to
     }
 
-    /// The element of a view with an index; its own for items that have one.
+    /// The element of a view with an index, or the item's own element.
     fn view_element(&mut self, view: usize, at: Option<Operand>) -> Value {
         let View { layout, access, is_own, .. } = &self.views[view];
         let (layout, access, is_own) = (layout.clone(), *access, *is_own);
@@ -598,7 +599,7 @@ impl Lower {
         };
         let check = if is_own { Check::Proven } else { Check::ByAccess };
         let node = Node::of_element(&layout, view as u16, 0);
-        // The length is not known, so constant indices are checked by the access, too.
+        // The length is unknown, so the access also checks constant indices.
         Value { index: Some(Index { at, len: 0, check }), is_shared: true, ..Value::new(layout, node) }
     }
 
@@ -615,7 +616,7 @@ impl Lower {
         register
     }
 
-    /// A register with a literal, one for all uses.
+    /// The register of a literal, shared by all uses.
     fn literal(&mut self, of: Type, bits: u64) -> Reg {
         if let Some(register) = self.literals.get(&(of, bits)) {
             return *register;
@@ -626,7 +627,7 @@ impl Lower {
         to
     }
 
-    /// A register with what the item asks about itself.
+    /// A register with a built-in value of the item.
     fn question(&mut self, what: Where) -> Reg {
         if let Some(register) = self.questions.get(&what) {
             return *register;
@@ -719,7 +720,7 @@ impl Lower {
         Operand::Register(to)
     }
 
-    /// An error at the place that is being lowered.
+    /// An error at the current place.
     fn error(&self, kind: ErrorKind, detail: String) -> Exit {
         let (name, file, line) = match self.frames.last() {
             Some(frame) => (frame.definition.tree.name, frame.definition.tree.file, frame.line),
@@ -728,7 +729,7 @@ impl Lower {
         Exit::Error(Box::new(Error::new(kind, name, file, line, detail)))
     }
 
-    /// What cannot be, since rustc has checked the function.
+    /// An impossible case, because rustc has checked the function.
     fn unexpected(&self, what: &str) -> Exit {
         self.error(ErrorKind::Unsupported, format!("kernels do not know {what}"))
     }

@@ -1,10 +1,10 @@
-//! Elementary functions of floats, made of the rule table's operations alone: kernel functions themselves, so
-//! that the host and all devices give the same bits.
+//! Elementary functions of floats, composed of operations of the rule table: kernel functions themselves, so
+//! the host and all devices compute the same bits.
 //!
-//! Nothing is fused. Arguments are reduced to short intervals, with what rounding leaves over kept in a
-//! second number where it matters; then come polynomials, whose coefficients are minimax ones by Sollya's
-//! `fpminimax`. Products and sums in two numbers are those of Dekker and Knuth; `ln` is arranged as in
-//! fdlibm; `sin`, `cos` and `tan` multiply by as many bits of 2/π as matter (Payne and Hanek), in integers.
+//! No operation is fused. Argument reduction gives short intervals, with rounding errors in a second number
+//! if they matter. Polynomials have minimax coefficients by Sollya's `fpminimax`. Double-word products and
+//! sums are Dekker's and Knuth's; `ln` follows fdlibm; `sin`, `cos` and `tan` multiply by the significant
+//! bits of 2/π in integers (Payne, Hanek).
 //!
 //! | function | error in ulps at most |
 //! |---|---|
@@ -45,14 +45,14 @@ const TWO_OVER_PI: [u64; 21] = [
     0xF0CFBC209AF4361D,
 ];
 
-/// How many bits of the significand are stored.
+/// Number of stored bits of the significand.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn digits<T: Float>() -> u32 {
     if T::BITS == 32 { 23 } else { 52 }
 }
 
-/// What is added to exponents as they are stored.
+/// Bias of stored exponents.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn bias<T: Float>() -> i32 {
@@ -214,7 +214,7 @@ fn ln_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// What [`log2_of`] adds, over `x²`, of `x = s²`.
+/// Polynomial term of [`log2_of`], over `x²`, of `x = s²`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn log2_rest<T: Float>(x: T) -> T {
@@ -339,7 +339,7 @@ fn asin_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// `a + b` and what rounding left over, for `|a| >= |b|`.
+/// `a + b` and its rounding error, for `|a| >= |b|`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn sum<T: Float>(a: T, b: T) -> (T, T) {
@@ -357,7 +357,7 @@ fn halves<T: Float>(a: T) -> (T, T) {
     (upper, a - upper)
 }
 
-/// `a * b` and what rounding left over.
+/// `a * b` and its rounding error.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn product<T: Float>(a: T, b: T) -> (T, T) {
@@ -461,7 +461,7 @@ fn ln_of<T: Float>(m: T, k: i32, rest: T) -> T {
     k * ln_2 - ((half_square - (s * (half_square + z * ln_rest(z)) + (k * ln_2_rest + rest))) - f)
 }
 
-/// What a logarithm of `x` is: `value`, or what it is of zero, infinity, numbers below zero, and NaN.
+/// The logarithm of `x`: `value`, or the special value of zero, infinity, negative numbers, and NaN.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn logarithm<T: Float>(x: T, value: T) -> T {
@@ -540,7 +540,7 @@ pub fn log10<T: Float>(x: T) -> T {
 pub fn powf<T: Float>(x: T, y: T) -> T {
     let (base, limit) = (x.abs(), power_of_two::<T>(70));
     let (log, rest) = log2_of(base);
-    // A product that is much too large is so without its last bits.
+    // A product far out of range is so without its last bits.
     let by = y.clamp(-limit, limit);
     let (power, power_rest) = product(log, by);
     let power_rest = power_rest + rest * by;
@@ -583,8 +583,8 @@ fn reduced<T: Float>(x: T) -> (T, T, u32) {
     let exponent = ((bits >> digits) as i32 & (2 * bias::<T>() + 1)) - bias::<T>() - digits as i32;
     let hidden = 1_u64 << digits;
     let whole = (bits & (hidden - 1)) | hidden;
-    // x is whole * 2^exponent. Bits of 2/π that give multiples of 4 do not matter: the first one that does
-    // gives twice `whole`.
+    // x is whole * 2^exponent. Bits of 2/π with multiples of 4 are irrelevant: the first relevant one gives
+    // twice `whole`.
     let first = (exponent + 62) as usize;
     let (word, by) = (first >> 6, (first & 63) as u64);
     let a = (TWO_OVER_PI[word] << by) | ((TWO_OVER_PI[word + 1] >> 1) >> (63 - by));
@@ -876,7 +876,7 @@ pub fn hypot<T: Float>(x: T, y: T) -> T {
     }
 }
 
-/// One over the square root, which is rounded before.
+/// The reciprocal of the rounded square root.
 #[kernel(crate = crate)]
 #[inline(always)]
 pub fn rsqrt<T: Float>(x: T) -> T {

@@ -1,10 +1,10 @@
-//! Numbers, as kernels that are generic over them see them.
+//! Number traits for generic kernels.
 
 use crate::layout::{KernelType, Layout};
 use crate::rules::{Arithmetic, Negated, Ordered};
 use backend_api::expr::{self, Type};
 
-/// A number or a bool: what is one register of a device.
+/// A number or a bool: one register of a device.
 ///
 /// ```
 /// use vmarray_kernel::Scalar;
@@ -24,7 +24,7 @@ pub trait Scalar: KernelType + PartialEq {
     /// Its bits, higher ones zero.
     fn to_value(self) -> u64;
 
-    /// Itself, wider, so that it can become any other number.
+    /// The value, widened for conversion to any other number.
     #[doc(hidden)]
     fn widened(self) -> Widened;
 }
@@ -59,9 +59,9 @@ pub trait Number: Scalar + PartialOrd {
     const MIN: Self;
     /// The greatest value.
     const MAX: Self;
-    /// How many bits it has.
+    /// Number of bits.
     const BITS: u32;
-    /// Whether it has fractions.
+    /// True for floats.
     const IS_FLOAT: bool;
 
     /// The type with the arithmetic.
@@ -95,7 +95,7 @@ pub trait Number: Scalar + PartialOrd {
 #[diagnostic::on_unimplemented(message = "`{Self}` has no sign", note = "cast to a signed type: `x as i32`")]
 pub trait Signed: Number {}
 
-/// What has bits that operators combine: an integer or a bool.
+/// A type with bitwise operators: an integer or a bool.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Bits};
@@ -147,19 +147,19 @@ pub trait Integer: Number + Bits {
     #[doc(hidden)]
     fn of_native_integer(native: Self::NativeInteger) -> Self;
 
-    /// How many bits are one.
+    /// Number of ones.
     #[doc(hidden)]
     fn ones(self) -> u32;
 
-    /// How many bits are zero above the first that is one.
+    /// Number of leading zeros.
     #[doc(hidden)]
     fn zeros_above(self) -> u32;
 
-    /// How many bits are zero below the last that is one.
+    /// Number of trailing zeros.
     #[doc(hidden)]
     fn zeros_below(self) -> u32;
 
-    /// The bits in the other order.
+    /// The bits in reverse order.
     #[doc(hidden)]
     fn reversed(self) -> Self;
 
@@ -207,9 +207,9 @@ pub trait Float: Signed {
     fn fused(self, factor: Self, summand: Self) -> Self;
 }
 
-/// A float of 16 bits, with the feature `half`: `half::f16` or `half::bf16`. It is kept as its bits;
-/// `x.to_f32()` and `T::from_f32(x)` lead to `f32` and back, and operators compute in `f32` and round each
-/// result to nearest even. Both ways take an instruction or a few on every device.
+/// A 16-bit float, with the feature `half`: `half::f16` or `half::bf16`, stored as bits. `x.to_f32()` and
+/// `T::from_f32(x)` convert to `f32` and back; operators compute in `f32` and round each result to nearest
+/// even. Each conversion takes a few instructions on every device.
 ///
 /// ```
 /// # #[cfg(feature = "half")]
@@ -229,11 +229,11 @@ pub trait Float: Signed {
     note = "those are `half::f16` and `half::bf16`, with the feature `half`; cast others: `x as f32`"
 )]
 pub trait Half: Arithmetic + Negated + Ordered {
-    /// The number that it is.
+    /// The value as `f32`.
     #[doc(hidden)]
     fn widened(self) -> f32;
 
-    /// The one that is nearest to a number; of two, the even one.
+    /// The nearest 16-bit float; ties go to the even one.
     #[doc(hidden)]
     fn nearest(number: f32) -> Self;
 }

@@ -1,4 +1,4 @@
-//! Accesses outside of arrays, as the host counts them.
+//! Accesses out of bounds, counted on the host.
 
 use crate::KernelType;
 use std::cell::Cell;
@@ -7,7 +7,7 @@ thread_local! {
     static OUTSIDE: Cell<Option<Outside>> = const { Cell::new(None) };
 }
 
-/// Accesses outside of arrays and views: they read zero, write nothing, and are counted.
+/// Accesses out of bounds of arrays and views: they read zero, write nothing, and are counted.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};
@@ -22,7 +22,7 @@ thread_local! {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outside {
-    /// How many there were.
+    /// Their number.
     pub count: u64,
     /// The index of the first one.
     pub index: u64,
@@ -37,17 +37,17 @@ impl std::fmt::Display for Outside {
 impl std::error::Error for Outside {}
 
 thread_local! {
-    /// How many bytes the item that runs can take.
+    /// Bytes that the running item can still allocate.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// An item begins, with so much memory of its own.
+/// Starts an item with its private memory in bytes.
 #[inline(always)]
 pub(crate) fn begin(arena_bytes: u64) {
     LEFT.set(arena_bytes);
 }
 
-/// Whether the item has so much memory left; it is taken.
+/// Allocates private memory of the item; false if too little is left.
 pub(crate) fn take_bytes(bytes: u64) -> bool {
     let left = bytes.checked_next_multiple_of(8).and_then(|bytes| LEFT.get().checked_sub(bytes));
     match left {
@@ -68,14 +68,14 @@ pub(crate) fn note(index: usize) {
     OUTSIDE.set(Some(next));
 }
 
-/// Counts an access and gives what it reads.
+/// Counts an access and returns its value.
 #[cold]
 pub(crate) fn read<T: KernelType>(index: usize) -> T {
     note(index);
     T::ZERO
 }
 
-/// What was counted on this thread since it was last asked.
+/// Takes the counts of this thread since the last call.
 pub(crate) fn take() -> Option<Outside> {
     OUTSIDE.take()
 }

@@ -1,4 +1,4 @@
-//! Where items are: places in arrays of one and of several dimensions.
+//! Places of items in arrays of one and of several dimensions.
 
 use crate::interpret::Argument;
 use crate::lower::AxisPart;
@@ -25,8 +25,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
 ///
-/// In two dimensions and more there is an index for each axis, `at[0]` and so on, and how many there are of
-/// them:
+/// With two or more dimensions there is an index for each axis, `at[0]` and so on, and the extents:
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, run_on_host};
@@ -59,7 +58,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
 ///
-/// And in groups that are tiles, where each of these has an index for each axis:
+/// In tiled groups, each of these has an index for each axis:
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -78,7 +77,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At<const N: usize> {
-    /// Places outside wrap.
+    /// Places out of bounds wrap.
     position: [usize; N],
     shape: [usize; N],
 }
@@ -98,7 +97,7 @@ impl<const N: usize> At<N> {
 /// The index along an axis.
 ///
 /// # Panics
-/// If there is no such axis; in kernels that is an error when they are lowered.
+/// If the axis does not exist; in kernels this is an error of lowering.
 impl<const N: usize> std::ops::Index<usize> for At<N> {
     type Output = usize;
 
@@ -125,7 +124,7 @@ impl At<1> {
     /// The item's number in its group, in a kernel with `group = length`.
     ///
     /// # Panics
-    /// If the kernel's function is called, rather than launched; so do the others.
+    /// If the program calls the kernel's function instead of launching it; so do the other methods of groups.
     #[must_use]
     pub fn in_group(self) -> usize {
         together::never()
@@ -137,13 +136,13 @@ impl At<1> {
         together::never()
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     #[must_use]
     pub fn groups(self) -> usize {
         together::never()
     }
 
-    /// The place so many elements further on.
+    /// The place plus a distance in elements.
     #[inline(always)]
     #[must_use]
     pub const fn plus(self, by: isize) -> Self {
@@ -151,7 +150,7 @@ impl At<1> {
     }
 }
 
-/// The methods of places with several axes, and the parameters that they are.
+/// Methods of places with several axes, and their parameters.
 macro_rules! several_axes {
     ($($N:literal)*) => { $(
         impl At<$N> {
@@ -161,7 +160,7 @@ macro_rules! several_axes {
                 Self { position, shape }
             }
 
-            /// How many elements the result has along each axis.
+            /// The extents of the result.
             #[inline(always)]
             #[must_use]
             pub const fn shape(self) -> [usize; $N] {
@@ -169,36 +168,36 @@ macro_rules! several_axes {
             }
 
             /// The item's place in its group, in a kernel with `group = [..]` of as many axes. A group is a
-            /// tile of the result. At the far edges tiles are filled up with items that have no element of
-            /// their own: they run like all others, so that they can carry elements for their group, and
-            /// find zeroes where they read outside of arrays; what they [`set`](crate::Own::set) is nowhere.
+            /// tile of the result. Tiles at the far edges contain padding items without an element. They run
+            /// like the others, so that they can load elements for their group. Their reads outside of arrays
+            /// return zero, and their [`set`](crate::Own::set) has no effect.
             ///
             /// # Panics
-            /// If the kernel's function is called, rather than launched; so do the next three.
+            /// If the program calls the kernel's function instead of launching it; so do the next three.
             #[must_use]
             pub fn in_group(self) -> [usize; $N] {
                 together::never()
             }
 
-            /// Which of the tiles the item's group is, along each axis.
+            /// The index of the group's tile along each axis.
             #[must_use]
             pub fn group(self) -> [usize; $N] {
                 together::never()
             }
 
-            /// How many tiles there are along each axis.
+            /// The number of tiles along each axis.
             #[must_use]
             pub fn groups(self) -> [usize; $N] {
                 together::never()
             }
 
-            /// Whether the item has an element of its own, rather than being there to fill up a tile.
+            /// True unless the item is padding of a tile.
             #[must_use]
             pub fn is_inside(self) -> bool {
                 together::never()
             }
 
-            /// The place so many elements further on along each axis.
+            /// The place plus a distance along each axis.
             #[inline(always)]
             #[must_use]
             pub fn plus(self, by: [isize; $N]) -> Self {
@@ -267,28 +266,28 @@ impl Parameter for At<1> {
     }
 }
 
-/// The items of a launch along an axis of a store: some of it, in tiles that are stored one after the other.
-/// Rows that follow one another are tiles of one element.
+/// The items of a launch along an axis of a store: a range, in contiguous tiles. Row-major storage has tiles
+/// of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DomainAxis {
-    /// The first index, and how many there are.
+    /// The first index, and the number of indices.
     pub start: usize,
     /// See [`Self::start`].
     pub extent: usize,
-    /// How many tiles the store has.
+    /// The number of tiles of the store.
     pub tiles: usize,
     /// Elements of a tile.
     pub tile: usize,
 }
 
 impl DomainAxis {
-    /// All of an axis, without tiles.
+    /// A whole axis, without tiles.
     #[must_use]
     pub const fn whole(extent: usize) -> Self {
         Self { start: 0, extent, tiles: extent, tile: 1 }
     }
 
-    /// What a launch is given of it.
+    /// The scalars of a launch.
     #[must_use]
     pub fn scalar(&self, part: AxisPart, is_short: bool) -> u64 {
         let divisor = |of: usize| Divisor::of(of.max(1) as u64, is_short);
@@ -306,37 +305,37 @@ impl DomainAxis {
     }
 }
 
-/// A number that others are divided by, as a factor and a shift: of a number of one bit less than it could
-/// have the quotient is the upper half of twice the number times the factor, shifted to the right.
+/// A divisor as a factor and a shift. For a number with its top bit clear, the quotient is the upper half of
+/// twice the number times the factor, shifted to the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
-    /// See there.
+    /// See the type.
     pub factor: u64,
-    /// See there.
+    /// See the type.
     pub shift: u32,
 }
 
 impl Divisor {
-    /// Of a number of at least 1, for numbers of 31 bits or of 63.
+    /// The divisor for a number of at least 1, and dividends of 31 or 63 bits.
     #[must_use]
     pub const fn of(number: u64, is_short: bool) -> Self {
         let shift = number.next_power_of_two().trailing_zeros();
         let bits = if is_short { 31 } else { 63 };
-        // It is 2^(bits + shift) / number, rounded up. The error, less than `number` parts of that power,
-        // times a number of so many bits is less than one part of `number`.
+        // The factor is 2^(bits + shift) / number, rounded up. The error, less than `number` parts of that
+        // power, times a dividend of `bits` bits is less than one part of `number`.
         let factor = (1_u128 << (bits + shift)).div_ceil(number as u128) as u64;
         Self { factor, shift }
     }
 }
 
-/// Which places the items of a launch have.
+/// The places of the items of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain<const N: usize> {
     axes: [DomainAxis; N],
     pub extents: [usize; N],
     tile_len: usize,
     is_tiled: bool,
-    /// Whether the store has elements that are no items.
+    /// True if the store has elements without an item.
     pub is_part: bool,
 }
 
@@ -356,7 +355,7 @@ impl<const N: usize> Domain<N> {
         Self { axes, extents: axes.map(|axis| axis.extent), tile_len, is_tiled, is_part }
     }
 
-    /// The position of the element of this number; one that is none of the items' is outside of the extents.
+    /// The position of the element of this number; out of bounds for an element without an item.
     #[inline(always)]
     fn position(&self, number: usize) -> [usize; N] {
         let (mut tile, mut within) = (number, 0);
@@ -383,7 +382,7 @@ impl<const N: usize> Domain<N> {
     }
 }
 
-/// The places of items, as they are asked for one after the other.
+/// Places of items, for consecutive requests.
 #[derive(Debug)]
 pub struct Places<const N: usize> {
     pub domain: Domain<N>,
@@ -399,7 +398,7 @@ impl<const N: usize> Places<N> {
     #[inline(always)]
     pub(crate) fn position(&mut self, number: usize) -> [usize; N] {
         let along = self.position[N - 1].wrapping_add(1);
-        // Most are beside the one before.
+        // Most places follow the previous one.
         if number == self.next && !self.domain.is_tiled && along < self.domain.extents[N - 1] {
             self.position[N - 1] = along;
         } else {
@@ -409,7 +408,7 @@ impl<const N: usize> Places<N> {
         self.position
     }
 
-    /// Whether an element is one of the items'.
+    /// True if an element has an item.
     #[inline(always)]
     pub(crate) fn has(&mut self, number: usize) -> bool {
         let position = self.position(number);

@@ -1,4 +1,4 @@
-//! Random numbers for kernels: functions of a counter, without a state that items would share or keep.
+//! Random numbers for kernels: functions of a counter, without state.
 
 use vmarray_macros::kernel;
 

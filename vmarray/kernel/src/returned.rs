@@ -9,7 +9,7 @@ use backend_api::kernel::HostView;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// What a launched kernel can return: nothing, a number, a `bool`, or a tuple of these.
+/// Return type of a launched kernel: nothing, a number, a `bool`, or a tuple of these.
 ///
 /// ```
 /// use vmarray_kernel::{Kernel, Own, Returned, kernel};
@@ -73,7 +73,7 @@ tuples! {
     A 0 B 1 C 2 D 3;
 }
 
-/// As what a scalar is written to memory, where there are no bools.
+/// The type of a stored scalar; bools are stored as numbers.
 pub(crate) const fn stored(of: Type) -> Type {
     match of {
         Type::Bool => Type::U8,
@@ -81,24 +81,24 @@ pub(crate) const fn stored(of: Type) -> Type {
     }
 }
 
-/// Where items of a kernel's host form write what they return; nowhere, if nobody wants it.
+/// Target of returned values in the host form; none if they are unused.
 pub struct Returning<'s, R> {
     /// For each scalar.
     views: Vec<HostView<'s>>,
-    /// Of the items that were begun, the first one, and what they have returned.
+    /// The first of the loaded items, and their returned values.
     first: usize,
     elements: Vec<Vec<u8>>,
     marker: PhantomData<fn(R)>,
 }
 
 impl<'s, R: Returned> Returning<'s, R> {
-    /// Nobody wants it.
+    /// Returned values are unused.
     #[must_use]
     pub const fn nowhere() -> Self {
         Self { views: Vec::new(), first: 0, elements: Vec::new(), marker: PhantomData }
     }
 
-    /// Of what a device gives.
+    /// The target from a device's views.
     #[must_use]
     pub fn given(given: &mut Given<'_, 's>) -> Self {
         let scalars = if given.takes_returned() { R::types().len() } else { 0 };
@@ -106,7 +106,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         Self { elements: vec![Vec::new(); scalars], views, ..Self::nowhere() }
     }
 
-    /// Makes room for what some items return.
+    /// Reserves memory for the returned values of some items.
     pub fn begin(&mut self, items: &Range<u64>) {
         self.first = items.start as usize;
         for (elements, of) in self.elements.iter_mut().zip(R::types()) {
@@ -114,7 +114,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         }
     }
 
-    /// Takes what an item returns.
+    /// Takes the returned value of an item.
     #[inline(always)]
     pub fn put(&mut self, item: Item, value: R) {
         if self.views.is_empty() {
@@ -131,7 +131,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         });
     }
 
-    /// Writes down what those items have returned.
+    /// Stores the returned values of the loaded items.
     pub fn end(&mut self) {
         for ((view, elements), of) in self.views.iter().zip(&self.elements).zip(R::types()) {
             let is_written = view.write(self.first as u64, stored(of).bytes() as usize, elements);

@@ -8,11 +8,11 @@ use crate::source::{AllElements, Given};
 use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
 use std::ops::Range;
 
-/// All elements of rows of different lengths, as those of a sparse matrix are, to be read by `[row, index]`.
+/// All elements of rows of different lengths, such as those of a sparse matrix, read by `[row, index]`.
 ///
-/// Devices have two arrays of it: where each row begins and the last one ends, and all elements. So an access
-/// is three loads, of which two are the same in all of a row. It is outside if there is no such row, which
-/// tells the row, or no such element in it, which tells the index.
+/// Devices have two arrays: the starts of rows with the end of the last one, and all elements. An access is
+/// three loads, two of which are equal within a row. It is out of bounds if the row does not exist (the
+/// report has the row), or if the row has no such element (the report has the index).
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Rows, run_on_host};
@@ -34,14 +34,14 @@ use std::ops::Range;
 #[repr(transparent)]
 pub struct Rows<T: 'static>(RowElements<'static, T>);
 
-/// Where rows begin, and their elements.
+/// The starts of rows, and their elements.
 pub struct RowElements<'s, T> {
     starts: AllElements<'s, u64>,
     elements: AllElements<'s, T>,
 }
 
 impl<T: Memory> Rows<T> {
-    /// How many rows there are.
+    /// Number of rows.
     #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
     #[inline(always)]
     #[must_use]
@@ -49,7 +49,7 @@ impl<T: Memory> Rows<T> {
         self.0.starts.len().max(1) - 1
     }
 
-    /// How many elements a row has: none, if there is no such row, which is an access outside.
+    /// Length of a row; 0 for a missing row, which is an access out of bounds.
     #[inline(always)]
     #[must_use]
     pub fn row_len(&self, row: usize) -> usize {
@@ -59,7 +59,7 @@ impl<T: Memory> Rows<T> {
         }
     }
 
-    /// Which of all elements a row has.
+    /// Range of a row among all elements.
     #[inline(always)]
     fn range(&self, row: usize) -> Option<Range<usize>> {
         let end = self.0.starts.element(row.checked_add(1)?)?;
@@ -69,8 +69,8 @@ impl<T: Memory> Rows<T> {
 
     #[inline(always)]
     fn lent<'i>(of: &'i RowElements<'_, T>) -> &'i Self {
-        // SAFETY: it is the same type but for a lifetime, which is longer than 'i. Nobody can keep what is in
-        // it for longer than 'i: it is neither copied nor moved out of a reference, and its methods give
+        // SAFETY: the types differ only in a lifetime, which is longer than 'i. No code can keep the contents
+        // longer than 'i: the type is neither copied nor moved out of a reference, and its methods return
         // values.
         unsafe { &*std::ptr::from_ref(of).cast() }
     }
@@ -97,7 +97,7 @@ impl<T: Memory> Elements<[usize; 2]> for Rows<T> {
 }
 
 impl<T: Memory> Parameter for &'static Rows<T> {
-    /// Where each row begins and the last one ends, and elements.
+    /// The starts of rows with the end of the last one, and elements.
     type Source<'s> = (&'s [u64], &'s [T]);
     type Bound<'s> = RowElements<'s, T>;
     type OfItem<'i> = &'i Rows<T>;

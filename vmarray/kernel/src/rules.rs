@@ -1,6 +1,6 @@
-//! The rule table as functions: what operators, indices and methods are in the host form of a kernel.
+//! The rule table as functions: operators, indices and methods in the host form of a kernel.
 //!
-//! They are those of `backend_api::expr`, which every device keeps to.
+//! The rules are those of `backend_api::expr`, which hold on every device.
 
 use crate::around::{Anywhere, Window};
 use crate::number::{Bits, Float, Half, Integer, Number, Rounded, Scalar, Signed};
@@ -9,7 +9,7 @@ use crate::shared::{Alloc, Atomic, Group, Shared};
 use crate::{KernelType, outside, together, views::Memory};
 use backend_api::expr::{Integer as _, Number as _};
 
-/// What is added, subtracted, multiplied and divided: numbers, and numbers of other crates.
+/// Types with `+`, `-`, `*` and `/`: numbers, and numbers of other crates.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number of at most 64 bits",
     note = "numbers of different types do not mix: write `x as T`"
@@ -43,7 +43,7 @@ impl<T: Number> Arithmetic for T {
     }
 }
 
-/// What has a negative.
+/// Types with a unary minus.
 #[diagnostic::on_unimplemented(message = "`{Self}` has no sign", note = "cast to a signed type: `x as i32`")]
 pub trait Negated: KernelType {
     fn negated(self) -> Self;
@@ -56,7 +56,7 @@ impl<T: Signed> Negated for T {
     }
 }
 
-/// What is compared by `==` and `!=`.
+/// Types with `==` and `!=`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number of at most 64 bits, and no `bool`",
     note = "numbers of different types do not mix: write `x as T`"
@@ -64,7 +64,7 @@ impl<T: Signed> Negated for T {
 pub trait Equality: KernelType + PartialEq {}
 impl<T: Scalar> Equality for T {}
 
-/// What is compared by `<` and the like.
+/// Types with `<` and related operators.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number of at most 64 bits",
     note = "numbers of different types do not mix: write `x as T`"
@@ -199,7 +199,7 @@ pub fn wrapping_shr<T: Integer>(a: T, by: u32) -> T {
 
 #[inline(always)]
 pub fn not<T: Bits>(a: T) -> T {
-    // Higher bits are left out by `from_value`.
+    // `from_value` drops higher bits.
     T::from_value(!a.to_value())
 }
 
@@ -278,7 +278,7 @@ pub fn from_f32<T: Half>(a: f32) -> T {
     T::nearest(a)
 }
 
-/// What has elements that are read by an index.
+/// Types whose elements are read by an index.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` has no elements with an index of type `{I}`",
     note = "indices of arrays are `usize`: write `a[i as usize]`"
@@ -286,7 +286,7 @@ pub fn from_f32<T: Half>(a: f32) -> T {
 pub trait Elements<I> {
     type Element: KernelType;
 
-    /// The element, or zero outside.
+    /// The element, or zero out of bounds.
     fn element(&self, index: I) -> Self::Element;
 }
 
@@ -325,7 +325,7 @@ macro_rules! groups {
         }
     )* };
 }
-// Not all for any extents, so that the index of one with one axis is expected to be `usize`.
+// Separate implementations for each rank, so that rustc infers `usize` for the index of one axis.
 groups! {
     [A] usize, Group<T, A>;
     [A B] [usize; 2], Group<T, A, B, 0>;
@@ -362,7 +362,7 @@ impl<T: Memory, const N: usize> Elements<At<N>> for Window<T, N> {
 
 macro_rules! positions {
     ($($N:literal)*) => { $(
-        // Not for one axis, so that its indices are expected to be `usize`.
+        // Not for one axis, so that rustc infers `usize` for its indices.
         impl<T: Memory> Elements<[usize; $N]> for Anywhere<T, $N> {
             type Element = T;
 
@@ -385,7 +385,7 @@ impl<const N: usize> Elements<usize> for At<N> {
     }
 }
 
-/// What has elements that are assigned by an index.
+/// Types whose elements are assigned by an index.
 #[diagnostic::on_unimplemented(
     message = "elements of a `{Self}` are not assigned by an index of type `{I}`",
     note = "local arrays are assigned, by `usize`; results are written by `.set(value)`, memory of a group by \
@@ -394,7 +394,7 @@ impl<const N: usize> Elements<usize> for At<N> {
 pub trait ElementsMut<I> {
     type Element;
 
-    /// The element's place, if there is one.
+    /// The place of the element, if it exists.
     fn place(&mut self, index: I) -> Option<&mut Self::Element>;
 }
 

@@ -1,5 +1,4 @@
-//! What items of a kernel have together: memory of their group, elements that they change by atomics, and
-//! elements that they append.
+//! Shared data of items: memory of their group, elements changed by atomics, and appended elements.
 
 use crate::KernelType;
 use crate::interpret::Argument;
@@ -12,7 +11,7 @@ use backend_api::kernel::HostView;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// A number that items change as one step: `u32`, `i32`, `f32`, `u64`, `i64`, `f64`, `usize` or `isize`.
+/// A number with atomic operations: `u32`, `i32`, `f32`, `u64`, `i64`, `f64`, `usize` or `isize`.
 ///
 /// ```
 /// use vmarray_kernel::{Atomic, Shared};
@@ -31,7 +30,7 @@ macro_rules! atomic {
 }
 atomic!(u32 i32 f32 u64 i64 f64 usize isize);
 
-/// Writes one of some elements, or notes that it is not there.
+/// Writes an element, or counts an access out of bounds.
 #[inline(always)]
 fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
     match elements.get(index) {
@@ -40,8 +39,8 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
     }
 }
 
-/// Memory that the items of a group have together: `N` elements, which are zero when the group starts. Items
-/// that read what others write meet at a [`barrier`](macro@crate::kernel) between the two.
+/// Memory shared by the items of a group: `N` elements, zero when the group starts. A
+/// [`barrier`](macro@crate::kernel) separates writes of some items from reads by others.
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -59,7 +58,7 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
 ///
-/// Its elements change as one step, too:
+/// Its elements have atomic operations too:
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -83,7 +82,7 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
 ///
-/// With several axes, `Group<T, A, B>` to `Group<T, A, B, C, D>`, an index is an array, `part[[y, x]]`:
+/// With several axes, `Group<T, A, B>` to `Group<T, A, B, C, D>`, the index is an array, `part[[y, x]]`:
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -131,7 +130,7 @@ impl<const A: usize, const B: usize, const C: usize> GroupIndex<A, B, C, 0> for 
 impl<const A: usize, const B: usize, const C: usize, const D: usize> GroupIndex<A, B, C, D> for [usize; 4] {}
 
 impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usize> Group<T, A, B, C, D> {
-    /// How many elements there are.
+    /// Number of elements.
     #[allow(clippy::len_without_is_empty, reason = "it has as many as its type says")]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -141,16 +140,16 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
     /// Writes an element.
     ///
     /// # Panics
-    /// If the kernel's function is called, rather than launched; so do the others.
+    /// If the program calls the kernel's function instead of launching it; so do the other methods.
     pub fn set<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
         let _ = (index, value);
         together::never()
     }
 }
 
-/// Memory that an item has taken for itself, by `alloc::<T>(n)` in a kernel: `n` elements, which are zero at
-/// first. It lasts as long as the item. An item has [`ARENA_BYTES`](crate::ARENA_BYTES) in all; taking more
-/// is an access outside, and gives none.
+/// Private memory of an item, from `alloc::<T>(n)` in a kernel: `n` elements, initially zero, until the end
+/// of the item. An item has [`ARENA_BYTES`](crate::ARENA_BYTES) in all; a larger allocation counts as an
+/// access out of bounds, and is empty.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, run_on_host};
@@ -175,7 +174,7 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
 /// ```
 pub struct Alloc<T>(Box<[Cell<T>]>);
 
-/// Takes memory.
+/// Allocates memory.
 pub fn alloc<T: Memory>(len: usize) -> Alloc<T> {
     let bytes = (len as u64).min(u32::MAX.into()) * size_of::<T>() as u64;
     let len = if outside::take_bytes(bytes) { len } else { 0 };
@@ -189,7 +188,7 @@ impl<T> std::fmt::Debug for Alloc<T> {
 }
 
 impl<T: Memory> Alloc<T> {
-    /// How many elements there are.
+    /// Number of elements.
     #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -208,9 +207,8 @@ impl<T: Memory> Alloc<T> {
     }
 }
 
-/// Elements of an array that any item changes, each time as one step: all methods give what was there before.
-/// Which item comes first is not said, and neither is in what order sums of floats are rounded. An element is
-/// read by its index, `of[i]`.
+/// Elements of an array that any item changes atomically; all methods return the old value. The order of
+/// items, and the rounding order of float sums, are unspecified. `of[i]` reads an element.
 ///
 /// ```
 /// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
@@ -225,7 +223,7 @@ impl<T: Memory> Alloc<T> {
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
 ///
-/// All that can be done:
+/// All operations:
 ///
 /// ```
 /// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
@@ -249,12 +247,12 @@ impl<T: Memory> Alloc<T> {
 #[repr(transparent)]
 pub struct Shared<T: 'static>(SharedElements<'static, T>);
 
-/// Where [`Shared`] elements are.
+/// Place of [`Shared`] elements.
 #[doc(hidden)]
 pub enum SharedElements<'s, T> {
-    /// A program's.
+    /// Memory of a program.
     Slice(&'s [Cell<T>]),
-    /// A device's.
+    /// Memory of a device.
     View(HostView<'s>),
 }
 
@@ -265,7 +263,7 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T: Atomic> Shared<T> {
-    /// How many there are.
+    /// Number of elements.
     #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -306,7 +304,7 @@ impl<T, const A: usize, const B: usize, const C: usize, const D: usize> Group<T,
 macro_rules! atomics {
     ([$($more:tt)*] [$($index:tt)*] $Index:ty, $Of:ty) => {
         impl<T: Atomic, $($more)*> $Of {
-            /// Adds to an element, and gives what was there before, as all of these do in one step.
+            /// Adds to an element and returns the old value, in one atomic step, like all of these.
             #[inline(always)]
             pub fn add$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::add(old, value))
@@ -314,43 +312,43 @@ macro_rules! atomics {
         }
 
         impl<T: Atomic + Integer, $($more)*> $Of {
-            /// Leaves the smaller one.
+            /// Stores the smaller one.
             #[inline(always)]
             pub fn min$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::min(old, value))
             }
 
-            /// Leaves the larger one.
+            /// Stores the larger one.
             #[inline(always)]
             pub fn max$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::max(old, value))
             }
 
-            /// Leaves the bits that both have.
+            /// Stores the bitwise and.
             #[inline(always)]
             pub fn and$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::and(old, value))
             }
 
-            /// Leaves the bits that any has.
+            /// Stores the bitwise or.
             #[inline(always)]
             pub fn or$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::or(old, value))
             }
 
-            /// Leaves the bits that differ.
+            /// Stores the bitwise exclusive or.
             #[inline(always)]
             pub fn xor$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::xor(old, value))
             }
 
-            /// Leaves the value.
+            /// Stores the value.
             #[inline(always)]
             pub fn exchange$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |_| value)
             }
 
-            /// Leaves the value if `expected` was there.
+            /// Stores the value if the old value is `expected`.
             #[inline(always)]
             pub fn compare_exchange$($index)*(&self, index: $Index, expected: T, value: T) -> T {
                 self.change(index, |old| if old == expected { value } else { old })
@@ -361,8 +359,8 @@ macro_rules! atomics {
 atomics!([] [] usize, Shared<T>);
 atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: GroupIndex<A, B, C, D>>] I, Group<T, A, B, C, D>);
 
-/// Elements that items append: in an order that is not said, unless the launch asks for that of items. There
-/// is a limit to their number: what is beyond it is counted, but is an access outside.
+/// Elements that items append, in unspecified order unless the launch requests item order. Their number is
+/// limited; an element beyond the limit is counted, and is an access out of bounds.
 ///
 /// ```
 /// use vmarray_kernel::{Append, At, Own, kernel, run_on_host};
@@ -381,12 +379,12 @@ atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: G
 #[repr(transparent)]
 pub struct Append<T: 'static>(AppendedElements<'static, T>);
 
-/// Where [`Append`]ed elements go.
+/// Target of [`Append`]ed elements.
 #[doc(hidden)]
 pub enum AppendedElements<'s, T> {
-    /// A program's, and how many there are.
+    /// Memory of a program, and the number of elements.
     Slice(&'s [Cell<T>], &'s Cell<u64>),
-    /// A device's: the counter, and elements; what an element with the item's index before it is made in.
+    /// Memory of a device: counter and elements; and scratch memory for an element with the item's index.
     View { counter: HostView<'s>, elements: HostView<'s>, item: u64, numbered: Cell<Vec<u8>> },
 }
 
@@ -425,7 +423,7 @@ impl<T: Memory> Append<T> {
         self.noted(index, has_room);
     }
 
-    /// Tells of an element that there was no room for.
+    /// Reports an element beyond the limit.
     #[inline(always)]
     fn noted(&self, index: u64, has_room: bool) {
         if !has_room {
@@ -487,8 +485,8 @@ impl<T: Atomic> Parameter for &'static Shared<T> {
 
     #[inline(always)]
     fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Shared<T> {
-        // SAFETY: it is the same type but for a lifetime, which is longer than 'i. Nobody can keep what is in
-        // it for longer than 'i: it is neither copied nor moved out of a reference, and its methods give
+        // SAFETY: the types differ only in a lifetime, which is longer than 'i. No code can keep the contents
+        // longer than 'i: the type is neither copied nor moved out of a reference, and its methods return
         // values.
         unsafe { &*std::ptr::from_mut(bound).cast_const().cast() }
     }

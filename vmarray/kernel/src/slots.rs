@@ -1,4 +1,4 @@
-//! What rustc inferred for a kernel function: types of literals, and which functions are called.
+//! Types that rustc inferred for a kernel function: types of literals, and callees.
 
 use crate::layout::{KernelType, Layout};
 use crate::number::Scalar;
@@ -6,31 +6,30 @@ use crate::tree::Tree;
 use backend_api::expr::Type;
 use std::marker::PhantomData;
 
-/// A literal whose type is `T`. Of a type that is inferred, in the parameter of a closure that is never
-/// called.
+/// A literal of type `T`. `T` is inferred from the parameter of a closure that is never called.
 pub struct Lit<T>(PhantomData<fn() -> T>);
 
 impl<T> Lit<T> {
-    /// Says that the literal is of this type.
+    /// Fixes the type of the literal.
     pub fn is(&self, value: T) -> T {
         value
     }
 }
 
-/// A callee: the type that stands for a kernel function.
+/// A callee: the type of a kernel function.
 pub struct Call<C>(PhantomData<fn() -> C>);
 
 /// A literal of a struct, whose type is `T`.
 pub struct Of<T>(PhantomData<fn() -> T>);
 
 impl<T> Of<T> {
-    /// Says that the literal is of this type.
+    /// Fixes the type of the literal.
     pub fn is(&self, value: T) -> T {
         value
     }
 }
 
-/// What a slot turned out to be.
+/// Contents of a slot.
 #[derive(Clone, Copy, Debug)]
 pub enum Slot {
     /// A literal of a type.
@@ -105,7 +104,7 @@ pub fn constant<T: KernelType>(value: T) -> Constant {
     Constant { layout: T::layout(), values }
 }
 
-/// All that is known of a kernel function with its type and const parameters.
+/// Definition of a kernel function with its type and const parameters.
 ///
 /// ```
 /// use vmarray_kernel::{Define, Definition, kernel};
@@ -121,7 +120,7 @@ pub fn constant<T: KernelType>(value: T) -> Constant {
 pub struct Definition {
     /// Its text.
     pub tree: &'static Tree,
-    /// What was inferred.
+    /// The inferred slots.
     pub slots: Vec<Slot>,
     /// The types that it names.
     pub types: Vec<Layout>,
@@ -149,11 +148,11 @@ pub struct Definition {
     note = "put `#[kernel]` above the function"
 )]
 pub trait Define: 'static {
-    /// What it is made of.
+    /// Its definition.
     fn define() -> Definition;
 }
 
-/// A kernel function that can be given as a type parameter: with these arguments, and this output.
+/// A kernel function as a type parameter, with its arguments and output.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Function};

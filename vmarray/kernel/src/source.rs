@@ -1,5 +1,5 @@
-//! Where items of a kernel's host form take their elements, values and tables from: slices of a program, or
-//! the memory of a device that computes with the processor.
+//! Sources of elements, values and tables in the host form: slices of a program, or the memory of a device
+//! that computes with the processor.
 
 use crate::layout::Layout;
 use crate::lower::{AxisPart, Form, ScalarSource, table_values};
@@ -8,11 +8,11 @@ use crate::views::{Item, Memory};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
 
-/// What a device gives for the parameters of a kernel, taken in their order.
+/// Arguments of a device for the parameters of a kernel, consumed in their order.
 pub struct Given<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,
-    /// What was given of each axis of the result, if there are several.
+    /// The scalars of each axis of the result, for several axes.
     axes: Vec<DomainAxis>,
     form: Option<Form>,
     scalars: usize,
@@ -22,7 +22,7 @@ pub struct Given<'i, 's> {
 }
 
 impl<'i, 's> Given<'i, 's> {
-    /// Of a launch over so many axes.
+    /// The arguments of a launch over a number of axes.
     pub(crate) fn new(items: &'i HostItems<'s>, axes: usize, takes_returned: bool) -> Self {
         let of_axes = Vec::new();
         let mut given = Self {
@@ -55,7 +55,7 @@ impl<'i, 's> Given<'i, 's> {
         given
     }
 
-    /// The places of the items, in a launch over so many axes.
+    /// The places of the items, in a launch over a number of axes.
     pub(crate) fn domain<const N: usize>(&self) -> Domain<N> {
         let axis = |axis| self.axes.get(axis).copied().unwrap_or(DomainAxis::whole(0));
         let (is_tiled, is_part) =
@@ -63,8 +63,7 @@ impl<'i, 's> Given<'i, 's> {
         Domain::new(std::array::from_fn(axis), is_tiled, is_part)
     }
 
-    /// What says of an element whether it is one of the items', in a launch over so many axes, if there are
-    /// others.
+    /// The test whether an element has an item, in a launch over a number of axes; `None` if all have.
     pub(crate) fn is_item(&self, axes: usize) -> Option<Box<dyn FnMut(usize) -> bool>> {
         fn of<const N: usize>(domain: Domain<N>) -> Option<Box<dyn FnMut(usize) -> bool>> {
             let (is_part, mut places) = (domain.is_part, Places::new(domain));
@@ -78,12 +77,12 @@ impl<'i, 's> Given<'i, 's> {
         }
     }
 
-    /// Whether there are views for what items return.
+    /// True if there are views for returned values.
     pub(crate) const fn takes_returned(&self) -> bool {
         self.takes_returned
     }
 
-    /// Takes what is said of the launch's form, if it has not been taken before.
+    /// Consumes the scalars of the launch's form, unless consumed before.
     pub(crate) fn form(&mut self) {
         if self.form.is_none() {
             self.form = Some(Form::of_number(self.scalar()));
@@ -96,7 +95,7 @@ impl<'i, 's> Given<'i, 's> {
         self.items.param(self.scalars - 1)
     }
 
-    /// Which index the first element has. It is one scalar, however often it is asked for.
+    /// The index of the first element: one scalar for any number of calls.
     pub(crate) fn origin(&mut self) -> usize {
         let origin = self.origin.unwrap_or_else(|| self.scalar() as usize);
         *self.origin.insert(origin)
@@ -114,11 +113,11 @@ impl<'i, 's> Given<'i, 's> {
     }
 }
 
-/// The elements of items, which are read.
+/// Elements of items, read.
 pub enum HeldElements<'s, T> {
-    /// Of all that run.
+    /// Of all running items.
     Slice(&'s [T]),
-    /// Of some at a time, copied: others may write to a device's memory.
+    /// Of some items at a time, copied, because other code may write to a device's memory.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -143,11 +142,11 @@ impl<'s, T: Memory> HeldElements<'s, T> {
     }
 }
 
-/// The elements of items, which are read and written.
+/// Elements of items, read and written.
 pub enum HeldElementsMut<'s, T> {
-    /// Of all that run.
+    /// Of all running items.
     Slice(&'s mut [T]),
-    /// Of some at a time, copied to and fro.
+    /// Of some items at a time, copied in both directions.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -179,7 +178,7 @@ impl<'s, T: Memory> HeldElementsMut<'s, T> {
     }
 }
 
-/// Has the elements of items in a vector. A launch was checked to have them.
+/// Copies the elements of items to a vector. The launch was checked for their presence.
 fn read<T: Memory>(view: &HostView<'_>, items: &Range<u64>, elements: &mut Vec<T>) {
     elements.clear();
     elements.resize(items.end.saturating_sub(items.start) as usize, T::zeroed());

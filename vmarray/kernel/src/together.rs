@@ -1,12 +1,12 @@
-//! What items of a group do together, as rustc types it. Groups run in their lowered form, on the host too:
-//! these functions are never called.
+//! Typed declarations of group operations. Groups run in their lowered form, also on the host, so these
+//! functions are never called.
 
-/// The extent of a group along an axis. What is too long for one is refused by the verifier.
+/// The extent of a group along an axis. The verifier refuses lengths that exceed the limit.
 pub const fn group_extent(len: usize) -> u32 {
     if len > u32::MAX as usize { u32::MAX } else { len as u32 }
 }
 
-/// Where items of a group meet.
+/// Barrier of a group.
 pub fn barrier() {
     never()
 }

@@ -1,9 +1,8 @@
-//! The syntax tree of a kernel function, as `#[kernel]` writes it down: names are resolved, types are not
-//! known.
+//! The syntax tree of a kernel function from `#[kernel]`, with resolved names and without types.
 
 use backend_api::expr::Type;
 
-/// The label of a block that has none.
+/// The label of an unlabelled block.
 pub const NO_LABEL: u16 = u16::MAX;
 
 /// A function.
@@ -11,15 +10,15 @@ pub const NO_LABEL: u16 = u16::MAX;
 pub struct Tree {
     /// Its name.
     pub name: &'static str,
-    /// The file it is written in.
+    /// Its source file.
     pub file: &'static str,
-    /// The line of its name there.
+    /// The line of its name.
     pub line: u32,
-    /// How many variables it has.
+    /// The number of its variables.
     pub locals: u16,
-    /// What its arguments are bound to.
+    /// The patterns of its arguments.
     pub parameters: &'static [Pattern],
-    /// What it does.
+    /// Its body.
     pub body: Expr,
 }
 
@@ -49,13 +48,13 @@ pub enum Operator {
 /// [`Definition`](crate::slots::Definition); those of variables, loops and labels are the function's own.
 #[derive(Debug)]
 pub enum Expr {
-    /// An expression that stands on this line.
+    /// An expression with its line.
     Line(u32, &'static Self),
     /// A literal of `bool`.
     Bool(bool),
     /// A literal whose type is that of a slot.
     Literal(u16, &'static str),
-    /// A literal that says its type.
+    /// A literal with a type suffix.
     Number(Type, &'static str),
     /// A variable.
     Local(u16),
@@ -81,7 +80,7 @@ pub enum Expr {
     FromBits(&'static Self, u16),
     /// An `f32` as a type of 16 bits.
     FromF32(&'static Self, u16),
-    /// Memory for so many elements of a type.
+    /// Allocation of a number of elements of a type.
     Alloc(&'static Self, u16),
     /// An element.
     Index(&'static Self, &'static Self),
@@ -89,7 +88,7 @@ pub enum Expr {
     Field(&'static Self, &'static str),
     /// A reference to a place, as an argument.
     Reference(&'static Self),
-    /// What a reference refers to.
+    /// The target of a reference.
     Deref(&'static Self),
     /// A tuple of values.
     Tuple(&'static [Self]),
@@ -97,7 +96,7 @@ pub enum Expr {
     Array(&'static [Self]),
     /// An array of a value, as often as a constant says.
     Repeat(&'static Self, u16),
-    /// A struct of the type of a slot: its fields, and what the others are taken from.
+    /// A struct of the type of a slot: its fields, and the base of the others.
     Struct(u16, &'static [(&'static str, Self)], Option<&'static Self>),
     /// Place and value.
     Assign(&'static Self, &'static Self),
@@ -105,19 +104,19 @@ pub enum Expr {
     Compound(Operator, &'static Self, &'static Self),
     /// A block with a label or [`NO_LABEL`].
     Block(u16, &'static [Stmt], Option<&'static Self>),
-    /// Condition, what is done if it holds, and what otherwise.
+    /// Condition, and the two branches.
     If(&'static Self, &'static Self, Option<&'static Self>),
     /// The arms for a value.
     Match(&'static Self, &'static [Arm]),
-    /// A loop without an end of its own.
+    /// A `loop`.
     Loop(u16, &'static Self),
-    /// A loop while a condition holds.
+    /// A `while` loop.
     While(u16, &'static Self, &'static Self),
-    /// A loop over numbers.
+    /// A `for` loop over numbers.
     For(u16, Pattern, Range, &'static Self),
     /// Leaves a loop or block.
     Break(u16, Option<&'static Self>),
-    /// Goes on with a loop's next turn.
+    /// Continues with a loop's next iteration.
     Continue(u16),
     /// Leaves the function.
     Return(Option<&'static Self>),
@@ -132,29 +131,29 @@ pub enum Stmt {
     Expr(Expr),
 }
 
-/// What a loop counts over.
+/// The numbers of a loop.
 #[derive(Debug)]
 pub struct Range {
     /// The first number.
     pub start: &'static Expr,
     /// The number after the last one, or the last.
     pub end: &'static Expr,
-    /// Whether `end` is the last.
+    /// True if the range includes `end`.
     pub is_closed: bool,
-    /// Whether it counts down.
+    /// True if the loop counts down.
     pub is_reversed: bool,
-    /// The distance of two numbers; 1 if none is given.
+    /// The step; 1 if none is given.
     pub step: Option<&'static Expr>,
 }
 
 /// An arm of a `match`.
 #[derive(Debug)]
 pub struct Arm {
-    /// What the value has to be.
+    /// The pattern.
     pub pattern: Pattern,
-    /// What has to hold besides.
+    /// The guard.
     pub guard: Option<Expr>,
-    /// What is done.
+    /// The body.
     pub body: Expr,
 }
 
@@ -163,7 +162,7 @@ pub struct Arm {
 pub enum Pattern {
     /// Anything.
     Wild,
-    /// A variable, whether it is mutable, and what the value has to be.
+    /// A variable, its mutability, and a subpattern.
     Bind(u16, bool, Option<&'static Self>),
     /// The parts of a tuple.
     Tuple(&'static [Self]),
@@ -173,8 +172,8 @@ pub enum Pattern {
     Literal(&'static str),
     /// A constant.
     Constant(u16),
-    /// From, to, and whether the latter is included.
+    /// Start, end, and inclusion of the end.
     Range(Option<&'static Self>, Option<&'static Self>, bool),
-    /// Any of some.
+    /// One of several patterns.
     Or(&'static [Self]),
 }

@@ -1,4 +1,4 @@
-//! What launched kernels are given.
+//! Parameter types of launched kernels.
 
 use crate::KernelType;
 use crate::interpret::Argument;
@@ -7,7 +7,7 @@ use crate::source::{Given, HeldElements, HeldElementsMut};
 use bytemuck::{Pod, TransparentWrapper};
 use std::ops::Range;
 
-/// An element of an array: a value of kernels that is plain data.
+/// An element of an array: a kernel value that is plain data.
 ///
 /// ```
 /// fn bytes_of<T: vmarray_kernel::Memory>(elements: &[T]) -> usize {
@@ -23,7 +23,7 @@ use std::ops::Range;
 pub trait Memory: KernelType + Pod {}
 impl<T: KernelType + Pod> Memory for T {}
 
-/// The item's own element: of the array beside the result, or of the result itself.
+/// The item's own element, of an operand or of the result.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Own, run_on_host};
@@ -56,16 +56,16 @@ impl<T: Memory> Own<T> {
     }
 }
 
-/// Which item a kernel runs for.
+/// The item of a kernel call.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// Its number among those that run together.
+    /// Its number among the items of the call.
     pub number: usize,
     /// The index of its element.
     pub index: usize,
 }
 
-/// What a parameter of a launched kernel is.
+/// Kind of a parameter of a launched kernel.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Kernel, Own, ParameterKind};
@@ -80,28 +80,28 @@ pub struct Item {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// [`At`](crate::At), with so many dimensions.
+    /// [`At`](crate::At), with its number of dimensions.
     At(usize),
     /// A scalar, or a struct, tuple or array of them, by value.
     Value(Layout),
-    /// A reference to a value: the same for all items, and read by indices.
+    /// A reference to a value, the same for all items, read by indices.
     Table(Layout),
     /// The item's own element, read.
     Own(Layout),
     /// The item's own element, read and written.
     OwnMut(Layout),
-    /// All elements, of an array of so many dimensions.
+    /// All elements of an array, with its number of dimensions.
     Anywhere(Layout, usize),
-    /// All elements of rows. Before it comes a parameter of its own, where rows begin: elements of 64 bits of
+    /// All elements of ragged rows. A separate parameter precedes it: the starts of rows, 64-bit elements of
     /// [`Anywhere`](Self::Anywhere).
     Rows(Layout),
-    /// All elements, changed by atomics.
+    /// All elements, accessed by atomics.
     Shared(Layout),
-    /// Elements that are appended. It has two views: a counter of 64 bits, and elements behind one another.
+    /// Appended elements. It has two views: a 64-bit counter, and contiguous elements.
     Append(Layout),
-    /// Memory of the group, of so many dimensions, which no argument is given for.
+    /// Memory of the group, with its number of dimensions; it takes no argument.
     Group(Layout, usize),
-    /// Elements around the item's place, of so many dimensions.
+    /// Elements around the item's place, with the number of dimensions.
     Window(Layout, usize),
 }
 
@@ -121,12 +121,12 @@ pub enum ParameterKind {
 pub struct ParameterInfo {
     /// Its name in the source.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: ParameterKind,
 }
 
 impl ParameterInfo {
-    /// How many axes a place has, if it is one.
+    /// The number of axes, for a place.
     pub(crate) fn axes(&self) -> Option<usize> {
         match self.kind {
             ParameterKind::At(axes) => Some(axes),
@@ -135,7 +135,7 @@ impl ParameterInfo {
     }
 }
 
-/// What sorts of parameters there are, as types: [`Parameter::Kind`].
+/// Kinds of parameters as types: [`Parameter::Kind`].
 #[doc(hidden)]
 pub mod kind {
     /// [`At`](crate::At).
@@ -186,54 +186,54 @@ pub mod kind {
             `&Rows<T>`, `&Shared<T>`, `&Append<T>` and `&Group<T, N>`, of up to four dimensions"
 )]
 pub trait Parameter {
-    /// What a host's program gives for it, for some items.
+    /// The argument from a program on the host, for some items.
     type Source<'s>;
-    /// What items take it from.
+    /// The source of the items' parameters.
     #[doc(hidden)]
     type Bound<'s>;
-    /// What an item is given.
+    /// The parameter of an item.
     type OfItem<'i>;
-    /// Which sort it is, as a type.
+    /// Its kind as a type.
     type Kind;
 
-    /// What it is.
+    /// Its kind.
     fn info(name: &'static str) -> ParameterInfo;
 
-    /// That of all the parameters that devices have in its place.
+    /// The kinds of all parameters that replace it on devices.
     #[doc(hidden)]
     fn infos(name: &'static str, into: &mut Vec<ParameterInfo>) {
         into.push(Self::info(name));
     }
 
-    /// What items take it from, of what a program gives.
+    /// The source for items, from a program's argument.
     #[doc(hidden)]
     fn bound(source: Self::Source<'_>) -> Self::Bound<'_>;
 
-    /// What items take it from, of what a device gives.
+    /// The source for items, from a device's views.
     #[doc(hidden)]
     fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s>;
 
-    /// Has the elements of some items at hand.
+    /// Loads the elements of some items.
     #[doc(hidden)]
     fn begin(bound: &mut Self::Bound<'_>, items: &Range<u64>) {
         let _ = (bound, items);
     }
 
-    /// What this item is given, of those that were begun.
+    /// The parameter of one of the loaded items.
     #[doc(hidden)]
     fn of_item<'i>(bound: &'i mut Self::Bound<'_>, item: Item) -> Self::OfItem<'i>;
 
-    /// Writes down what those items have changed.
+    /// Stores the changes of the loaded items.
     #[doc(hidden)]
     fn end(bound: &mut Self::Bound<'_>) {
         let _ = bound;
     }
 
-    /// What a launch is given.
+    /// Parameters of a launch.
     #[doc(hidden)]
     fn argument(source: Self::Source<'_>) -> Argument<'_>;
 
-    /// The same, for all the parameters that devices have in its place.
+    /// The same, for all parameters that replace it on devices.
     #[doc(hidden)]
     fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<Argument<'s>>) {
         into.push(Self::argument(source));

@@ -8,12 +8,12 @@ use syn::{Expr, Ident, Path, Token};
 /// `crate = path` and `group = length` or `group = [rows, columns]`, or nothing.
 pub struct Arguments {
     library: TokenStream,
-    /// How many items a group has, or how many along each axis.
+    /// The number of items of a group, or its extents.
     pub group: Option<Expr>,
 }
 
 impl Arguments {
-    /// The path of the library if nothing is said.
+    /// The default path of the library.
     pub fn usual() -> Self {
         Self { library: quote!(::vmarray::kernel), group: None }
     }

@@ -7,9 +7,9 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{BinOp, Expr, ExprBinary, ExprUnary, Lit, Type, UnOp};
 
-/// A function whose body is read.
+/// A function during the translation of its body.
 pub struct Body<'a> {
-    /// The path of the module that generated code names.
+    /// The module path in generated code.
     pub k: TokenStream,
     /// The name of the function.
     pub name: &'a syn::Ident,
@@ -21,7 +21,7 @@ pub struct Body<'a> {
     pub types: Vec<TokenStream>,
     /// The constants that the tree refers to.
     pub constants: Vec<TokenStream>,
-    /// What was refused.
+    /// The errors.
     pub errors: Option<syn::Error>,
 }
 
@@ -53,7 +53,7 @@ pub fn operator(op: &BinOp) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Whether an operator assigns too.
+/// True for an assignment operator.
 fn is_compound(op: &BinOp) -> bool {
     use BinOp::*;
     matches!(
@@ -80,7 +80,7 @@ pub fn bare(expr: &Expr) -> &Expr {
     }
 }
 
-/// The literal that an expression is, and whether a minus stands before it.
+/// The literal of an expression, and true if a minus precedes it.
 fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
     match bare(expr) {
         Expr::Lit(literal) => Some((&literal.lit, false)),
@@ -95,7 +95,7 @@ fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
 }
 
 impl Body<'_> {
-    /// Refuses something, and gives code that fits anywhere in its place.
+    /// Reports an error, and returns code that fits in any place.
     pub fn error(&mut self, at: impl ToTokens, text: impl std::fmt::Display) -> Code {
         let error = syn::Error::new_spanned(at, text);
         match &mut self.errors {
@@ -106,7 +106,7 @@ impl Body<'_> {
         Code::same(quote!(#k::never()), quote!(#k::Expr::Bool(false)))
     }
 
-    /// Refuses attributes, which would mean something in one form alone.
+    /// Refuses attributes, which would apply to one form only.
     pub fn no_attributes(&mut self, attributes: &[syn::Attribute]) {
         for attribute in attributes {
             self.error(attribute, "attributes belong to the whole kernel function: put this one there");
@@ -134,7 +134,7 @@ impl Body<'_> {
         (self.constants.len() - 1) as u16
     }
 
-    /// A piece of the tree that knows its line, for errors.
+    /// A part of the tree with its line, for errors.
     pub fn lined(&self, span: Span, tree: TokenStream) -> TokenStream {
         let (k, line) = (&self.k, span.unwrap().line() as u32);
         quote!(#k::Expr::Line(#line, &#tree))
@@ -194,7 +194,7 @@ impl Body<'_> {
         }
     }
 
-    /// What is outside of the subset, with what to write instead.
+    /// An expression outside the subset, with its replacement.
     fn refused(&mut self, expr: &Expr) -> Code {
         let text = match expr {
             Expr::Reference(_) => {
@@ -338,7 +338,7 @@ impl Body<'_> {
         self.structure(code)
     }
 
-    /// A literal of a struct, whose type is inferred; its tree is fields and what the others are taken from.
+    /// A struct literal with an inferred type; its tree is the fields and the base of the others.
     pub fn structure(&mut self, code: Code) -> Code {
         let (k, number) = (self.k.clone(), self.slots.len() as u16);
         let slot = self.slot(quote!(#k::Of<_>));

@@ -95,7 +95,7 @@ impl Body<'_> {
         Code::same(quote_spanned!(span=> #k::barrier()), tree)
     }
 
-    /// `lanes::sum(x)` and the like.
+    /// `lanes::sum(x)` and similar calls.
     fn call_lanes(&mut self, name: &Ident, call: &ExprCall) -> Code {
         let text = name.to_string();
         let Some(takes) = methods::lanes(&text) else {
@@ -166,7 +166,7 @@ impl Body<'_> {
         self.method(name, &arguments)
     }
 
-    /// `f16::from_f32(x)`, of whatever type of 16 bits stands there.
+    /// `f16::from_f32(x)`, for any 16-bit type.
     fn nearest_half(&mut self, callee: &ExprPath, call: &ExprCall) -> Code {
         let mut of = callee.path.clone();
         of.segments.pop();

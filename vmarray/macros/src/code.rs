@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 
-/// A path as if it was written at another place, so that errors are told there; names mean what they did.
+/// A path with the span of another place for errors, and unchanged name resolution.
 pub fn located(path: &TokenStream, at: Span) -> TokenStream {
     let located = path.clone().into_iter().map(|mut token| {
         token.set_span(token.span().located_at(at));
@@ -12,24 +12,24 @@ pub fn located(path: &TokenStream, at: Span) -> TokenStream {
     located.collect()
 }
 
-/// An expression, a statement or a block, three times.
+/// An expression, a statement or a block in three forms.
 #[derive(Clone)]
 pub struct Code {
-    /// As the host runs it.
+    /// The host form.
     pub host: TokenStream,
-    /// As rustc infers its types: with literals and callees in slots.
+    /// The form for type inference, with literals and callees in slots.
     pub slots: TokenStream,
-    /// As a value of the syntax tree.
+    /// The syntax tree.
     pub tree: TokenStream,
 }
 
 impl Code {
-    /// What is the same in both functions.
+    /// Code that is equal in both functions.
     pub fn same(rust: TokenStream, tree: TokenStream) -> Self {
         Self { host: rust.clone(), slots: rust, tree }
     }
 
-    /// Made of parts in the same way in both functions.
+    /// Code made of parts in the same way in both functions.
     pub fn of<const N: usize>(
         parts: [&Self; N],
         rust: impl Fn([&TokenStream; N]) -> TokenStream,

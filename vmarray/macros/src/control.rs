@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use syn::{Block, Expr, ExprForLoop, ExprIf, ExprMatch, Label, Lifetime, RangeLimits, Stmt};
 
 impl Body<'_> {
-    /// What changes what is done next.
+    /// Control flow.
     pub fn control(&mut self, expr: &Expr) -> Code {
         let k = self.k.clone();
         match expr {
@@ -89,7 +89,7 @@ impl Body<'_> {
         self.scope.open(label.as_ref().map(|label| label.name.ident.to_string()), true)
     }
 
-    /// The loop that is meant; what does not exist is for rustc to refuse.
+    /// The target loop; rustc reports a missing one.
     fn target(&mut self, label: &Option<Lifetime>, at: impl ToTokens) -> u16 {
         let name = label.as_ref().map(|label| label.ident.to_string());
         match self.scope.target(name.as_deref()) {

@@ -9,9 +9,9 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
 
-/// The parameters that say where a kernel function is launched; one without them is called by others alone.
+/// Parameter types of a launched kernel; a function without them can only be called.
 const PLACED: [&str; 8] = ["At", "Own", "Anywhere", "Rows", "Window", "Group", "Shared", "Append"];
-/// The most entries of a tuple of slots.
+/// Maximum length of a tuple of slots.
 const SLOTS_MAX: usize = 8;
 
 /// The parameters of a function, in parts.
@@ -20,7 +20,7 @@ struct Parameters<'a> {
     types: Vec<&'a Type>,
 }
 
-/// All that is made of a function.
+/// Output for a function.
 pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     let mut body = Body {
         k: arguments.module(),
@@ -33,7 +33,7 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     };
     let parameters = check(&mut body, &function.sig);
     if let Some(errors) = &body.errors {
-        // Without a signature nothing of it makes sense.
+        // No output without a valid signature.
         return errors.to_compile_error();
     }
     let patterns: Vec<TokenStream> = parameters
@@ -54,7 +54,7 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     quote!(#host #of #errors)
 }
 
-/// Refuses what signatures of kernels do not have.
+/// Refuses unsupported parts of signatures.
 fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
     let mut parameters = Parameters { patterns: Vec::new(), types: Vec::new() };
     if let Some(word) = &signature.asyncness {
@@ -99,7 +99,7 @@ fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
     parameters
 }
 
-/// Refuses types that kernels do not know, and references but for the outermost one of a parameter.
+/// Refuses unknown types, and references except the outermost one of a parameter.
 fn check_type(body: &mut Body<'_>, of: &Type, may_refer: bool) {
     let text = match of {
         Type::Reference(reference) if may_refer => {
@@ -128,7 +128,7 @@ fn check_type(body: &mut Body<'_>, of: &Type, may_refer: bool) {
     body.error(of, text);
 }
 
-/// The function that the host runs.
+/// The host form.
 fn host_form(function: &ItemFn, code: &Code) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = function;
     let body = &code.host;
@@ -140,7 +140,7 @@ fn host_form(function: &ItemFn, code: &Code) -> TokenStream {
     }
 }
 
-/// The type by which it is named, with what it is lowered from.
+/// The type of its name, with its definition for lowering.
 fn type_form(
     body: &Body<'_>,
     arguments: &Arguments,
@@ -217,7 +217,7 @@ fn type_parameters(generics: &Generics) -> Vec<TokenStream> {
     generics.type_params().map(|parameter| parameter.ident.to_token_stream()).collect()
 }
 
-/// Whether a type is one of those that say where a kernel is launched.
+/// True for a parameter type of launched kernels.
 fn is_placed(of: &Type) -> bool {
     match of {
         Type::Reference(reference) => is_placed(&reference.elem),
@@ -225,7 +225,7 @@ fn is_placed(of: &Type) -> bool {
     }
 }
 
-/// Whether nobody gives an argument for a parameter of a type.
+/// True for a parameter type without an argument.
 fn is_given_by_launch(of: &Type) -> bool {
     match of {
         Type::Reference(reference) => is_a(&reference.elem, &["Group"]),
@@ -233,13 +233,13 @@ fn is_given_by_launch(of: &Type) -> bool {
     }
 }
 
-/// Whether a type has one of these names.
+/// True if a type has one of these names.
 fn is_a(of: &Type, names: &[&str]) -> bool {
     let Type::Path(path) = of else { return false };
     path.path.segments.last().is_some_and(|last| names.contains(&last.ident.to_string().as_str()))
 }
 
-/// What makes it a kernel that can be launched.
+/// The implementation for launches.
 fn kernel_impl(
     body: &Body<'_>,
     arguments: &Arguments,
@@ -251,7 +251,7 @@ fn kernel_impl(
     let turbofish = of.as_turbofish();
     let returned = match &signature.output {
         syn::ReturnType::Default => quote!(()),
-        // An error is told where the type is written.
+        // Errors have the span of the type.
         syn::ReturnType::Type(_, of) => quote_spanned!(of.span()=> #of),
     };
     let taken: Vec<TokenStream> = parameters
@@ -265,7 +265,7 @@ fn kernel_impl(
             other => quote!(#other),
         })
         .collect();
-    // As a parameter of a launch: errors are told where the type is written.
+    // A parameter of a launch: errors have the span of the type.
     let lasting: Vec<TokenStream> = taken
         .iter()
         .zip(&parameters.types)
@@ -354,7 +354,7 @@ fn kernel_impl(
     }
 }
 
-/// What makes it a function that can be given as a type parameter.
+/// The implementation for use as a type parameter.
 fn function_impl(body: &Body<'_>, generics: &Generics, types: &[&Type], output: &TokenStream) -> TokenStream {
     let (k, name) = (&body.k, body.name);
     let (implemented, of, condition) = generics.split_for_impl();

@@ -1,9 +1,8 @@
 //! The attribute [`macro@kernel`] and the derive [`KernelType`](macro@KernelType) of `vmarray`.
 //!
-//! The attribute reads a function, refuses what is outside of the subset at its span, and writes it down four
-//! times: as the host's function, as a type of the same name, as a syntax tree, and as a closure of which
-//! rustc infers the types. No logic is in what it writes: all of that is in `vmarray-kernel`, which lowers
-//! the tree.
+//! The attribute reads a function, reports code outside the subset at its span, and emits it in four forms:
+//! the host form, a type of the same name, a syntax tree, and a closure for type inference. The emitted code
+//! has no logic; `vmarray-kernel` lowers the tree.
 
 mod arguments;
 mod body;
@@ -23,28 +22,28 @@ use syn::parse_macro_input;
 
 /// Makes a function a kernel, or a function that kernels call.
 ///
-/// The function stays what it is and is called like any other; its operators, indices and mathematics follow
-/// the rules that all devices keep to, so that sums wrap and an index outside reads zero. Beside it there is
-/// a type of the same name, by which it is launched, lowered, and passed to other kernels as a type
-/// parameter. `crate = path` says where `vmarray::kernel` is, if not there.
+/// The program can call the function like any other. Its operators, indices and mathematics follow the common
+/// rules of all devices: sums wrap, and an index out of bounds reads zero. The attribute adds a type of the
+/// same name, for launching and lowering the function and for passing it to other kernels as a type
+/// parameter. `crate = path` replaces the default path `vmarray::kernel`.
 ///
-/// Items of a kernel with `group = length` run in groups of so many (a number or constant, at most 1024) and
-/// can share memory, `&Group<T, N>`; `at.in_group()`, `at.group()` and `at.groups()` say which they are. With
-/// `group = [rows, columns]`, of as many axes as the kernel's `At`, a group is a tile of the result.
-/// `barrier()` waits for all items of the group; with a multiple of 32 of them there are operations across 32
-/// lanes each: `lanes::sum`, `min`, `max`, `and`, `or`, `xor`, and `scan_…` of these up to the own lane;
-/// `lanes::shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and `all`. All items of a group have to
-/// come to a barrier or such an operation: conditions around them are of what all have in common, such as
+/// Items of a kernel with `group = length` run in groups of `length` items (a number or constant, at most
+/// 1024) and can share memory, `&Group<T, N>`. `at.in_group()`, `at.group()` and `at.groups()` give the place
+/// of an item. With `group = [rows, columns]`, of as many axes as the kernel's `At`, a group is a tile of the
+/// result. `barrier()` waits for all items of the group. Groups of a multiple of 32 items have operations
+/// across 32 lanes: `lanes::sum`, `min`, `max`, `and`, `or`, `xor`, and `scan_…` of these up to the own lane;
+/// `lanes::shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and `all`. All items of a group must
+/// reach a barrier or such an operation, so conditions around it must depend only on common data, such as
 /// values, tables and loops over numbers.
 ///
-/// `alloc::<T>(n)` takes memory for `n` elements that only the item has, for as long as it runs: `a[i]` and
+/// `alloc::<T>(n)` allocates private memory for `n` elements until the end of the item: `a[i]` and
 /// `a.set(i, value)`.
 ///
 /// The body may use: `let` with patterns of tuples and structs; assignment to variables, their fields and
 /// elements; `if`, `match` on integers and bools, `loop`, `while`, `for` over ranges, labels, `break` with a
-/// value, `continue`, `return`; arrays, tuples, structs with `KernelType`; all integers but 128 bits, `f32`,
+/// value, `continue`, `return`; arrays, tuples, structs with `KernelType`; integers except 128 bits, `f32`,
 /// `f64`, `bool`; `as`; the operators; the methods of numbers; calls of other kernel functions, with `&x` and
-/// `&mut x` as arguments. Everything else is an error at its place that says what to write instead.
+/// `&mut x` as arguments. Everything else is an error at its place with the supported replacement.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Number};
@@ -67,9 +66,9 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     function::expand(&arguments, &function).into()
 }
 
-/// Makes a struct a value that kernels can hold: all of its fields have to be such values, and it has to be
-/// `Copy`. For elements of arrays it has to be `bytemuck::Pod` too. `#[kernel_type(crate = path)]` says where
-/// `vmarray::kernel` is, if not there.
+/// Makes a struct a value for kernels: its fields must be such values, and the struct must be `Copy`.
+/// Elements of arrays must be `bytemuck::Pod` too. `#[kernel_type(crate = path)]` replaces the default path
+/// `vmarray::kernel`.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, KernelType};

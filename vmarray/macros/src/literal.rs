@@ -6,7 +6,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Lit;
 
-/// The suffixes of numbers that kernels know.
+/// The supported suffixes of numbers.
 pub const NUMBERS: [&str; 12] =
     ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
 
@@ -21,8 +21,7 @@ fn number(literal: &Lit) -> Option<(String, String)> {
 }
 
 impl Body<'_> {
-    /// A literal as an expression, negative if it stands behind a minus; `of` is the type that a cast gives
-    /// it.
+    /// A literal as an expression, negative after a minus; `of` is the type of a cast.
     pub fn literal(&mut self, literal: &Lit, is_negative: bool, of: Option<&str>) -> Code {
         let k = &self.k;
         if let Lit::Bool(truth) = literal {

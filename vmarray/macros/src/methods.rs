@@ -1,6 +1,6 @@
-//! The methods that kernels know, and how many arguments each takes.
+//! Supported methods, and their numbers of arguments.
 
-/// What the representation does by itself, and other names for it.
+/// Operations of the representation, and their aliases.
 const NUMBERS: [(&str, usize); 30] = [
     ("abs", 0),
     ("approx_cos", 0),
@@ -34,7 +34,7 @@ const NUMBERS: [(&str, usize); 30] = [
     ("wrapping_sub", 1),
 ];
 
-/// What is written as kernel functions, in `vmarray_kernel::composed` and `math`.
+/// Kernel functions in `vmarray_kernel::composed` and `math`.
 const COMPOSED: [(&str, usize); 57] = [
     ("abs_diff", 1),
     ("acos", 0),
@@ -95,7 +95,7 @@ const COMPOSED: [(&str, usize); 57] = [
     ("unsigned_abs", 0),
 ];
 
-/// Methods of what kernels are given.
+/// Methods of parameters.
 const VIEWS: [(&str, usize); 21] = [
     ("add", 2),
     ("and", 2),
@@ -141,7 +141,7 @@ const LANES: [(&str, usize); 17] = [
     ("xor", 1),
 ];
 
-/// Which kind of method a name means.
+/// Kind of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// One of the rule table.
@@ -152,12 +152,12 @@ pub enum Method {
     View,
 }
 
-/// How many arguments an operation across lanes takes.
+/// Number of arguments of an operation across lanes.
 pub fn lanes(name: &str) -> Option<usize> {
     LANES.iter().find(|(known, _)| *known == name).map(|(_, takes)| *takes)
 }
 
-/// The kind of a method and how many arguments it takes: so many if there is one that does.
+/// The kind of a method and its number of arguments, preferably the given one.
 pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     let lists = [(Method::Number, &NUMBERS[..]), (Method::Composed, &COMPOSED), (Method::View, &VIEWS)];
     let all = lists.into_iter().flat_map(|(kind, list)| list.iter().map(move |method| (kind, *method)));
@@ -165,7 +165,7 @@ pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     named.clone().find(|(_, takes)| *takes == arguments).or_else(|| named.clone().next())
 }
 
-/// What to write instead of a method that is not known.
+/// Replacement of an unsupported method.
 pub fn advice(name: &str) -> String {
     match name {
         "iter" | "into_iter" | "iter_mut" => "write `for i in 0..N` and `a[i]`".into(),

@@ -6,7 +6,7 @@ use quote::{ToTokens, quote};
 use syn::{Expr, Pat, RangeLimits};
 
 impl Body<'_> {
-    /// A pattern as a value of the tree. Its variables are declared; whether they are references is told for
+    /// A pattern as a value of the tree. It declares its variables; the flag marks references, for
     /// parameters.
     pub fn pattern(&mut self, pattern: &Pat, is_reference: bool) -> TokenStream {
         let k = self.k.clone();
@@ -25,7 +25,7 @@ impl Body<'_> {
                     let number = self.constant_number(&ident.ident);
                     return quote!(#k::Pattern::Constant(#number));
                 }
-                // What stands behind an `@` is read before the name is known.
+                // The subpattern after `@` is read before the name is declared.
                 let inner = match &ident.subpat {
                     Some((_, inner)) => {
                         let inner = self.pattern(inner, false);

@@ -11,18 +11,18 @@ use syn::{Expr, ExprAssign, ExprBinary, ExprField, ExprIndex, UnOp};
 /// A step from a variable to the place that is assigned.
 enum Step {
     Field(TokenStream),
-    /// The name of a variable that holds the index, and where it was written.
+    /// The name of the variable with the index, and its span.
     Index(syn::Ident, Span),
 }
 
 impl Body<'_> {
-    /// The variable that an expression is.
+    /// The variable of an expression.
     fn local(&self, expr: &Expr) -> Option<Local> {
         let Expr::Path(path) = bare(expr) else { return None };
         self.scope.find(&path.path.get_ident()?.to_string())
     }
 
-    /// The reference among the parameters that an expression is.
+    /// The reference parameter of an expression.
     pub fn reference(&self, expr: &Expr) -> Option<Local> {
         self.local(expr).filter(|local| local.is_reference)
     }
@@ -76,7 +76,7 @@ impl Body<'_> {
         place.with_tree(|place| quote!(#tree(#place)))
     }
 
-    /// `place += value` and the like.
+    /// `place += value` and similar assignments.
     pub fn compound(&mut self, binary: &ExprBinary) -> Code {
         let value = self.expr(&binary.right);
         let Some((operator, function)) = operator(&binary.op) else {
@@ -88,8 +88,8 @@ impl Body<'_> {
         place.with_tree(|place| quote!(#k::Expr::Compound(#k::Operator::#operator, #place)))
     }
 
-    /// Assigns to a place: the value is evaluated first, then the indices. With a function of the rule table
-    /// what it gives for the place and the value is assigned.
+    /// Assigns to a place: the value is evaluated first, then the indices. With a function of the rule table,
+    /// its result for place and value is assigned.
     fn place(&mut self, expr: &Expr, function: Option<&syn::Ident>, value: &Code) -> Code {
         let (mut steps, mut indices) = (Vec::new(), Vec::new());
         let Some((root, tree)) = self.steps(expr, &mut steps, &mut indices) else {
@@ -166,7 +166,7 @@ impl Body<'_> {
         }
     }
 
-    /// A variable or a field of one: what a tuple is taken apart into, and what references are made to.
+    /// A variable or a field of one: the target of tuple patterns and of references.
     pub fn plain_place(&mut self, expr: &Expr) -> Code {
         let (mut steps, mut indices) = (Vec::new(), Vec::new());
         match self.steps(expr, &mut steps, &mut indices) {

@@ -1,4 +1,4 @@
-//! Which names mean variables and loops.
+//! Scopes of variables and loops.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use std::collections::HashSet;
 pub struct Local {
     /// Its number in the function.
     pub number: u16,
-    /// Whether it is a parameter whose type begins with `&`.
+    /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
 }
 
@@ -18,7 +18,7 @@ struct Target {
     number: u16,
 }
 
-/// What is in scope at a place of the function.
+/// The names in scope at a place of the function.
 #[derive(Default)]
 pub struct Scope {
     names: Vec<(String, Local)>,
@@ -38,12 +38,12 @@ impl Scope {
         local
     }
 
-    /// The variable that a name means here.
+    /// The variable of a name here.
     pub fn find(&self, name: &str) -> Option<Local> {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, local)| *local)
     }
 
-    /// How many names there are, for [`Scope::leave`].
+    /// The number of names, for [`Scope::leave`].
     pub fn enter(&self) -> usize {
         self.names.len()
     }
@@ -53,12 +53,12 @@ impl Scope {
         self.names.truncate(names);
     }
 
-    /// How many variables there are in all.
+    /// The number of all variables.
     pub fn locals(&self) -> u16 {
         self.locals
     }
 
-    /// A loop or a block begins that `break` can leave.
+    /// Opens a loop or a block that `break` can leave.
     pub fn open(&mut self, label: Option<String>, is_loop: bool) -> u16 {
         let number = self.labels;
         self.labels += 1;
@@ -66,12 +66,12 @@ impl Scope {
         number
     }
 
-    /// The last one that was opened ends.
+    /// Closes the last opened one.
     pub fn close(&mut self) {
         self.targets.pop();
     }
 
-    /// Which one a `break` or `continue` means.
+    /// The target of a `break` or `continue`.
     pub fn target(&self, label: Option<&str>) -> Option<u16> {
         let is_meant = |target: &&Target| match label {
             Some(label) => target.label.as_deref() == Some(label),

@@ -1,8 +1,7 @@
-//! Places of items, and what is read by places.
+//! Places of items, and reads by places.
 //!
-//! What a mode shows beyond the edges is found out before all else for the places that are a constant away
-//! from the item's, in one branch that items far from the edges do not take: their loads follow one another
-//! without a branch between them.
+//! For places at a constant distance from the item's, boundary values are computed first, in one branch that
+//! items far from the edges skip. So their loads have no branches between them.
 
 use super::form::{OUTSIDE, PLACE, SHORT_MAX};
 use super::value::{Check, Index, Node, Operand, Value};
@@ -11,18 +10,18 @@ use crate::around::Mode;
 use crate::layout::Layout;
 use backend_api::kernel::{Binary, Op, Reg, Type, Where};
 
-/// Elements that are read by places.
+/// Elements read by places.
 pub(super) struct Around {
     axes: Vec<AroundAxis>,
     base: Operand,
-    /// What is shown at places that are a constant away from the item's.
+    /// Elements shown at a constant distance from the item's place.
     edges: Vec<Edge>,
 }
 
 struct AroundAxis {
     first: Operand,
     extent: Operand,
-    /// The same with all bits.
+    /// The same in full width.
     wide: [Operand; 2],
     stride: Operand,
     mode: Mode,
@@ -32,7 +31,7 @@ struct AroundAxis {
 struct Edge {
     axis: usize,
     by: i64,
-    /// What is shown there.
+    /// The shown element.
     shown: Reg,
 }
 
@@ -47,13 +46,14 @@ fn constant(number: u64) -> Operand {
     Operand::Constant(PLACE, number)
 }
 
-/// The type with sign of as many bits.
+/// The signed type of the same width.
 fn signed(of: Type) -> Type {
     if of == Type::U32 { Type::I32 } else { Type::I64 }
 }
 
 impl Lower {
-    /// Has the places of items in a result with several axes; gives what holds for those that have one.
+    /// Computes the places of items in a result with several axes; returns the condition of items with an
+    /// element.
     pub(super) fn domain(&mut self, form: &Form) -> Option<Operand> {
         let sources = ScalarSource::of_domain(form.axes);
         for source in &sources {
@@ -106,9 +106,9 @@ impl Lower {
         inside
     }
 
-    /// Takes the item's index along an axis, for kernels to see.
+    /// The item's index along an axis, as kernels see it.
     fn has_place(&mut self, axis: usize, at: Operand) {
-        // Of its own, as the number may be that of another axis, too.
+        // A separate register, because another axis may have the same number.
         let (seen, of) = (self.new_register(PLACE), self.register(at));
         let op =
             if self.type_of(at) == PLACE { Op::Copy { to: seen, of } } else { Op::Cast { to: seen, of } };
@@ -131,7 +131,7 @@ impl Lower {
         self.prelude.extend(code);
     }
 
-    /// A number with as many bits as places are computed with.
+    /// A number in the width of place computations.
     fn sized(&mut self, of: Operand) -> Operand {
         if self.form.is_short { self.cast(of, Type::U32) } else { of }
     }
@@ -149,7 +149,7 @@ impl Lower {
         self.given_scalar(ScalarSource::Axis { axis, part })
     }
 
-    /// A number of one bit less than it could have, divided by what a factor and a shift stand for.
+    /// The quotient of a number, with its top bit clear, and the divisor of a factor and a shift.
     fn quotient(&mut self, of: Operand, by: [ScalarSource; 2]) -> Operand {
         let [factor, shift] = by.map(|source| self.given_scalar(source));
         let one = self.short(1);
@@ -165,7 +165,7 @@ impl Lower {
         self.binary(Binary::Sub, of, whole)
     }
 
-    /// A place, as kernels hold it: an index, or one for each axis.
+    /// A place in a kernel: an index, or one for each axis.
     pub(super) fn place_value(axes: &[Operand]) -> Value {
         match axes {
             [at] => Value::scalar(PLACE, *at),
@@ -192,7 +192,7 @@ impl Lower {
         }
     }
 
-    /// The place so many elements further on along each axis.
+    /// The place plus a distance along each axis.
     pub(super) fn place_plus(&mut self, place: &[Operand], by: &[Operand]) -> Vec<Operand> {
         let mut places = Vec::with_capacity(place.len());
         for (at, by) in place.iter().zip(by) {
@@ -209,7 +209,7 @@ impl Lower {
         places
     }
 
-    /// How many elements there are along each axis, as an array.
+    /// The extents as an array.
     pub(super) fn extents(&mut self, of: &[Operand]) -> Result<Value> {
         let place = self.place(&Layout::Array(Box::new(Layout::Scalar(PLACE)), of.len()), self.depth)?;
         for (axis, extent) in (0..).zip(of) {
@@ -219,7 +219,7 @@ impl Lower {
         Ok(place.fresh())
     }
 
-    /// The extents of what a view is read from by places, or those of the result.
+    /// The extents of a view read by places, or of the result.
     pub(super) fn shape(&mut self, view: Option<usize>) -> Vec<Operand> {
         match view.and_then(|view| self.views[view].around.as_ref()) {
             Some(around) => around.axes.iter().map(|axis| axis.extent).collect(),
@@ -227,7 +227,7 @@ impl Lower {
         }
     }
 
-    /// Takes what is said of elements that are read by places; and of what lies beyond, if that is.
+    /// Takes the scalars of elements read by places, and of their boundary constants.
     pub(super) fn around(
         &mut self,
         parameter: usize,
@@ -247,7 +247,7 @@ impl Lower {
                 first: self.sized(first),
                 extent: self.sized(extent),
                 wide: [first, extent],
-                // What lies side by side is known to.
+                // Contiguous elements have the constant stride 1.
                 stride: if axis + 1 == axes { self.short(1) } else { stride },
                 mode: self.form.mode(parameter, axis),
                 value: None,
@@ -317,7 +317,7 @@ impl Lower {
             is_value = self.binary(Binary::Or, is_value, *outside);
         }
         number = self.select(is_value, constant(0), number);
-        // The first axis outside is told, and a failure decides before all values.
+        // The first axis out of bounds is reported, and a failure precedes all values.
         for (outside, at) in fails.iter().rev() {
             let told = self.binary(Binary::Or, *at, constant(OUTSIDE));
             number = self.select(*outside, told, number);
@@ -351,20 +351,20 @@ impl Lower {
         self.branches(*when, |_| Ok(value.clone()), |lower| lower.chosen(others, element))
     }
 
-    /// How far a place is away from the item's along an axis, if that is known.
+    /// The constant distance of a place from the item's along an axis, if known.
     fn distance(&self, axis: usize, at: Operand) -> Option<i64> {
         let Operand::Register(register) = at else { return None };
         let (of, by) = *self.away.get(&register)?;
         (of == axis && (!self.form.is_short || by.unsigned_abs() < SHORT_MAX)).then_some(by)
     }
 
-    /// A place so far away from the item's, counted from the first.
+    /// The place at a distance from the item's, counted from the first.
     fn near(&mut self, axis: usize, first: Operand, by: i64) -> Operand {
         let (from, by) = (self.binary(Binary::Sub, self.own[axis], first), self.short(by.cast_unsigned()));
         self.binary(Binary::Add, from, by)
     }
 
-    /// What is shown so far away from the item along an axis.
+    /// The element shown at a distance from the item along an axis.
     fn edge(&mut self, view: usize, axis: usize, by: i64) -> Operand {
         let of = self.type_of(self.own[axis]);
         let known = self.views[view].around.iter().flat_map(|around| &around.edges);
@@ -376,7 +376,7 @@ impl Lower {
         Operand::Register(shown)
     }
 
-    /// What a mode shows at a position along an axis.
+    /// The element that a mode shows at a position along an axis.
     fn moved(&mut self, mode: Mode, position: Operand, extent: Operand, outside: Operand) -> Operand {
         let short = self.sized(position);
         let of = self.type_of(short);
@@ -390,7 +390,7 @@ impl Lower {
         Operand::Register(shown)
     }
 
-    /// What comes before all else: what is shown at places that are a constant away from the item's.
+    /// The code before everything else: elements shown at constant distances from the item's place.
     pub(super) fn edges(&mut self) -> Vec<Op> {
         let outer = std::mem::take(&mut self.code);
         for view in 0..self.views.len() {
@@ -406,7 +406,7 @@ impl Lower {
             }
             for (axis, (_, extent, _)) in axes.iter().enumerate() {
                 let own = || edges.iter().zip(&positions).filter(|(edge, _)| edge.axis == axis);
-                // All between two that are inside are inside.
+                // Places between two places within bounds are within bounds.
                 let ends = [own().min_by_key(|own| own.0.by), own().max_by_key(|own| own.0.by)];
                 for (_, position) in ends.into_iter().flatten() {
                     let outside = self.binary(Binary::Le, *extent, *position);
@@ -426,7 +426,7 @@ impl Lower {
         std::mem::replace(&mut self.code, outer)
     }
 
-    /// Which element of an axis a mode shows at a position that may be outside.
+    /// The element of an axis that a mode shows at a position that may be out of bounds.
     fn show(&mut self, mode: Mode, position: Operand, extent: Operand, to: Reg) {
         let of = signed(self.type_of(position));
         let number = |number| Operand::Constant(of, number);

@@ -9,7 +9,7 @@ use crate::slots::{Definition, Slot};
 use crate::tree::Expr;
 use backend_api::kernel::{Access, Across, Binary, Op, Place, Rmw, Scope, Type, Unary, Where, arithmetic};
 
-/// How deep calls can lie within one another.
+/// Maximum depth of calls.
 const CALLS_MAX: usize = 64;
 
 impl Lower {
@@ -48,7 +48,7 @@ impl Lower {
             self.settled(&value)
         };
         let result = run();
-        // Errors are told with the frames as they are.
+        // Errors refer to the frames at this point.
         let result = match result {
             Err(Exit::Error(error)) => return Err(Exit::Error(error)),
             Err(Exit::Diverges) => None,
@@ -71,8 +71,8 @@ impl Lower {
         value.ok_or(Exit::Diverges)
     }
 
-    /// What comes out of code with one end of its own and, if it is left otherwise, other ones that gave a
-    /// value to `outcome`; `None` if it has no end.
+    /// The result of code with its own end and other exits, which gave a value to `outcome`; `None` if it has
+    /// no exit.
     pub fn joined(
         &mut self,
         outcome: &mut Outcome,
@@ -88,7 +88,7 @@ impl Lower {
         Ok(Some(outcome.place.take().map_or_else(Value::unit, Value::fresh)))
     }
 
-    /// Writes a value to where the outcome is expected.
+    /// Writes a value to the place of the outcome.
     pub fn give(&mut self, outcome: &mut Outcome, value: &Value) -> Result<()> {
         let value = self.settled(value)?;
         let place = match &outcome.place {
@@ -100,7 +100,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Gives back the arrays of what is over.
+    /// Frees the arrays of finished code.
     pub fn release(&mut self) {
         let depth = self.depth;
         for array in self.arrays.iter_mut().filter(|array| array.1.is_some_and(|of| of > depth)) {
@@ -148,7 +148,7 @@ impl Lower {
         Ok(Value::scalar(gives, Operand::Register(to)))
     }
 
-    /// An atomic on an element of a view or of memory of the group; gives what was there.
+    /// An atomic on an element of a view or of memory of the group; returns the old value.
     fn atomic(&mut self, of: &Value, name: &str, arguments: &[Value]) -> Result<Value> {
         let (Some((at, rest)), unknown) =
             (arguments.split_first(), self.unexpected(&format!("the method `{name}`")))
@@ -432,7 +432,7 @@ impl Lower {
             kept.push(if by.iter().any(may_assign) { self.kept_operand(at)? } else { at });
         }
         let by = match by {
-            // What is constant stays known to be.
+            // Constants stay constants.
             [by] => match bare(by) {
                 Expr::Array(parts) if parts.len() == kept.len() => self.several(parts)?,
                 _ => self.several(std::slice::from_ref(by))?,

@@ -1,14 +1,14 @@
-//! What is tidied up in a body at the end.
+//! Simplification of a lowered body.
 
 use backend_api::kernel::{Across, ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Space, Type};
 use std::collections::{BTreeSet, HashMap};
 
-/// Arrays of at most so many elements become registers where only constants index them.
+/// Maximum length of an array that becomes registers if only constants index it.
 const REGISTERS_MAX: u32 = 256;
 
-/// Makes registers of arrays that only constants index, takes blocks apart that nobody leaves, replaces
-/// copies by what they are copies of, and drops what nobody reads; what is not `removable` stays. Takes out
-/// literals of the register `marker`, and gives them by the number of the operation after each.
+/// Turns arrays with constant indices into registers, dissolves blocks without a break, propagates copies,
+/// and drops unused results except those that are not `removable`. Removes literals of the register `marker`,
+/// and returns them by the number of the operation after each.
 pub fn clean(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> Vec<(u32, u64)> {
     let literals = literals(&body.code);
     arrays_to_registers(body, &literals, &mut removable);
@@ -24,7 +24,7 @@ pub fn clean(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> 
     marks
 }
 
-/// Takes out the literals of a register, and notes each with the number of the operation after it.
+/// Removes the literals of a register, and records each with the number of the operation after it.
 fn take_marks(code: &mut Vec<Op>, marker: Option<Reg>, site: &mut u32, marks: &mut Vec<(u32, u64)>) {
     code.retain_mut(|op| {
         if let Op::Literal { to, bits } = op
@@ -46,8 +46,8 @@ fn take_marks(code: &mut Vec<Op>, marker: Option<Reg>, site: &mut u32, marks: &m
     });
 }
 
-/// Calls `visit` for each register of an operation itself: those it reads, then the one it writes, with
-/// whether that is it.
+/// Calls `visit` for each register of an operation itself: first the read ones, then the written one. The
+/// flag marks the written one.
 fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
     let mut read = |register: &mut Reg| visit(register, false);
     match op {
@@ -115,7 +115,7 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
     }
 }
 
-/// Calls `visit` for each operation, those within others included.
+/// Calls `visit` for each operation, including nested ones.
 fn each(code: &mut [Op], visit: &mut impl FnMut(&mut Op)) {
     for op in code {
         visit(op);
@@ -130,7 +130,7 @@ fn each(code: &mut [Op], visit: &mut impl FnMut(&mut Op)) {
     }
 }
 
-/// The same without changing them.
+/// The same, without changes.
 fn each_of(code: &[Op], visit: &mut impl FnMut(&Op)) {
     for op in code {
         visit(op);
@@ -138,7 +138,7 @@ fn each_of(code: &[Op], visit: &mut impl FnMut(&Op)) {
     }
 }
 
-/// Registers that are a literal and nothing else, with its bits.
+/// Registers with a single literal value, and its bits.
 fn literals(code: &[Op]) -> HashMap<Reg, u64> {
     let (mut literals, mut written) = (HashMap::new(), BTreeSet::new());
     each_of(code, &mut |op| {
@@ -167,7 +167,7 @@ fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable:
             fits[number] &= is_inside;
         }
     });
-    // The first register of each that fits.
+    // The first register of each array that fits.
     let mut first = Vec::with_capacity(fits.len());
     for (array, fits) in body.arrays.iter().zip(&fits) {
         first.push(fits.then_some(body.registers.len() as u32));
@@ -209,7 +209,7 @@ fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable:
     });
 }
 
-/// Code without blocks that nothing within leaves, and without a last operation that leaves its own block.
+/// Removes blocks without a break, and a final break out of its own block.
 fn flattened(code: Vec<Op>) -> Vec<Op> {
     let mut flat = Vec::with_capacity(code.len());
     for op in code {
@@ -243,7 +243,7 @@ fn flattened(code: Vec<Op>) -> Vec<Op> {
     flat
 }
 
-/// Drops breaks out of a block after which the block ends anyway.
+/// Drops breaks at the end of their block.
 fn without_last_break(code: &mut Vec<Op>) {
     match code.last_mut() {
         Some(Op::Break { out: 0 }) => {
@@ -260,7 +260,7 @@ fn without_last_break(code: &mut Vec<Op>) {
     }
 }
 
-/// Whether something leaves the block `out` around it.
+/// True if code breaks out of the enclosing block number `out`.
 fn is_left(code: &[Op], out: u16) -> bool {
     code.iter().any(|op| match op {
         Op::Break { out: of } | Op::Continue { out: of } => *of == out,
@@ -270,7 +270,7 @@ fn is_left(code: &[Op], out: u16) -> bool {
     })
 }
 
-/// Makes what leaves more than the block `out` around it leave one less.
+/// Lowers the level of breaks beyond the enclosing block number `out` by one.
 fn nearer(code: &mut [Op], out: u16) {
     for op in code {
         match op {
@@ -285,10 +285,10 @@ fn nearer(code: &mut [Op], out: u16) {
     }
 }
 
-/// Replaces copies by what they are copies of, where both are written once.
+/// Replaces a copy by its original if both are written once.
 ///
-/// What is read was written on every way there, by the copy alone; a way on which the original is written
-/// after the copy and before the reader would, begun at the original, miss the copy.
+/// The copy is written on every path to a read, by the copy operation alone. A path that writes the original
+/// between copy and read would, started at the original, bypass the copy.
 fn replace_copies(body: &mut Body) {
     let mut writes = vec![0_u32; body.registers.len()];
     let mut copies: HashMap<Reg, Reg> = HashMap::new();
@@ -310,14 +310,14 @@ fn replace_copies(body: &mut Body) {
     });
 }
 
-/// Drops what writes to fields of elements nothing but what was read from them, if other fields are written:
-/// a structure that is set as a whole has only few new values.
+/// Drops stores to fields of the value read from them, if other fields are stored: a struct set as a whole
+/// has only few new values.
 ///
-/// A field that is never written but so does not change, and what is read was read, and found inside, before.
+/// A field with only such stores does not change, and the earlier read has checked the index.
 fn drop_unchanged(body: &mut Body) {
     let literals = literals(&body.code);
     let mut writes = vec![0_u32; body.registers.len()];
-    // Where each register was loaded from.
+    // The source of each loaded register.
     let mut loads = HashMap::new();
     let mut changed: Vec<Vec<(u32, u32)>> = vec![Vec::new(); body.views.len()];
     each_of(&body.code, &mut |op| {
@@ -352,7 +352,7 @@ fn drop_unchanged(body: &mut Body) {
     });
 }
 
-/// Drops operations whose result nobody reads; whether there were any.
+/// Drops operations with an unused result; returns true if there were any.
 fn drop_unread(code: &mut Vec<Op>, registers: usize, removable: &[bool]) -> bool {
     let mut is_read = vec![false; registers];
     each_of(code, &mut |op| op.each_read(|register| is_read[register.at()] = true));
@@ -369,7 +369,7 @@ fn drop_unread(code: &mut Vec<Op>, registers: usize, removable: &[bool]) -> bool
     has_dropped
 }
 
-/// Has atomics give nothing where nobody reads it: devices do them without an answer.
+/// Removes unused results of atomics, which devices then execute without a return value.
 fn forget_unread(body: &mut Body) {
     let mut is_read = vec![false; body.registers.len()];
     each_of(&body.code, &mut |op| op.each_read(|register| is_read[register.at()] = true));
@@ -394,7 +394,7 @@ fn retain(code: &mut Vec<Op>, stays: &mut impl FnMut(&Op) -> bool) {
     code.retain(|op| stays(op));
 }
 
-/// Declares the fields of views that are touched.
+/// Declares the accessed fields of views.
 fn declare_fields(body: &mut Body) {
     let mut fields: Vec<Vec<(u32, Memory)>> = vec![Vec::new(); body.views.len()];
     each_of(&body.code, &mut |op| {
@@ -416,7 +416,7 @@ fn declare_fields(body: &mut Body) {
     }
 }
 
-/// Leaves out registers that nobody uses.
+/// Removes unused registers.
 fn number_anew(body: &mut Body) {
     let mut numbers: HashMap<Reg, Reg> = HashMap::new();
     let mut types: Vec<Type> = Vec::new();
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn blocks_that_nobody_leaves_are_taken_apart() {
         let on = |then| Op::If { when: Reg(1), then, otherwise: vec![] };
-        // The inner block goes; what left the outer one is nearer to it.
+        // The inner block is removed, so breaks out of the outer one have a lower level.
         let inner = Op::Block { body: vec![on(vec![Op::Break { out: 1 }]), NEXT] };
         let code = vec![Op::Block { body: vec![inner, NEXT] }];
         let flat = flattened(code);
@@ -474,7 +474,7 @@ mod tests {
             ..Body::default()
         };
         clean(&mut body, vec![true; 3], None);
-        // The copies are gone, and so is the literal.
+        // The copies and the literal are gone.
         let value = Reg(0);
         assert_eq!(body.code, [Op::Param { to: value, number: 0 }, Op::Put { array: 0, at: value, value }]);
         assert_eq!((body.arrays.len(), body.registers.len()), (1, 1));
@@ -499,7 +499,7 @@ mod tests {
             body.code[4..].to_vec()
         };
         assert_eq!(left([store(old, 0), store(new, 8), store(old, 0)]), [store(new, 8)]);
-        // From another field, written beside, or all that there is.
+        // From another field, stored with others, or the only store.
         let crossed = [store(other, 0), store(new, 8), store(new, 16)];
         assert_eq!(left(crossed.clone()), crossed);
         let changed = [store(new, 4), store(old, 0), store(other, 8)];

@@ -17,7 +17,7 @@ pub fn bare(expr: &'static Expr) -> &'static Expr {
     }
 }
 
-/// The operation of an operator, and whether its operands change places.
+/// The operation of an operator, with a flag for swapped operands.
 const fn operation(operator: Operator) -> (Binary, bool) {
     match operator {
         Operator::Add => (Binary::Add, false),
@@ -185,20 +185,20 @@ impl Lower {
         }
     }
 
-    /// The scalar that an expression gives.
+    /// The scalar of an expression.
     pub fn computed(&mut self, expr: &'static Expr) -> Result<Operand> {
         let value = self.expr(expr)?;
         self.operand(&value)
     }
 
-    /// An operand that does not change whatever is assigned later.
+    /// An operand that later assignments do not change.
     pub fn kept_operand(&mut self, operand: Operand) -> Result<Operand> {
         let value = Value::scalar(self.type_of(operand), operand);
         let value = self.kept(&value)?;
         self.operand(&value)
     }
 
-    /// The scalars that a value and an expression after it give.
+    /// The scalars of a value and of a later expression.
     fn two(&mut self, left: &Value, right: &'static Expr) -> Result<[Operand; 2]> {
         let mut first = self.operand(left)?;
         if may_assign(right) {
@@ -322,7 +322,7 @@ impl Lower {
         }
     }
 
-    /// The place that an expression is, to be assigned: never a copy, whatever its indices do.
+    /// The place of an expression for an assignment; never a copy.
     fn place_of(&mut self, expr: &'static Expr) -> Result<Value> {
         match expr {
             Expr::Line(line, of) => {
@@ -406,7 +406,7 @@ impl Lower {
     fn assignment(&mut self, place: &'static Expr, value: &'static Expr) -> Result<Value> {
         let value = self.expr(value)?;
         let is_scalar = matches!(value.node, Node::Leaf(_));
-        // Parts could be taken from what is assigned.
+        // The value may contain parts of the assigned place.
         let value = if is_scalar && !may_assign(place) { self.settled(&value)? } else { self.kept(&value)? };
         if let Expr::Tuple(places) = bare(place) {
             for (number, place) in places.iter().enumerate() {
@@ -419,7 +419,7 @@ impl Lower {
         Ok(Value::unit())
     }
 
-    /// Assigns to a place, or gives a variable that was declared without one its place.
+    /// Assigns to a place, or sets the place of a variable declared without one.
     fn assigned(&mut self, place: &'static Expr, value: &Value) -> Result<()> {
         if let Expr::Local(number) = bare(place)
             && let Some(None) = self.frame()?.locals.get(usize::from(*number))

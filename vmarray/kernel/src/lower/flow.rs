@@ -8,15 +8,15 @@ use crate::layout::Layout;
 use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt};
 use backend_api::kernel::{Binary, Op, Type};
 
-/// Loops of at most so many turns are unrolled.
+/// Maximum number of iterations of an unrolled loop.
 const TURNS_MAX: usize = 32;
-/// Unrolled loops within one another have at most so many turns in all.
+/// Maximum number of iterations of nested unrolled loops in all.
 const WRITTEN_OUT_MAX: usize = 1024;
-/// Both sides of a branch are evaluated if each has at most so many operations, all of them harmless.
+/// Maximum number of operations of a branch side that is evaluated speculatively, if none can fail.
 const SELECT_MAX: usize = 8;
 
 impl Lower {
-    /// An expression that changes what is done next.
+    /// An expression that changes the control flow.
     pub fn flow(&mut self, expr: &'static Expr) -> Result<Value> {
         match expr {
             Expr::Block(NO_LABEL, statements, value) => self.block(statements, *value),
@@ -105,7 +105,7 @@ impl Lower {
         }
     }
 
-    /// How many blocks and loops out a level is.
+    /// The distance of a level in blocks and loops.
     fn out(&self, level: usize) -> u16 {
         (self.nesting - level) as u16
     }
@@ -119,7 +119,7 @@ impl Lower {
         }
     }
 
-    /// A block or loop of the representation begins; the code so far.
+    /// Starts a block or loop of the representation; returns the code so far.
     fn open(&mut self, label: u16, next: Option<Next>) -> Result<Vec<Op>> {
         self.nesting += 1;
         let outcome = Outcome { place: None, depth: self.depth };
@@ -128,7 +128,7 @@ impl Lower {
         Ok(std::mem::take(&mut self.code))
     }
 
-    /// It ends, with a value or without an end: its value, `None` if it has no end at all, and its code.
+    /// Ends it, with a value or diverging: returns its value, `None` if it has no exit, and its code.
     fn close(&mut self, outer: Vec<Op>, end: Option<Value>) -> Result<(Option<Value>, Vec<Op>)> {
         let Some(mut target) = self.frame()?.targets.pop() else { return Err(self.unexpected("this")) };
         let value = self.joined(&mut target.outcome, target.is_left, end)?;
@@ -173,7 +173,7 @@ impl Lower {
         value.map_or_else(|| Ok(Value::unit()), |value| self.expr(value))
     }
 
-    /// Code by itself, and what it ends with; it stays behind what comes next.
+    /// Separate code, and its result.
     fn apart(&mut self, code: impl FnOnce(&mut Self) -> Result<Value>) -> Result<(Vec<Op>, Option<Value>)> {
         let outer = std::mem::take(&mut self.code);
         let end = self.ended(|lower| {
@@ -230,7 +230,7 @@ impl Lower {
         Ok(place.fresh())
     }
 
-    /// Whether code can run where it is not wanted, at little cost.
+    /// True if code can run speculatively at little cost.
     fn is_harmless(&self, code: &[Op]) -> bool {
         code.len() <= SELECT_MAX
             && code.iter().all(|op| match op {
@@ -257,7 +257,7 @@ impl Lower {
         for (number, arm) in arms.iter().enumerate() {
             let mut fits = self.fits(&arm.pattern, &of)?;
             if arm.guard.is_none() && number + 1 == arms.len() {
-                // Rustc has seen that nothing else is left.
+                // Rustc has checked that the match is exhaustive.
                 fits = Operand::Constant(Type::Bool, 1);
             }
             match (fits, &arm.guard) {
@@ -370,7 +370,7 @@ impl Lower {
         let (of, line) = (self.type_of(counter), self.frame()?.line);
         let outer = self.open(label, None)?;
         let level = self.nesting;
-        // `continue` leaves the body; then the counter goes on.
+        // `continue` leaves the body; then the counter advances.
         let before = std::mem::take(&mut self.code);
         self.nesting += 1;
         let next = Next::Leave(self.nesting);
@@ -380,7 +380,7 @@ impl Lower {
         }
         let _ = self.ended(|lower| {
             let number = Value::scalar(of, counter);
-            // The counter does not change within a turn, so what is not mutable stands for it.
+            // The counter does not change within an iteration, so an immutable variable can alias it.
             if let Pattern::Bind(local, false, None) = pattern {
                 let register = lower.register(counter);
                 lower.is_variable[register.at()] = false;
@@ -415,7 +415,7 @@ impl Lower {
         Ok(Value::unit())
     }
 
-    /// A loop that begins in a line.
+    /// A loop with the line of its start.
     fn looped(&mut self, line: u32, body: Vec<Op>) -> Result<()> {
         let last = std::mem::replace(&mut self.frame()?.line, line);
         self.mark();
@@ -424,7 +424,7 @@ impl Lower {
         Ok(())
     }
 
-    /// A loop of few turns, each written out.
+    /// An unrolled loop.
     fn unrolled(
         &mut self,
         label: u16,
@@ -465,7 +465,7 @@ impl Lower {
     }
 }
 
-/// Whether code leaves what is `out` around it.
+/// True if code leaves the enclosing block number `out`.
 fn leaves(code: &[Op], out: u16) -> bool {
     code.iter().any(|op| match op {
         Op::Break { out: of } => *of == out,
@@ -475,7 +475,7 @@ fn leaves(code: &[Op], out: u16) -> bool {
     })
 }
 
-/// The numbers of a range between constants; one too many if there are more than are unrolled.
+/// The numbers of a range between constants, up to one more than the unrolling limit.
 fn numbers(of: Type, [start, end]: [u64; 2], range: &Range, step: u64) -> Vec<u64> {
     let wide = |bits: u64| match of.is_signed() {
         true => i128::from(((bits << (64 - 8 * of.bytes())) as i64) >> (64 - 8 * of.bytes())),

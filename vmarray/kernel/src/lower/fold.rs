@@ -1,4 +1,4 @@
-//! Constants: literals, and what operations leave as it is.
+//! Constants: literals, and identity operations.
 
 use backend_api::expr::{Binary, Number as _, Type};
 
@@ -11,7 +11,7 @@ pub fn literal(of: Type, text: &str) -> Option<u64> {
     }
 }
 
-/// Whether an operand changes nothing: zero for sums and the like, one for products.
+/// True for an identity operand: zero for sums and similar operations, one for products.
 pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     let neutral = match op {
         Binary::Add | Binary::Sub | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => 0,
@@ -22,8 +22,8 @@ pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     !of.is_float() && right == neutral
 }
 
-/// What gives the same as a division of an unsigned number by a power of two: cards have no instruction for
-/// divisions, and their compilers call a function of 60 for one of 64 bits, whatever the divisor.
+/// The shift or mask that equals a division of an unsigned number by a power of two. GPUs have no division
+/// instruction, and their compilers call a function of 60 instructions for 64 bits, for any divisor.
 pub fn without_division(op: Binary, of: Type, by: u64) -> Option<(Binary, u64)> {
     let is_unsigned = matches!(of, Type::U8 | Type::U16 | Type::U32 | Type::U64);
     match op {
@@ -59,7 +59,7 @@ mod tests {
     fn literals_are_read_as_rustc_reads_them() {
         assert_eq!(literal(Type::I8, "-1"), Some(255));
         assert_eq!(literal(Type::U64, "18446744073709551615"), Some(u64::MAX));
-        // Rounded once, to the float that is asked for.
+        // Rounded once, to the requested float.
         assert_eq!(literal(Type::F32, "0.1"), Some(0.1_f32.to_bits().into()));
         assert_eq!(literal(Type::F32, "16777217"), Some(16_777_217_f32.to_bits().into()));
         assert_eq!(literal(Type::U8, "x"), None);

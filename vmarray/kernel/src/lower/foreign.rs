@@ -1,4 +1,4 @@
-//! Values of types of other crates: floats of 16 bits, and complex numbers.
+//! Values of types of other crates: 16-bit floats, and complex numbers.
 
 use super::expr::assembled;
 use super::value::{Operand, Value};
@@ -8,7 +8,7 @@ use crate::slots::Definition;
 use crate::tree::Operator;
 use backend_api::kernel::Unary;
 
-/// How the bits of a float of 16 bits become an `f32`, and the other way round, if a type is one.
+/// Conversions of a 16-bit float type to `f32` and back; `None` for other types.
 fn conversions(layout: &Layout) -> Option<(Unary, Unary)> {
     match layout {
         Layout::Struct { name: "f16", .. } => Some((Unary::FromF16, Unary::ToF16)),
@@ -18,7 +18,7 @@ fn conversions(layout: &Layout) -> Option<(Unary, Unary)> {
 }
 
 impl Lower {
-    /// The `f32` that a float of 16 bits is.
+    /// The `f32` of a 16-bit float.
     pub fn widened(&mut self, of: &Value) -> Result<Operand> {
         let (Some((widen, _)), Some(bits)) = (conversions(&of.layout), of.part(0)) else {
             return Err(self.unexpected("this type as a float of 16 bits"));
@@ -27,7 +27,7 @@ impl Lower {
         Ok(self.unary(widen, bits))
     }
 
-    /// The float of 16 bits that is nearest to an `f32`.
+    /// The 16-bit float nearest to an `f32`.
     pub fn nearest(&mut self, of: Operand, layout: &Layout) -> Result<Value> {
         let Some((_, narrow)) = conversions(layout) else {
             return Err(self.unexpected("this type as a float of 16 bits"));
@@ -66,7 +66,7 @@ impl Lower {
     }
 }
 
-/// The kernel function that an operator of complex numbers is; the negative, if none is said.
+/// The kernel function of an operator of complex numbers; of the negative without an operator.
 #[cfg(feature = "num-complex")]
 fn complex(layout: &Layout, operator: Option<Operator>) -> Option<fn() -> Definition> {
     use crate::complex::{

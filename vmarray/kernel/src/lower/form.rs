@@ -1,16 +1,16 @@
-//! What a launch gives beside values, and what of it is known when a kernel is lowered.
+//! Inputs of a launch besides values, and their part that is known during lowering.
 
 use super::Lowered;
 use crate::around::Mode;
 use crate::layout::{Field, Layout};
 use backend_api::kernel::{Report, Type};
 
-/// Places are computed with 32 bits where results, and what is read by places, have fewer elements.
+/// Places have 32 bits if the result, and all operands read by places, have fewer elements.
 pub const SHORT_MAX: u64 = 1 << 30;
-/// Constants of boundary modes are scalars of a launch if an element has at most so many.
+/// Maximum number of scalars of an element whose boundary constant is passed as scalars.
 pub const VALUES_MAX: usize = 16;
 
-/// Where a launch takes a scalar of the representation from.
+/// Source of a scalar of the representation.
 ///
 /// ```
 /// use vmarray_kernel::{Anywhere, Own, ScalarSource, kernel, lower};
@@ -26,42 +26,41 @@ pub const VALUES_MAX: usize = 16;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScalarSource {
-    /// A parameter of the kernel: which of its [values](crate::KernelType::values).
+    /// One of the [values](crate::KernelType::values) of a parameter of the kernel.
     Value {
         /// The number of the parameter.
         parameter: usize,
-        /// Which of its values.
+        /// The number of the value.
         position: usize,
     },
-    /// Which index the first element has, if the result has one axis: indices that kernels see are counted
-    /// from it.
+    /// The index of the first element of a result with one axis; kernels see indices from it on.
     Origin,
-    /// How the elements of a result with several axes are stored, and with how many bits places are computed.
+    /// The storage of a result with several axes, and the width of place computations.
     Form,
-    /// One of the axes of the result, if it has several.
+    /// One of several axes of the result.
     Axis {
-        /// Which axis.
+        /// The axis.
         axis: usize,
-        /// What of it.
+        /// The property.
         part: AxisPart,
     },
     /// Elements of a tile of the result, as a factor and a shift for divisions.
     TileLen(AxisPart),
-    /// A parameter of the kernel that is read by places.
+    /// A parameter read by places.
     Around {
         /// The number of the parameter.
         parameter: usize,
-        /// What of it.
+        /// The property.
         part: AroundPart,
     },
-    /// How many elements a view has.
+    /// The length of a view in elements.
     Length {
         /// The number of the parameter.
         parameter: usize,
     },
 }
 
-/// What is said of an axis of the result: its elements are stored in tiles, of one element perhaps.
+/// Property of an axis of the result, whose elements are stored in tiles of at least one element.
 ///
 /// ```
 /// use vmarray_kernel::{At, AxisPart, Own, ScalarSource, kernel, lower};
@@ -76,21 +75,21 @@ pub enum ScalarSource {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AxisPart {
-    /// The first index of the elements that the kernel runs for.
+    /// The first index of the items.
     Start,
-    /// How many those are.
+    /// The number of items.
     Extent,
-    /// How many tiles there are.
+    /// The number of tiles.
     Tiles,
-    /// The factor by which to divide by that.
+    /// The factor for a division by that number.
     TilesFactor,
-    /// The shift.
+    /// The shift for that division.
     TilesShift,
     /// Elements of a tile.
     Tile,
-    /// The factor by which to divide by that.
+    /// The factor for a division by that number.
     TileFactor,
-    /// The shift.
+    /// The shift for that division.
     TileShift,
 }
 
@@ -107,7 +106,7 @@ impl AxisPart {
     ];
 }
 
-/// What is said of elements that are read by places.
+/// Property of elements read by places.
 ///
 /// ```
 /// use vmarray_kernel::{At, AroundPart, Own, ScalarSource, Window, kernel, lower};
@@ -122,22 +121,22 @@ impl AxisPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AroundPart {
-    /// The first place along an axis; it may be negative.
+    /// The first place along an axis, possibly negative.
     First(usize),
-    /// How many places there are along an axis.
+    /// The extent along an axis.
     Extent(usize),
-    /// Which boundary mode an axis has.
+    /// The boundary mode of an axis.
     Mode(usize),
-    /// From one element to the next along an axis, in elements.
+    /// The stride along an axis, in elements.
     Stride(usize),
     /// The number of the first element.
     Base,
-    /// What is outside of an axis: which of its [values](crate::KernelType::values).
+    /// One of the [values](crate::KernelType::values) of the boundary constant of an axis.
     Value(usize, usize),
 }
 
 impl ScalarSource {
-    /// What is given of a result with so many axes, of at least two.
+    /// The scalars of a result with at least two axes.
     pub(crate) fn of_domain(axes: usize) -> Vec<Self> {
         let mut sources = vec![Self::Form];
         for axis in 0..axes {
@@ -148,29 +147,29 @@ impl ScalarSource {
     }
 }
 
-/// What is known of a launch when a kernel is lowered for it.
+/// Properties of a launch that are known during lowering.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Form {
-    /// How many axes the result has; 0 for as many as the kernel's place has.
+    /// The number of axes of the result; 0 for the number of the kernel's place.
     pub axes: usize,
-    /// Whether it is stored in tiles.
+    /// True for tiled storage.
     pub is_tiled: bool,
-    /// Whether some elements of the store are not the kernel's.
+    /// True if some elements of the store have no item.
     pub is_part: bool,
-    /// Whether places are computed with 32 bits.
+    /// True for place computations in 32 bits.
     pub is_short: bool,
-    /// Whether what items return is written down.
+    /// True if returned values are stored.
     pub returns: bool,
-    /// Whether items of groups that are tiles find in results what was there before.
+    /// True if items of tiled groups can read the old elements of results.
     pub keeps: bool,
     /// Parameters whose appended elements are [preceded](numbered) by the index of the item.
     pub ordered: Vec<usize>,
-    /// By parameter and axis, how what lies outside is read where that is no failure.
+    /// Boundary modes by parameter and axis; none if an access outside fails.
     pub modes: Vec<(usize, usize, Mode)>,
 }
 
 impl Form {
-    /// As a scalar.
+    /// The form as a scalar.
     #[must_use]
     pub fn number(&self) -> u64 {
         u64::from(self.is_tiled) | u64::from(self.is_part) << 1 | u64::from(self.is_short) << 2
@@ -181,7 +180,7 @@ impl Form {
         Self { is_tiled, is_part, is_short, ..Self::default() }
     }
 
-    /// That of a launch like this one, by the scalars that it is given.
+    /// The form of a launch, from its scalars.
     pub(crate) fn of_launch(&self, like: &Lowered, scalar: &dyn Fn(usize) -> u64) -> Self {
         let mut form = self.clone();
         for (number, source) in like.scalars.iter().enumerate() {
@@ -206,7 +205,7 @@ impl Form {
     }
 }
 
-/// Appended elements of a type as they are when they are put in the order of items: behind the item's index.
+/// The layout of appended elements with the item's index before each, for sorting in item order.
 ///
 /// They take a multiple of 8 bytes.
 #[must_use]
@@ -217,13 +216,13 @@ pub fn numbered(of: Layout) -> Layout {
     Layout::Struct { name: "Numbered", fields: vec![index, value], bytes }
 }
 
-/// A bit that indices outside are told with, so that no element has their number, however far outside.
+/// A bit that marks reported indices outside, so that they equal the number of no element.
 pub(super) const OUTSIDE: u64 = 1 << 62;
 
-/// The index that a report of an access by places has, as far as its lower 62 bits say.
+/// The index of a reported access by places, from its lower 62 bits.
 pub(super) fn place_of_report(report: &Report) -> i128 {
     ((report.detail << 2).cast_signed() >> 2).into()
 }
 
-/// The type of a scalar that is no value.
+/// The type of a scalar other than a value.
 pub(super) const PLACE: Type = Type::U64;

@@ -4,7 +4,7 @@ use super::value::Value;
 use crate::slots::Definition;
 use crate::tree::Expr;
 
-/// The result of a block, a branch, a loop or a call, which several places give.
+/// The result of a block, a branch, a loop or a call with several exits.
 #[derive(Default)]
 pub struct Outcome {
     /// The place it is written to, once its type is known.
@@ -13,21 +13,21 @@ pub struct Outcome {
     pub depth: usize,
 }
 
-/// What `break` and `continue` lead to.
+/// Target of `break` and `continue`.
 pub struct Target {
     /// Its number in the function.
     pub label: u16,
-    /// How many blocks and loops of the representation were around when it was opened, itself included.
+    /// The level of blocks and loops of the representation, including itself.
     pub level: usize,
-    /// The same for what `continue` leaves or continues; `None` for blocks.
+    /// The target of `continue`; `None` for blocks.
     pub next: Option<Next>,
-    /// What it gives.
+    /// Its result.
     pub outcome: Outcome,
-    /// Whether something breaks out of it.
+    /// True if code breaks out of it.
     pub is_left: bool,
 }
 
-/// How a loop's next turn is reached.
+/// Way to a loop's next iteration.
 #[derive(Clone, Copy)]
 pub enum Next {
     /// By `Continue` of the loop at this level.
@@ -40,15 +40,15 @@ pub enum Next {
 pub struct Frame {
     /// The function.
     pub definition: Definition,
-    /// Its variables: what they are bound to, if they are by now.
+    /// The values of its variables; `None` before they are bound.
     pub locals: Vec<Option<Value>>,
     /// The loops and blocks around.
     pub targets: Vec<Target>,
     /// The level of the block that `return` leaves.
     pub level: usize,
-    /// What it returns.
+    /// Its result.
     pub outcome: Outcome,
-    /// Whether something returns from within.
+    /// True if code returns from within.
     pub is_left: bool,
     /// The depth of its own variables.
     pub depth: usize,
@@ -57,7 +57,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A function, at its beginning.
+    /// A function at its start.
     pub fn new(definition: Definition) -> Self {
         let locals = vec![None; usize::from(definition.tree.locals)];
         let line = definition.tree.line;
@@ -74,7 +74,7 @@ impl Frame {
     }
 }
 
-/// Whether an expression may assign a variable, or write.
+/// True if an expression may assign a variable, or write.
 pub fn may_assign(expr: &Expr) -> bool {
     match expr {
         Expr::Line(_, of)
@@ -118,7 +118,7 @@ pub fn may_assign(expr: &Expr) -> bool {
     }
 }
 
-/// Whether an expression can be evaluated where its value may not be wanted: it is short and cannot fail.
+/// True if an expression is short and cannot fail, so it may be evaluated speculatively.
 pub fn is_pure(expr: &Expr) -> bool {
     match expr {
         Expr::Line(_, of)
@@ -129,7 +129,7 @@ pub fn is_pure(expr: &Expr) -> bool {
         | Expr::Deref(of) => is_pure(of),
         Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => true,
         Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) => is_pure(a) && is_pure(b),
-        // Who meets others has to be where they are.
+        // Barriers must not be evaluated speculatively.
         Expr::Call(name, parts) => {
             *name != "barrier" && !name.starts_with("lanes_") && parts.iter().all(is_pure)
         }

@@ -39,7 +39,7 @@ impl Lower {
                 }
                 Ok(())
             }
-            // What is not wanted is read all the same: an index may be outside.
+            // Unused parts are read too, because an index may be out of bounds.
             Pattern::Wild if !value.is_reference => self.settled(value).map(|_| ()),
             _ => Ok(()),
         }
@@ -55,7 +55,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Whether a value fits a pattern, as a bool.
+    /// The bool that a value matches a pattern.
     pub fn fits(&mut self, pattern: &'static Pattern, value: &Value) -> Result<Operand> {
         match pattern {
             Pattern::Wild => Ok(TRUE),
@@ -129,5 +129,5 @@ impl Lower {
     }
 }
 
-/// What always holds.
+/// The condition `true`.
 const TRUE: Operand = Operand::Constant(Type::Bool, 1);

@@ -10,7 +10,7 @@ const fn number(of: u64) -> Operand {
 }
 
 impl Lower {
-    /// How many rows a view has.
+    /// The number of rows of a view.
     pub fn row_count(&mut self, view: usize) -> Operand {
         let starts = self.views[view].starts.unwrap_or(view);
         let parameter = self.views[starts].parameter;
@@ -19,22 +19,22 @@ impl Lower {
         self.binary(Binary::Sub, count, number(1))
     }
 
-    /// Where a row begins, and how long it is: 0 and 0, if there is no such row.
+    /// Start and length of a row: 0 and 0 for a missing row.
     fn row(&mut self, view: usize, row: Operand) -> Result<(Operand, Operand)> {
         let Some(starts) = self.views[view].starts else { return Err(self.unexpected("rows of this")) };
-        // The end first, as it is what is missing for the first row that is not there.
+        // The end first, because it is missing for the first row out of bounds.
         let after = self.binary(Binary::Add, row, number(1));
         let end = self.view_element(starts, Some(after));
         let end = self.operand(&end)?;
         let start = self.view_element(starts, Some(row));
         let start = self.operand(&start)?;
-        // What the program has written there may descend.
+        // The program's starts may descend.
         let end = self.binary(Binary::Max, end, start);
         let len = self.binary(Binary::Sub, end, start);
         Ok((start, len))
     }
 
-    /// How many elements a row has.
+    /// The length of a row.
     pub fn row_len(&mut self, view: usize, row: Operand) -> Result<Value> {
         let (_, len) = self.row(view, row)?;
         Ok(Value::scalar(Type::U64, len))

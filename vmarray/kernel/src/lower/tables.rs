@@ -5,7 +5,7 @@ use super::value::{Leaf, Node};
 use crate::layout::Layout;
 use backend_api::kernel::{Memory, TableDecl, Type};
 
-/// Where a launch takes a table of the representation from: a number of elements, one after the other.
+/// Source of a table of the representation: contiguous elements.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, TableSource, kernel, lower};
@@ -28,10 +28,10 @@ pub enum TableSource {
     Parameter {
         /// The number of the parameter.
         parameter: usize,
-        /// Which of its values.
+        /// The numbers of its values.
         positions: Vec<usize>,
     },
-    /// These bits.
+    /// The given bits.
     Constant(Vec<u64>),
 }
 
@@ -50,14 +50,15 @@ impl Tables {
         })
     }
 
-    /// The tables of a constant array, the same ones if it has been there before.
+    /// The tables of a constant array, shared with equal arrays.
     pub fn of_constant(&mut self, layout: &Layout, values: &[u64]) -> Node {
         self.node(layout, (0..layout.scalars()).collect(), &mut |positions| {
             TableSource::Constant(positions.into_iter().map(|position| values[position]).collect())
         })
     }
 
-    /// Positions are those of the first scalar of `layout` in all elements, followed by the others of each.
+    /// The positions of the first scalar of `layout` in all elements; the other scalars of each element
+    /// follow.
     fn node(
         &mut self,
         layout: &Layout,
@@ -110,14 +111,14 @@ impl Tables {
         self.tables.iter().map(decl).collect()
     }
 
-    /// Where they come from.
+    /// Their sources.
     pub fn sources(self) -> Vec<TableSource> {
         self.tables.into_iter().map(|(_, source)| source).collect()
     }
 }
 
-/// The bits of all scalars of a table parameter, taken out of the bytes of a launch's tables from an offset
-/// on, which is moved behind it. Tables of parameters come in their order, before those of constants.
+/// The bits of all scalars of a table parameter, from the bytes of a launch's tables at an offset, which the
+/// function advances. Tables of parameters come in their order, before tables of constants.
 pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u64> {
     let mut tables = Tables::default();
     tables.parameter(0, layout);
@@ -138,7 +139,7 @@ pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u6
 }
 
 impl Lowered {
-    /// The bytes of all tables, as a launch is given them. `values` has those of each parameter.
+    /// The bytes of all tables of a launch. `values` has the values of each parameter.
     ///
     /// ```
     /// use vmarray_kernel::{At, Own, kernel, lower};

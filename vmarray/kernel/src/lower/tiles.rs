@@ -1,7 +1,7 @@
 //! Groups that are tiles of a result with several axes.
 //!
-//! Their items are in the order of tiles, so they write elements to memory in that order, from which another
-//! kernel puts them into their places: tiles do not lie side by side in rows, and pages may be anywhere.
+//! Items write elements to memory in tile order, and a second kernel moves them to their places: tiles are
+//! not contiguous in rows, and pages may be anywhere.
 
 use super::form::{OUTSIDE, PLACE};
 use super::value::{Check, Index, Leaf, Node, Operand, Value};
@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::tree::{Expr, Tree};
 use backend_api::kernel::{Access, Binary, Op, Type, Where};
 
-/// What a kernel is called that puts elements into their places.
+/// Name of the kernel that moves elements to their places.
 static PLACING: Tree = Tree {
     name: "elements of tiles put into their places",
     file: file!(),
@@ -21,9 +21,9 @@ static PLACING: Tree = Tree {
     body: Expr::Bool(false),
 };
 
-/// The kernel that gives elements of a result what was written in the order of tiles. Its views are the
-/// result and that; of the latter it is given the place of the first element along each axis, and how many
-/// tiles there are, as [`AroundPart::First`] and [`AroundPart::Extent`] of parameter 1.
+/// The kernel that moves elements written in tile order to a result. Its views are the result and the written
+/// elements. [`AroundPart::First`] and [`AroundPart::Extent`] of parameter 1 are the place of the first
+/// element along each axis, and the number of tiles.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind) for elements of too many numbers.
@@ -65,8 +65,8 @@ impl Lower {
         self.finished(&PLACING, Vec::new(), None)
     }
 
-    /// The item's own elements: those that are read have their places in the result; those that are written
-    /// follow one another, and come from there, if they are kept.
+    /// The item's own elements. Read ones are at their places in the result; written ones are in tile order,
+    /// and read back from there if kept.
     pub(super) fn of_tiles(&mut self, parameter: usize, layout: &Layout, is_result: bool) -> Result<Value> {
         let value = |view| Value { is_reference: true, ..Value::new(Layout::UNIT, Node::View(view)) };
         let written = self.views.len();
@@ -103,8 +103,8 @@ impl Lower {
         Ok(Value { index, is_shared: true, ..Value::new(layout, node) })
     }
 
-    /// When a load from a view is carried out, if that is not always so: items without an element find zeroes
-    /// outside, rather than fail.
+    /// The condition of a load from a view, if any: items without an element read zeroes out of bounds
+    /// instead of failing.
     pub(super) fn skipped(&mut self, leaf: &Leaf, at: Operand) -> Option<Operand> {
         let (Leaf::Field(_, view, _), Some(is_inside)) = (leaf, self.is_inside) else { return None };
         let View { parameter, is_own, access, around, .. } = &self.views[usize::from(*view)];
@@ -125,7 +125,7 @@ impl Lower {
         }
     }
 
-    /// What a register holds at most, or a constant.
+    /// Upper bound of a register, or a constant.
     pub(super) fn most(&self, of: Operand) -> Option<u64> {
         match of {
             Operand::Constant(_, number) => Some(number),
@@ -133,7 +133,7 @@ impl Lower {
         }
     }
 
-    /// What an item asks about its tile: a number for each axis, or whether it has an element.
+    /// Built-in values of a tile: a number for each axis, or whether the item has an element.
     pub(super) fn of_tile(&mut self, what: &str) -> Value {
         if what == "is_inside" {
             let always = Operand::Constant(Type::Bool, 1);

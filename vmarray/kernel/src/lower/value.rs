@@ -1,73 +1,73 @@
-//! Values while a kernel is lowered: where their scalars are, and how they are read and written.
+//! Values during lowering: the places of their scalars, with reads and writes.
 
 use super::{Lower, Result};
 use crate::error::ErrorKind;
 use crate::layout::Layout;
 use backend_api::kernel::{ArrayDecl, Binary, Memory, Op, Reg, Space, Type};
 
-/// Copies of at most so many scalars are written out; longer ones are loops.
+/// Maximum number of scalars of an unrolled copy; longer copies are loops.
 const WRITTEN_OUT_MAX: usize = 64;
 
-/// A scalar that was computed.
+/// A computed scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A constant of a type.
     Constant(Type, u64),
-    /// What a register holds now.
+    /// The current value of a register.
     Register(Reg),
 }
 
-/// Where a scalar is.
+/// Place of a scalar.
 #[derive(Clone, Debug)]
 pub enum Leaf {
     /// Computed.
     Value(Operand),
     /// In a register that may change.
     Variable(Reg),
-    /// In a local array; the index is the value's.
+    /// In a local array, at the index of the value.
     Element(Type, u16),
-    /// In a table; the index is the value's.
+    /// In a table, at the index of the value.
     Table(Type, u16),
-    /// At an offset of an element of a view; the index is the value's.
+    /// At an offset in an element of a view, at the index of the value.
     Field(Type, u16, u32),
-    /// In the arena, so many bytes behind the place that is the value's index.
+    /// In the arena, at a distance in bytes from the index of the value.
     Arena(Type, u32),
 }
 
-/// Where the scalars of a value are.
+/// Places of the scalars of a value.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// One.
+    /// One scalar.
     Leaf(Leaf),
-    /// Those of a tuple's or struct's parts.
+    /// The parts of a tuple or struct.
     Parts(Vec<Self>),
-    /// So many, of one that stands for all.
+    /// Several elements with equal places, and their number.
     Array(usize, Box<Self>),
-    /// None: a view, by its number.
+    /// No scalars: a view, by its number.
     View(usize),
-    /// None: elements in the arena.
+    /// No scalars: elements in the arena.
     Allocated(Box<Allocated>),
 }
 
 /// Elements in the arena.
 #[derive(Clone, Debug)]
 pub struct Allocated {
-    /// Where they begin.
+    /// The start.
     pub base: Operand,
-    /// How many there are.
+    /// The number of elements.
     pub len: Operand,
-    /// Their type.
+    /// The element type.
     pub layout: Layout,
 }
 
-/// What is known of an index.
+/// Knowledge about an index.
 #[derive(Clone, Copy, Debug)]
 pub enum Check {
-    /// It is inside.
+    /// It is within bounds.
     Proven,
     /// The access checks it.
     ByAccess,
-    /// It is inside if this bool holds.
+    /// It is within bounds if this bool holds.
     By(Operand),
 }
 
@@ -75,23 +75,23 @@ pub enum Check {
 #[derive(Clone, Copy, Debug)]
 pub struct Index {
     pub at: Operand,
-    /// How many elements there are.
+    /// The number of elements.
     pub len: usize,
     pub check: Check,
 }
 
-/// A value, or a place that holds one.
+/// A value, or the place of one.
 #[derive(Clone, Debug)]
 pub struct Value {
     pub layout: Layout,
     pub node: Node,
     /// The index for leaves in arrays, tables and views.
     pub index: Option<Index>,
-    /// Whether it stands for the place itself, as a reference does.
+    /// True for a reference to the place.
     pub is_reference: bool,
-    /// Whether its arrays may be changed by somebody else.
+    /// True if other code may change its arrays.
     pub is_shared: bool,
-    /// Whether nobody else knows its arrays, so that a variable can have them.
+    /// True if its arrays are unique, so that a variable can take them.
     pub is_fresh: bool,
 }
 
@@ -101,17 +101,17 @@ impl Value {
         Self::new(Layout::Scalar(of), Node::Leaf(Leaf::Value(operand)))
     }
 
-    /// A value that nobody else holds.
+    /// A unique value.
     pub const fn new(layout: Layout, node: Node) -> Self {
         Self { layout, node, index: None, is_reference: false, is_shared: false, is_fresh: false }
     }
 
-    /// Nothing.
+    /// The empty value.
     pub const fn unit() -> Self {
         Self::new(Layout::UNIT, Node::Parts(Vec::new()))
     }
 
-    /// A place as the value that was written there, which nobody else knows.
+    /// The unique value that was written to a place.
     pub fn fresh(self) -> Self {
         Self { is_shared: false, is_fresh: true, ..self }
     }
@@ -125,7 +125,7 @@ impl Value {
 }
 
 impl Value {
-    /// Whether there are arrays in it.
+    /// True if it contains arrays.
     pub fn has_arrays(&self) -> bool {
         self.node.has_arrays()
     }
@@ -142,7 +142,7 @@ impl Node {
         }
     }
 
-    /// Whether there are arrays in it.
+    /// True if it contains arrays.
     fn has_arrays(&self) -> bool {
         match self {
             Self::Array(..) => true,
@@ -151,7 +151,7 @@ impl Node {
         }
     }
 
-    /// Moves the fields of a view's element.
+    /// Shifts the field offsets of an element of a view.
     fn shifted(self, by: u32) -> Self {
         match self {
             Self::Leaf(Leaf::Field(of, view, offset)) => Self::Leaf(Leaf::Field(of, view, offset + by)),
@@ -168,7 +168,7 @@ impl Node {
         Self::in_memory(layout, offset, &|of, offset| Leaf::Field(of, view, offset))
     }
 
-    /// The scalars of an element that lies in memory.
+    /// The scalars of an element in memory.
     pub fn in_memory(layout: &Layout, offset: usize, leaf: &impl Fn(Type, u32) -> Leaf) -> Self {
         match layout {
             Layout::Scalar(of) => Self::Leaf(leaf(*of, offset as u32)),
@@ -201,7 +201,7 @@ impl Lower {
         }
     }
 
-    /// The scalar that a value is.
+    /// The only scalar of a value.
     pub fn operand(&mut self, value: &Value) -> Result<Operand> {
         let Node::Leaf(leaf) = &value.node else {
             return Err(self.error(ErrorKind::Unsupported, "a number or a bool is wanted here".into()));
@@ -260,7 +260,7 @@ impl Lower {
         Ok(Operand::Register(to))
     }
 
-    /// Whether an index is known to be inside.
+    /// True if an index is known to be within bounds.
     fn is_inside(&self, index: Index) -> bool {
         match (index.check, index.at) {
             (Check::Proven, _) => true,
@@ -269,7 +269,7 @@ impl Lower {
         }
     }
 
-    /// An index in a register: one far outside where its check does not hold.
+    /// An index in a register; far out of bounds if its check fails.
     fn index_register(&mut self, index: Index) -> Reg {
         let at = match index.check {
             Check::Proven | Check::ByAccess => index.at,
@@ -340,8 +340,7 @@ impl Lower {
         at.iter().try_fold(of.clone(), |of, at| self.element(&of, *at))
     }
 
-    /// A value whose scalars are computed now; its arrays stay where they are, if they can be reached from
-    /// there without an index.
+    /// A value with computed scalars. Its arrays stay in place if they can be reached without an index.
     pub fn settled(&mut self, value: &Value) -> Result<Value> {
         match &value.node {
             Node::Leaf(_) => {
@@ -356,7 +355,7 @@ impl Lower {
                     let part = self.settled(&part)?;
                     is_shared |= part.is_shared;
                     nodes.push(part.node);
-                    // All have the same index, so one access that is never left out does for it.
+                    // All have the same index, so one access that is never removed is enough.
                     self.is_checked |= value.index.is_some();
                 }
                 self.is_checked = is_checked;
@@ -371,7 +370,7 @@ impl Lower {
         }
     }
 
-    /// A value that does not change whatever is assigned later.
+    /// A value that later assignments do not change.
     pub fn kept(&mut self, value: &Value) -> Result<Value> {
         let value = self.settled(value)?;
         self.kept_settled(value)
@@ -399,7 +398,7 @@ impl Lower {
         }
     }
 
-    /// A place for a value, whose arrays last as long as what lies at a depth.
+    /// A place for a value, whose arrays live as long as the code of a depth.
     pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<Value> {
         let node = self.place_node(layout, None, depth)?;
         Ok(Value { is_shared: true, ..Value::new(layout.clone(), node) })
@@ -422,7 +421,7 @@ impl Lower {
         })
     }
 
-    /// A local array, an old one if there is one that nobody uses any more.
+    /// A local array, reused if one is free.
     fn new_array(&mut self, of: Type, len: usize, depth: usize) -> Result<u16> {
         let len = len.max(1);
         let decl = ArrayDecl { space: Space::Item, of, len: u32::try_from(len).unwrap_or(u32::MAX) };
@@ -435,7 +434,7 @@ impl Lower {
         u16::try_from(number).map_err(|_| self.error(ErrorKind::TooLarge, "more than 65536 arrays".into()))
     }
 
-    /// Memory of the group, which lasts for all of it.
+    /// Memory of the group, for its whole lifetime.
     pub fn group_place(&mut self, layout: &Layout, axes: usize) -> Result<Value> {
         let first = self.arrays.len();
         let (mut len, mut of) = (1, layout);
@@ -443,7 +442,7 @@ impl Lower {
             let Layout::Array(inner, extent) = of else { break };
             (len, of) = (len * extent, inner);
         }
-        // Arrays of items that are over are no memory of the group.
+        // Free arrays of items cannot become memory of the group.
         let place = self.place(layout, 0)?;
         for (array, _) in &mut self.arrays[first..] {
             array.space = Space::Group;
@@ -454,7 +453,7 @@ impl Lower {
         Ok(Value { is_reference: true, ..place })
     }
 
-    /// How many elements there are in an array, or along all axes of memory of a group.
+    /// The length of an array, or of memory of a group over all axes.
     pub fn len_of(&self, of: &Value, len: usize) -> usize {
         match of.node.first() {
             Some(Leaf::Element(_, array)) if of.index.is_none() => {
@@ -468,7 +467,7 @@ impl Lower {
     pub fn allocated(&mut self, layout: Layout, len: Operand) -> Result<Value> {
         let len = self.kept_operand(len)?;
         let most = Operand::Constant(Type::U64, u64::from(u32::MAX));
-        // What is more than that is more than there is, whatever it is multiplied with.
+        // A larger number exceeds the memory for any element size.
         let counted = self.binary(Binary::Min, len, most);
         let bytes = self.binary(Binary::Mul, counted, Operand::Constant(Type::U64, layout.bytes() as u64));
         let (to, bytes) = (self.new_register(Type::U64), self.register(bytes));
@@ -482,7 +481,7 @@ impl Lower {
         Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::Allocated(Box::new(allocated))) })
     }
 
-    /// An element in the arena. An index outside is a failure here, and leads outside of the arena.
+    /// An element in the arena. An index out of bounds fails here, and points outside the arena.
     pub fn allocated_element(&mut self, of: &Allocated, at: Operand) -> Result<Value> {
         let at = self.kept_operand(at)?;
         let inside = self.binary(Binary::Lt, at, of.len);
@@ -502,15 +501,14 @@ impl Lower {
         Ok(Value { index, is_shared: true, ..Value::new(of.layout.clone(), node) })
     }
 
-    /// A copy of a value in a place of its own.
+    /// A copy of a value in a new place.
     pub fn copied(&mut self, value: &Value) -> Result<Value> {
         let place = self.place(&value.layout, self.depth)?;
         self.assign(&place, value)?;
         Ok(place.fresh())
     }
 
-    /// The place of a variable whose first value this is. It takes the value's arrays if nobody else has
-    /// them.
+    /// The place of a variable with this first value. It takes the value's arrays if they are unique.
     pub fn variable(&mut self, value: &Value) -> Result<Value> {
         let value = self.settled(value)?;
         let node = self.variable_node(&value)?;
@@ -533,7 +531,7 @@ impl Lower {
         }
     }
 
-    /// Writes a value, of which nothing is in that place.
+    /// Writes a value that has no part in the target place.
     pub fn assign(&mut self, place: &Value, value: &Value) -> Result<()> {
         match &place.node {
             Node::Leaf(leaf) => {
