@@ -30,13 +30,13 @@
 //! ```
 //!
 //! A device needs [`Limits::LEAST_BYTES`] of memory. If it has no more than [`Limits::bytes`], one check
-//! fills it up, so other checks must not run on the same device at that time. Tests can share larger
+//! fills it up. No other check may then run on the same device at that time. Tests can share larger
 //! devices.
 //!
 //! The checks compare every byte that the device could have touched with a naive model, not only the
-//! expected ones. They rely on nothing but the contract: a device may be synchronous, may run queues in
-//! any order, and other programs may use it at the same time. A device that never finishes hangs its
-//! check; the name is printed before a check starts.
+//! expected ones. They rely only on the contract: a device may be synchronous and may run queues in any
+//! order. Other programs may use it at the same time. A device that never finishes hangs its check; the
+//! name is printed before a check starts.
 
 use std::any::Any;
 use std::fmt;
@@ -180,8 +180,8 @@ fn message(panic: &(dyn Any + Send)) -> String {
 pub enum Outcome {
     /// The device behaves as the check's name states.
     Passed,
-    /// The device passes the parts of the check that it supports; the text is the reason. This happens if
-    /// the contract allows a device to refuse, such as for pinned memory or wiping, or if the limits are
+    /// The device passes the parts of the check that it supports; the text is the reason. The contract
+    /// allows a device to refuse some requests, such as pinned memory or wiping. The limits can also be
     /// too narrow.
     Skipped(String),
     /// The device breaks the contract; the text is the failure.

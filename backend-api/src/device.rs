@@ -127,8 +127,8 @@ pub trait DirectReads: Send + Sync {
 pub enum AddressSpace {
     /// The process's own: addresses are pointers.
     Host,
-    /// CUDA's, of memory of the GPU of this number, in its primary context, which all CUDA code of the
-    /// process shares.
+    /// CUDA's address space: memory of the GPU of this number, in its primary context, which all CUDA code
+    /// of the process shares.
     Cuda {
         /// The driver's number of the GPU.
         ordinal: u32,
@@ -138,8 +138,8 @@ pub enum AddressSpace {
 /// The addresses of a device's memory, for other libraries of the process: [`Device::addresses`].
 ///
 /// An address is a number. Code that accesses memory through it ensures that the memory is not released
-/// meanwhile. It also ensures that no work of the device writes to the bytes that it reads, or accesses
-/// the bytes that it writes: queues do not know of such accesses.
+/// meanwhile. It also ensures that no work of the device writes to bytes that the code reads, and that no
+/// work accesses bytes that the code writes. Queues do not know of such accesses.
 ///
 /// ```
 /// use backend_api::{AddressSpace, Addresses, Commit, Device, DeviceBuffer, ErrorKind};
@@ -182,17 +182,17 @@ pub trait Addresses: Send + Sync {
 /// - Any thread may call any method at any time. `dyn Device` is a type.
 /// - No method panics because of a caller's argument, a driver or a full device.
 /// - *Never blocks* means that a method waits for no work of a queue and for no other thread's call into a
-///   driver. It takes locks that are held for moments, and may ask the driver for facts that the driver
-///   returns at once. It is no promise of a time.
+///   driver. It takes locks that are held for moments, and may query the driver for facts that the driver
+///   returns at once. It does not bound a time.
 ///
 /// # Safety
 /// Unsafe code relies on the promises of a device. An owner reads host memory at the address that the
 /// device returned. A page cache hands out slices of its frames while other frames are copied. An
 /// implementation promises:
 ///
-/// - **Host memory.** The memory of [`allocate_host`](Self::allocate_host) keeps the promises of
-///   [`HostAllocation::new`] until it is [released](Self::release_host) or the device is dropped, and is
-///   zeroed.
+/// - **Host memory.** The memory of [`allocate_host`](Self::allocate_host) is zeroed, and keeps the
+///   promises of [`HostAllocation::new`]. It does so until it is [released](Self::release_host) or the
+///   device is dropped.
 /// - **Nothing else is touched.** Work reads and writes only the ranges that its call names. It writes
 ///   only to the ranges that the call names as targets, and only after the call has begun. No other call
 ///   starts work.
@@ -200,11 +200,11 @@ pub trait Addresses: Send + Sync {
 ///   its work is over for good, reads as well as writes. The same holds for the work of a call that
 ///   returned an error.
 /// - **Memory outlives work.** Submitted work keeps the memory that it touches alive. Releasing host
-///   memory, device memory or a queue returns when all work that touches it is over, and so does dropping
-///   the device. This includes work of other devices that [reach](Self::reaches) the memory.
-/// - **Names are not mistaken.** A handle of another device is refused, or ignored by a release. So is a
-///   place or a ticket of another device, unless this device reaches that one and the call accepts such
-///   places.
+///   memory, device memory or a queue returns when all work that touches it is over. Dropping the device
+///   does too. This includes work of other devices that [reach](Self::reaches) the memory.
+/// - **Names are not mistaken.** A handle of another device is refused, or ignored by a release. A place
+///   or a ticket of another device is refused as well, unless this device reaches that one and the call
+///   accepts such places.
 /// - **Races are tolerated.** Owners read and write host memory while the processor copies. So the
 ///   processor copies to and from host memory, imported memory included, only by [`racy`](crate::racy). It
 ///   does the same for device memory if two queues can reach one range at once. An index in host memory is
@@ -472,8 +472,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - Unreachable data is not wiped: memory of a lost device, the system's swap space, and a GPU's
     ///   registers and caches. Drives and file systems that move a file's blocks also keep the former
     ///   places.
-    /// - Memory that cannot be wiped is released nevertheless, and reported to the program's subscriber of
-    ///   `tracing`, or to standard error if it has none.
+    /// - Memory that cannot be wiped is released nevertheless. The device reports it to the program's
+    ///   subscriber of `tracing`, or to standard error if it has none.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) if the device cannot wipe, which is the default; or the
@@ -567,8 +567,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Submits like [`submit`](Self::submit), by a given route.
     ///
-    /// - Copies that the route cannot carry, and all copies on devices without it, go as `submit` sends
-    ///   them, which is the default.
+    /// - Copies that the route cannot carry go as `submit` sends them. So do all copies on devices without
+    ///   the route, which is the default.
     ///
     /// # Errors
     /// The errors of [`submit`](Self::submit).
@@ -649,7 +649,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///   it costs a look-up in a table. The default does nothing.
     /// - The call uses no queue and returns no ticket. It evaluates, reads and writes nothing.
     /// - A later request profits if it has the same program, up to its literals, and the same kind of
-    ///   action on the same values. Its sources must have the same strides and starts of the same
+    ///   action on the same values. Its sources must have the same strides, and starts of the same
     ///   alignment. If the program uses the index, the page length and the number of channels must be
     ///   equal as well. The number of elements does not matter, and may be 0 here.
     /// - A device may evict a translation; `compute` repeats it.
@@ -705,8 +705,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Returns the state of the work up to a ticket.
     ///
     /// - Never blocks. The call may advance the device's work, if it need not wait for that.
-    /// - *Done* means that all effects of the call, and of all before it in the queue, are visible to the
-    ///   host and to all queues.
+    /// - *Done* means that all effects of the call and of all earlier calls in the queue are visible to
+    ///   the host and to all queues.
     /// - Any result but *pending* means that none of the work will touch memory any more.
     /// - A dead device is never pending for ever.
     /// - Polling changes no result: many threads may poll one ticket, at any time.
@@ -755,7 +755,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Returns the access that this device has to the memory of another device, which its facts identify.
     ///
     /// - With [`Reach::Copies`], copies by [`Transfer::Internal`] may have a source or a target in the
-    ///   other device's memory, and [`order_after`](Self::order_after) takes the other's tickets. With
+    ///   other device's memory. [`order_after`](Self::order_after) then takes the other's tickets. With
     ///   [`Reach::Maps`], the same holds for views of [launches](Self::launch) and for the elements of
     ///   [gathers](Self::gather) and [scatters](Self::scatter). No other call accepts such places.
     /// - Only `order_after` and waiting order the work of two devices.

@@ -33,8 +33,8 @@
 //! The operations in [`Unary::APPROXIMATE`] use the device's own instructions. Each has the stated
 //! accuracy, and two devices need not give the same bits.
 //!
-//! Subnormal numbers are kept. The one exception is OpenCL devices whose driver reports that it flushes
-//! subnormal `f32` to zero, or always rounds towards zero; see `vmarray-backend-opencl`.
+//! Subnormal numbers are kept, with one exception: OpenCL devices whose driver reports that it flushes
+//! subnormal `f32` to zero, or always rounds towards zero. See `vmarray-backend-opencl`.
 //!
 //! ```
 //! use backend_api::expr::{Instruction, Program, Type, evaluate_all};

@@ -26,17 +26,17 @@
 //! the other submitting methods are safe functions: no copy or kernel leaves the memory of its names.
 //! Arithmetic on arguments never overflows silently.
 //!
-//! **Queues.** Work in one queue runs in the order of submission, each call seeing the effects of the
+//! **Queues.** Work in one queue runs in the order of submission, and each call sees the effects of the
 //! calls before it. Work in different queues may run at the same time and in any order, unless
 //! [`Device::order_after`] orders it. A call that fails does not stop its queue: later work runs
 //! regardless of the error.
 //!
 //! **Tickets.** Each submission returns a [`Ticket`], a number that rises by one within its queue. *Done*
-//! means that all effects of the call, and of all before it in the queue, are visible to the host and to
+//! means that all effects of the call and of all earlier calls in the queue are visible to the host and to
 //! all queues. A poll returns pending, done, or an error; a dead device is never "pending" for ever. A
 //! poll has no side effects, so many threads can poll one ticket.
 //!
-//! **Memory in flight.** The device itself keeps memory alive that submitted work touches: releasing a
+//! **Memory in flight.** The device itself keeps memory alive that submitted work touches. Releasing a
 //! buffer, a host allocation or a queue blocks until that work is over, as does dropping the device. So no
 //! safe call, early return, panic or forgotten ticket makes a GPU write to memory that has a new owner.
 //! After a call returned an error, no part of it is in flight.
@@ -55,7 +55,7 @@
 //!
 //! **Failure.** Errors carry a [kind](ErrorKind), the only part that logic may react to, and the numbers
 //! and driver codes that a person needs. A failed copy leaves its target unspecified, and changes nothing
-//! else. A lost device fails every later call at once, and its pending tickets with [`ErrorKind::Lost`],
+//! else. A lost device fails every later call at once. Its pending tickets fail with [`ErrorKind::Lost`],
 //! unless their work still ends. After that it touches no memory any more; releasing its memory still
 //! works.
 //!
@@ -67,14 +67,13 @@
 //!
 //! Safe code cannot make a device, nor a device the program, access memory without a right to it:
 //!
-//! - **Naming memory** needs its owner, or a place that the owner lends. A place is borrowed, so code that
-//!   keeps an id, or that received a place for one call, can submit no work on it later. This holds for a
-//!   wrapper that remembers ids, and for a program with another handle of the same device. Keeping a place
-//!   longer than its borrow is [`unsafe`](HostSpan::detach).
+//! - **Naming memory** needs its owner, or a place that the owner lends. A place is borrowed. Code that
+//!   keeps an id, or received a place for one call, can therefore submit no work on it later. This holds
+//!   for a wrapper that remembers ids, and for a program with another handle of the same device. Keeping a
+//!   place longer than its borrow is [`unsafe`](HostSpan::detach).
 //! - **Releasing memory** needs its handle. Handles cannot be copied, and [`Queue`], [`DeviceBuffer`] and
-//!   [`HostBuffer`] do not give theirs away, so memory in use is not released. A forgotten handle, or an
-//!   owner in `mem::forget`, keeps its memory until the device is dropped; work in flight is harmless
-//!   meanwhile.
+//!   [`HostBuffer`] keep theirs, so memory in use is not released. A forgotten handle, or an owner in
+//!   `mem::forget`, keeps its memory until the device is dropped; work in flight is harmless meanwhile.
 //! - **Work may outlive the borrow** of its places. Releasing waits for it; until then the memory's owner
 //!   reads and writes by [`racy`], which tolerates it. Addresses, for code that does more, are of use in
 //!   unsafe code alone.

@@ -24,7 +24,7 @@ pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
 /// called if the test finds a broken link, or if the test itself fails, with its error; the link is then
 /// not used for now.
 ///
-/// The first use of a link in the process copies a pattern to the other device and back, which takes some
+/// The first use of a link in the process copies a pattern to the other device and back, which takes about
 /// 0.1 ms. Each link is tested once. The calling thread holds no lock that wakers take.
 pub fn reach(
     from: &Arc<dyn Device>,

@@ -104,7 +104,7 @@ enum Before {
 }
 
 impl OnNode {
-    /// Prefers a node for memory: pages that the calling thread touches first, or that the system or a
+    /// Prefers a node for memory. Pages that the calling thread touches first, or that the system or a
     /// driver locks for it, are on the node if it has room.
     ///
     /// A thread with a memory policy of its own, such as that of a program under `numactl`, keeps that

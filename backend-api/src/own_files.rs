@@ -1,7 +1,7 @@
 //! Private folders and files: only their user can have written them.
 //!
-//! Data that outlives a run, such as compiled kernels, is trusted when it is read again. So it is in a
-//! folder in which no other user can create files, and a file is accepted only if this user wrote it.
+//! Data that outlives a run, such as compiled kernels, is trusted when it is read again. It is therefore
+//! in a folder in which no other user can create files. A file is accepted only if this user wrote it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{DirBuilder, File};
@@ -115,8 +115,8 @@ pub struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// Opens a folder. If it does not exist, the call creates it for its user alone (mode 0700 on Unix),
-    /// and the missing folders above it likewise.
+    /// Opens a folder. If it does not exist, the call creates it for its user alone (mode 0700 on Unix).
+    /// It creates the missing folders above it likewise.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and the system's error if the folder cannot be created.

@@ -267,8 +267,8 @@ pub struct HostBuffer<D: Device + ?Sized> {
 
 impl<D: Device + ?Sized> HostBuffer<D> {
     /// Allocates zeroed host memory of exactly this kind. Page-locked memory is on the device's
-    /// [node](crate::DeviceInfo::numa_node) if that is known and has room, unless the calling thread has a
-    /// memory policy. Errors are those of [`Device::allocate_host`].
+    /// [node](crate::DeviceInfo::numa_node) if that is known and has room. A memory policy of the calling
+    /// thread has priority. Errors are those of [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
         let node = device.info().numa_node.filter(|_| kind == HostMemory::Pinned);
         let _near = OnNode::prefer(node);

@@ -7,14 +7,14 @@
 //! [`read`] and [`write()`] are for the usual case in which one side is private to the caller, and only
 //! the other side may race. [`copy`] is for two sides that may both race. The difference matters for
 //! pointers, not for speed. A reference to an atomic is a reference to mutable memory. Under Stacked
-//! Borrows it must not be made from a pointer that came from a `&[u8]`, not even to load (Tree Borrows
+//! Borrows code must not make one from a pointer that came from a `&[u8]`, not even to load (Tree Borrows
 //! allows it). So the private side uses plain accesses.
 //!
 //! On x86-64 and AArch64 copies are moves of any alignment in inline assembly. On x86-64 long copies are
 //! the processor's own string move, which runs at the speed of `memcpy`. On other processors, under Miri,
 //! and under `--cfg portable_copy` (sanitizers do not see into assembly), they are loops over atomic
-//! bytes. Longer words would be faster if both sides are aligned for them, but atomic accesses of
-//! different sizes must not race with each other.
+//! bytes. Longer words would be faster if both sides are aligned for them. Atomic accesses of different
+//! sizes must not race with each other, however.
 //!
 //! ```
 //! use backend_api::racy;
@@ -46,8 +46,8 @@ macro_rules! in_assembly {
 
 /// Copies `bytes` bytes. Both sides may race.
 ///
-/// Costs as much as `memcpy` on x86-64, up to twice that on AArch64, and about a nanosecond a byte on
-/// other processors.
+/// A copy costs as much as `memcpy` on x86-64, up to twice that on AArch64, and about a nanosecond a byte
+/// elsewhere.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other

@@ -344,9 +344,10 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Elements in pages that are [interleaved](View::Dealt) over several places, also in memory of devices
-/// that this device [maps](crate::Reach::Maps), are [`Unsupported`](crate::ErrorKind::Unsupported) on some
-/// devices. If a device supports a request of this kind with no indices, it supports all of this kind.
+/// Some devices do not support elements in pages that are [interleaved](View::Dealt) over several places
+/// ([`Unsupported`](crate::ErrorKind::Unsupported)). The places can be in memory of devices that this
+/// device [maps](crate::Reach::Maps). If a device supports a request of this kind with no indices, it
+/// supports all of this kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
     /// The elements to read; an element's `stride` bytes are moved as a whole.

@@ -90,8 +90,8 @@ impl Timeline {
         Ticket { queue: self.queue, value: self.submitted.load(Ordering::Acquire) }
     }
 
-    /// Issues the next ticket. The caller submits the work in the order of the tickets, so it calls this
-    /// under the lock that orders its submissions.
+    /// Issues the next ticket. The caller submits the work in the order of the tickets. It therefore calls
+    /// this under the lock that orders its submissions.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] after [`lose`](Self::lose).

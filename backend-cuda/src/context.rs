@@ -76,8 +76,8 @@ impl Context {
         Ok(context)
     }
 
-    /// Returns the context that is current on this thread, if it is the primary one of its GPU, and
-    /// retains it.
+    /// Returns the context that is current on this thread, and retains it. Returns it only if it is the
+    /// primary context of its GPU.
     pub(crate) fn current(driver: &'static Driver) -> Outcome<Option<Self>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
@@ -125,8 +125,8 @@ impl Context {
     ///
     /// It queries the current context each time, since other libraries may have changed it; the driver
     /// answers from a thread-local in a few nanoseconds. The guard restores the context of other code. A
-    /// thread that had none keeps this one, so that a thread that only pages makes no further change after
-    /// its first call.
+    /// thread without a context keeps this one. A thread that only pages therefore makes no further change
+    /// after its first call.
     pub(crate) fn enter(&self) -> Outcome<Entered<'_>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
@@ -145,8 +145,8 @@ impl Context {
         Ok(Entered { context: self, put_back, not_send: PhantomData })
     }
 
-    /// Makes the context current again while a guard of [`enter`](Self::enter) lives, after code of the
-    /// program that may have left another one.
+    /// Makes the context current again while a guard of [`enter`](Self::enter) lives. Code of the program
+    /// may have left another one current.
     pub(crate) fn enter_again(&self) -> Outcome {
         self.set_current(self.handle)
     }

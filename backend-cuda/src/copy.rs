@@ -121,8 +121,8 @@ fn start_between(
     joined(&within).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
 }
 
-/// Submits copies from or to other GPUs by a kernel, which accesses their memory over the link, if they
-/// are many and short: otherwise each is a driver call. Returns `false` if they are not, or if the kernel
+/// Submits many short copies from or to other GPUs by a kernel, which accesses their memory over the link.
+/// Otherwise each copy is a driver call. Returns `false` if the copies are few or long, or if the kernel
 /// is unavailable.
 fn between_by_kernel(
     work: &mut Work<'_>,

@@ -1,11 +1,11 @@
 //! The CUDA driver: the functions in use, found once in the library at run time.
 //!
 //! The constants are those of `cudarc`. The functions are looked up by name, and declared with a plain
-//! integer as result. `cudarc` declares an enum there: a code that its bindings lack, as newer drivers
+//! integer as result. `cudarc` declares an enum there. A code that its bindings lack, as newer drivers
 //! have, would be undefined behaviour before any check. A missing function makes the driver count as too
 //! old at once, instead of a panic at its first use. `cudarc` does not search for the library either, not
 //! even for the reason why it is missing. It would try many names, and on Windows load a file of such a
-//! name next to the program or in its current folder.
+//! name from the program's folder or its current folder.
 
 pub(crate) mod objects;
 

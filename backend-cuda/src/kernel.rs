@@ -185,7 +185,7 @@ impl Work<'_> {
     }
 
     /// Allocates private memory of `of_block` bytes for each of `blocks` blocks. Returns its address and
-    /// the number of blocks, which is lower if the memory would be too large or the GPU is full.
+    /// the number of blocks. The number is lower if the memory would be too large or the GPU is full.
     pub(crate) fn slabs(&mut self, of_block: u64, blocks: u64) -> Outcome<(u64, u64)> {
         if of_block == 0 {
             return Ok((0, blocks));

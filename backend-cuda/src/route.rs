@@ -6,8 +6,8 @@
 //! pieces of any size at the speed of the bus, in both directions at once.
 //!
 //! A table that a program [measured](backend_api::Device::set_routing) on the GPU itself has priority. The
-//! bounds for its empty classes were measured on one H200 (PCIe Gen5, driver 580), one call and the wait
-//! for it, GB/s:
+//! bounds for its empty classes were measured on one H200 (PCIe Gen5, driver 580). Each value is one call
+//! and the wait for it, in GB/s:
 //!
 //! | pieces × bytes | download: single, batch, kernel | upload: single, batch, kernel | half and half: single, batch, kernel |
 //! |---|---|---|---|

@@ -1,4 +1,4 @@
-//! Small pieces of pinned memory that a call lends to the GPU until its work is done, and the reports of
+//! Small pieces of pinned memory, lent to the GPU by a call until its work is done; and the reports of
 //! indexed kernels.
 
 use std::collections::{BTreeMap, VecDeque};

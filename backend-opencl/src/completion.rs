@@ -11,7 +11,7 @@
 //! [`Track::settle`], which runs no waker.
 //!
 //! Order of moving: a mark is removed from the list only after the timeline knows its outcome, and threads
-//! check marks from the oldest on. So concurrent threads repeat each other's work at worst, and a later
+//! check marks from the oldest on. At worst concurrent threads therefore repeat each other's work. A later
 //! success never hides an earlier failure.
 
 use std::collections::VecDeque;
@@ -209,8 +209,8 @@ impl Track {
         track
     }
 
-    /// Adds a submission. The caller then issues its ticket, under the same lock of the queue, so that
-    /// each thread that knows the ticket finds the mark.
+    /// Adds a submission. The caller then issues its ticket, under the same lock of the queue. Each thread
+    /// that knows the ticket therefore finds the mark.
     pub fn push(&self, mark: Mark) {
         self.pending.lock().push_back(Arc::new(mark));
     }

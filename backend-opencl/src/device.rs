@@ -139,9 +139,9 @@ impl OpenClDevice {
     }
 
     /// The reason why built kernels were not loaded from the folder of
-    /// [`KernelCache`](crate::KernelCache), or are not stored there, such as write access of other users.
-    /// The kernels were then built, which takes some seconds at each start. `None` without an error, or if
-    /// caching is off.
+    /// [`KernelCache`](crate::KernelCache), or are not stored there. An example is write access of other
+    /// users. The kernels were then built, which takes some seconds at each start. `None` without an
+    /// error, or if caching is off.
     #[must_use]
     pub fn kernel_cache_error(&self) -> Option<&std::io::Error> {
         self.core.kernels.cache_error.as_ref()

@@ -126,9 +126,8 @@ pub fn devices() -> Vec<Discovered> {
     survey().0
 }
 
-/// Returns the devices as [`devices`], and the reasons for missing ones. This includes drivers that are
-/// listed for the loader (in `/etc/OpenCL/vendors`, or by `OCL_ICD_VENDORS`) and that it omits because
-/// they fail to load.
+/// Returns the devices as [`devices`], and the reasons for missing ones. They include listed drivers (in
+/// `/etc/OpenCL/vendors`, or in `OCL_ICD_VENDORS`) that the loader omits because they fail to load.
 ///
 /// ```
 /// let (devices, absences) = backend_opencl::survey();

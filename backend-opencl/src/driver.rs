@@ -5,8 +5,8 @@
 //! - Every enqueue creates an event, which costs as much as the command.
 //! - Owners panic in `Drop` if a driver refuses.
 //! - The function pointers are declared with Rust's calling convention instead of C's.
-//! - It searches for its own library, on Windows also next to the program, which may be another one than
-//!   this.
+//! - It searches for its own library, on Windows also in the program's folder, and may find another one
+//!   than this.
 
 pub(crate) mod objects;
 

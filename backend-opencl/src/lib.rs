@@ -25,32 +25,32 @@
 //! importing it as pinned is unsupported.
 //!
 //! **Pageable memory** is read by some drivers when a copy is enqueued, before earlier work of the queue
-//! has run (NVIDIA's driver does so). So a copy from it is enqueued only after earlier work that writes
-//! there is done; `submit` blocks until then. Pinned memory never makes a call block.
+//! has run (NVIDIA's driver does so). The device therefore enqueues a copy from it only after earlier work
+//! that writes there is done; `submit` blocks until then. Pinned memory never makes a call block.
 //!
 //! **Completion.** Only the last command of a submission carries an event. Threads query events when they
 //! poll or wait; the device registers a driver's callback only for a [`Waker`](std::task::Waker). Wakers
-//! run in a thread of the device or in the thread that polls or waits, never in the driver's and never
-//! under a lock. So they may use the device, wait, release memory or drop the device.
+//! run in a thread of the device, or in the thread that polls or waits. They never run in the driver's
+//! thread or under a lock. So they may use the device, wait, release memory or drop the device.
 //!
 //! **Loss.** If a driver returns an ambiguous error, the device probes itself with a trivial command. If
 //! that fails as well, for a tenth of a second, the device is lost, and refuses all calls. Both may have
-//! been a shortage, so tickets wait for work that was started, until the driver reports that their events
-//! are complete or have failed. Only if it reports that the device is gone, all tickets fail at once. If a
-//! driver refuses to report an event's state, the device asks again for ten seconds; then the ticket
-//! fails, too. Memory whose work the driver has not reported as over is kept until the process ends,
-//! neither wiped nor freed; memory of the program cannot be kept.
+//! been a shortage. Tickets therefore wait for work that was started, until the driver reports that their
+//! events are complete or have failed. Only if it reports that the device is gone, all tickets fail at
+//! once. If a driver refuses to report an event's state, the device asks again for ten seconds; then the
+//! ticket fails, too. If the driver has not reported the end of work on memory, the memory is kept until
+//! the process ends, neither wiped nor freed. Memory of the program cannot be kept.
 //!
 //! **Kernels** of this crate are plain OpenCL C 1.2 and use no extension, not even 64-bit atomics. They are
 //! built when the device is opened and cached on disk ([`KernelCache`]).
 //!
 //! **Searching** counts in one pass at the speed of memory. It reads only chunks with matches again, to
-//! list them in order. Without a match it costs just that pass. A limit above 512 Ki indices makes the
-//! call wait for the counting, so that it fetches no more than the matches.
+//! list them in order. Without a match it costs just that pass. With a limit above 512 Ki indices the call
+//! waits for the counting. It then fetches no more than the matches.
 //!
-//! **Arithmetic** follows [`backend_api::expr`], also where OpenCL leaves results open. Quotients of
-//! `f32`, which may be 2.5 units in the last place off in OpenCL, are rounded correctly, and square roots
-//! of kernels as well: by a compiler option if the compiler has it, else in integers. Two results depend
+//! **Arithmetic** follows [`backend_api::expr`], even if OpenCL leaves results open. Quotients of `f32`,
+//! which may be 2.5 units in the last place off in OpenCL, are rounded correctly, and square roots of
+//! kernels as well. This uses a compiler option if the compiler has it, else integers. Two results depend
 //! on the device. If [`OpenClDevice::keeps_subnormals`] is false, subnormal `f32` may count as zero, and
 //! subnormal results become zero. Devices of the embedded profile may round towards zero.
 //!

@@ -15,7 +15,7 @@ use crate::completion::{Mark, Track};
 
 /// A message about a queue in which a submission is done, or which is lost.
 ///
-/// It counts in the device's `callbacks`, from before it is sent until it holds no part of the device any
+/// It counts in the device's `callbacks`, from before the sending until it holds no part of the device any
 /// more.
 pub(crate) struct Errand {
     pub track: Arc<Track>,

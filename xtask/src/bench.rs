@@ -83,7 +83,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "micro")]
     workloads: bool,
     /// Compares only the defaults with other page lengths, numbers of channels and read-ahead, set by
-    /// hand, and with the advice of the devices' profiles; no microbenchmarks.
+    /// hand, and with the advice of the devices' profiles. Runs no microbenchmarks.
     #[arg(long, conflicts_with_all = ["only", "micro", "peer"])]
     tuning: bool,
     /// Fails if a ratio of the microbenchmarks is outside of its bound. For a quiet machine.

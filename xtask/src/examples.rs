@@ -91,8 +91,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks an item and its contents. `path` is its place, `alias` the name that it has there, if that
-    /// may differ from its own, and `around` the documentation of its parent.
+    /// Checks an item and its contents. `path` is its place, `alias` its name there, if that may differ
+    /// from its own, and `around` the documentation of its parent.
     fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>, around: &str) {
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
         // Items of other crates have their documentation there. The walk reaches some items twice.

@@ -1,7 +1,7 @@
 //! `cargo xtask kills`: crash tests that repeatedly kill a program while it writes to an array in files.
 //!
-//! Threads of a child process write elements, single ones and many at once, and sync the array. In a
-//! shared mapping of another file, which outlives the process, they record two versions of each element:
+//! Threads of a child process write elements, single ones and many at once, and sync the array. A shared
+//! mapping of another file outlives the process. The threads record two versions of each element there:
 //! the one that it is about to get, and the one of the last successful sync. The parent kills the process
 //! at any moment, also while it opens the files. Then each element must be whole, and its version between
 //! the two. In every second shape the array grows: threads push elements, each numbering its own, and

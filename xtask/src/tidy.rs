@@ -35,7 +35,7 @@ macro_rules! patterns {
 }
 
 patterns! {
-    /// What must not be left in a source file.
+    /// Text that must not be left in a source file.
     LEFTOVER = r"\b(todo|dbg|unimplemented)!\(";
     /// An absolute path below one of the folders that differ from machine to machine.
     MACHINE_PATH = r#"(?:^|[\s"'`(),;=<>|])(/(?:work|root|home|Users|mnt|tmp)/[^\s"'`(),;=<>|]*)"#;
@@ -49,15 +49,15 @@ patterns! {
     PATH = r"`([\w.-]+/[\w./-]*)`";
     /// A row of a table of features.
     FEATURE = r"(?m)^(?://! )?\| `([\w-]+)` \| (yes|no) \|";
-    /// How a source file ends.
+    /// The end of a source file.
     SOURCE = r"\.(rs|toml|md|cu|cl)$";
 }
 
 /// Options of the command.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Prints how many lines of prose hold words that the language budget names, by file, worst first; for
-    /// one file its lines.
+    /// Prints the number of lines of prose that hold words of the language budget, by file, worst first;
+    /// for one file its lines.
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
     language: Option<Option<PathBuf>>,
     /// Lowers the language budget to the present counts.
@@ -154,7 +154,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     )))
 }
 
-/// Faults of one file's text, each as `:line: what`.
+/// Faults of one file's text, each as `:line: fault`.
 fn text_faults(name: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if !text.is_empty() && !text.ends_with('\n') {
@@ -268,7 +268,7 @@ fn name_faults(root: &Path, files: &[PathBuf], folder: &Path, text: &str) -> Vec
     faults
 }
 
-/// What is wrong with the manifests, and examples and benchmarks that no document mentions.
+/// Faults of the manifests, and examples and benchmarks that no document mentions.
 fn package_faults(metadata: &Metadata, documents: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for package in project::published(metadata) {

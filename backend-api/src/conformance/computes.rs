@@ -112,8 +112,8 @@ fn on_pairs(of: Type) -> Sketch {
     sketch
 }
 
-/// A function of two numbers and a bool with a loop, branches, an array and a table, which it also
-/// accesses out of bounds.
+/// A function of two numbers and a bool with a loop, branches, an array and a table. It also accesses them
+/// out of bounds.
 fn looping(of: Type) -> Function {
     let [a, b, flag, at, one, len, more, found, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
     let binary = |op, to, left, right| Op::Binary { op, to, left, right };

@@ -49,8 +49,8 @@ pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'
     const PIECE: usize = 256;
     let mut scene = Scene::new(cx, 66 * PIECE * 2, 66 * PIECE * 2);
     for bytes in SMALL {
-        // Piece k begins k bytes behind a boundary on one side, and a varying number of bytes behind one
-        // on the other.
+        // Piece k begins k bytes behind a boundary on one side. On the other side the distance to a
+        // boundary varies.
         let places: Vec<_> = (0..=64).map(|k| (k * PIECE + k, k * PIECE + (k * 7 + bytes) % 65)).collect();
         let far = 66 * PIECE;
         for (round, &(one, other)) in places.iter().enumerate() {

@@ -321,8 +321,8 @@ pub(super) fn atomics_of_every_kind<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Returns a kernel whose items take a number each from a counter, by adding or by compare-exchange, and
-/// store their own number at that index.
+/// Returns a kernel whose items each take a number from a counter, and store their own number at that
+/// index. They change the counter by addition or by compare-exchange.
 fn taking(by_exchange: bool) -> Body {
     let [item, zero, one, place, next, seen] = [0, 1, 2, 3, 4, 5].map(Reg);
     let at = Place::View { view: 0, at: zero, offset: 0 };

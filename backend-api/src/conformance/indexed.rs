@@ -143,9 +143,9 @@ pub(super) fn gathers_and_scatters_of_elements_in_pages<D: Device>(cx: &Context<
     }
 }
 
-/// Gathers and scatters elements of several lengths in pages that are interleaved over these places, each
-/// with room for 90 000 bytes. `read` returns all bytes of a place's memory. Returns false if the device
-/// does not support such elements.
+/// Gathers and scatters elements of several lengths in pages that are interleaved over these places. Each
+/// place has room for 90 000 bytes. `read` returns all bytes of a place's memory. Returns false if the
+/// device does not support such elements.
 pub(super) fn elements_in_pages<D: Device>(
     cx: &Context<'_, D>,
     bases: &[DeviceSpan<'_>],

@@ -418,7 +418,7 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
 /// Releases imported memory on drop, also in a panic: the device must not keep an address that is freed.
 struct Imported<'a, D: Device> {
     device: &'a D,
-    /// Present until the drop.
+    /// The allocation, taken by the drop.
     host: ManuallyDrop<HostAllocation>,
 }
 

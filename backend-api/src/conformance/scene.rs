@@ -18,7 +18,7 @@ pub(super) enum Indexed {
     Scattered,
 }
 
-/// One queue, one piece of device memory and one of host memory, each memory with a model of its expected
+/// One queue, one piece of device memory and one of host memory. A model of each memory holds its expected
 /// contents.
 ///
 /// Both begin with different noise, so that a copy to or from a wrong place is detected.

@@ -60,7 +60,7 @@ pub struct Store {
 /// The reduction or the store that a request applies to the values.
 ///
 /// A device writes answers to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's
-/// byte order; [`Compute::answer_bytes`] is their length. A `filter` is a bool: only elements for which it
+/// byte order. [`Compute::answer_bytes`] is their length. A `filter` is a bool: only elements for which it
 /// is true count.
 ///
 /// ```
@@ -158,8 +158,8 @@ pub struct Compute<'a> {
     /// The program.
     pub program: &'a Program,
     /// The memory of the program's fields: 1 to [`Compute::SOURCES_MAX`] sources, all with the same number
-    /// of elements. A source that is written to either has the start and the stride of another source, or
-    /// does not overlap with it.
+    /// of elements. A written source must not overlap with another, unless both have the same start and
+    /// stride.
     pub sources: &'a [Elements<'a>],
     /// The geometry that gives the elements their index.
     pub geometry: Geometry,

@@ -26,8 +26,8 @@ use crate::expr::Geometry;
 /// | each other parameter | its bits, `.u32`, `.s32`, `.f32` | `uint`, `int`, `float` |
 ///
 /// A launch has at least the requested number of items. A group has [`group_len`](super::Body::group_len)
-/// items, else 256, or the most that an OpenCL device can run in a group (ask `get_local_size(0)`). The
-/// parameters are those of the body.
+/// items, else 256, or the most that an OpenCL device can run in a group (query `get_local_size(0)`). The
+/// parameters equal the body's.
 ///
 /// ```
 /// use backend_api::kernel::Code;
@@ -76,8 +76,8 @@ impl Code {
         Self { ptx: Some(text.into()), ..self }
     }
 
-    /// Adds `bytes` bytes of shared memory to the declarations of the PTX text, as its array without a
-    /// length (`.extern .shared`): in CUDA alone.
+    /// Adds `bytes` bytes of shared memory to the declarations of the PTX text, only in CUDA. It is the
+    /// text's array without a length (`.extern .shared`).
     #[must_use]
     pub fn with_shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }

@@ -370,8 +370,8 @@ impl HostView<'_> {
     }
 
     /// Reads a number from an element. Returns `None` if the element does not exist or ends before the
-    /// number does, or if it belongs to other items in a written view. Element numbers refer to the whole
-    /// view, also in a written view.
+    /// number does. In a written view, also returns `None` if it belongs to other items. Element numbers
+    /// refer to the whole view, also in a written view.
     #[inline(always)]
     #[must_use]
     pub fn load<T: Number>(&self, element: u64, offset: u32) -> Option<T> {

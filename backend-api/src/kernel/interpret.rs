@@ -236,8 +236,8 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Runs some parts like [`run_part`](Self::run_part), but faster for groups. It decodes an operation
-    /// once for all items of a group that reach it at once, and executes it for one item after the other.
-    /// If items may wait for one another by atomic exchanges, it runs one item after the other instead.
+    /// once for all items of a group that reach it at once, and then executes it for each item. If items
+    /// may wait for one another by atomic exchanges, it runs one item after the other instead.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).

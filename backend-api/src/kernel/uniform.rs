@@ -27,8 +27,8 @@ impl Body {
     }
 
     /// The number of the first [`Barrier`](Op::Barrier) or [`Across`](Op::Across) that some items of a
-    /// group may skip, or reach more often than other items. [`verify`](Self::verify) refuses such a body.
-    /// The body's registers must be declared, and its breaks must have targets.
+    /// group may skip, or reach more often than others. [`verify`](Self::verify) refuses such a body. The
+    /// body's registers must be declared, and its breaks must have targets.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
@@ -85,9 +85,9 @@ impl Body {
         loops
     }
 
-    /// The values and operations that are uniform in a group, so that a generator can emit them once for
-    /// all items. `None` if the body does not [meet](Self::meets). The body's registers must be declared,
-    /// and its breaks must have targets.
+    /// Returns the values and operations that are uniform in a group. A generator can then emit them once
+    /// for all items. Returns `None` if the body does not [meet](Self::meets). The body's registers must
+    /// be declared, and its breaks must have targets.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
@@ -131,8 +131,8 @@ pub struct Common {
     pub operations: Vec<bool>,
 }
 
-/// Finds registers that may differ among the items of a group, and loops in which items may differ in
-/// their number of iterations. Both sets grow until a fixed point.
+/// A data-flow analysis. It finds registers that may differ among the items of a group, and loops in which
+/// the number of iterations may differ. Both sets grow until a fixed point.
 struct Flow<'a> {
     body: &'a Body,
     varying: Vec<bool>,

@@ -17,19 +17,19 @@ use crate::{
     HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, View, forward,
 };
 
-/// A device that verifies memory by checksums when it copies it to the host. A bit that flips on the
-/// device, or on the way there or back, is an error of kind [`Corrupted`](crate::ErrorKind::Corrupted),
-/// instead of a wrong value.
+/// A device that verifies memory by checksums when it copies it to the host. If a bit flips on the device,
+/// or on the way there or back, the read fails with [`Corrupted`](crate::ErrorKind::Corrupted) instead of
+/// a wrong value.
 ///
 /// Memory is divided in units of a given length, counted from the start of each buffer. A unit has a
-/// checksum (64 bits of XXH3) after it was copied to or from the host as a whole; copies of whole units
-/// within device memory copy their checksums. A write to a part of a unit, and a write by the device
-/// itself (fills, kernels, scatters), invalidates it; the next copy of the whole unit computes it again.
-/// Reads by the device itself, and copies of parts of a unit, are not verified.
+/// checksum (64 bits of XXH3) after it was copied to or from the host as a whole. Copies of whole units
+/// within device memory copy their checksums. A write to a part of a unit invalidates its checksum, and so
+/// does a write by the device itself (fills, kernels, scatters). The next copy of the whole unit computes
+/// it again. Reads by the device itself, and copies of parts of a unit, are not verified.
 ///
 /// - Copies of whole units take the time of one more read: before they are submitted, or in the thread
 ///   that observes their end, such as by [`poll`](Device::poll). A corrupted unit is copied to the host
-///   nevertheless, and is valid again after the program has written all of it.
+///   nevertheless. It is valid again after the program has written all of it.
 /// - Memory that is copied to the device must not change until the copy is done. Copies that run unordered
 ///   with other writes to the same memory, whose bytes are unspecified, may fail as corrupted.
 /// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more. The device has no

@@ -20,10 +20,10 @@ use crate::forward;
 /// - A refused call has no effect. A failure that is reported later belongs to its own ticket alone. Of a
 ///   batch of copies the first half is then carried out; of other work, nothing. The device does not check
 ///   the part that it does not carry out.
-/// - A lost device fails every call at once, and its pending tickets with [`ErrorKind::Lost`], while
-///   memory can still be released. Work in flight continues in the inner device, so a release still waits
-///   for it. A thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner device
-///   has finished.
+/// - A lost device fails every call at once, and its pending tickets with [`ErrorKind::Lost`]. Memory can
+///   still be released. Work in flight continues in the inner device, so a release still waits for it. A
+///   thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner device has
+///   finished.
 /// - Rules apply in the order of injection. Each counts every matching call, and the first that strikes
 ///   decides. Any thread may inject one; it costs one lock a call.
 ///

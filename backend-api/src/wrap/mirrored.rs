@@ -30,7 +30,7 @@ use state::{Length, State};
 /// - **Writes** go to all devices, and are done when all have done them. **Reads** go to the least busy
 ///   device.
 /// - **Computations and launches that write** run on all devices if that gives the same bytes. This holds
-///   on devices of one model, unless the kernel uses atomics or memory of a group, whose results depend on
+///   on devices of one model, unless the kernel uses atomics or memory of a group: their results depend on
 ///   the order of items. Otherwise one device runs them; the call waits and copies the written bytes to
 ///   the other devices.
 /// - **A lost device** is excluded from then on. Another device repeats its reads; the other devices have

@@ -53,8 +53,8 @@ use worker::Seated;
 /// - **A lost device** is excluded from then on. Its member's thread executes its pending and later
 ///   requests with the data of the other devices. Copies and gathers use reconstructed bytes; searches,
 ///   sums and launches run on another device, over reconstructed memory there. No call and no ticket fails
-///   because of the loss, unless that other device has too little memory or lacks support, which the error
-///   states.
+///   because of the loss, with one exception. The other device may have too little memory or lack support,
+///   which the error states.
 /// - **[`rebuild`](Self::rebuild)** replaces it by a spare, while the group is used.
 /// - **Two lost devices** lose their own data, and no more: the other devices continue without parity.
 ///

@@ -194,7 +194,7 @@ impl Stream {
         unsafe { self.launch_of(function, blocks, (THREADS, 0), arguments) }
     }
 
-    /// Starts a kernel with `threads` threads a block, at most its declared number, and with
+    /// Starts a kernel with `threads` threads a block, at most its declared number. Each block has
     /// `shared_bytes` bytes of shared memory in addition to its declarations.
     ///
     /// # Safety

@@ -3,8 +3,8 @@
 //! `cust` declares them as functions of a library `cuda`, which a program would need when it is linked and
 //! when it starts. These functions replace it: each finds the driver's function at its first call. Without
 //! a driver, all return `CUDA_ERROR_NOT_INITIALIZED`; a function that the driver lacks returns
-//! `CUDA_ERROR_NOT_FOUND`. The list has the functions that the sources of `cust` 0.3.2 use, with the types
-//! that `cust_raw` 0.11.3 declares.
+//! `CUDA_ERROR_NOT_FOUND`. The list has the functions that the sources of `cust` 0.3.2 use. Their types
+//! are those that `cust_raw` 0.11.3 declares.
 //!
 //! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since `cust_raw` stores it in
 //! an enum.

@@ -22,7 +22,7 @@ const CHUNK_EARLY: u64 = 16 << 10;
 const CHUNK: u64 = 64 << 10;
 /// The number of groups that count for a histogram: each has all bins of its own.
 const HISTOGRAM_GROUPS: usize = 256;
-/// Log2 of the most elements that a group processes in one launch: its counts of bins have 32 bits, and
+/// Log2 of the most elements that a group processes in one launch. Its counts of bins have 32 bits, and
 /// sums of as many 32-bit halves do not overflow a signed number of 64 bits.
 const GROUP_ELEMENTS_LOG2: u32 = 31;
 /// Elements that span two pieces are assembled at multiples of this length.

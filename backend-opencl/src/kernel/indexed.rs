@@ -63,8 +63,8 @@ pub(crate) fn indexed(
         }
     }
     let in_place = indices.0.shared && values.0.shared;
-    // Words as wide as the place and the size of all elements allow, and also the values if they are used
-    // in place. Pieces, host memory and scratch memory begin at multiples of all widths.
+    // Words as wide as the place and the size of all elements allow, and also the place of the values if
+    // they are used in place. Pieces, host memory and scratch memory begin at multiples of all widths.
     let packed_at = if in_place { values.1 } else { 0 };
     let width = 1_u64 << (start.offset() | stride | packed_at | 16).trailing_zeros();
     let each = stride / width;

@@ -133,7 +133,7 @@ pub enum ErrorKind {
         all_asked_bytes: u64,
         all_usable_bytes: u64,
     },
-    /// There is room for a longer array, but not for both it and the old one, which is copied to it.
+    /// The longer array would fit, but not together with the old one, which is copied to it.
     /// `usable_bytes` is the memory of all devices in addition to the old array.
     NoRoomToGrow { present_bytes: u64, asked_bytes: u64, usable_bytes: u64 },
     /// The system has no memory for the page table of an array of `pages` pages.

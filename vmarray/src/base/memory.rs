@@ -14,7 +14,7 @@ pub(crate) fn zeroed_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
 }
 
 /// Returns zeroed elements as [`zeroed_vec`], for memory that will be written entirely. It asks the system
-/// for large pages, if it has any, so that a page fault comes once per 2 MiB instead of 4 KiB.
+/// for large pages, if it has any. A page fault then comes once per 2 MiB instead of 4 KiB.
 pub(crate) fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     let values = zeroed_vec::<T>(len)?;
     ask_for_large_pages(values.as_ptr().cast(), size_of_val(values.as_slice()));
@@ -31,8 +31,8 @@ pub(crate) fn reserve_large<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     Ok(())
 }
 
-/// Asks the system for large pages under the caller's own memory, which keeps its contents, unless it is
-/// too short to profit.
+/// Asks the system for large pages under the caller's own memory, which keeps its contents. Has no effect
+/// on memory that is too short to profit.
 pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {

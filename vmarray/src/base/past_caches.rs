@@ -8,7 +8,8 @@ const WORTH_IT_FROM: usize = 64 << 20;
 const LINE: usize = 64;
 
 /// Returns true if non-temporal copies are better for parts of a copy of `bytes` bytes in total. To memory
-/// outside of the caches they are about twice as fast as others, to cached memory about a third slower.
+/// outside of the caches they are about twice as fast as normal copies. To cached memory they are about a
+/// third slower.
 pub(crate) fn is_worth_it(bytes: usize) -> bool {
     bytes >= WORTH_IT_FROM
 }

@@ -1,9 +1,9 @@
 //! A pool of long vectors: the process reuses their memory, so that the system need not find and zero
 //! pages for later calls.
 //!
-//! That is a quarter of the time of a join or a sort. The pool marks its pages as free (`MADV_FREE`), so
-//! Linux takes them when memory is short, as if they had been released, and only then. Other systems lack
-//! such a call; the pool is not used there.
+//! That is a quarter of the time of a join or a sort. The pool marks its pages as free (`MADV_FREE`). If
+//! memory is short, Linux takes them as if they had been released, and only then. Other systems lack such
+//! a call; the pool is not used there.
 
 use std::fmt;
 use std::marker::PhantomData;

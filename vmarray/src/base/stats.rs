@@ -119,7 +119,7 @@ counters! {
     /// Batches of copies and kernels submitted to the device.
     submissions,
     /// Process-wide barriers on all cores, needed before the eviction, export or copy of pages that
-    /// threads may be accessing without a lock. One for all pages of a batch.
+    /// threads may be accessing without a lock. One barrier serves all pages of a batch.
     barriers,
     /// Times that a thread had to wait: for a copy, a page held by another thread, or a frame.
     waits,
@@ -127,9 +127,10 @@ counters! {
 
 /// The activity of an array since it was built or its statistics were reset.
 ///
-/// Hits are counted if the [builder](crate::Builder::count_hits) enables it, by thread, not by channel,
-/// because a hit does not determine its page's channel; more than 63 such arrays alive at once share the
-/// last counter. All numbers are exact while no access is running.
+/// Hits are counted if the [builder](crate::Builder::count_hits) enables it. They are counted by thread,
+/// not by channel, because a hit does not determine its page's channel. If more than 63 such arrays are
+/// alive at once, the excess ones share the last counter. All numbers are exact while no access is
+/// running.
 ///
 /// ```
 /// # use vmarray::prelude::*;

@@ -32,8 +32,8 @@ use crate::ops::sort::is_refusal;
 /// exceeds the memory bound, it is divided into blocks of consecutive tuples. All results of a block then
 /// precede the results of the next one.
 ///
-/// Duplicates are kept: a tuple that occurs twice in one set and three times in the other one occurs six
-/// times in the result.
+/// Duplicates are kept. For example, a tuple that occurs twice in one set and three times in the other one
+/// occurs six times in the result.
 ///
 /// # Cost
 ///

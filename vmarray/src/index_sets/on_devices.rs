@@ -4,7 +4,8 @@
 //! result. Only sums of blocks of 1024 counts go through the host.
 //!
 //! The common values become one number, as on the host: their place in a box. If the box has too many
-//! places, the values, or the numbers computed so far, are replaced by their ranks among the second set's.
+//! places, a rank replaces the values or the numbers computed so far. It is their rank among the second
+//! set's.
 
 mod codes;
 #[cfg(test)]

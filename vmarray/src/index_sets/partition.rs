@@ -71,7 +71,7 @@ impl Partitions {
         fanout: Fanout,
         threads: usize,
     ) -> Result<Self> {
-        /// Its entries fit into the caches of the second and third level.
+        /// The number of tuples in a share: its entries fit into the caches of the second and third level.
         const SHARE: usize = 256 << 10;
         const SHARE_MIN: usize = 8 << 10;
         let share = block.len().div_ceil(threads.max(1)).clamp(SHARE_MIN, SHARE);

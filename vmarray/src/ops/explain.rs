@@ -346,8 +346,8 @@ fn plan_range<T: Element, D: Device>(
     }
 }
 
-/// Predicts a gather. For each element, its number goes to the device and the element comes back, unless
-/// its page is resident or was never written.
+/// Predicts a gather. Each element's number goes to the device and the element comes back. Elements of
+/// resident pages, or of pages that were never written, are exceptions.
 fn plan_list<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     start: usize,

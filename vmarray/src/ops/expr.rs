@@ -30,7 +30,7 @@
 //!
 //! Floats have the functions of Rust's float types: [`sqrt`](Expr::sqrt), [`ln`](Expr::ln),
 //! [`sin`](Expr::sin) and others. An expression can also [call](CallInExpr) a function with
-//! [`#[kernel]`](macro@crate::kernel) for each element if its parameters and its result are numbers and
+//! [`#[kernel]`](macro@crate::kernel) for each element. Its parameters and its result must be numbers and
 //! bools. Such a function can have loops, branches and tables.
 //!
 //! ```
@@ -107,7 +107,7 @@
 //! `powi` multiplies repeatedly and loses up to half an ulp by each multiplication. `f32` has fast
 //! approximations, in kernels as well: [`approx_exp2`](Expr::approx_exp2), `approx_log2`, `approx_sin`,
 //! `approx_cos` and `approx_rsqrt`. A device computes them with its own instructions, to the precision
-//! that each method documents, and the bits differ between devices.
+//! that each method documents. The bits differ between devices.
 
 mod call;
 #[cfg(feature = "num-complex")]

@@ -102,8 +102,8 @@ fn search_slab<S: Store, X: Shape>(
     let Seek { what, limit, count_all } = seek;
     let (region, is_in_order) = (shape.cut(of), shape.is_in_order(of));
     if !is_in_order && (1..usize::MAX).contains(&limit) {
-        // The search must list all matches before it can determine the first ones, so it splits a region
-        // with too many.
+        // The search must list all matches before it can determine the first ones. It therefore splits a
+        // region with too many matches.
         let total = search_slab(store, shape, of, Seek { what, limit: 0, count_all: true })?.total;
         if total > ORDERED_MAX
             && let Some([first, second]) = shape.halves(of)

@@ -16,11 +16,10 @@ use crate::ops::view::{Linear, View, ViewMut as _};
 /// The number of bytes copied to RAM at a time, if elements pass through the host.
 const THROUGH_HOST_BYTES: usize = 8 << 20;
 /// The most device memory used as scratch for elements that move by less than their own length, and the
-/// least for which it is used.
+/// least useful amount.
 const SCRATCH_BYTES: usize = 64 << 20;
 const SCRATCH_BYTES_MIN: usize = 1 << 20;
-/// Elements that move by at least this distance are moved in pieces of that length, by the devices if
-/// possible.
+/// The distance from which elements are moved in pieces of that length, by the devices if possible.
 const APART_BYTES_MIN: usize = 512 << 10;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {

@@ -212,8 +212,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// Like [`find`](Self::find), within bounds. Returns the first `limit` matches, and the number of all
     /// matches.
     ///
-    /// In a box, the devices search runs that are close together as one, and the matches in between are
-    /// then dropped.
+    /// In a box, the devices search runs that are close together as one. The matches in between are then
+    /// dropped.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find) and [`section`](Self::section).
@@ -381,8 +381,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         shape.fetch(store, &shape.checked(bounds)?, INTERNAL)
     }
 
-    /// Writes back changes: dirty pages in an array's cache to the devices, and changes that devices made
-    /// to a source to the program's memory. The copies stay cached.
+    /// Writes back changes: dirty pages in an array's cache to the devices, and devices' changes to a
+    /// source to the program's memory. The copies stay cached.
     ///
     /// # Errors
     /// The errors of [`section`](Self::section); [`Device`](ErrorKind::Device). Elements that could not be
@@ -580,8 +580,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// The errors of [`read`](View::read) and [`write`](Self::write). After an error of devices that copy
-    /// among themselves, the target is unchanged, or the error is [`Interrupted`](ErrorKind::Interrupted),
-    /// with the written and the unspecified elements.
+    /// among themselves, the target is unchanged, or the error is [`Interrupted`](ErrorKind::Interrupted).
+    /// That error lists the written and the unspecified elements.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -635,10 +635,10 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// sums may then have a wider type. Other threads must not write to the range meanwhile, or the sums
     /// are unspecified.
     ///
-    /// A single GPU sums pages of any length, and several GPUs that can access each other's memory sum
-    /// pages of multiples of 4096 elements. On other devices, pages whose length is no multiple of 1024
-    /// elements pass through the host, 4 MiB at a time. Elements on OpenCL devices whose work-groups have
-    /// less than 1024 items do too.
+    /// A single GPU sums pages of any length. Several GPUs that can access each other's memory sum pages
+    /// of multiples of 4096 elements. On other devices, pages whose length is no multiple of 1024 elements
+    /// pass through the host, 4 MiB at a time. Elements on OpenCL devices whose work-groups have less than
+    /// 1024 items do too.
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -96,7 +96,7 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 ///
 /// Items are elements, in a [`RaggedArray`], or rows themselves, and so on: a row of a
 /// `Ragged<RaggedArray<T>>` has rows of elements. A virtual array stores the offsets of the rows as well,
-/// eight bytes per row, so that the rows may exceed RAM. The lengths of rows are fixed; any number of
+/// eight bytes per row. The rows may therefore exceed RAM. The lengths of rows are fixed; any number of
 /// threads may change their elements. In [files](RaggedArray::create) they outlive the program.
 ///
 /// Rows are made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), or

@@ -88,8 +88,8 @@ fn said_of(genome: &Genome) -> String {
 }
 
 /// Fills a genome store with strains up to `bytes_max`, at least one, and keeps it in a file for later
-/// runs. Copies it to an array on the devices, reads `lookups` random subsequences and all records,
-/// searches the motif, and verifies all answers against the genome.
+/// runs. Copies it to an array on the devices, reads `lookups` random subsequences and all records, and
+/// searches the motif. Verifies all answers against the genome.
 pub fn genome_store(
     source: &Source<'_>,
     bytes_max: usize,

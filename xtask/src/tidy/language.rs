@@ -52,7 +52,7 @@ impl Budget {
         toml::from_str(&text).context(FILE)
     }
 
-    /// Whether a file is left out of the measure.
+    /// Returns true if a file is left out of the measure.
     fn is_exempt(&self, name: &str) -> bool {
         self.exempt.iter().any(|path| {
             name.strip_prefix(path.as_str())

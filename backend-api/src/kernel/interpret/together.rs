@@ -3,7 +3,7 @@
 //!
 //! Items that take another path wait at the point at which both paths join. This is the end of an `If`,
 //! the end of the block or loop that they leave, or the next iteration of their loop. All items of a group
-//! therefore reach a barrier at once, and it needs no work.
+//! therefore reach a barrier at once, and the barrier needs no work.
 
 use std::ops::Range;
 
@@ -88,8 +88,8 @@ fn nodes<'a>(code: &'a [Op], common: &[u32], site: &mut u32) -> Vec<Node<'a>> {
     code.iter().map(&mut node).collect()
 }
 
-/// Returns true if items of a group can run together. In a loop, an item that reads other items' atomic
-/// changes may wait for them, so these items must run independently.
+/// Returns true if items of a group can run together. In a loop, an item may wait for other items' atomic
+/// changes that it reads, so these items must run independently.
 pub(super) fn can(body: &Body) -> bool {
     fn sees(body: &Body, code: &[Op], in_loop: bool) -> bool {
         code.iter().any(|op| {

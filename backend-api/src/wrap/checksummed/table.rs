@@ -24,8 +24,8 @@ type Words = Vec<Word>;
 
 /// The words of the units of a buffer.
 ///
-/// Words change at the submission of work, before the device receives it. Work that depends on other work
-/// is submitted after it, by the contract of queues, so it finds the words that the other work left.
+/// Words change at the submission of work, before the device receives it. By the contract of queues, work
+/// is submitted after the work that it depends on. It therefore finds the words that the other work left.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) unit_bytes: u64,

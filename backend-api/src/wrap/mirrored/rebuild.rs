@@ -200,8 +200,8 @@ impl Core {
         Ok(())
     }
 
-    /// Adds a device, in place of a lost one or as a further one, with no data in its memory so far.
-    /// Returns its id.
+    /// Adds a device, in place of a lost one or as a further one. Its memory has no data yet. Returns its
+    /// id.
     fn join(&self, lost: Option<&Arc<dyn Device>>, spare: Arc<dyn Device>) -> Result<u64> {
         let _call = Call::begin();
         let there = self.lock().devices();

@@ -48,8 +48,8 @@ const SEGMENTS_A_WORKER: usize = 2;
 const STAGES_MAX_BYTES: usize = 128 << 20;
 /// The least number of a segment's places for a device, if other devices can take them.
 const SHARE_MIN: usize = if cfg!(test) { 1 } else { 1024 };
-/// The duration for which a thread spins before it yields, while other threads check the last indices,
-/// and the total of one such wait.
+/// The duration for which a thread spins before it yields, and the total of one such wait. Other threads
+/// check the last indices meanwhile.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_secs(1);
 

@@ -24,8 +24,8 @@ use crate::engine::page::state::{HOME, RESIDENT};
 
 /// The pinned memory of one call at most, but the least number of stages for each thread.
 const STAGES_MAX_BYTES: usize = 256 << 20;
-/// The cost of an element that a device writes to its place, expressed in bytes that a thread could copy
-/// in the same time.
+/// The cost of an element that a device writes to its place, in bytes that a thread could copy in that
+/// time.
 const DIRECT_BYTES: usize = 256;
 /// The number of consecutive entries that a list may skip before another kernel starts.
 const GAP_MAX: usize = 64;

@@ -61,7 +61,7 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         self.open(place.channel).is_some_and(|stage| stage.try_push(place.element, position))
     }
 
-    /// Returns true if a kernel may skip places of the list behind the last added element, and so
+    /// Returns true if a kernel may skip places of the list behind the last added element. It may then
     /// overwrite their values.
     #[inline]
     pub(super) fn may_leave_out(&self) -> bool {

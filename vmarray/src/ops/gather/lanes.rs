@@ -74,7 +74,8 @@ impl<'a> Lanes<'a> {
         Places::new(self.len, self.page_len, self.pager.channels().len())
     }
 
-    /// The places of elements in a part of a list that one device moves, if each device can move any part.
+    /// Returns the places of elements in a part of a list that one device moves. If each device can move
+    /// any part, elements are counted as in the array.
     pub fn places(&self) -> Places {
         let places = self.homes();
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
@@ -91,8 +92,9 @@ impl<'a> Lanes<'a> {
         View::Dealt { bases: &self.bases, page_len: self.page_len as u64, count: self.len as u64, stride }
     }
 
-    /// The location in each place of the elements from `start` on. Returns `None` unless `start` begins a
-    /// page that is the first of its row in every place, or there is only one place.
+    /// Returns the location in each place of the elements from `start` on. Returns `None` unless `start`
+    /// begins a page that is the first of its row in every place. With a single place, any `start` has a
+    /// location.
     pub fn bases_from(&self, start: usize) -> Option<Vec<DeviceSpan<'_>>> {
         if self.pool.is_none() {
             let home = self.channel(0).slot_memory();

@@ -54,8 +54,8 @@ pub(crate) struct ListedPlace {
     pub(crate) at: usize,
     /// The channel whose device moves the element.
     pub(crate) channel: usize,
-    /// The index of the element, counted from the channel's first slot, or from the start of the array if
-    /// that device can access all elements.
+    /// The index of the element, counted from the channel's first slot. If that device can access all
+    /// elements, it is counted from the start of the array.
     pub(crate) element: u64,
 }
 

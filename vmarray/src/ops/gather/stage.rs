@@ -18,8 +18,8 @@ use crate::engine::channel::{Channel, PinnedPiece};
 
 /// The size of a stage in bytes. A GPU takes some microseconds to start a kernel, so longer stages are
 /// faster. On the other hand, the data that a thread fills and empties should stay in the processor's
-/// caches. Gathers and scatters use the same memory, one call after the other, and a channel keeps as much
-/// of it as 16 threads use.
+/// caches. Gathers and scatters use the same memory, one call after the other. A channel keeps as much of
+/// it as 16 threads use.
 const STAGE_BYTES: usize = 5 << 19;
 /// The size of a stage with several channels, each of which has its own list.
 const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;

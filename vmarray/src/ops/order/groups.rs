@@ -78,8 +78,8 @@ fn differences(at: At<1>, starts: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(starts[at.index() + 1] - starts[at.index()]);
 }
 
-/// Copies an array to the first GPU among its devices, if it is interleaved over several and that GPU has
-/// room.
+/// Copies an array to the first GPU among its devices. Returns `None` unless it is interleaved over
+/// several and that GPU has room.
 fn gathered<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Result<Option<VirtualArray<T, D>>> {
     let first = array.devices().first().map(|(device, _)| *device);
     let is_dealt = array.pager().channels().len() > 1;

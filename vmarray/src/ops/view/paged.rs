@@ -41,16 +41,17 @@ use crate::ops::gather::GatherAsync;
 /// loaded.
 ///
 /// **Progress.** Each load that a task begins serves that task. When the load ends, the value is copied
-/// from the page or written to it, whether the task is polled then or not. Each request for an element
+/// from the page or written to it, even if the task is not polled then. Each request for an element
 /// therefore causes at most one load, whatever the number of tasks, frames and executors. If a submission
 /// of several pages fails, each page is loaded once more separately. Tasks that find no free frame receive
 /// one in the order of their requests. If no frame is free because a page cannot be written back, the
 /// first waiting task receives that error. Requests made while the device is busy are submitted by the
-/// thread that completes earlier work, usually a thread of the device. This needs no poll of a task.
+/// thread that completes earlier work. This is usually a thread of the device, and needs no poll of a
+/// task.
 ///
 /// **Wakers** run in the thread that ends a load: a thread of the device, or a thread of the program in a
-/// blocking call, which may hold a page exclusively. A waker may poll futures of arrays immediately, or
-/// drop arrays, but must not call blocking methods of arrays.
+/// blocking call. That thread may hold a page exclusively. A waker may poll futures of arrays immediately,
+/// or drop arrays, but must not call blocking methods of arrays.
 ///
 /// A thread that holds guards never waits for a page that others may need first (see
 /// [Locks](VirtualArray#locks)). The same holds for the tasks that run on the thread: guards count for
@@ -199,7 +200,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// Each thread holds one page while the closure runs. If a closure waits for work of the same thread
     /// pool, its thread may take further pages meanwhile. The call fails if such a page is one too many
-    /// for the thread, or held by a thread that waits for this one.
+    /// for the thread. It also fails if a thread that waits for this one holds the page.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and the

@@ -89,7 +89,7 @@ pub trait Query<'a>: Sealed + Copy {
     }
 
     /// Returns the indices of the first `limit` elements within bounds that meet a condition, in ascending
-    /// order, and the number of all matches.
+    /// order. Also returns the number of all matches.
     ///
     /// A tiled array does not store its elements in the order of their indices. If the limit is smaller
     /// than the number of matches, devices search tiles again to determine the first matches.

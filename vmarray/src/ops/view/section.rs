@@ -10,8 +10,8 @@ use super::{View, ViewMut};
 
 /// A view of a range of an array or a source, for reading; if `WRITES` is set, for writing too.
 ///
-/// Indices, ranges and errors count from the section's start. A section is a reference and two numbers, so
-/// it can be copied, sent to other threads and cut again at no cost. Any number of sections may overlap,
+/// Indices, ranges and errors count from the section's start. A section is a reference and two numbers. It
+/// can be copied, sent to other threads and cut again at no cost. Any number of sections may overlap,
 /// including writable ones. A section holds no page, so dropping it changes nothing: pages stay in the
 /// cache.
 ///

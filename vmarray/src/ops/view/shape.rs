@@ -90,7 +90,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     #[doc(hidden)]
     fn runs(&self, of: &Range<Self::Index>) -> impl Iterator<Item = Range<usize>>;
 
-    /// Returns the range from the first place of a region to the last, and the condition that excludes
+    /// Returns the range from the first place of a region to the last, and a condition that excludes
     /// places outside the region.
     #[doc(hidden)]
     fn lowered<T>(&self, of: &Range<Self::Index>) -> Lowered<T>;

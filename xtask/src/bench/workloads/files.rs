@@ -1,5 +1,5 @@
 //! Arrays whose devices are files, compared with plain reads and writes and with a mapping of a file of
-//! the same length: with the file in the system's page cache (warm), and without it (cold).
+//! the same length. Each runs with the file in the system's page cache (warm), and without it (cold).
 
 use super::stored::Scratch;
 use super::{Bench, size};

@@ -238,7 +238,7 @@ fn beside<T>(
 }
 
 /// Writes all words to a new file, and syncs it. With `is_ahead`, the system allocates room for all of
-/// them first, and starts to store each piece while threads copy others.
+/// them first. It starts to store each piece while threads copy others.
 fn write(words: &[AtomicU32], path: &Path, is_ahead: bool) -> Result<f64> {
     let file = File::options().write(true).create_new(true).open(path)?;
     #[cfg(target_os = "linux")]

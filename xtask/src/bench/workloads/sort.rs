@@ -78,8 +78,8 @@ fn mixed<T: Element>() -> Expr<T, u64> {
     bits.clone() ^ (bits >> 31)
 }
 
-/// Operations based on sorts, of random keys of 32 bits: their order, their different values, groups of
-/// some 64 and their sums, and pairs in which most keys have one partner.
+/// Operations based on sorts, of random keys of 32 bits: their order, their distinct values, groups of
+/// about 64 and their sums, and joins. In a join most keys have one partner.
 fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
     let (setup, len) = (bench.setup.clone(), bytes / 4);
     let own = Field::<u32, u32>::whole;
