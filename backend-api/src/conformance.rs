@@ -1,6 +1,6 @@
 //! A suite that checks a backend against the [contract](crate).
 //!
-//! Any backend can run it, including those of other crates. In a test of the backend's crate, which
+//! Any backend can run it, including backends of other crates. In a test of the backend's crate, which
 //! depends on this one with the feature `conformance`:
 //!
 //! ```

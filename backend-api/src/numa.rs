@@ -114,8 +114,8 @@ impl OnNode {
         Self::after(if is_preferred { Before::AnyMemory } else { Before::Nothing })
     }
 
-    /// Runs the calling thread on those processors of a node that it may use. For threads of this library
-    /// alone: threads that it starts meanwhile inherit the processors.
+    /// Restricts the calling thread to the processors of a node that it may use. For threads of this
+    /// library alone: threads that it starts meanwhile inherit the processors.
     pub fn run(node: Option<u32>) -> Self {
         let before = one_of_several(node).and_then(|node| {
             let before = Processors::of(0).ok()?;

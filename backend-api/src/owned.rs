@@ -69,7 +69,7 @@ pub struct Queue<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> Queue<D> {
-    /// Creates a queue. Errors are those of [`Device::create_queue`].
+    /// Creates a queue. Returns the errors of [`Device::create_queue`].
     pub fn new(device: &Arc<D>) -> Result<Self> {
         Ok(Self { handle: ManuallyDrop::new(device.create_queue()?), device: Arc::clone(device) })
     }
@@ -174,13 +174,13 @@ pub struct DeviceBuffer<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> DeviceBuffer<D> {
-    /// Allocates device memory, with unspecified contents. Errors are those of [`Device::allocate`].
+    /// Allocates device memory, with unspecified contents. Returns the errors of [`Device::allocate`].
     pub fn new(device: &Arc<D>, bytes: u64, commit: Commit) -> Result<Self> {
         let handle = ManuallyDrop::new(device.allocate(bytes, commit)?);
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Allocates device memory that can be [extended](Self::extend) up to `most` bytes. Errors are those
+    /// Allocates device memory that can be [extended](Self::extend) up to `most` bytes. Returns the errors
     /// of [`Device::allocate_extensible`].
     ///
     /// ```
@@ -195,7 +195,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Extends it to `bytes` bytes, in its place. Errors are those of [`Device::extend`].
+    /// Extends the buffer to `bytes` bytes, in place. Returns the errors of [`Device::extend`].
     ///
     /// ```
     /// use backend_api::{Commit, DeviceBuffer};
@@ -268,7 +268,7 @@ pub struct HostBuffer<D: Device + ?Sized> {
 impl<D: Device + ?Sized> HostBuffer<D> {
     /// Allocates zeroed host memory of exactly this kind. Page-locked memory is on the device's
     /// [node](crate::DeviceInfo::numa_node) if that is known and has room. A memory policy of the calling
-    /// thread has priority. Errors are those of [`Device::allocate_host`].
+    /// thread has priority. Returns the errors of [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
         let node = device.info().numa_node.filter(|_| kind == HostMemory::Pinned);
         let _near = OnNode::prefer(node);

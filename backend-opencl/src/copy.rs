@@ -1,9 +1,9 @@
 //! Batches of copies.
 //!
-//! Copies that are adjacent on both sides are merged. A driver takes some microseconds for each of the
-//! rest, so many small ones go through a kernel. It copies directly between device memory and host memory
-//! if kernels can access that. Otherwise, if the host side is one range, it copies through scratch memory
-//! and one long copy.
+//! Copies that are adjacent on both sides are merged. A driver takes some microseconds for each remaining
+//! copy. A kernel therefore executes many small ones. It copies directly between device memory and host
+//! memory if kernels can access that. Otherwise, if the host side is one range, it copies through scratch
+//! memory and one long copy.
 
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
                 && copy.to_device == first.to_device
                 && Arc::ptr_eq(&first.buffer, &copy.buffer);
             let follows = copy.at == first.at + bytes;
-            // A run always has the first copy, even if that is so long that it stays alone.
+            // A run always has the first copy, even if the copy is too long for others to join it.
             let fits = length == 0 || in_place || (follows && bytes + copy.bytes <= PACKED_BYTES);
             if !same || !fits {
                 break;

@@ -28,7 +28,7 @@ const BY_PATH: [(&str, &[&str], Check); 6] = [
     ("ptx", &["backend-cuda/kernels", "vmarray/src/ops/sort/onesweep", "xtask/src/ptx"], ptx::check),
     ("package", &["Cargo.toml", "*/Cargo.toml"], |sh| package::check(sh, true)),
 ];
-/// How far back the change reaches: commits since then. `VMARRAY_CI_BASE` names a commit instead.
+/// The time span of the change: commits since then. `VMARRAY_CI_BASE` names a commit instead.
 const CHANGE_SINCE: &str = "24 hours ago";
 
 /// Runs the command. Quick checks come first, then tests; a failed one does not stop the others.

@@ -17,7 +17,7 @@ const TEST: &str = "store::damage::damage_is_an_error_or_harmless";
 /// again.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How many cases, in all.
+    /// The number of all cases.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     cases: u64,
     /// A file that keeps how many are done: a later call goes on there.

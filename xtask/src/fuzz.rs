@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets of vmarray/fuzz, under libFuzzer and AddressSanitizer.
 //!
-//! The flags are those of cargo-fuzz, which therefore need not be installed; if it is, `cargo fuzz run`
-//! works in that folder as well.
+//! The flags equal the flags of cargo-fuzz, which therefore need not be installed; if it is, `cargo fuzz
+//! run` works in that folder as well.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

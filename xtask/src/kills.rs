@@ -288,7 +288,7 @@ impl Victim {
     }
 }
 
-/// One thread: writes its own elements, reads those of other threads, and syncs.
+/// One thread: writes its own elements, reads other threads' elements, and syncs.
 fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: SplitMix64) -> Result<()> {
     let part = array.len() / THREADS;
     let own = thread * part..(thread + 1) * part;

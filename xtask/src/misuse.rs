@@ -1,8 +1,8 @@
 //! `cargo xtask misuse`: checks the compiler's messages about programs that must not compile.
 //!
-//! The programs are those of [`PROGRAMS`]. A comment `//~ text` lists text that the errors of its line
-//! must contain; lines without one must have no error. `compile_fail` examples check that code does not
-//! compile at all.
+//! [`PROGRAMS`] lists the programs. A comment `//~ text` lists text that the errors of its line must
+//! contain; lines without one must have no error. `compile_fail` examples check that code does not compile
+//! at all.
 
 use crate::steps::Outcome;
 use anyhow::{Context, Result, bail};

@@ -30,8 +30,8 @@ pub type HostForm = fn(&HostItems<'_>) -> Report;
 
 /// Some items of a launch, for a native kernel. The kernel can read existing elements, and write its own
 /// items' elements; in views for atomics and for appending it can write any element. If the kernel has
-/// groups, the items form whole groups. Accesses are those of [`racy`], as other threads and queues may
-/// use the memory too.
+/// groups, the items form whole groups. Accesses are as in [`racy`], as other threads and queues may use
+/// the memory too.
 ///
 /// ```
 /// use backend_api::expr::Geometry;

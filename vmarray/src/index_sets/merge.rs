@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::Dimension;
 use crate::base::error::{ErrorKind, Result};
 
-/// The compared columns of two sets, and the columns of a result: all of the first set, then those that
-/// only the second one has.
+/// The compared columns of two sets, and the columns of a result: all of the first set, then the columns
+/// that only the second one has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Merge {
     pub(super) dimensions: Vec<Dimension>,

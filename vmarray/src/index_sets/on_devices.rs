@@ -28,7 +28,7 @@ use crate::ops::launch::Given;
 use crate::ops::order::{Groups, last_not_above};
 use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
 
-/// The most dimensions of a second set: one bit each marks those of the results.
+/// The most dimensions of a second set: one bit each marks the dimensions of the results.
 const WIDTH_MAX: usize = u64::BITS as usize;
 /// The most dimensions of a first set, so that places of results fit into 32 bits.
 const A_WIDTH_MAX: usize = 1 << 16;

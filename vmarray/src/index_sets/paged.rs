@@ -17,7 +17,7 @@ use crate::setup::any::AnyDevice;
 /// exceed RAM.
 ///
 /// Any number of threads may use it. Tuples may span two pages; reading one is atomic by page, as all
-/// operations on ranges are. Its labels and length are those of [`Tuples`].
+/// operations on ranges are. [`Tuples`] returns its labels and length.
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};

@@ -57,10 +57,10 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 
 /// An array of `N` dimensions, larger than RAM if needed, accessed by position from any number of threads.
 ///
-/// Its elements are those of a [`VirtualArray`], in the order of its [layout](NdLayout): row-major, or
-/// tiled with one tile per page. Consistency, cost and locks are those of `VirtualArray`. Positions have
-/// the slowest axis first, as in `[row, column]`, and boxes are ranges of positions, `[top,
-/// left]..[bottom, right]`, half open along each axis.
+/// A [`VirtualArray`] holds its elements, in the order of its [layout](NdLayout): row-major, or tiled with
+/// one tile per page. Consistency, cost and locks are as in `VirtualArray`. Positions have the slowest
+/// axis first, as in `[row, column]`, and boxes are ranges of positions, `[top, left]..[bottom, right]`,
+/// half open along each axis.
 ///
 /// # Access
 ///

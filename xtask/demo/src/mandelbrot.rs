@@ -16,7 +16,7 @@ pub struct Picture {
     pub side: u32,
     /// The middle, as real and imaginary part.
     pub centre: (f64, f64),
-    /// How much of the plane a side shows.
+    /// The length in the plane of a side of the picture.
     pub extent: f64,
 }
 

@@ -44,8 +44,8 @@ impl<T: Payload> MappedFile<T> {
         self.len
     }
 
-    /// Writes back all changes and drops the file from the system's page cache. Systems may keep it
-    /// nevertheless, above all those whose temporary files are in RAM.
+    /// Writes back all changes and drops the file from the system's page cache. A system may keep it
+    /// nevertheless, above all if its temporary files are in RAM.
     pub fn forget(&mut self) -> Result<()> {
         self.map = None;
         self.file.sync_all()?;

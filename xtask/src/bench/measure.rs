@@ -72,7 +72,7 @@ impl Unit {
         if is_time { wall * threads as f64 / amount * scale } else { amount / wall / scale }
     }
 
-    /// How many times faster `ours` is than `other`.
+    /// The speed of `ours` divided by the speed of `other`.
     pub fn speed_ratio(self, ours: f64, other: f64) -> f64 {
         if self.parts().2 { other / ours } else { ours / other }
     }

@@ -56,7 +56,7 @@ struct Estimate {
 /// Medians in nanoseconds, by group, then function.
 type Medians = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Runs criterion benchmarks, without those that need a GPU if `host` is set; their results are in
+/// Runs criterion benchmarks, without the ones that need a GPU if `host` is set; their results are in
 /// target/criterion. Prints a table of ratios; with `check`, fails if a ratio is outside of its bound.
 pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
     let sh = project::shell()?;

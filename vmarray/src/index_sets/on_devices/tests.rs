@@ -1,4 +1,4 @@
-//! Joins on devices compared with those of the host, and their cost.
+//! Joins on devices compared with joins on the host, and their cost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

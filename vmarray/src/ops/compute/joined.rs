@@ -155,7 +155,7 @@ pub struct ColumnElements<'a> {
     pub(crate) store: &'a dyn OperandStore,
     /// The location of the elements in the store, if known.
     pub(crate) stored: Option<StoredBox>,
-    /// True if the column shows other elements than those at that location, as a shifted view does.
+    /// True if the column shows other elements than the ones at that location, as a shifted view does.
     pub(crate) is_moved: bool,
     /// The elements, read by position.
     pub(crate) of: Box<dyn Spread + 'a>,

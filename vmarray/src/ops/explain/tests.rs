@@ -167,7 +167,7 @@ fn plans_foretell_the_time_of_devices_and_what_bounds_it() {
             _ => assert_eq!(array.to_vec(..len).unwrap(), vec![3; len]),
         }
         let elapsed = device.now() - began;
-        // Nothing is faster than what bounds it, and this has nothing else in its way.
+        // Only the bounding resource is busy, so the measured time is near the predicted one.
         assert!(elapsed >= time.mul_f64(0.98) && elapsed <= time.mul_f64(1.2), "{elapsed:?} of {plan}");
         let report = watch.report_after(elapsed);
         let (share, of) = report.share_of_limit().unwrap();

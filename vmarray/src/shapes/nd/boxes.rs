@@ -13,8 +13,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Returns the elements of a box as ranges of [`elements`](Self::elements), ascending and without gaps
     /// between touching ones.
     ///
-    /// Through it, operations on ranges of a [`VirtualArray`](crate::VirtualArray), such as those on the
-    /// devices, apply to boxes.
+    /// Through it, operations on ranges of a [`VirtualArray`](crate::VirtualArray), such as operations on
+    /// the devices, apply to boxes.
     ///
     /// # Errors
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed).

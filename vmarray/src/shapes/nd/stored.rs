@@ -107,7 +107,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     }
 
     /// Opens an array in files, to read and write: [`Builder::open`](crate::Builder::open). Shape and
-    /// layout are those at its creation.
+    /// layout are unchanged since its creation.
     ///
     /// # Errors
     /// The errors of [`Builder::open`](crate::Builder::open).

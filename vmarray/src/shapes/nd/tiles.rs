@@ -133,8 +133,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// copy is read before and written back afterwards; without the read it is zeroes at first.
     ///
     /// # Errors
-    /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger
-    /// shape; and as [`read_box`](crate::nd::NdView::read_box) and
+    /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes belong to a larger
+    /// shape; and the errors of [`read_box`](crate::nd::NdView::read_box) and
     /// [`write_box`](crate::nd::NdViewMut::write_box).
     ///
     /// ```

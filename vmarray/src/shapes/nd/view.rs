@@ -1,4 +1,4 @@
-//! Operations of boxes of several dimensions, in addition to those of all views.
+//! Operations of boxes of several dimensions, in addition to the operations of all views.
 
 use std::ops::{Range, RangeBounds};
 
@@ -121,8 +121,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// 1024` roundings of the sum of all magnitudes.
     ///
     /// Elements in rows on one device are reduced in place: arrays, and boxes whose axes before the
-    /// reduced one are contiguous, and likewise those behind it. If the results are contiguous on the same
-    /// device, and are many, or if the axis is short, nothing passes through the host; otherwise one
+    /// reduced one are contiguous, and likewise the axes behind it. If the results are contiguous on the
+    /// same device, and are many, or if the axis is short, nothing passes through the host; otherwise one
     /// number per 1024 elements does. All other elements, such as of tiles, sources and several devices,
     /// are copied to one device some 16 MiB at a time.
     ///

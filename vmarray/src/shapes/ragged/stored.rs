@@ -141,8 +141,8 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 
 impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Makes all rows of an array in files durable that were pushed before, as [`RaggedArray::sync`] does.
-    /// It waits for pushes in progress; later pushes may run meanwhile. Failed rows and those behind them
-    /// do not count.
+    /// It waits for pushes in progress; later pushes may run meanwhile. Failed rows and all later rows do
+    /// not count.
     ///
     /// # Errors
     /// The errors of [`RaggedArray::sync`].

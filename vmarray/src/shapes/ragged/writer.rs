@@ -81,8 +81,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         Self { next: Mutex::new(next), store: RwLock::new(store), failed: Mutex::default(), kept }
     }
 
-    /// Returns the number of complete rows after the end of all pushes in progress: those before the first
-    /// failed one.
+    /// Returns the number of complete rows after the end of all pushes in progress: all rows before the
+    /// first failed one.
     #[cfg(feature = "host")]
     pub(super) fn complete_rows(&self) -> usize {
         let _alone = self.store.write();
@@ -167,7 +167,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     ///
     /// # Errors
     /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows
-    /// are then lost: [`freeze_complete`](Self::freeze_complete) keeps those before it.
+    /// are then lost: [`freeze_complete`](Self::freeze_complete) keeps the rows before it.
     pub fn freeze(self) -> Result<RaggedArray<T, D>> {
         match self.first_incomplete() {
             Some(row) => Err(ErrorKind::RowIncomplete { row }.into()),
