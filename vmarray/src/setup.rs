@@ -1,4 +1,4 @@
-//! What arrays are built of: devices, how pages are placed on them, what was measured of them.
+//! Setup of arrays: devices, placement of pages, measured profiles.
 
 pub(crate) mod any;
 #[forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! One type for devices of all backends, so that an array can lie on a mixture of them.
+//! One type for devices of all backends, so that an array can mix them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use backend_api::Device;
 use enum_dispatch::enum_dispatch;
 
-/// A device, whatever its type.
+/// A device of any type.
 #[enum_dispatch]
 trait AsDevice {
     fn device(&self) -> &dyn Device;
@@ -44,10 +44,10 @@ are_devices! {
     backend_opencl::OpenClDevice;
 }
 
-/// A device of any backend that is compiled in, or of the program's own making.
+/// A device of any compiled-in backend, or of the program's own type.
 ///
-/// Calls are dispatched by a comparison and a table, on misses only: hits do not know devices. An array over
-/// devices of one type can name that type instead and saves even that.
+/// A comparison and a table dispatch calls, on misses only: hits do not know devices. An array over devices
+/// of one type can name that type instead and saves the dispatch.
 ///
 /// ```
 /// use vmarray::{AnyDevice, host::HostDevice, prelude::*};
@@ -69,19 +69,19 @@ pub enum AnyDevice {
     /// A file.
     #[cfg(feature = "host")]
     File(backend_host::FileDevice),
-    /// What exists only in tests.
+    /// A device for tests.
     #[cfg(feature = "host")]
     Simulated(backend_host::SimulatedDevice),
-    /// A file whose contents stay.
+    /// A persistent file.
     #[cfg(feature = "host")]
     Store(backend_host::StoreDevice),
-    /// An NVIDIA card.
+    /// An NVIDIA GPU.
     #[cfg(feature = "cuda")]
     Cuda(backend_cuda::CudaDevice),
-    /// A card of any vendor.
+    /// A GPU of any vendor.
     #[cfg(feature = "opencl")]
     OpenCl(backend_opencl::OpenClDevice),
-    /// A device of another type, so that an array can have it beside the others.
+    /// A device of another type, for arrays that mix it with others.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -100,7 +100,7 @@ pub enum AnyDevice {
     Own(Arc<dyn Device>),
 }
 
-// SAFETY: everything is passed on as it is to one and the same device, which keeps the contract.
+// SAFETY: all calls are forwarded unchanged to one device, which keeps the contract.
 unsafe impl Device for AnyDevice {
     backend_api::forward! { self => self.device();
         info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
@@ -110,7 +110,7 @@ unsafe impl Device for AnyDevice {
     }
 }
 
-/// Host RAM as a device, in the place of one that can hold nothing more.
+/// Host RAM as a device, in place of a full one.
 pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
     #[cfg(feature = "host")]
     let device = Ok(Arc::new(backend_host::HostDevice::builder().build()?) as Arc<dyn Device>);

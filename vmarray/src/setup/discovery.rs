@@ -1,4 +1,4 @@
-//! Which devices of the machine an application gets.
+//! Discovery and selection of the machine's devices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::setup::any::AnyDevice;
 /// The environment variable that overrides the choice of [`devices`].
 const VARIABLE: &str = "VMARRAY_DEVICES";
 
-/// The devices of the machine: every discrete GPU once, host RAM if there is none, or what the environment
-/// variable `VMARRAY_DEVICES` asks for in the form of [`Discovery::select`].
+/// The devices of the machine: every discrete GPU once, host RAM without a GPU, or the devices that the
+/// environment variable `VMARRAY_DEVICES` selects in the form of [`Discovery::select`].
 ///
 /// The first call loads the drivers, which can take a second.
 ///
@@ -32,23 +32,22 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
     Discovery::from_env()?.open()
 }
 
-/// Looks for devices and chooses among them.
+/// Discovery of devices, with a filter.
 ///
-/// By default: every discrete GPU once (one that shows up in CUDA and in OpenCL is used through CUDA), and
-/// host RAM if there is none. Integrated GPUs and CPUs, which share the RAM that is to be spared, only if
-/// asked for.
+/// The default is every discrete GPU once (through CUDA if both CUDA and OpenCL have it), and host RAM
+/// without a GPU. Integrated GPUs and CPUs share the RAM that the array should spare, so they are used on
+/// request only.
 ///
-/// A card that [says of its memory](CardHealth) that it should be replaced is used only if it is named by its
-/// number (`cuda:0`) or its identity (`pci:0000:81:00.0`); nor through another backend. There is a warning.
+/// A GPU whose [health](CardHealth) recommends replacement is used only if the filter names its number
+/// (`cuda:0`) or identity (`pci:0000:81:00.0`), also through other backends. The library warns about it.
 ///
-/// Nothing is left out in silence. The [report](Self::report) has a row for each device, and for each backend
-/// that has none, with the reason. Where host RAM is used by default although a driver is installed, which
-/// does not work, there is a warning: by `tracing` with the feature of that name, else to standard error,
-/// once.
+/// The [report](Self::report) has a row for each device, and for each backend without one, with the reason.
+/// If host RAM is the default because an installed driver does not work, the library warns once: through
+/// `tracing` with the feature of that name, else on standard error.
 ///
 /// ```
 /// use vmarray::{device::Device, discovery::Choice, Discovery};
-/// // What is there, what would be used, and why not the rest. A machine without any card still has its RAM.
+/// // All devices, the used ones, and the reasons for the others. A machine without a GPU still has its RAM.
 /// let report = Discovery::new().report();
 /// println!("{report}");
 /// let used = report.devices.iter().filter(|(_, choice)| *choice == Choice::Used).count();
@@ -64,7 +63,7 @@ pub struct Discovery {
     duplicates: bool,
 }
 
-/// One wish, and the words in which it was uttered.
+/// One filter, with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wish {
     text: String,
@@ -75,7 +74,7 @@ struct Wish {
 enum Term {
     All,
     Kind(DeviceKind),
-    /// The discrete GPUs of a backend; all that a backend without any has.
+    /// The discrete GPUs of a backend; all its devices if it has none.
     Backend(String),
     /// One device of a backend.
     Number(String, usize),
@@ -107,7 +106,7 @@ impl Term {
         })
     }
 
-    /// Whether the device at a place of the list is meant.
+    /// True if the filter selects the device at a place of the list.
     fn matches(&self, infos: &[DeviceInfo], at: usize) -> bool {
         let info = &infos[at];
         let is_of = |backend: &str| info.backend == backend;
@@ -131,7 +130,7 @@ impl Term {
         }
     }
 
-    /// Whether the device at a place is meant, and no other card: by its number, or by its identity.
+    /// True if the filter selects exactly the device at a place, by number or identity.
     fn names(&self, infos: &[DeviceInfo], at: usize) -> bool {
         let is_name = match self {
             Self::Number(..) => true,
@@ -145,7 +144,7 @@ impl Term {
         is_name && self.matches(infos, at)
     }
 
-    /// Why it means no device.
+    /// The reason for a filter without a device.
     fn reason(&self, infos: &[DeviceInfo], absences: &[Absence]) -> String {
         let count = |backend: &str| infos.iter().filter(|info| info.backend == backend).count();
         let of_backend = |backend: &str| {
@@ -173,7 +172,7 @@ impl Term {
     }
 }
 
-/// Whether a backend is compiled in.
+/// True if a backend is compiled in.
 fn is_built(backend: &str) -> bool {
     match backend {
         "cuda" => cfg!(feature = "cuda"),
@@ -182,7 +181,7 @@ fn is_built(backend: &str) -> bool {
     }
 }
 
-/// What was found, and what becomes of it.
+/// Report on all devices, and their use.
 ///
 /// ```
 /// use vmarray::{discovery::Choice, Discovery};
@@ -195,19 +194,18 @@ fn is_built(backend: &str) -> bool {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoveryReport {
-    /// All devices that were found, and what becomes of each.
+    /// All devices, and the choice for each.
     pub devices: Vec<(DeviceInfo, Choice)>,
-    /// What each of them says of errors in its memory, in the same order. Only NVIDIA cards do, and only with
-    /// the feature `cuda`; all else is unknown.
+    /// The memory health of each, in the same order. Only NVIDIA GPUs report it, with the feature `cuda`; for
+    /// other devices it is unknown.
     pub health: Vec<CardHealth>,
-    /// Why backends have no devices, or not all that one would expect. One that is compiled in and has no
-    /// devices has a reason here.
+    /// Reasons for missing devices, by backend. Each compiled-in backend without devices has one.
     pub absences: Vec<Absence>,
-    /// The wishes that nothing was found for.
+    /// The filters without a matching device.
     pub unmet: Vec<Unmet>,
 }
 
-/// Whether a device is used.
+/// Choice of a device.
 ///
 /// ```
 /// use vmarray::{discovery::Choice, Discovery};
@@ -220,9 +218,9 @@ pub struct DiscoveryReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Choice {
-    /// It is.
+    /// The device is used.
     Used,
-    /// It is not, for this reason.
+    /// The device is not used, for this reason.
     LeftOut(String),
 }
 
@@ -232,11 +230,11 @@ impl DiscoveryReport {
         (0..self.devices.len()).filter(|&at| self.devices[at].1 == Choice::Used)
     }
 
-    /// Cards that are left out because of what they say of their memory, which is why.
+    /// GPUs left out because of their health, with the reason.
     fn unsound(&self) -> impl Iterator<Item = (&DeviceInfo, &str)> {
         let devices = self.devices.iter().zip(&self.health);
         devices.filter_map(|((info, choice), health)| match choice {
-            // Not what nobody asked for.
+            // Only for requested devices.
             Choice::LeftOut(reason) if reason.starts_with(health.wants_replacement()?) => {
                 Some((info, &**reason))
             }
@@ -244,7 +242,7 @@ impl DiscoveryReport {
         })
     }
 
-    /// What there is, in a few words each, for an error.
+    /// A short list of all devices, for an error.
     fn found(&self) -> Vec<String> {
         let unsound = |info: &DeviceInfo| self.unsound().find(|(other, _)| *other == info);
         let devices = self.devices.iter().map(|(info, _)| match unsound(info) {
@@ -314,11 +312,10 @@ impl Discovery {
         Self::default()
     }
 
-    /// The choice that the environment variable `VMARRAY_DEVICES` states; the default if it is not set, or
-    /// empty.
+    /// The choice of the environment variable `VMARRAY_DEVICES`; the default if it is unset or empty.
     ///
     /// # Errors
-    /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable has an empty wish, or is not UTF-8.
+    /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable has an empty filter, or is not UTF-8.
     ///
     /// ```
     /// use vmarray::{discovery::Choice, Discovery};
@@ -336,22 +333,21 @@ impl Discovery {
         }
     }
 
-    /// Chooses by a list of wishes, separated by commas; a device is used if any of them means it. Adds to
-    /// what was chosen before.
+    /// Adds a list of filters, separated by commas; a device is used if any filter selects it.
     ///
-    /// A wish that nothing is found for is an error if there is nothing for the others either; else a
-    /// warning, and [in the report](DiscoveryReport::unmet).
+    /// If no filter selects a device, opening fails. A single filter without a device is a warning, and [in
+    /// the report](DiscoveryReport::unmet).
     ///
-    /// | wish | means |
+    /// | filter | devices |
     /// |---|---|
     /// | `cuda`, `opencl`, `host` | the discrete GPUs of a backend, all its devices if it has none; host RAM |
     /// | `cuda:0` | the first device of a backend |
     /// | `opencl:radeon`, `nvidia` | devices whose name, vendor or identity contains the text, in any case |
     /// | `gpu`, `integrated`, `cpu` | devices of a kind |
-    /// | `all` | everything |
+    /// | `all` | all devices |
     ///
     /// # Errors
-    /// [`DeviceFilter`](ErrorKind::DeviceFilter) for an empty wish.
+    /// [`DeviceFilter`](ErrorKind::DeviceFilter) for an empty filter.
     pub fn select(mut self, wishes: &str) -> Result<Self> {
         for wish in wishes.split(',') {
             let term =
@@ -361,16 +357,15 @@ impl Discovery {
         Ok(self)
     }
 
-    /// Whether a card may be used through several backends at once. Its memory is then shared between them,
-    /// which only tests want.
+    /// Allows one GPU through several backends at once. They then share its memory; for tests.
     #[must_use]
     pub fn allow_duplicates(mut self, allow: bool) -> Self {
         self.duplicates = allow;
         self
     }
 
-    /// Looks for devices and tells what would be used and why not the rest, and why backends have none. Opens
-    /// nothing.
+    /// Searches devices without opening them, and reports the choice for each with its reason, and the
+    /// reasons of backends without devices.
     #[must_use]
     pub fn report(&self) -> DiscoveryReport {
         let (candidates, absences) = candidates();
@@ -388,13 +383,13 @@ impl Discovery {
         DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), health, absences, unmet }
     }
 
-    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::profile::Profile) is
-    /// known in this process copy by it.
+    /// Searches devices and opens the chosen ones. A device whose [profile](crate::profile::Profile) is known
+    /// in this process copies by it.
     ///
     /// # Errors
-    /// [`NoneFound`](ErrorKind::NoneFound) if nothing is found or chosen, with what was asked for and what
-    /// there is; [`Device`](ErrorKind::Device) if a device that was asked for cannot be opened. Those that
-    /// were not asked for are left out then, with a warning.
+    /// [`NoneFound`](ErrorKind::NoneFound) if no device is found or chosen, with the filters and all devices;
+    /// [`Device`](ErrorKind::Device) if a requested device cannot be opened. Other devices that fail are left
+    /// out with a warning.
     pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
         let (candidates, absences) = candidates();
         let report = self.report_of(candidates.iter().map(Candidate::facts).collect(), absences);
@@ -409,7 +404,7 @@ impl Discovery {
         }
         report.unsound().for_each(|(info, reason)| crate::base::trace::card_left_out(info, reason));
         if devices.is_empty() && is_default {
-            // All cards refused: there may still be RAM.
+            // All GPUs failed: RAM may still work.
             for candidate in candidates.iter().filter(|c| c.info.kind == DeviceKind::HostMemory) {
                 devices.push(Arc::new((candidate.open)()?));
             }
@@ -428,7 +423,7 @@ impl Discovery {
         Ok(devices)
     }
 
-    /// What becomes of each device, in the order of preference in which they are listed.
+    /// The choice for each device, in the listed order of preference.
     fn choose(&self, infos: &[DeviceInfo], health: &[CardHealth]) -> Vec<Choice> {
         let is_gpu = |(info, health): (&DeviceInfo, &CardHealth)| {
             info.kind == DeviceKind::DiscreteGpu && health.wants_replacement().is_none()
@@ -481,7 +476,7 @@ fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     names(a).any(|name| names(b).any(|other| name == other))
 }
 
-/// What is known of the health of a card, by whatever backend.
+/// The health of a GPU, from any backend.
 fn health_of(info: &DeviceInfo, infos: &[DeviceInfo], health: &[CardHealth]) -> CardHealth {
     let is_known = |(other, health): &(&DeviceInfo, &CardHealth)| {
         **health != CardHealth::default() && is_same_hardware(other, info)
@@ -489,8 +484,7 @@ fn health_of(info: &DeviceInfo, infos: &[DeviceInfo], health: &[CardHealth]) -> 
     infos.iter().zip(health).find(is_known).map(|(_, health)| *health).unwrap_or_default()
 }
 
-/// All devices of all backends that are compiled in, the preferred backend first, and why there are no
-/// others.
+/// All devices of all compiled-in backends, the preferred backend first, and reasons for missing ones.
 fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
     #[allow(unused_mut, reason = "depends on the features")]
     let (mut candidates, mut absences): (Vec<Candidate>, Vec<Absence>) = Default::default();
@@ -642,7 +636,7 @@ mod tests {
             (report.used().collect::<Vec<_>>(), report)
         };
         let (chosen, report) = used("", &[0]);
-        // Not through OpenCL either, which has the same card as its first.
+        // Not through OpenCL either, whose first device is the same GPU.
         assert_eq!(chosen, [1, 4]);
         let reason = "a row of its memory has errors and no spare row is left: replace the card, or name it by \
                       number or identity to use it all the same";
@@ -665,7 +659,7 @@ mod tests {
             assert_eq!(used(wishes, &[0]).0, chosen, "{wishes}");
         }
         assert_eq!(used("", &[0, 1, 4]).0, [7], "host RAM, as where there is no card");
-        // Rows that wait for a reset are no reason.
+        // Rows that wait for a reset do not exclude a GPU.
         let mut facts = rig(&[]);
         facts[0].1.remap_pending = Some(true);
         assert_eq!(Discovery::new().report_of(facts, Vec::new()).used().next(), Some(0));

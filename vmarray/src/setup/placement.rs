@@ -1,4 +1,4 @@
-//! Which share of an array each device gets.
+//! Shares of devices in an array.
 
 mod shares;
 mod turns;
@@ -13,24 +13,23 @@ use crate::setup::profile::{Direction, Profile};
 use shares::Demand;
 use turns::take_turns;
 
-/// How the pages of an array are distributed over its devices.
+/// Distribution of the pages of an array over its devices.
 ///
-/// A device's share is a number of *channels*. Page `p` lives on channel `p % K` of the `K` channels of all
-/// devices, which take turns, so that a device with twice the channels has twice the pages, and any run of
-/// pages is spread evenly.
+/// A device's share is a number of *channels*. Page `p` is on channel `p % K` of the `K` channels of all
+/// devices. The channels of devices alternate, so a device with twice the channels has twice the pages, and
+/// any run of pages is spread evenly.
 ///
-/// An array with fewer pages than channels has a channel for each page, the first of the turns: then shares
-/// are as near as that allows, and a device whose turn does not come gets nothing.
+/// An array with fewer pages than channels has one channel for each page, the first in the sequence. Shares
+/// are then approximate, and a device without a channel gets no page.
 ///
-/// # Which one
+/// # Choosing a placement
 ///
-/// Data that the cards work on where they lie are best shared out by
-/// [`Bandwidth(Direction::OnDevice)`](Direction::OnDevice): a call over all of it ends at about the same time
-/// on each device, and a device too slow for a thirty-second of the work gets nothing. What goes to the host
-/// and back is bounded by buses, for which the other directions are.
+/// For device-side work, use [`Bandwidth(Direction::OnDevice)`](Direction::OnDevice): a call over the whole
+/// array ends at about the same time on each device, and a device too slow for 1/32 of the work gets nothing.
+/// Traffic to the host is bound by the bus; use the other directions for it.
 ///
-/// All pages of a run are as fast as the slowest device that has some of them. An array of 5 GB over a card
-/// of 11 GB behind one lane (0.8 GB/s) and cards of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
+/// A run of pages is as fast as the slowest device for its part. An array of 5 GB over a GPU of 11 GB behind
+/// one lane (0.8 GB/s) and GPUs of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
 ///
 /// | placement | channels | bytes by card | all together |
 /// |---|---|---|---|
@@ -55,69 +54,66 @@ pub enum Placement {
     /// The same number of channels for every device.
     #[default]
     Equal,
-    /// As many channels as stated, by device. Zero switches a device off.
+    /// The given number of channels of each device. Zero excludes a device.
     ///
-    /// An array can have 65536 channels, and a few for each device are enough. Numbers that come to more,
-    /// such as sizes in bytes, are brought to lowest terms;
-    /// [`TooManyChannels`](crate::ErrorKind::TooManyChannels) if they are still too many.
+    /// An array can have 65536 channels, and a few a device are enough. Larger numbers, such as sizes in
+    /// bytes, are reduced to lowest terms; building fails with
+    /// [`TooManyChannels`](crate::ErrorKind::TooManyChannels) if the sum is still too large.
     Ratios(Vec<u32>),
-    /// Channels in proportion to the memory that each device can give, for the longest arrays.
+    /// Channels in proportion to the available memory of each device, for the longest arrays.
     ///
-    /// Shares are rounded down to whole channels, of which there are about 32, or 8 for each device if that
-    /// is more. A device with less memory than one channel's part gets nothing: with a whole channel it would
-    /// be full first, and the array the shorter for it.
+    /// Shares are rounded down to whole channels, about 32 in all, or 8 a device if that is more. A device
+    /// with less memory than one channel's part gets nothing: it would fill up first and limit the array.
     Capacity,
-    /// Channels in proportion to the [measured](crate::profile::Profile) bandwidth of each device, whatever
-    /// its memory: [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if that is too little.
+    /// Channels in proportion to the [measured](crate::profile::Profile) bandwidth of each device, for any
+    /// memory: [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if a device has too little.
     Bandwidth(Direction),
     /// The highest measured bandwidth of all devices together at which the array fits the memory of each.
     Balanced(Direction),
-    /// Every page on two devices, so that one of them can be lost and nothing with it.
+    /// Every page on two devices, so that the loss of one device loses no data.
     ///
-    /// The pages are dealt out to pairs of devices: the first and the second, the second and the third, and
-    /// so on, the last and the first. Each device has equal shares of two pairs, so the array takes twice its
-    /// length in device memory. Write-backs go to both devices of a page and end when both have it; reads
-    /// come from the one that has less to do. Work on the devices that writes is done on both, or copied to
-    /// the second.
+    /// Pages are striped over pairs of devices: first and second, second and third, and so on, last and
+    /// first. Each device has equal shares of two pairs, so the array takes twice its length in device
+    /// memory. Write-backs go to both devices of a page and complete when both have it; reads come from the
+    /// less busy one. Writing device-side work runs on both, or its result is copied to the second.
     ///
-    /// When a device is lost, everything goes on with the other one of each pair, at the loss of another
-    /// one of which pages are lost. [`homes`](crate::VirtualArray::homes) tells, and
-    /// [`rebuild`](crate::VirtualArray::rebuild) puts a spare in its place while the array is used. For
-    /// arrays alone: the home of a source is in RAM.
+    /// After a loss, the other device of each pair continues; the loss of a second device may lose pages.
+    /// [`homes`](crate::VirtualArray::homes) reports this, and [`rebuild`](crate::VirtualArray::rebuild)
+    /// installs a spare while the array is in use. Only for arrays: the home of a source is in RAM.
     ///
-    /// [`Mirrored`](crate::device::wrap::Mirrored), of which each pair is one, says what is repeated and what
-    /// is copied, and what two devices of different kinds may answer differently.
+    /// Each pair is a [`Mirrored`](crate::device::wrap::Mirrored), whose documentation lists repeated and
+    /// copied work, and results that may differ between devices of different kinds.
     Mirrored,
-    /// Equal shares on three devices or more, which keep each other's pages: one of them can be lost and
-    /// nothing with it, at the price of one device's share of the memory.
+    /// Equal shares on three or more devices with parity: the loss of one device loses no data, at the cost
+    /// of one device's share of the memory.
     ///
-    /// With `n` devices an `n`th of the memory that the array takes is parity, dealt out among all of them.
-    /// Reads cost what they cost without it. A write-back, and all else that changes device memory, reads
-    /// what it replaces and changes the parity: about four copies in the place of one, two of them on
-    /// another device, and for a launch one more. It ends when the parity has it.
+    /// With `n` devices, 1/`n` of the array's memory is parity, distributed over all. Reads cost the same as
+    /// without parity. A write-back, like every change of device memory, reads the old bytes and updates the
+    /// parity: about four copies instead of one, two of them on another device, and one more for a launch. It
+    /// completes when the parity is updated.
     ///
-    /// When a device is lost, everything goes on: its pages are read from what the others have, and work on
-    /// them is done by another device, a piece at a time; a launch needs memory there for all that it
-    /// touches. The loss of another device is a loss of the pages of both.
-    /// [`homes`](crate::VirtualArray::homes) tells, and [`rebuild`](crate::VirtualArray::rebuild) puts a
-    /// spare in its place while the array is used. For arrays alone: the home of a source is in RAM.
+    /// After a loss the array continues: its pages are reconstructed from the other devices, and another
+    /// device does the work on them piece by piece; a launch needs memory there for everything it touches.
+    /// The loss of a second device loses the pages of both. [`homes`](crate::VirtualArray::homes) reports
+    /// this, and [`rebuild`](crate::VirtualArray::rebuild) installs a spare while the array is in use. Only
+    /// for arrays: the home of a source is in RAM.
     ///
-    /// [`ParityGroup`](crate::device::wrap::ParityGroup), which the devices make up, says what is copied
-    /// when.
+    /// The devices form a [`ParityGroup`](crate::device::wrap::ParityGroup), whose documentation lists the
+    /// copies of each change.
     Parity,
 }
 
-/// Which devices keep what others have.
+/// Redundancy between devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redundant {
-    /// Each channel has one of these pairs, both of which have its pages.
+    /// Each channel has one of these pairs; both devices have its pages.
     Pairs(Vec<[usize; 2]>),
-    /// Each of so many devices has a channel, and a part of the parity.
+    /// Each of these devices has a channel, and a part of the parity.
     Parity(usize),
 }
 
 impl Redundant {
-    /// How many channels there are at most.
+    /// Maximum number of channels.
     pub(crate) fn channels(&self) -> usize {
         match self {
             Self::Pairs(pairs) => pairs.len(),
@@ -125,7 +121,7 @@ impl Redundant {
         }
     }
 
-    /// Adds what is asked of each device for channels with so many bytes.
+    /// Adds the required bytes of each device, for channels with these bytes.
     pub(crate) fn ask(&self, bytes: &[u64], asked: &mut [u64]) {
         match self {
             Self::Pairs(pairs) => {
@@ -143,17 +139,16 @@ impl Redundant {
     }
 }
 
-/// Channels of a device that gets an equal share. Only pages of one channel are copied together, so few are
-/// best: on an H200 with 16 threads, scans in place ran at 51 GB/s with one channel, 47 with two and 39 with
-/// four.
+/// Channels of a device with an equal share. The engine combines only copies of one channel, so few are best:
+/// on an H200 with 16 threads, scans in place ran at 51 GB/s with one channel, 47 with two and 39 with four.
 const EQUAL_CHANNELS: u32 = 1;
-/// Channels of all devices together when shares follow what a device is, and for each device if that is more.
+/// Channels of all devices for proportional shares, or of each device if that is more.
 const SHARED_CHANNELS: usize = 32;
 const SHARED_CHANNELS_EACH: usize = 8;
 /// Channel numbers stay below this.
 const CHANNELS_MAX: u64 = 1 << 16;
 
-/// Checks that devices can give what is asked of each, in bytes.
+/// Checks that each device has its required bytes.
 pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[u64]) -> Result<()> {
     let Some(number) = (0..devices.len()).find(|&number| asked[number] > usable[number]) else {
         return Ok(());
@@ -171,7 +166,7 @@ pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[
 }
 
 impl Placement {
-    /// Measures the devices that are not known if that matters.
+    /// Measures devices without a profile if the placement needs it.
     pub(crate) fn measure<D: Device>(&self, devices: &[Arc<D>]) -> Result<()> {
         if self.direction().is_none() {
             return Ok(());
@@ -179,8 +174,8 @@ impl Placement {
         devices.iter().try_for_each(|device| Profile::of(device).map(drop))
     }
 
-    /// The devices of the channels in turn, given the pages of the array and what each device can hold, in
-    /// bytes. Devices are [measured](Self::measure), if that matters.
+    /// The devices of the channels in sequence, from the pages of the array and the capacity of each device
+    /// in bytes. Devices are [measured](Self::measure) if the placement needs it.
     pub(crate) fn turns(
         &self,
         devices: &[Arc<dyn Device>],
@@ -197,7 +192,7 @@ impl Placement {
                     };
                     profiles.iter().map(speed).collect::<Vec<u64>>()
                 };
-                // Profiles that were declared may not tell; figures of one kind alone can be compared.
+                // Declared profiles may lack the figure; only figures of one kind are comparable.
                 let bandwidths = of(direction);
                 if bandwidths.contains(&0) { of(Direction::Both) } else { bandwidths }
             }
@@ -206,7 +201,7 @@ impl Placement {
         self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| take_turns(&channels))
     }
 
-    /// The files of the channels in turn, of so many files.
+    /// The files of the channels in sequence.
     #[cfg(feature = "host")]
     pub(crate) fn turns_of_files(&self, files: usize) -> Result<Vec<usize>> {
         if files == 0 {
@@ -219,7 +214,7 @@ impl Placement {
         self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| take_turns(&shares))
     }
 
-    /// Which of so many devices keep what others have, if any.
+    /// The redundancy between devices, if any.
     pub(crate) fn redundant(&self, devices: usize) -> Result<Option<Redundant>> {
         let refused = |kind: ErrorKind| Err(if devices == 0 { ErrorKind::NoDevices } else { kind }.into());
         match (self, devices) {
@@ -236,7 +231,7 @@ impl Placement {
         }
     }
 
-    /// The direction in which bandwidth is to be measured, if it matters.
+    /// The direction of the measured bandwidth, if the placement needs one.
     fn direction(&self) -> Option<Direction> {
         match self {
             Self::Bandwidth(direction) | Self::Balanced(direction) => Some(*direction),
@@ -244,8 +239,8 @@ impl Placement {
         }
     }
 
-    /// Channels by device, given the pages of the array, what each device can hold, in bytes, and how fast it
-    /// is, in bytes per second, if [that matters](Self::direction).
+    /// Channels by device, from the pages of the array, the capacity of each device in bytes, and its speed
+    /// in bytes per second if the placement has a [direction](Self::direction).
     fn channels(
         &self,
         pages: u64,
@@ -259,7 +254,7 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
-            // These are made by those who build arrays.
+            // The builder of the array creates these.
             Self::Mirrored | Self::Parity => {
                 let reason = "the home of a source is in RAM, and is not lost with a device";
                 return Err(match self {
@@ -296,7 +291,7 @@ fn total(channels: &[u32]) -> u64 {
     channels.iter().map(|&n| u64::from(n)).sum()
 }
 
-/// Divides all by their greatest common divisor if there are too many.
+/// Divides all by their greatest common divisor if the sum is too large.
 fn in_lowest_terms(mut channels: Vec<u32>) -> Vec<u32> {
     if total(&channels) > CHANNELS_MAX {
         let divisor = channels.iter().copied().fold(0, greatest_common_divisor);
@@ -314,13 +309,13 @@ fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
     a
 }
 
-/// How many channels there are at most when shares follow what a device is.
+/// Maximum number of channels for proportional shares.
 fn channels_shared(devices: usize) -> u32 {
     SHARED_CHANNELS.max(SHARED_CHANNELS_EACH * devices).min(CHANNELS_MAX as usize) as u32
 }
 
-/// Channels in proportion to what each device can hold, in bytes or in pages. Rounds down, so that no device
-/// gets more than its part; the largest gets one at least.
+/// Channels in proportion to the capacity of each device, in bytes or in pages. Rounds down, so that no
+/// device exceeds its part; the largest gets at least one.
 fn by_capacity(room: &[u64]) -> Vec<u32> {
     let all: u128 = room.iter().map(|&each| u128::from(each)).sum();
     let largest = room.iter().copied().max().unwrap_or(0);

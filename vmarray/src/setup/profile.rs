@@ -1,4 +1,4 @@
-//! How fast a device is, and what suits it: a short measurement, remembered.
+//! Profiles: measured speed and best settings of a device.
 
 pub(crate) mod limits;
 mod link;
@@ -17,7 +17,7 @@ use backend_api::{Device, DeviceInfo, Routing};
 
 use crate::base::error::Result;
 
-/// Which way data goes, as seen from the program: reading copies from the device.
+/// Direction of data, from the program's view: reading copies from the device.
 ///
 /// ```
 /// use vmarray::{prelude::*, profile::Direction, Placement};
@@ -33,57 +33,57 @@ pub enum Direction {
     Read,
     /// To the device.
     Write,
-    /// Both at once, each carrying half.
+    /// Both at once, half each.
     #[default]
     Both,
-    /// Neither: within the device's own memory, as expressions and kernels read it. Measured by a search.
+    /// Within the device's own memory, as in expressions and kernels. Measured by a search.
     OnDevice,
 }
 
-/// What was measured of a device: its bandwidth, and what suits it.
+/// Measured bandwidth of a device, and its best settings.
 ///
-/// # What is measured
-/// Batches of scattered pages are copied between page-locked RAM and the device, as an array copies them: 2
-/// MiB a batch and two under way, from the device, to it, and both at once. Where a backend has several
-/// [routes](crate::device::Route) for a batch, all of them are tried by direction, number and length of
-/// pieces, beside what the backend chooses by itself. A route replaces that choice where it is faster by a
-/// tenth, twice; and the table is dropped if with it both directions at once are slower than without.
+/// # Measurement
+/// The probe copies batches of scattered pages between page-locked RAM and the device, like an array: 2 MiB a
+/// batch and two in flight, from the device, to it, and both at once. If a backend has several
+/// [routes](crate::device::Route) for a batch, the probe compares them by direction, number and length of
+/// pieces with the backend's own choice. A route wins if it is faster by a tenth, twice. The table is dropped
+/// if it slows down both directions at once.
 ///
 /// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB whose streams are within 10 % of the
-/// fastest both ways, and that keeps the bus busy for as long as the array itself takes for a page. Pages
-/// longer than 64 KiB count only where a lone copy of one, which is what a random miss costs, takes at most a
-/// quarter longer than that of 64 KiB.
+/// fastest in both directions, and that occupies the bus for as long as the array takes for a page. Pages
+/// longer than 64 KiB count only if a single copy, the cost of a random miss, takes at most a quarter longer
+/// than one of 64 KiB.
 ///
-/// Beside that a copy and a search within the device's memory are timed, and a copy within RAM by one
-/// thread; what goes from device to device, by [`link`](Self::link).
+/// The probe also times a copy and a search within the device's memory, and a copy within RAM by one thread.
+/// [`link`](Self::link) measures copies between devices.
 ///
-/// It takes up to 32 MiB of device memory, of discrete cards for a moment 256 MiB more, whose caches hold
-/// less than that, and 64 MiB of RAM, and less than a second a device. Other work of the card meanwhile
-/// disturbs it. It goes by the clock of the machine: of a simulated device, whose time is its own, it says
-/// nothing of use, so that tests [declare](Self::remember) a profile.
+/// A measurement takes less than a second a device, up to 32 MiB of device memory and 64 MiB of RAM, and
+/// briefly 256 MiB more on discrete GPUs, whose caches hold less than that. Concurrent work on the GPU
+/// disturbs it. It uses the clock of the machine, so it is meaningless for simulated devices, whose tests
+/// [declare](Self::remember) a profile.
 ///
-/// # When it is used
-/// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by
-/// bandwidth. From then on the profile is *known* in this process, and arrays over the device have its
-/// routes, and its page length where [none is stated](crate::Builder::page_len). Sources have its routes.
-/// Without a profile, routes are what the backend assumes of all cards, and pages are 64 KiB long.
+/// # Use
+/// The library measures only on request, by [`Profile::of`] or by a [placement](crate::Placement) by
+/// bandwidth. From then on the profile is *known* in this process. Arrays over the device use its routes, and
+/// its page length if [none is given](crate::Builder::page_len). Sources use its routes. Without a profile,
+/// routes are the backend's defaults, and pages have 64 KiB.
 ///
-/// # Where it is kept
-/// In the process, by the device's identity; for cards also in a file in `$XDG_CACHE_HOME/vmarray/profiles`
-/// or `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names
-/// (`off`: nowhere), so that a later process that asks need not measure. On Unix the folder has to be owned
-/// by the user and writable by nobody else; one that is not is not used, which is told as a warning. It is
-/// measured anew for another backend, driver or version of this crate. [`forget`](Self::forget) clears one,
-/// deleting the folder all. [`remember`](Self::remember) declares what was not measured, and needs no file.
+/// # Storage
+/// The process keeps profiles by the device's identity. For GPUs, later processes find them in a file in
+/// `$XDG_CACHE_HOME/vmarray/profiles` or `~/.cache/vmarray/profiles`, or in the folder of the environment
+/// variable `VMARRAY_PROFILES` (`off`: no file). On Unix the folder must belong to the user, and no other
+/// user may write to it; otherwise the library warns and does not use it. Another backend, driver or version
+/// of this crate causes a new measurement. [`forget`](Self::forget) deletes one profile, deleting the folder
+/// all of them. [`remember`](Self::remember) declares a profile without a measurement or file.
 ///
 /// ```
 /// use vmarray::{device::Device, host::HostDevice, prelude::*, profile::Profile};
 /// use std::sync::Arc;
 /// let device = Arc::new(HostDevice::new(64 << 20)?);
 /// let profile = Profile::of(&device)?;
-/// // Measured once only.
+/// // Measured only once.
 /// assert!(profile.read > 0 && Profile::known(device.info()) == Some(profile));
-/// // What suits the device is the default from now on.
+/// // The best settings of the device are the default from now on.
 /// let array = VirtualArray::<u8>::builder(8 << 20).devices([device.clone()]).build()?;
 /// assert_eq!(array.page_len(), profile.page_bytes);
 /// Profile::forget(&*device);
@@ -102,29 +102,29 @@ pub struct Profile {
     pub read: u64,
     /// Bytes per second to the device.
     pub write: u64,
-    /// Bytes per second when both ways are used at once, added up.
+    /// Bytes per second of both directions at once, added up.
     pub both: u64,
-    /// The length of a page that suits the device, in bytes.
+    /// The best page length of the device, in bytes.
     pub page_bytes: usize,
-    /// What a lone copy takes beside its bytes: the submission, and the wait for its end. Zero if unknown.
+    /// The fixed time of a single copy: the submission, and the wait for its end. Zero if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub call: Duration,
     /// Bytes per second that the device reads and writes in its own memory, added up; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub device_memory: u64,
-    /// Bytes per second that the device reads in its own memory while it searches there, which for a slow
-    /// processor is less than it copies; 0 if unknown.
+    /// Bytes per second that the device reads in its own memory during a search, which for a slow processor
+    /// is less than in a copy; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub search: u64,
     /// Bytes per second that one thread copies from page-locked RAM; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub host_memory: u64,
-    /// The routes of batches that are faster than what the backend chooses by itself.
+    /// The routes of batches that are faster than the backend's choice.
     #[cfg_attr(feature = "serde", serde(default))]
     pub routing: Routing,
 }
 
-/// What is known of devices in this process.
+/// Profiles known in this process.
 #[derive(Debug, Default)]
 struct Known {
     /// By identity.
@@ -136,11 +136,11 @@ struct Known {
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 fn known() -> MutexGuard<'static, Known> {
-    // Nothing panics while it is held.
+    // No code panics while it is held.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Everything of a device that a measurement depends on, in one line.
+/// All properties of a device that affect a measurement, in one line.
 fn key(info: &DeviceInfo) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let text =
@@ -149,8 +149,8 @@ fn key(info: &DeviceInfo) -> String {
 }
 
 impl Profile {
-    /// What is known of a device, in this process or from an earlier one; measures it if that is nothing,
-    /// which blocks for less than a second. The device copies by what was found from now on.
+    /// The profile of a device, known in this process or from a file; measures it otherwise, which blocks for
+    /// less than a second. The device copies by the profile from now on.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.
@@ -172,27 +172,25 @@ impl Profile {
                 profile
             }
         };
-        // Two threads may measure the same device; the first to be done is believed.
+        // Two threads may measure the same device; the first result counts.
         let profile = *known().measured.entry(key).or_insert(profile);
         profile.apply(&**device);
         Ok(profile)
     }
 
-    /// What is known of a device in this process, without a measurement.
+    /// The profile known in this process, without a measurement.
     #[must_use]
     pub fn known(info: &DeviceInfo) -> Option<Self> {
         let known = known();
         known.declared.get(&info.identity).or_else(|| known.measured.get(&key(info))).copied()
     }
 
-    /// Declares what is known of a device, instead of a measurement. Arrays that are built from now on have
-    /// it.
+    /// Declares the profile of a device, instead of a measurement. Arrays built from now on use it.
     pub fn remember(self, identity: &str) {
         known().declared.insert(identity.into(), self);
     }
 
-    /// Forgets what is known of a device, here and in the file, and has this one copy by its own choice
-    /// again.
+    /// Forgets the profile of a device, here and in the file, and lets the device choose its routes again.
     pub fn forget<D: Device>(device: &D) {
         let info = device.info();
         let key = key(info);
@@ -206,8 +204,8 @@ impl Profile {
         device.set_routing(Routing::new());
     }
 
-    /// A profile of these figures: bytes per second from and to the device and both ways at once, and the
-    /// length of a page in bytes. Routes are left to the device, and what else there is is unknown.
+    /// A profile of these figures: bytes per second from the device, to the device and in both directions at
+    /// once, and the page length in bytes. The device chooses its routes, and all other figures are unknown.
     #[must_use]
     pub fn new(read: u64, write: u64, both: u64, page_bytes: usize) -> Self {
         let (call, device_memory, search, host_memory) = (Duration::ZERO, 0, 0, 0);
@@ -225,7 +223,7 @@ impl Profile {
         }
     }
 
-    /// Has a device copy by what was found, unless the program has given it a table itself.
+    /// Installs the routes in a device, unless the program has set a table itself.
     pub(crate) fn apply<D: Device + ?Sized>(&self, device: &D) {
         if !self.routing.is_empty() && device.routing().is_empty() {
             device.set_routing(self.routing);
@@ -233,7 +231,7 @@ impl Profile {
     }
 }
 
-/// Has devices copy by what is known of them.
+/// Installs the known routes in devices.
 pub(crate) fn apply_known<D: Device + ?Sized>(devices: &[Arc<D>]) {
     for device in devices {
         if let Some(profile) = Profile::known(device.info()) {
@@ -242,8 +240,8 @@ pub(crate) fn apply_known<D: Device + ?Sized>(devices: &[Arc<D>]) {
     }
 }
 
-/// The page length that suits all of some devices, in bytes: the longest of those that suit each, where
-/// `otherwise` suits those of which nothing is known.
+/// The common page length of devices in bytes: the longest of their best lengths, with `otherwise` for
+/// devices without a profile.
 pub(crate) fn suited_page_bytes(devices: &[Arc<dyn Device>], otherwise: usize) -> usize {
     let suits = |device: &Arc<dyn Device>| {
         Profile::known(device.info()).map_or(otherwise, |profile| profile.page_bytes)
@@ -252,8 +250,7 @@ pub(crate) fn suited_page_bytes(devices: &[Arc<dyn Device>], otherwise: usize) -
 }
 
 impl fmt::Display for Profile {
-    /// One line for people: bandwidths, page length, and how many classes of batches have a route of their
-    /// own.
+    /// One line for people: bandwidths, page length, and the number of classes of batches with a route.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gigabytes = |bytes: u64| bytes as f64 / 1e9;
         let routed = |route: &dyn Fn(usize, u64) -> bool| {

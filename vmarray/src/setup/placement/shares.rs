@@ -1,36 +1,34 @@
-//! Shares by bandwidth, within the memory that there is.
+//! Shares by bandwidth within the available memory.
 
 use super::by_capacity;
 
-/// By how many times more channels have to be faster.
+/// Minimum speed-up for more channels.
 const BETTER: f64 = 1.05;
 
-/// What is to be shared out.
+/// Input of the distribution.
 pub(super) struct Demand<'a> {
     /// The pages of the array.
     pub(super) pages: u64,
-    /// How many pages each device can hold.
+    /// Capacity of each device in pages.
     pub(super) room: &'a [u64],
-    /// Bytes per second of each device. As many as there are rooms.
+    /// Bytes per second of each device, one entry a capacity.
     pub(super) bandwidths: &'a [u64],
 }
 
 impl Demand<'_> {
-    /// Channels by device, `most` at most, so that all devices together are as fast as can be while each has
-    /// room for its pages. If the array fits no way at all, shares follow the room, and somebody else refuses
-    /// it.
+    /// Channels by device, `most` at most, with the highest common speed within the capacities. If the array
+    /// does not fit at all, shares follow the capacities, and the caller refuses it.
     ///
-    /// All pages of a run are there when the slowest device is done with its part, so the speed of the whole
-    /// is the least of bandwidth by share. For each number of channels the best shares are found by giving
-    /// one channel after the other to the device that is the fastest with one more; no later choice makes an
-    /// earlier one worse.
+    /// A run of pages completes with the slowest device, so the common speed is the least ratio of bandwidth
+    /// to share. For each number of channels the greedy distribution is optimal: give each channel to the
+    /// device that is the fastest with one more; no later choice makes an earlier one worse.
     pub(super) fn best_shares(&self, most: u32) -> Vec<u32> {
         let mut best: Option<(f64, Vec<u32>)> = None;
         for channels in 1..=most {
             let Some(shares) = self.shares(channels) else { continue };
             let speed = self.speed(&shares);
-            // The fewest channels that are about as good: what is measured of devices that are alike differs
-            // by some percent, and each channel costs a submission of its own.
+            // The fewest channels of about equal speed: measurements of equal devices differ by some percent,
+            // and each channel costs a submission.
             if best.as_ref().is_none_or(|(known, _)| speed > known * BETTER) {
                 best = Some((speed, shares));
             }
@@ -73,7 +71,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// No other shares of as many channels are faster, and nobody gets more than fits.
+        /// No other distribution of the same number of channels is faster, and no device exceeds its
+        /// capacity.
         #[test]
         fn shares_fit_and_are_the_best(
             pages in 1_u64..200,

@@ -1,6 +1,6 @@
-//! In which order the channels of several devices follow one another.
+//! Sequence of the channels of several devices.
 
-/// The devices of the channels in turn: a device with twice the channels comes twice as often, at even
+/// The devices of the channels in sequence: a device with twice the channels occurs twice as often, at even
 /// distances.
 ///
 /// Source: the smooth weighted round robin of nginx's balancer.

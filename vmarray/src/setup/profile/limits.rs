@@ -1,11 +1,11 @@
-//! How long work takes at best, by what was measured of its devices.
+//! Lower bounds of the time of work, from measured profiles.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::Profile;
 
-/// What keeps work from being faster.
+/// The limit of work.
 ///
 /// ```
 /// use vmarray::explain::LimitedBy;
@@ -14,13 +14,13 @@ use super::Profile;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitedBy {
-    /// What the bus between a device and the host carries.
+    /// The bus between a device and the host.
     Bus,
-    /// What a device reads and writes in its own memory.
+    /// The memory of a device.
     DeviceMemory,
-    /// What one thread copies in RAM.
+    /// Copies in RAM by one thread.
     HostMemory,
-    /// What a submission to a device and the wait for it take, however little they do.
+    /// The fixed time of a submission to a device and the wait for it.
     Calls,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for LimitedBy {
     }
 }
 
-/// The time for so many bytes at a speed; none if that is unknown and there are any.
+/// The time for bytes at a speed; `None` for an unknown speed and a positive number of bytes.
 pub(crate) fn time_for(bytes: u64, per_second: u64) -> Option<Duration> {
     match (bytes, per_second) {
         (0, _) => Some(Duration::ZERO),
@@ -45,11 +45,11 @@ pub(crate) fn time_for(bytes: u64, per_second: u64) -> Option<Duration> {
 }
 
 impl Profile {
-    /// The time that the bus needs at least.
+    /// The least time on the bus.
     pub(crate) fn bus_time(&self, to_device: u64, from_device: u64) -> Option<Duration> {
         let one_way = time_for(to_device, self.write)?.max(time_for(from_device, self.read)?);
         let both = if to_device == 0 || from_device == 0 { 0 } else { to_device + from_device };
-        // Where only one way is much used the other is no burden.
+        // If one direction dominates, the other costs nothing.
         Some(one_way.max(time_for(both, self.both.max(self.read.max(self.write)))?))
     }
 }

@@ -1,4 +1,4 @@
-//! How fast devices copy to each other.
+//! Measured speed of links between devices.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -11,14 +11,14 @@ use super::Profile;
 use crate::base::error::Result;
 use crate::engine::links::reach;
 
-/// One copy; of a device with little memory a sixteenth of what is left.
+/// Length of one copy in bytes; for a device with little memory, 1/16 of its free memory.
 const COPY_BYTES: u64 = 64 << 20;
-/// Copies of a submission, beside whose bytes the call is little.
+/// Copies of a submission, enough to make the call negligible.
 const COPIES: usize = 4;
-/// The best of so many submissions counts, after one that is not timed.
+/// Number of timed submissions after a warm-up; the best one counts.
 const ROUNDS: usize = 3;
 
-/// What was measured, by the identities of the devices.
+/// Measured links, by the identities of the devices.
 static KNOWN: LazyLock<Mutex<HashMap<[String; 2], u64>>> = LazyLock::new(Mutex::default);
 
 impl Profile {
@@ -71,7 +71,7 @@ fn measure(from: &Arc<dyn Device>, to: &Arc<dyn Device>, clock: &dyn Fn() -> Dur
             best = best.min(clock().saturating_sub(start));
         }
     }
-    // Of a clock that stands still nothing is known.
+    // A clock that stands still gives no result.
     let seconds = best.as_secs_f64();
     Ok(if seconds > 0.0 { ((bytes * COPIES as u64) as f64 / seconds) as u64 } else { 0 })
 }

@@ -12,71 +12,71 @@ use backend_api::{
 use super::Profile;
 use crate::base::error::Result;
 
-/// The pages that are tried, in bytes.
+/// The tested page lengths in bytes.
 const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, LONGEST];
 const LONGEST: usize = 1 << 20;
-/// The default, and the pages by which it is decided whether routes are better when both ways are used.
+/// The default page length, which also decides whether routes help in both directions at once.
 const TYPICAL: usize = 64 << 10;
-/// A longer page than that is tried only where a lone copy of it takes so many times as long at most.
+/// Maximum ratio of a single copy's time to one of the default length, for longer pages.
 const BEARABLE: f64 = 1.25;
-/// How many lone copies are timed at a time.
+/// Number of single copies timed at a time.
 const ALONE: usize = 3;
-/// A shorter page is preferred to a longer one that is faster by less than this.
+/// Minimum gain of a longer page over a shorter one.
 const NEARLY: f64 = 0.9;
-/// What an array does for a page in a scan, all threads together. Pages that take the bus less time than that
-/// would have it wait for the processor.
+/// Time of an array for a page in a scan, over all threads. Shorter bus times would let the bus wait for the
+/// processor.
 const WORK: Duration = Duration::from_micros(1);
 
-/// What an array submits at once at most.
+/// Maximum bytes of one submission of an array.
 const BATCH_BYTES: usize = 2 << 20;
-/// How many batches are under way in each direction.
+/// Number of batches in flight in each direction.
 const IN_FLIGHT: usize = 2;
-/// What is streamed for one figure takes about this long.
+/// Approximate time of a stream for one figure.
 const STREAM: Duration = Duration::from_millis(3);
-/// And is not less than this.
+/// Minimum bytes of such a stream.
 const LEAST_BYTES: usize = 2 * BATCH_BYTES;
-/// How many streams are timed; the median counts.
+/// Number of timed streams; the median counts.
 const ROUNDS: usize = 5;
-/// After this time streams are timed once.
+/// After this time, each stream is timed once.
 const HURRY: Duration = Duration::from_millis(600);
-/// The most memory of each direction, on the device and in RAM.
+/// Maximum memory of each direction, on the device and in RAM.
 const MEMORY_BYTES: usize = 16 << 20;
 
-/// In what a discrete card's memory is timed: its caches hold less than half of it.
+/// Memory for timing a discrete GPU: its caches hold less than half of it.
 const CARD_BYTES: u64 = 256 << 20;
-/// Such a copy is no longer than what the bus carries in this time.
+/// Maximum bus time of such a copy.
 const COPY_TIME: Duration = Duration::from_millis(5);
 
-/// Batches for which routes are compared take the bus this long at most.
+/// Maximum bus time of batches for comparing routes.
 const ROUTE_TIME: Duration = Duration::from_millis(1);
-/// And are this long at most: the longest that an array submits are write-backs.
+/// Maximum bytes of such batches: the longest submissions of an array are write-backs.
 const ROUTE_BYTES: usize = 8 << 20;
-/// How often a route is timed at first.
+/// Number of first timings of a route.
 const ROUTE_ROUNDS: usize = 5;
-/// How often once more if it seems to be better.
+/// Number of further timings if it seems better.
 const SECOND_LOOK: usize = 7;
-/// By what part of its time a route has to be faster than what the device chooses.
+/// Minimum gain of a route over the device's choice, as a fraction.
 const GAIN: f64 = 0.10;
-/// The lengths of pieces for which routes are compared, should there be no time for all. Default pages come
+/// The lengths of pieces in order of importance, in case the time is too short for all. Default pages come
 /// first.
 const BY_IMPORTANCE: [u64; Routing::PIECE_BYTES.len()] = {
     let [shortest, short, typical, long, longest] = Routing::PIECE_BYTES;
     [typical, short, shortest, long, longest]
 };
-/// A route that took so many times as long as the fastest gets no further turns,
+/// A route this many times slower than the fastest is dropped,
 const HOPELESS: u32 = 2;
-/// after so many.
+/// after this many timings.
 const CHANCES: usize = 2;
-/// After this time no further batches are compared.
+/// Time limit for comparing batches.
 const ROUTES_END: Duration = Duration::from_millis(450);
-/// By what part a table of routes may slow down both ways at once: what is noise.
+/// Maximum loss of a route table in both directions at once, as a fraction: the noise.
 const NOISE: f64 = 0.03;
-/// How often both ways at once are timed with and without the table.
+/// Number of timings of both directions with and without the table.
 const BOTH_ROUNDS: usize = 7;
 
 type Clock<'a> = &'a dyn Fn() -> Duration;
 
-/// What a measurement works with.
+/// State of a measurement.
 struct Scene<'a, D: Device> {
     device: &'a Arc<D>,
     clock: Clock<'a>,
@@ -95,7 +95,7 @@ enum ProbedWay {
     Up,
 }
 
-/// Gives a device back the table that it had.
+/// Restores the routing table of a device.
 struct Restore<'a, D: Device>(&'a D, Routing);
 
 impl<D: Device> Drop for Restore<'_, D> {
@@ -104,14 +104,14 @@ impl<D: Device> Drop for Restore<'_, D> {
     }
 }
 
-/// Measures a device by a clock, and leaves it as it was.
+/// Measures a device by a clock, and restores its settings.
 pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Profile> {
     let _restore = Restore(&**device, device.routing());
     device.set_routing(Routing::new());
     let usable = device.memory()?.usable_bytes;
-    // A device too small for that is measured with what there is.
+    // A smaller device is measured with the memory that it has.
     let scene = Scene::new(device, clock, (usable / 4).min(MEMORY_BYTES as u64) as usize)?;
-    // The memory that the driver has only promised so far is there after this, and its kernels are loaded.
+    // Afterwards the driver has committed lazily allocated memory, and loaded its kernels.
     scene.stream(&[ProbedWay::Up, ProbedWay::Down], LONGEST, 2 * scene.bytes)?;
     let speed = scene.time(&[ProbedWay::Down], LONGEST, scene.bytes)?;
     let routing = scene.routing(speed)?;
@@ -131,18 +131,18 @@ pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Pr
     Ok(Profile { routing, call, device_memory, search, host_memory, ..measured })
 }
 
-/// What was measured with pages of a length.
+/// Results for one page length.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     bytes: usize,
     /// Bytes per second in streams.
     read: u64,
     write: u64,
-    /// What a copy of one page and the wait for it take.
+    /// Time of a copy of one page and the wait for it.
     alone: Duration,
 }
 
-/// The length of pages that is nearly best in streams, and no burden to a thread that misses a single one.
+/// The page length that is nearly best in streams, and acceptable for single misses.
 fn suited(pages: &[Page]) -> usize {
     let alone = pages.iter().find(|page| page.bytes == TYPICAL).map_or(Duration::MAX, |page| page.alone);
     let bearable =
@@ -160,7 +160,7 @@ fn suited(pages: &[Page]) -> usize {
 
 impl<'a, D: Device> Scene<'a, D> {
     fn new(device: &'a Arc<D>, clock: Clock<'a>, bytes: usize) -> Result<Self> {
-        // Whole pages of any of the lengths, if there is room for one.
+        // Whole pages of any tested length, if one fits.
         let bytes = match bytes {
             0 => 1,
             few if few < LONGEST => few,
@@ -188,8 +188,8 @@ impl<'a, D: Device> Scene<'a, D> {
         if way == ProbedWay::Down { &self.down } else { &self.up }
     }
 
-    /// Copies between slots and frames in different orders, so that no two of them can be joined; `number`
-    /// says which part of the memory they use.
+    /// Copies between slots and frames in different orders, so that no two can be merged; `number` selects a
+    /// part of the memory.
     fn batch(&self, way: ProbedWay, piece_bytes: usize, pieces: usize, number: usize) -> Vec<Transfer<'_>> {
         let piece_bytes = piece_bytes.min(self.bytes);
         let room = self.bytes / piece_bytes;
@@ -210,8 +210,8 @@ impl<'a, D: Device> Scene<'a, D> {
             .collect()
     }
 
-    /// Copies `bytes` and up to a batch more each of the ways, at the same time, as an array does: a few
-    /// batches under way. Returns how many bytes that was, all ways together.
+    /// Copies `bytes`, and up to a batch more, in each of the directions at the same time, like an array,
+    /// with a few batches in flight. Returns the bytes of all directions.
     fn stream(&self, ways: &[ProbedWay], page_bytes: usize, bytes: usize) -> Result<u64> {
         let batch_bytes = BATCH_BYTES.max(page_bytes).min(self.bytes);
         let (pages, batches) = ((batch_bytes / page_bytes).max(1), bytes.div_ceil(batch_bytes));
@@ -239,7 +239,7 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok(copied)
     }
 
-    /// Bytes per second of one such stream, all ways together.
+    /// Bytes per second of one such stream, over all directions.
     fn time(&self, ways: &[ProbedWay], page_bytes: usize, bytes: usize) -> Result<u64> {
         let start = (self.clock)();
         let copied = self.stream(ways, page_bytes, bytes)?;
@@ -247,17 +247,17 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok((u128::from(copied) * 1_000_000_000 / time.as_nanos().max(1)) as u64)
     }
 
-    /// How much is streamed for a figure on a device that has about this `speed`.
+    /// Bytes of a stream for one figure, on a device of about this `speed`.
     fn amount(&self, speed: u64) -> usize {
         bytes_in(STREAM, speed).max(self.bytes.min(LEAST_BYTES))
     }
 
-    /// Whether there is time for one more round after so many.
+    /// True if there is time for another round.
     fn goes_on(&self, rounds: usize) -> bool {
         rounds == 0 || rounds < ROUNDS && self.elapsed() < HURRY
     }
 
-    /// The speed of some streams on a device that has about this `speed`.
+    /// The speed of some streams on a device of about this `speed`.
     fn speed(&self, ways: &[ProbedWay], page_bytes: usize, speed: u64) -> Result<u64> {
         let mut speeds = Vec::with_capacity(ROUNDS);
         while self.goes_on(speeds.len()) {
@@ -266,7 +266,7 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok(median(speeds))
     }
 
-    /// What pages of each length take. They take turns, so that all see the same disturbances.
+    /// Results for each page length. Lengths alternate, so that all see the same disturbances.
     fn pages(&self, speed: u64) -> Result<Vec<Page>> {
         let mut figures = PAGES.map(|bytes| (bytes, [const { Vec::new() }; 2], Vec::new()));
         let mut rounds = 0;
@@ -293,9 +293,8 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok(figures.map(page).into())
     }
 
-    /// What the device reads and writes in its own memory, and reads while it searches there, in bytes per
-    /// second, where its bus has about this `speed`, and a submission and the wait for it take so long beside
-    /// that.
+    /// Bytes per second of copies and of searches in the device's own memory, given the approximate `speed`
+    /// of its bus and the fixed time of a submission and its wait.
     fn device_memory(&self, speed: u64, call: Duration) -> Result<(u64, u64)> {
         const ELEMENT: u64 = 4;
         let is_card = self.device.info().kind == DeviceKind::DiscreteGpu;
@@ -306,7 +305,7 @@ impl<'a, D: Device> Scene<'a, D> {
             None
         };
         let memory = own.as_ref().unwrap_or(&self.slots);
-        // A slow device is no slower there than over its bus.
+        // A slow device is at least as fast in its memory as over its bus.
         let half = (memory.bytes() / 2).min(bytes_in(COPY_TIME, speed) as u64) / ELEMENT * ELEMENT;
         if half == 0 {
             return Ok((0, 0));
@@ -325,13 +324,13 @@ impl<'a, D: Device> Scene<'a, D> {
         let queue = self.queue(ProbedWay::Down);
         let copied = self.best_of(call, || queue.submit(&copy))?;
         let searched = self.best_of(call, || queue.search(&search))?;
-        // Of a device that takes no longer than for nothing, nothing is known.
+        // A device that is as fast as without work gives no result.
         let speed =
             |time: Option<Duration>| time.map_or(0, |time| (2.0 * half as f64 / time.as_secs_f64()) as u64);
         Ok((speed(copied), speed(searched)))
     }
 
-    /// How long some work takes beside a call, at best; none if that is nothing.
+    /// The least time of some work beyond a call; `None` if it is zero.
     fn best_of(
         &self,
         call: Duration,
@@ -342,14 +341,13 @@ impl<'a, D: Device> Scene<'a, D> {
             self.device.wait(submit()?)?;
             Ok((self.clock)().saturating_sub(start))
         };
-        // What the driver has only promised so far, memory or a kernel, is there after the first.
+        // After the first run, lazily allocated memory and kernels are loaded.
         once()?;
         let time = once()?.min(once()?);
         Ok(time.checked_sub(call).filter(|time| !time.is_zero()))
     }
 
-    /// What this thread copies from host memory of the device, in bytes per second; 0 by a clock that does
-    /// not tell.
+    /// Bytes per second that this thread copies from host memory of the device; 0 if the clock stands still.
     fn host_memory(&self) -> u64 {
         let mut copied = vec![0; self.frames.bytes()];
         self.frames.read(0, &mut copied);
@@ -357,11 +355,11 @@ impl<'a, D: Device> Scene<'a, D> {
         self.frames.read(0, &mut copied);
         let time = (self.clock)().saturating_sub(start);
         std::hint::black_box(&copied);
-        // A clock that stands still tells nothing.
+        // A clock that stands still gives no result.
         if time.is_zero() { 0 } else { (copied.len() as f64 / time.as_secs_f64()) as u64 }
     }
 
-    /// The routes that are better than what the device chooses, which has about this `speed`.
+    /// The routes that are better than the choice of a device of about this `speed`.
     fn routing(&self, speed: u64) -> Result<Routing> {
         let mut routing = Routing::new();
         if self.device.routes().len() < 2 {
@@ -371,7 +369,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let ways = [ProbedWay::Down, ProbedWay::Up];
         for way in ways {
             for &route in self.device.routes() {
-                // Whatever it needs is loaded then.
+                // Afterwards everything it needs is loaded.
                 self.once(Some(route), way, &self.batch(way, 4096, 16, 0))?;
             }
         }
@@ -383,7 +381,7 @@ impl<'a, D: Device> Scene<'a, D> {
                     if measurable && self.elapsed() < ROUTES_END {
                         last = self.best_route(way, pieces, piece_bytes as usize)?;
                     }
-                    // Longer ones go like the longest that was measured.
+                    // Longer batches use the route of the longest measured one.
                     match way {
                         ProbedWay::Down => routing.set_download(pieces, piece_bytes, last),
                         ProbedWay::Up => routing.set_upload(pieces, piece_bytes, last),
@@ -394,7 +392,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.holds_both_ways(&routing, speed).map(|holds| if holds { routing } else { Routing::new() })
     }
 
-    /// The route of a batch that is better than what the device chooses, if there is one.
+    /// The route of a batch that is better than the device's choice, if any.
     fn best_route(&self, way: ProbedWay, pieces: usize, piece_bytes: usize) -> Result<Option<Route>> {
         let own = std::iter::once(None);
         let all: Vec<Option<Route>> =
@@ -409,8 +407,8 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok(is_gain(again[1], again[0]).then_some(best))
     }
 
-    /// The median time of a batch by each of the routes, which take turns, so that all see the same
-    /// disturbances. Those that are hopeless are not timed to the end.
+    /// The median time of a batch by each route. Routes alternate, so that all see the same disturbances;
+    /// hopeless ones are dropped early.
     fn compare(
         &self,
         routes: &[Option<Route>],
@@ -426,10 +424,10 @@ impl<'a, D: Device> Scene<'a, D> {
             let fastest = times.iter().flatten().min().copied();
             for (route, times) in routes.iter().zip(&mut times) {
                 let is_hopeless = |fastest| times.iter().all(|time| *time > HOPELESS * fastest);
-                // The device's own choice is what others are measured against.
+                // The device's own choice is the reference.
                 if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
                     if is_careful {
-                        // What the route before has left in caches is no merit or fault of this one.
+                        // The cache contents left by the previous route must not affect this one.
                         self.once(*route, way, &batch)?;
                     }
                     times.push(self.once(*route, way, &batch)?);
@@ -451,7 +449,7 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok((self.clock)().saturating_sub(start))
     }
 
-    /// Whether a table, which was found for one way at a time, is no slower when both are used.
+    /// True if a table, found for single directions, does not slow down both at once.
     fn holds_both_ways(&self, routing: &Routing, speed: u64) -> Result<bool> {
         if routing.is_empty() {
             return Ok(true);
@@ -463,7 +461,7 @@ impl<'a, D: Device> Scene<'a, D> {
                 self.device.set_routing(table);
                 self.time(&[ProbedWay::Up, ProbedWay::Down], TYPICAL, bytes)
             });
-            // Of two that follow each other, since both see the same disturbances.
+            // Of two consecutive runs, because both see the same disturbances.
             shares.push(found? as f64 / own? as f64);
         }
         self.device.set_routing(Routing::new());
@@ -478,7 +476,7 @@ fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
     values[values.len() / 2]
 }
 
-/// Whether a time is enough better than that of the device's own choice.
+/// True if a time is sufficiently better than that of the device's own choice.
 fn is_gain(time: Duration, own: Duration) -> bool {
     time.as_secs_f64() <= (1.0 - GAIN) * own.as_secs_f64()
 }

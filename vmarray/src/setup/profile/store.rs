@@ -1,8 +1,7 @@
-//! Profiles on disk, one a file, in a folder that nobody but the user can write to (see [`OwnFolder`]).
+//! Profiles on disk, one a file, in a folder that only the user can write to (see [`OwnFolder`]).
 //!
-//! A file begins with everything that decides whether it fits, word for word; what does not match in full or
-//! cannot be understood is ignored and replaced. Nothing that goes wrong here is an error: the device is
-//! measured again as if there were no file.
+//! A file begins with its complete key. A file with another key, or with invalid contents, is ignored and
+//! replaced. Failures here are no errors: the library measures the device again, as without a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +12,9 @@ use backend_api::{DeviceInfo, Route, Routing};
 
 use super::Profile;
 
-/// Names the folder, or `off`.
+/// Variable with the folder, or `off`.
 const VARIABLE: &str = "VMARRAY_PROFILES";
-/// The first line. Another number for another format, or when the measurement finds something else.
+/// The first line. Its number changes with the format, or with the method of measurement.
 const TITLE: &str = "vmarray profile 2";
 /// The last line.
 const END: &str = "end";
@@ -23,14 +22,13 @@ const END: &str = "end";
 /// Longer than any profile.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Where the profile of a device is kept.
+/// Storage of a device's profile.
 pub(super) struct Kept<'a> {
     info: &'a DeviceInfo,
     folder: OwnFolder,
 }
 
-/// Opens the folder in which the profile of a device is kept, if there is to be one; makes it if it does not
-/// exist.
+/// Opens the folder of a device's profile, unless switched off; creates a missing one.
 pub(super) fn open(info: &DeviceInfo) -> Option<Kept<'_>> {
     open_at(&folder_for(info)?, info)
 }
@@ -46,7 +44,7 @@ fn open_at<'a>(folder: &Path, info: &'a DeviceInfo) -> Option<Kept<'a>> {
 }
 
 impl Kept<'_> {
-    /// The profile with this key, if one was kept.
+    /// The stored profile with this key, if any.
     pub fn load(&self, key: &str) -> Option<Profile> {
         read(&self.folder, key).unwrap_or_else(|error| {
             crate::base::trace::profile_not_kept(self.info, &error);
@@ -54,7 +52,7 @@ impl Kept<'_> {
         })
     }
 
-    /// Keeps a profile.
+    /// Stores a profile.
     pub fn keep(&self, key: &str, profile: &Profile) {
         if let Err(error) = write(&self.folder, key, profile) {
             crate::base::trace::profile_not_kept(self.info, &error);
@@ -63,13 +61,12 @@ impl Kept<'_> {
 
     /// Deletes a profile.
     pub fn delete(&self, key: &str) {
-        // It may not even exist.
+        // The file may not exist.
         let _ = self.folder.remove(&file(key));
     }
 }
 
-/// Where profiles are kept; nowhere for what stands in for a card, whose identity means nothing to the next
-/// process.
+/// The folder of profiles; `None` for substitutes of GPUs, whose identity means nothing to the next process.
 fn folder_for(info: &DeviceInfo) -> Option<PathBuf> {
     if info.kind.is_gpu() { folder(|name| std::env::var_os(name).map(PathBuf::from)) } else { None }
 }
@@ -80,7 +77,7 @@ fn folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
         Some(word) if word.as_os_str() == "off" => None,
         Some(folder) => Some(folder),
         None => {
-            // The standard says that a relative path is to be ignored.
+            // The standard requires ignoring a relative path.
             let base = variable("XDG_CACHE_HOME")
                 .filter(|path| path.is_absolute())
                 .or_else(|| Some(variable("HOME")?.join(".cache")))?;
@@ -100,10 +97,10 @@ fn file(key: &str) -> String {
     format!("{:016x}.profile", hash(key))
 }
 
-/// Reads a profile with anything in it.
+/// Reads a profile with arbitrary contents.
 #[cfg(fuzzing)]
 pub fn fuzz_profile(bytes: &[u8]) {
-    // A random file has no sense beyond its first lines, so it gets those.
+    // A random file is invalid after its first lines, so it gets valid ones.
     let _ = std::str::from_utf8(bytes).map(|text| {
         let _ = (parse(text, "key"), parse(&format!("{TITLE}\nkey\n{text}"), "key"));
     });
@@ -210,7 +207,7 @@ mod tests {
         assert_eq!(read(&folder, "one").unwrap(), Some(profile()));
         assert_eq!(read(&folder, "two").unwrap(), Some(Profile::new(1, 2, 3, 4096)));
         assert_eq!(read(&folder, "three").unwrap(), None);
-        // Another key in the same file, as if two keys had one hash.
+        // Another key in the same file, like two keys with one hash.
         let path = folder.path();
         fs::rename(path.join(file("one")), path.join(file("three"))).unwrap();
         assert_eq!(read(&folder, "three").unwrap(), None);
