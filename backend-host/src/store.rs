@@ -71,9 +71,10 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Between two calls of `sync` the file needs a second place for each page that changes. Memory: 16 bytes a
 /// page, up to 40 while it is opened. `sync` waits for work that is under way, and for the drive once for up
 /// to 16 MiB of changed pages, twice for more, and now and then, when the log is full, four times and writes
-/// 16 bytes a page, of which a copy in RAM is made while work waits. Reading a part of a page that
-/// is longer than 8 KiB reads the blocks that have the part, and 8 bytes for each block of the page; writing a
-/// part reads and writes the page. Opening to write and closing wait for the drive once each. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, and no page of the file.
+/// 16 bytes a page, of which a copy in RAM is made while work waits. Reading a part of a page that is longer
+/// than 8 KiB reads the blocks that have the part, and 8 bytes for each block of the page; writing a part
+/// reads and writes the page. Opening to write and closing wait for the drive once each.
+/// [`wipe_on_release`](Device::wipe_on_release) wipes host memory, and no page of the file.
 ///
 /// # Locks
 ///

@@ -13,8 +13,9 @@
 //! # Proofs
 //!
 //! - **A superblock** proves which map and which log count: it has the checksum of the whole map, and the
-//!   *epoch* of the log, which is a random number that no other log has. Both copies are stored before `sync` returns,
-//!   and before the log is written over. So damage of one copy is no loss, and damage of both is an error.
+//!   *epoch* of the log, which is a random number that no other log has. Both copies are stored before `sync`
+//!   returns, and before the log is written over. So damage of one copy is no loss, and damage of both is an
+//!   error.
 //! - **The closing mark** is a flag of both superblocks, with number and checksum of the last record and the
 //!   length of the file. It proves the end of the log: a log that ends before it is damaged. A store that is
 //!   opened to write has both marks removed before anything is written.

@@ -223,8 +223,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Takes all elements away but the first `len`. Their pages give up their frames, and are not written
-    /// back; the memory stays. Files keep their length and use the places of these pages again: at once if
-    /// no [`sync`](Self::sync) has stored them, else after the next one. Does nothing to an array that is no longer than that.
+    /// back; the memory stays. Files keep their length and use the places of these pages again: at once if no
+    /// [`sync`](Self::sync) has stored them, else after the next one. Does nothing to an array that is no
+    /// longer than that.
     ///
     /// # Errors
     /// As [`discard`](crate::views::ViewMut::discard), of pages that leaked guards hold; the array is as it

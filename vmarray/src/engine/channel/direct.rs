@@ -169,8 +169,8 @@ impl Channel {
     }
 
     /// From how many bytes on threads may read parts of pages by themselves from now on: what the device
-    /// reads beyond them is worth it then. `usize::MAX` if it reads pages as a whole. No thread has work under
-    /// way on the channel.
+    /// reads beyond them is worth it then. `usize::MAX` if it reads pages as a whole. No thread has work
+    /// under way on the channel.
     pub(crate) fn begin_parts(&self) -> usize {
         let unit = self.device.direct_reads().map_or(usize::MAX, |direct| direct.unit_bytes());
         if unit > PART_UNIT_BYTES.min(self.layout.page_bytes / 2).max(1) {
