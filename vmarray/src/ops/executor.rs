@@ -1,18 +1,18 @@
-//! The executor of device-side work: questions about elements where they lie, and writes to them.
+//! The executor of device-side work: questions about elements in place, and writes to them.
 //!
-//! A store provides [`Run`]s: elements side by side on a device, which nobody writes to while they are asked
-//! about, and nobody else has while they are written to. It sees to that in its own way, and so chooses when
-//! the work on each of its runs begins and ends:
+//! A store provides [`Run`]s: contiguous elements on a device. No thread writes to a run during a
+//! question, and no other thread accesses it during a change. Each store ensures this in its own way, and
+//! so determines the start and the end of the work on its runs:
 //!
 //! | store | runs | held by | order on the device |
 //! |---|---|---|---|
-//! | array | one for each channel, over its home slots; to write, some slots at a time | nobody; to write, claims of its pages | `queue_barriers` |
-//! | source | slots of cached pages that follow one another | locks of its pages | one queue for kernels |
-//! | rows that are [staged](StagedRows) | copies, some MiB at a time | their thread alone | one queue of their own |
+//! | array | one for each channel, over its home slots; to write, some slots at a time | none; to write, claims of its pages | `queue_barriers` |
+//! | source | contiguous slots of cached pages | locks of its pages | one queue for kernels |
+//! | rows that are [staged](StagedRows) | copies, some MiB at a time | the calling thread alone | one exclusive queue |
 //!
-//! What is done with a run is the same for all: a [`Question`] is asked of it and its answer taken in
-//! ([`AskedRun`]), elements of it are collected ([`Collecting`]), or a [`Change`] is made ([`Writing`]): an
-//! assignment, or a kernel of the program.
+//! The work on a run is the same for all stores. A device answers a [`Question`] ([`AskedRun`]), gathers
+//! elements ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the
+//! program.
 
 mod beside;
 mod copy;
@@ -42,30 +42,30 @@ pub(crate) use staged::{OwnQueue, StagedRows};
 pub use write::{Change, Operand, OperandStore, ResultStore, ShareWork};
 pub(crate) use write::{Outcome, RefusedRun, STAGED_BYTES, Writing, in_parts};
 
-/// What device-side work does with the elements of its runs.
+/// The access of device-side work to the elements of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunAccess {
-    /// It reads them: all of them must be on the device.
+    /// Reads: all elements must be on the device.
     Read,
-    /// It writes to them, and may read them before.
+    /// Writes, possibly after reads.
     Change,
-    /// It overwrites all of them, whatever they were.
+    /// Overwrites all elements without reading them.
     Overwrite,
 }
 
-/// Where runs lie: a channel of an array or a source, or the device that rows are copied to.
+/// The place of runs: a channel of an array or a source, or the device that rows are copied to.
 pub(crate) trait Lane {
     fn device(&self) -> &Arc<dyn Device>;
 
     fn counters(&self) -> &Counters;
 
-    /// Host memory of at least so many bytes, for answers, lists and copies.
+    /// Returns host memory of at least `bytes` bytes, for answers, lists and copies.
     fn buffer(&self, bytes: usize) -> Result<PinnedPiece>;
 
-    /// Takes such memory back, when no work touches it.
+    /// Takes such memory back after all work on it.
     fn keep(&self, memory: PinnedPiece);
 
-    /// Has work submitted to a queue in which it runs after all that must come before it.
+    /// Submits work to a queue, ordered after all work that must precede it.
     fn submit(
         &self,
         access: RunAccess,
@@ -90,11 +90,11 @@ pub(crate) fn distinct<'a>(
     devices
 }
 
-/// Elements that lie side by side on a device, and those of joined columns beside them.
+/// Contiguous elements on a device, and the corresponding elements of joined columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     pub(crate) columns: &'a [Elements<'a>],
-    /// Which index each has.
+    /// The mapping from elements to indices.
     pub(crate) geometry: Geometry,
 }
 
@@ -103,7 +103,7 @@ impl Run<'_> {
         self.columns[0].count as usize
     }
 
-    /// The parts of its pages: the number of the first element, its index, and how many there are.
+    /// The parts of its pages: the number of the first element, its index, and the number of elements.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, usize, usize)> {
         let (geometry, count) = (self.geometry, self.count());
         let (page_len, first) = (geometry.page_len as usize, geometry.first as usize);
@@ -117,12 +117,12 @@ impl Run<'_> {
     }
 }
 
-/// What a device is asked to do with a run.
+/// The work of a device on a run.
 #[derive(Clone, Copy)]
 pub enum Kernel<'a> {
     Search(Search<'a>),
     Compute(Compute<'a>),
-    /// A kernel of the program that changes nothing of the run, and what it reports.
+    /// A kernel of the program that does not change the run, and its report.
     Launch(&'a dyn Change, Run<'a>, HostSpan<'a>),
     /// Copies of its elements to other device memory.
     PastHost(&'a PastHost<'a>, Run<'a>),
@@ -135,8 +135,8 @@ impl std::fmt::Debug for Kernel<'_> {
 }
 
 impl Kernel<'_> {
-    /// Has the device translate what it needs, if it does not know it yet. Called with nothing held; what
-    /// goes wrong here is told by the submission itself.
+    /// Lets the device translate its kernel in advance, if it is new. The caller holds no pages. The
+    /// submission reports any error again.
     fn prepare(&self, device: &dyn Device) {
         match self {
             Self::Search(_) | Self::PastHost(..) => {}
@@ -155,35 +155,35 @@ impl Kernel<'_> {
     }
 }
 
-/// A question about elements, and how the answers about several runs become one.
+/// A question about elements, and the combination of the answers about several runs.
 pub trait Question: Sync {
-    /// What the answers about one channel's runs come to, taken in in ascending order of their elements.
+    /// The combined answers about one channel's runs, taken in ascending order of their elements.
     type Part: Default + Send;
-    /// What all come to.
+    /// The combined answers of all channels.
     type Whole;
 
-    /// Whether results are rounded, so that it matters which elements are asked about together.
+    /// True if results are rounded, so that they depend on the division into runs.
     fn is_rounded(&self) -> bool {
         false
     }
 
-    /// Arrays of which all these pages are read where they live, as well.
+    /// Arrays of which all these pages are read in place, too.
     fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
     }
 
-    /// Whether to ask once more gives the same as to ask once.
+    /// True if the question can be repeated with the same result.
     fn may_be_repeated(&self) -> bool {
         true
     }
 
-    /// How many entries of a list the first answer about so many elements has room for.
+    /// The number of list entries that the first answer about `count` elements has room for.
     fn room(&self, count: u64) -> u64 {
         let _ = count;
         0
     }
 
-    /// How long an answer gets.
+    /// The length of an answer in bytes.
     fn answer_bytes(&self, room: u64) -> u64 {
         let _ = room;
         Compute::partials_bytes()
@@ -191,17 +191,17 @@ pub trait Question: Sync {
 
     fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> Kernel<'a>;
 
-    /// Takes in an answer.
+    /// Takes an answer.
     ///
     /// # Errors
-    /// Those of memory.
+    /// A shortage of memory.
     fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<TakenAnswer>;
 
-    /// Puts the parts of all channels together, in their order.
+    /// Combines the parts of all channels, in their order.
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
 }
 
-/// A kernel of the program that changes nothing of the runs, as a question without an answer of its own.
+/// A kernel of the program that does not change the runs, as a question without an answer.
 pub struct Examination<'a>(pub(crate) &'a dyn Change);
 
 impl std::fmt::Debug for Examination<'_> {
@@ -247,44 +247,45 @@ impl Question for Examination<'_> {
     fn whole(&self, _: Vec<()>) {}
 }
 
-/// Whether an answer was taken in.
+/// The result of taking an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
     Yes,
-    /// And what comes after it in its channel is of no interest.
+    /// The answer was taken, and later answers of its channel are not needed.
     Enough,
-    /// From an element on it is to be asked again, with room for a list of about so many entries.
+    /// The question must be repeated from an element on, with room for a list of about this number of
+    /// entries.
     TooShort {
         from: u64,
         room: u64,
     },
 }
 
-/// What a device has answered about a run.
+/// A device's answer about a run.
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
-    /// Where bytes are counted.
+    /// The counters of the bytes.
     counters: &'a Counters,
     run: Run<'a>,
-    /// How many entries of a list there was room for.
+    /// The number of list entries that the answer has room for.
     pub(crate) room: u64,
 }
 
 impl Answer<'_> {
-    /// Some of its words.
+    /// Returns some of its words.
     pub(crate) fn words(&self, from: usize, count: usize) -> Result<Vec<u64>> {
         let mut words = zeroed_vec::<u64>(count)?;
         self.read_words(from, &mut words);
         Ok(words)
     }
 
-    /// The same, into memory of the caller's.
+    /// Reads some of its words into the caller's memory.
     pub(crate) fn read_words(&self, from: usize, into: &mut [u64]) {
         self.memory.read(from * 8, bytemuck::cast_slice_mut(into));
         self.counters.bytes_from_device.add(into.len() as u64 * 8);
     }
 
-    /// Counts the bytes of its run, which were copied elsewhere.
+    /// Counts the bytes of its run, which the device copied elsewhere.
     pub(crate) fn note_fetched(&self) {
         self.counters.bytes_past_host.add(self.count() * self.run.columns[0].stride);
     }
@@ -299,8 +300,8 @@ impl Answer<'_> {
         self.run.geometry.index(number) as usize
     }
 
-    /// Appends the indices of elements by their numbers in the run, which ascend. Divides once for each page
-    /// of a channel that is not the only one.
+    /// Appends the indices of elements by their ascending numbers in the run. It divides once for each
+    /// page of a channel that is not the only one.
     pub(crate) fn append_indices(&self, numbers: &[u64], indices: &mut Vec<usize>) {
         let geometry = self.run.geometry;
         let mut rest = numbers;
@@ -321,15 +322,15 @@ impl Answer<'_> {
     }
 }
 
-/// Answers with longer lists than this are asked for in parts, so that the memory for them is bounded.
-/// With a header of two words they take 8 MiB.
+/// The longest list in one answer. Longer lists are requested in parts, which bounds their memory. With a
+/// header of two words a list takes 8 MiB.
 const LISTED_MAX: u64 = if cfg!(test) { 16 } else { (1 << 20) - 2 };
-/// A part of a run gets room for so many, even if less are expected.
+/// The least room of a part, even if fewer entries are expected.
 const LISTED_MIN: u64 = if cfg!(test) { 4 } else { 4096 };
-/// So many parts are under way at a time: the device works on one while the answer about another is taken in.
+/// The number of parts in flight: the device works on one while the thread takes the answer about another.
 const PARTS_AHEAD: usize = 2;
 
-/// A question about a run, under way.
+/// A question about a run, in flight.
 pub(crate) struct AskedRun {
     pub ticket: Ticket,
     memory: PinnedPiece,
@@ -337,7 +338,7 @@ pub(crate) struct AskedRun {
 }
 
 impl AskedRun {
-    /// Asks it.
+    /// Submits the question.
     pub fn new<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>) -> Result<Self> {
         Self::with_room(lane, question, run, question.room(run.count() as u64))
     }
@@ -355,8 +356,8 @@ impl AskedRun {
         Ok(Self { ticket, memory, room })
     }
 
-    /// Has the device translate what questions like this one need, so that they do not wait for that while
-    /// they hold something.
+    /// Lets the device translate the kernels of such questions in advance, so that they do not wait for
+    /// that while they hold pages.
     pub fn prepare<Q: Question>(lane: &impl Lane, question: &Q, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
@@ -364,7 +365,7 @@ impl AskedRun {
         }
     }
 
-    /// Takes in the answer, which has come. Breaks if what comes after it is of no interest.
+    /// Takes the answer, which must be complete. Breaks if later answers are not needed.
     pub fn take<Q: Question>(
         self,
         lane: &impl Lane,
@@ -382,8 +383,8 @@ impl AskedRun {
         }
     }
 
-    /// Asks about one part of what is left of a run after the other, for a list that has about so many
-    /// entries in all, and takes the answers in.
+    /// Repeats the question for the rest of a run, a part at a time, and takes the answers. `room` is the
+    /// expected number of entries of the whole list.
     fn take_rest<Q: Question>(
         lane: &impl Lane,
         question: &Q,
@@ -392,8 +393,8 @@ impl AskedRun {
         part: &mut Q::Part,
     ) -> Result<ControlFlow<()>> {
         let count = run.count() as u64;
-        // Of entries that are spread evenly a part has half as many as there is room for. A part that is
-        // asked about again becomes shorter each time, until there is room for all of it.
+        // If entries are spread evenly, a part has half as many as its room. A part that is too short is
+        // divided further each time, until its list has room for all of it.
         let each = ((count - from) / 2 / room.div_ceil(LISTED_MAX).max(1)).max(LISTED_MAX);
         let mut firsts = (from..count).step_by(each as usize);
         let mut ahead = VecDeque::new();
@@ -429,7 +430,7 @@ impl AskedRun {
     }
 }
 
-/// Elements that are being collected by their numbers in a channel.
+/// A gather of elements by their numbers in a channel, in flight.
 pub(crate) struct Collecting {
     ticket: Ticket,
     memory: PinnedPiece,

@@ -1,5 +1,5 @@
-//! Elements of other stores that are copied to where they stand beside those of a run: past the host, where
-//! devices reach each other, else through it.
+//! Elements of other stores, which are copied to the device of a run: directly if the devices can access
+//! each other, otherwise through the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,48 +13,49 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 
-/// Elements of another store that were read for a part of a change, and are written back if they are changed
-/// as well.
+/// Elements of another store that were read for a part of a change. If the change writes to them, they are
+/// written back.
 #[derive(Debug)]
 pub(crate) struct ReadOperand<'a> {
     operand: Operand<'a>,
-    /// Its number among the columns of a run.
+    /// The number of the column in a run.
     pub column: usize,
-    /// The index of the element beside which the first one belongs.
+    /// The index of the element that corresponds to the first one.
     first: usize,
     pub stride: usize,
     /// The elements, unless they are on the devices.
     bytes: Mutex<Vec<u8>>,
-    /// Them all on each device that works on a part, if they came there past the host.
+    /// The elements on each device that works on a part, if they were copied without the host.
     on_devices: Vec<OnDevice>,
 }
 
 /// A device, and memory of it.
 type OnDevice = (Arc<dyn Device>, Arc<DeviceBuffer<dyn Device>>);
 
-/// Such elements on their way to a device, and back.
+/// Such elements during their copy to a device, and back.
 pub(crate) struct StagedOperand {
     pub column: usize,
     memory: Arc<DeviceBuffer<dyn Device>>,
-    /// Where in it the first one is.
+    /// The offset of the first element.
     offset: u64,
     from: StagedFrom,
     pub stride: u64,
     pub is_changed: bool,
 }
 
-/// Where elements come from that are staged.
+/// The source of staged elements.
 enum StagedFrom {
-    /// Host memory, where those that were changed go, too.
+    /// Host memory, also the target of changed elements.
     Host(PinnedPiece),
-    /// Memory of the device that has all of a part, from the element of this index on.
+    /// Memory of the device with all elements of a part, from the element of this index on.
     Part(Arc<DeviceBuffer<dyn Device>>, usize),
-    /// They are there.
+    /// The elements are on the device already.
     There,
 }
 
 impl<'a> ReadOperand<'a> {
-    /// Reads those beside a part of a range that begins at `first`, or has them copied to devices.
+    /// Reads the elements that correspond to a part of a range that begins at `first`, or copies them to
+    /// devices.
     pub fn new(
         (column, operand): &(usize, Operand<'a>),
         part: &Range<usize>,
@@ -72,14 +73,14 @@ impl<'a> ReadOperand<'a> {
         Ok(Self { operand, column: *column, first: part.start, stride, bytes, on_devices })
     }
 
-    /// Takes memory for those that belong beside a run.
+    /// Allocates memory for the elements that correspond to a run.
     pub fn stage(&self, lane: &impl Lane, run: Run<'_>) -> Result<StagedOperand> {
         let (column, stride) = (self.column, self.stride as u64);
         let is_changed = self.is_changed();
         let own = self.on_devices.iter().find(|(device, _)| Arc::ptr_eq(device, lane.device()));
         let own = own.map(|(_, memory)| memory);
         if let (Some(part), Some((_, first, _))) = (own, run.parts().next()) {
-            // Pages of a single channel are side by side there as they are in the run.
+            // Pages of a single channel are contiguous there, as in the run.
             if run.parts().all(|(number, index, _)| index - number == first) {
                 let (memory, offset) = (Arc::clone(part), (first - self.first) as u64 * stride);
                 return Ok(StagedOperand {
@@ -109,7 +110,7 @@ impl<'a> ReadOperand<'a> {
         Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
     }
 
-    /// Takes in those beside a run that a device has changed.
+    /// Takes the elements of a run that a device has changed.
     pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
         let StagedFrom::Host(host) = &staged.from else { return };
         let mut all = self.bytes.lock();
@@ -119,12 +120,12 @@ impl<'a> ReadOperand<'a> {
         }
     }
 
-    /// Whether they are changed as well.
+    /// True if the change writes to the elements.
     pub fn is_changed(&self) -> bool {
         self.operand.target.is_some()
     }
 
-    /// Writes them back if they are changed.
+    /// Writes the elements back if they are changed.
     pub fn write_back(&self) -> Result<()> {
         match self.operand.target {
             Some(target) => target.write_bytes(self.operand.start, &self.bytes.lock()),
@@ -134,19 +135,19 @@ impl<'a> ReadOperand<'a> {
 }
 
 impl StagedOperand {
-    /// Those beside a run, where they are to be.
+    /// Returns the elements that correspond to a run, at their place on the device.
     pub fn elements(&self, run: Run<'_>) -> Elements<'_> {
         Elements { start: self.memory.at(self.offset), count: run.count() as u64, stride: self.stride }
     }
 
-    /// Gives memory back, when the device is done.
+    /// Releases the memory after the device has finished.
     pub fn end(self, lane: &impl Lane) {
         if let StagedFrom::Host(host) = self.from {
             lane.keep(host);
         }
     }
 
-    /// Brings those of a run to where they are to be, unless they are there.
+    /// Copies the elements of a run to the device, unless they are there.
     pub fn begin(
         &self,
         queue: &Queue<dyn Device>,
@@ -173,15 +174,15 @@ impl StagedOperand {
         }
     }
 
-    /// Brings those that were changed back to host memory.
+    /// Copies changed elements back to host memory.
     pub fn download(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
         let StagedFrom::Host(host) = &self.from else { unreachable!("what is changed comes from the host") };
         queue.submit(&[Transfer::Download { from: self.memory.at(0), to: host.at(0), bytes }])
     }
 }
 
-/// Elements on all of some devices, if there is a way past the host to each, and room. What is changed comes
-/// back through the host.
+/// Copies elements to each of some devices directly, if a link and enough memory exist on all of them.
+/// Changed elements come back through the host.
 fn fetched(operand: &Operand<'_>, of: &Range<usize>, devices: &[Arc<dyn Device>]) -> Result<Vec<OnDevice>> {
     let mut all = Vec::new();
     if operand.target.is_some() || operand.store.pager().is_none() {

@@ -1,4 +1,4 @@
-//! Copies of elements from array to array, from home slot to home slot, past the host.
+//! Direct copies of elements from array to array, from home slot to home slot, without the host.
 
 use std::ops::Range;
 
@@ -13,29 +13,29 @@ use crate::engine::guards;
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 
-/// Shorter copies go through the host, as do those of fewer pages than these: frames may have them, and keep
-/// them, while devices that copy need whole pages written back and dropped for what may be parts of them, and
-/// some submissions each.
+/// The least number of bytes and of pages that devices copy; shorter copies go through the host. Frames
+/// may hold their pages and keep them. Devices need whole pages written back and dropped, and several
+/// submissions, even for parts of pages.
 const SHORT_BYTES: usize = 64 << 10;
 const FEW_PAGES: usize = 4;
-/// How many copies of whole pages are submitted at once, at most: a list of them takes a MiB.
+/// The number of copies of whole pages in one submission at most: a list of them takes a MiB.
 const LISTED_PAGES: usize = 16 << 10;
 
-/// Has each device of an array copy what belongs there from the elements of another array to its own.
+/// A copy from another array, by each device of the target array to its own home slots.
 struct ArrayCopy<'a> {
     from: &'a Pager,
-    /// Elements of a page of that.
+    /// The number of elements in a page of the source.
     page_len: usize,
-    /// Where they are there,
+    /// The range in the source.
     of: Range<usize>,
-    /// and where the first one goes.
+    /// The index of its first element in the target.
     first: usize,
     stride: usize,
     run_bytes: usize,
 }
 
-/// Copies the elements of a store from `start` on to a range of another one: by the devices of both, if they
-/// are arrays and the target's reach the source's; else by the host.
+/// Copies the elements of a store from `start` on to a range of another one. The devices copy if both are
+/// arrays and the target's devices can access the source's memory; otherwise the host does.
 pub(crate) fn copy_elements(
     target: &dyn ResultStore,
     to: &Range<usize>,
@@ -45,9 +45,9 @@ pub(crate) fn copy_elements(
 ) -> Result<()> {
     let Some(copy) = past_host(target, to, from, start) else { return by_host() };
     match target.change(&[], to, &copy) {
-        // What was copied is where it was, so the host can do all of it once more.
+        // The source is unchanged, so the host can repeat the whole copy.
         Err(error) if is_refusal(&error) => by_host().map_err(|other| {
-            // Some of it may be written in any order, which the host's error does not tell.
+            // Some elements may already be written in any order, which the host's error does not report.
             let is_begun = matches!(error.kind(), ErrorKind::Interrupted { .. });
             if is_begun { error } else { other }
         }),
@@ -55,7 +55,7 @@ pub(crate) fn copy_elements(
     }
 }
 
-/// The copy as a change of the target, if there is a way past the host.
+/// Returns the copy as a change of the target, if a direct route exists.
 fn past_host<'a>(
     target: &dyn ResultStore,
     to: &Range<usize>,
@@ -64,7 +64,7 @@ fn past_host<'a>(
 ) -> Option<ArrayCopy<'a>> {
     let (own, other, stride) = (target.pager()?, from.pager()?, from.stride());
     let few = FEW_PAGES.saturating_mul(own.page_bytes().max(other.page_bytes()));
-    // To claim pages is to wait for those that use them, which a thread that holds some may not do.
+    // A claim of pages waits for other users, which a thread that holds pages must not do.
     if to.len() * stride < few.max(SHORT_BYTES) || guards::held() {
         return None;
     }
@@ -94,8 +94,8 @@ fn past_host<'a>(
     is_reached.then_some(copy)
 }
 
-/// Whether copies of long ranges within an array need no host, if they go so many pages far, or, with none
-/// said, however far.
+/// Returns true if copies of long ranges within an array need no host. `pages` is the distance in pages;
+/// without it, any distance is allowed.
 pub(crate) fn copies_within(pager: &Pager, pages: Option<usize>) -> bool {
     let devices = || pager.channels().iter().map(|channel| channel.device());
     let stays = pages.is_some_and(|pages| pages.is_multiple_of(pager.channels().len()));
@@ -104,15 +104,15 @@ pub(crate) fn copies_within(pager: &Pager, pages: Option<usize>) -> bool {
         && (stays || devices().all(|from| devices().all(|to| reach(from, to) >= Reach::Copies)))
 }
 
-/// Whether a device says that it cannot do it, and not that it has failed.
+/// Returns true if the error is a device's refusal, and no failure.
 fn is_refusal(error: &Error) -> bool {
     use backend_api::ErrorKind::{OutOfMemory, Unsupported};
     error.device_error().is_some_and(|error| matches!(error.kind(), OutOfMemory | Unsupported))
 }
 
 impl ArrayCopy<'_> {
-    /// Whether each page is copied to one of the same device: the distance is so many turns of the channels,
-    /// which are the same ones.
+    /// Returns true if each page is copied to a page of the same device: the distance is a whole number of
+    /// turns of the same channels.
     fn stays_on_devices(&self, target: &Pager) -> bool {
         let (own, other) = (target.channels(), self.from.channels());
         let turn = self.page_len * own.len();
@@ -122,7 +122,7 @@ impl ArrayCopy<'_> {
             && own.iter().zip(other).all(|(one, other)| is_same(one.device(), other.device()))
     }
 
-    /// The pages that they are in.
+    /// The pages of the source.
     fn pages(&self) -> Range<u64> {
         (self.of.start / self.page_len) as u64..self.of.end.div_ceil(self.page_len) as u64
     }

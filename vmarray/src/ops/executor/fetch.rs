@@ -1,15 +1,15 @@
-//! Elements on their way from where they lie to other device memory, past the host.
+//! Direct copies of elements to other device memory, without the host.
 
 use backend_api::{Device, DeviceSpan, HostSpan, Queue, Ticket, Transfer};
 
 use super::{Answer, Kernel, Question, Run, TakenAnswer};
 use crate::base::error::Result;
 
-/// Has the devices of a store copy elements to memory of one device, which each of them
-/// [reaches](crate::engine::links::reach).
+/// A copy by the devices of a store to memory of one device, which each of them can
+/// [access](crate::engine::links::reach).
 #[derive(Debug)]
 pub struct PastHost<'a> {
-    /// Where the first one goes; the others follow in the order of their indices.
+    /// The place of the first element; the others follow in the order of their indices.
     pub(crate) to: DeviceSpan<'a>,
     /// The index of the first.
     pub(crate) first: usize,
@@ -28,8 +28,8 @@ impl PastHost<'_> {
     }
 }
 
-/// Appends a copy within or between devices: where it goes on from the last one in both places, as a part of
-/// that.
+/// Appends a copy within or between devices. A copy that continues the last one in both places is merged
+/// with it.
 pub(super) fn append_copy<'a>(
     copies: &mut Vec<Transfer<'a>>,
     from: DeviceSpan<'a>,

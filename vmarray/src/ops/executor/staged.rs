@@ -1,4 +1,4 @@
-//! Questions about rows whose elements do not lie side by side: they are copied to one device, a piece at a
+//! Questions about rows whose elements are not contiguous: they are copied to one device, a piece at a
 //! time.
 
 use std::ops::Range;
@@ -14,18 +14,18 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 
-/// Where each column of a piece begins is a multiple of this.
+/// The alignment of each column of a piece.
 const ALIGNMENT: usize = 256;
 
-/// Rows that are to be asked about, and the channel whose device is to answer.
+/// Rows for a question, and the channel whose device answers it.
 pub(crate) struct StagedRows<'a, L> {
     lane: &'a L,
-    /// The columns, the first one's elements at the places of the range.
+    /// The columns; the elements of the first are at the places of the range.
     columns: Vec<Operand<'a>>,
     range: Range<usize>,
 }
 
-/// A lane with a queue which nobody else uses: for rows' copies and kernels, for one.
+/// A lane with an exclusive queue, for example for the copies and kernels of rows.
 pub(crate) struct OwnQueue<'a, L> {
     of: &'a L,
     queue: Queue<dyn Device>,
@@ -64,7 +64,7 @@ impl<L: Lane> Lane for OwnQueue<'_, L> {
 }
 
 impl<'a, L: Lane> StagedRows<'a, L> {
-    /// The elements of a range of a store, together with those of others beside them.
+    /// The elements of a range of a store, together with the corresponding elements of other stores.
     pub(crate) fn new(
         lane: &'a L,
         first: &'a dyn OperandStore,
@@ -108,7 +108,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
                 lane.counters().bytes_to_device.add(values.len() as u64);
                 lane.counters().bytes_through_host.add(values.len() as u64);
             }
-            // All of them, so that nothing is under way any more when the memory is used again.
+            // All copies end here, so that none is in flight when the memory is reused.
             let copied = copies.into_iter().map(|ticket| lane.wait(ticket));
             copied.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
             let run = Run { columns: &columns, geometry: Geometry::plain(first as u64) };

@@ -1,4 +1,4 @@
-//! Changes of elements: what is copied to devices for them, how they are started, and what becomes of the
+//! Changes of elements: the copies of operands to devices, the submissions, and the resulting state of the
 //! elements.
 
 use std::iter::Peekable;
@@ -17,56 +17,57 @@ use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome, KeyOrder};
 
-/// How many bytes of each column are copied at a time to where they are to be beside the others.
+/// The number of bytes of each column that are staged at a time.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
 
-/// How elements are changed: by an assignment, or by a kernel of the program.
+/// A change of elements: an assignment, or a kernel of the program.
 pub trait Change: Sync {
-    /// Whether all bytes of each element of the first column are written, whatever they were before.
+    /// Returns true if all bytes of each element of the first column are written without reading them.
     fn overwrites(&self, element_bytes: usize) -> bool;
 
-    /// Whether a device may be unable to do it, which is to be found out before any other begins.
+    /// Returns true if some devices may be unable to make the change. Each device is then asked before any
+    /// begins.
     fn is_for_some_devices(&self) -> bool {
         false
     }
 
-    /// Arrays of which all these pages are read where they live: on the device of every run.
+    /// Arrays of which all these pages are read in place, on the device of every run.
     fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
     }
 
-    /// How many bytes a device writes about a run of so many elements when it is done.
+    /// The number of bytes that a device reports about a run of `count` elements.
     fn report_bytes(&self, count: usize) -> usize {
         let _ = count;
         0
     }
 
-    /// Whether something rounded comes out, so that it matters which elements are a run.
+    /// Returns true if results are rounded, so that they depend on the division into runs.
     fn is_rounded(&self) -> bool {
         false
     }
 
-    /// How many bytes of elements a run is to have at most, one page at least.
+    /// The greatest size of a run in bytes of elements; a run has at least one page.
     fn run_bytes(&self) -> usize {
         usize::MAX
     }
 
-    /// How many bytes it copies to devices itself for each element, before a part of it begins.
+    /// The number of bytes for each element that the change copies to devices before each part.
     fn part_stride(&self) -> usize {
         0
     }
 
-    /// Copies them, for the elements of a range. Nothing is held, and no run is under way.
+    /// Copies these bytes for the elements of a range. The caller holds no pages, and no run is in flight.
     fn begin_part(&self, part: &Range<usize>) -> Result<()> {
         let _ = part;
         Ok(())
     }
 
-    /// Has the device translate what it needs for runs like this one, if it does not know it yet. What goes
-    /// wrong here is told by the submission itself.
+    /// Lets the device translate its kernel for such runs in advance, if it is new. The submission reports
+    /// any error again.
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>);
 
-    /// Starts the change of a run: of its first column, and of those others that are written to.
+    /// Submits the change of a run: of its first column, and of the other columns that it writes.
     fn submit(
         &self,
         queue: &Queue<dyn Device>,
@@ -74,48 +75,50 @@ pub trait Change: Sync {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket>;
 
-    /// Takes in what was written about a run, as words.
+    /// Takes the report about a run, as words.
     fn take_report(&self, geometry: Geometry, report: &[u64]) {
         let _ = (geometry, report);
     }
 }
 
-/// A store whose elements are read, of any type.
+/// A readable store with elements of any type.
 pub trait OperandStore: Sync {
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     fn stride(&self) -> usize;
-    /// Reads elements as bytes. The calling thread must not hold pages: it may wait for anything.
+    /// Reads elements as bytes. The calling thread must not hold pages: it may wait for any other thread.
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()>;
-    /// Copies elements to memory of a device past the host, if there is a way, or says that there is none.
-    /// Else on the terms of [`read_bytes`](Self::read_bytes).
+    /// Copies elements directly to memory of a device, if a link exists. Returns false if none does. The
+    /// rules of [`read_bytes`](Self::read_bytes) apply.
     fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let _ = (range, device, to);
         Ok(false)
     }
-    /// Where pages are homed on devices, if they are.
+    /// The pager of the pages that are homed on devices, if they are.
     fn pager(&self) -> Option<&Pager> {
         None
     }
-    /// The devices that have parts of it, each once, and where copies to them are counted.
+    /// The devices with parts of the store, each once, and the counters of copies to them.
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
-    /// Runs a kernel that changes nothing of the elements of a range and of those of others beside them.
+    /// Runs a kernel that changes neither the elements of a range nor the corresponding elements of
+    /// others.
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
-/// Changes what channels have of elements, none of which is without any, and says before when it is about to.
+/// A change of the channels' shares of elements, none of which is empty. It calls the function before its
+/// first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Dealing, &mut dyn FnMut()) -> DeviceOutcome;
 
-/// A store whose elements are changed.
+/// A writable store.
 pub trait ResultStore: OperandStore {
-    /// Writes elements as bytes, on the same terms.
+    /// Writes elements as bytes. The rules of [`read_bytes`](OperandStore::read_bytes) apply.
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;
 
-    /// Changes the elements of a range, with those of others beside them.
+    /// Changes the elements of a range, together with the corresponding elements of others.
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
 
-    /// Has work done in the memory of the devices that have the elements of a range, and so many of another
-    /// store beside them, if they are such that can do it and reach each other; else changes nothing, and
-    /// says so.
+    /// Runs work in the memory of the devices with the elements of a range, and with as many elements of
+    /// another store. Returns false and changes nothing if a device cannot do the work, or the devices
+    /// cannot access each other.
     fn change_on_devices(
         &self,
         range: &Range<usize>,
@@ -127,8 +130,8 @@ pub trait ResultStore: OperandStore {
         Ok(false)
     }
 
-    /// Sorts the elements of a range, which are numbers at home in RAM, by way of devices, if these are such
-    /// that can do it and it is worth it; else says that it did not, and has the elements in some order.
+    /// Sorts the elements of a range, which are numbers homed in RAM, through devices if that is possible
+    /// and faster. Otherwise returns false, and leaves the elements in some order.
     fn sort_by_way_of_cards(
         &self,
         range: &Range<usize>,
@@ -140,15 +143,15 @@ pub trait ResultStore: OperandStore {
     }
 }
 
-/// Elements of another store, beside those that an operation works on.
+/// Elements of another store, which correspond to an operation's own elements.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,
-    /// The place of the element beside the first.
+    /// The place of the element that corresponds to the first.
     pub(crate) start: usize,
     /// The same store, if its elements are changed as well.
     pub(crate) target: Option<&'a dyn ResultStore>,
-    /// Whether nobody else uses the store meanwhile.
+    /// True if no other thread uses the store meanwhile.
     pub(crate) is_alone: bool,
 }
 
@@ -163,12 +166,12 @@ impl<'a> Operand<'a> {
         Self { store, start, target: Some(store), is_alone: false }
     }
 
-    /// The same of a store that nobody else uses meanwhile.
+    /// Marks the store as exclusive: no other thread uses it meanwhile.
     pub(crate) fn alone(self) -> Self {
         Self { is_alone: true, ..self }
     }
 
-    /// The same from a later element on.
+    /// Skips the first `by` elements.
     pub(crate) fn further(&self, by: usize) -> Self {
         Self { start: self.start + by, ..*self }
     }
@@ -178,7 +181,7 @@ impl<'a> Operand<'a> {
         self.store.read_bytes(self.start + range.start..self.start + range.end, into)
     }
 
-    /// Copies elements, counted from the first, to memory of a device past the host, if there is a way.
+    /// Copies elements, counted from the first, directly to memory of a device, if a link exists.
     pub(crate) fn fetch_to(
         &self,
         range: &Range<usize>,
@@ -199,9 +202,9 @@ impl std::fmt::Debug for Operand<'_> {
     }
 }
 
-/// Carries out a change in parts, so that what others have beside a part fits into memory; `work` is given
-/// it. Others come with their number among the columns of a run. They are read before anything is held, and
-/// written back when nothing is any more: that may wait for anything.
+/// Makes a change in parts, so that the other stores' elements of a part fit into memory. `work` receives
+/// each part. `others` has their numbers among the columns of a run. They are read before any page is
+/// held, and written back after all pages are released, because both may wait for other threads.
 pub(crate) fn in_parts(
     change: &dyn Change,
     others: &[(usize, Operand<'_>)],
@@ -219,7 +222,7 @@ pub(crate) fn in_parts(
     let mut outcome = Outcome::default();
     let mut rest = range.clone();
     while outcome.failure.is_none() && !rest.is_empty() {
-        // Whole pages, but at the ends.
+        // A part consists of whole pages, except at the ends.
         let end = ((rest.start / page_len).saturating_add(pages)).saturating_mul(page_len);
         let part = rest.start..if is_whole { rest.end } else { end.min(rest.end) };
         rest.start = part.end;
@@ -233,10 +236,10 @@ pub(crate) fn in_parts(
     outcome.into_result()
 }
 
-/// What has become of a part, once others are written back.
+/// The outcome of a part, after the other stores are written back.
 fn part_done(done: Outcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> Outcome {
     if done.failure.is_some() {
-        // What belongs to it elsewhere was not written.
+        // The corresponding elements of the others were not written.
         let others_miss = read.iter().any(|other| other.is_changed());
         let Outcome { mut written, mut unspecified, failure } = done;
         if others_miss {
@@ -250,10 +253,10 @@ fn part_done(done: Outcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> Out
     }
 }
 
-/// Why the work on a run was not started.
+/// The error of a run that was not started.
 pub(crate) struct RefusedRun {
     pub error: Error,
-    /// Whether a part of it may be carried out all the same.
+    /// True if the device may have carried out a part of it.
     pub begun: bool,
 }
 
@@ -269,27 +272,27 @@ impl From<backend_api::Error> for RefusedRun {
     }
 }
 
-/// A change of the elements of a run, under way.
+/// A change of the elements of a run, in flight.
 pub(crate) struct Writing {
-    /// Of the copies and of the kernel: each may fail by itself.
+    /// The tickets of the copies and of the kernel: each may fail independently.
     pub tickets: Vec<Ticket>,
-    /// Kept until the device is done.
+    /// Staged elements, kept until the device is done.
     staged: Vec<StagedOperand>,
     report: Option<(PinnedPiece, usize)>,
     geometry: Geometry,
-    /// The parts of the run's pages, if something is to be taken back.
+    /// The parts of the run's pages, if elements must be copied back.
     parts: Vec<(usize, usize, usize)>,
 }
 
 impl Writing {
-    /// Puts what was read beside a run into memory that a device can copy from. To be done, as
-    /// [`prepare`](Self::prepare), while nothing is held.
+    /// Copies operands into memory that a device can access. Like [`prepare`](Self::prepare), it must run
+    /// while no page is held.
     pub fn stage(lane: &impl Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
 
-    /// Starts it. Those that were staged stand among the run's own columns by their numbers; the run may be
-    /// the first part of what they were staged for.
+    /// Submits the change. Staged operands take their numbers among the run's columns; the run may be the
+    /// first part of the run that they were staged for.
     pub fn new(
         lane: &impl Lane,
         change: &dyn Change,
@@ -331,18 +334,18 @@ impl Writing {
         Ok(Self { tickets, staged, report, geometry: run.geometry, parts })
     }
 
-    /// Has the device translate what the change of a run needs, while nothing is held.
+    /// Lets the device translate the change's kernel in advance, while no page is held.
     pub fn prepare(lane: &impl Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
 
-    /// As [`prepare`](Self::prepare), before anything is staged beside runs like this one.
+    /// Like [`prepare`](Self::prepare), before operands are staged for such runs.
     pub fn prepare_like(lane: &impl Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
         let staged = read.iter().map(|operand| (operand.column, operand.stride));
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Asks a device whether it can change runs like this one, which has no elements, with others beside.
+    /// Asks a device whether it can change such runs, which have no elements, with these operands.
     pub fn check(
         lane: &impl Lane,
         change: &dyn Change,
@@ -368,7 +371,7 @@ impl Writing {
         }
     }
 
-    /// Waits until nothing of it is under way any more.
+    /// Waits until none of its work is in flight.
     pub fn wait(
         self,
         lane: &impl Lane,
@@ -381,7 +384,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Takes in what the device has given, and gives memory back, when the device is done.
+    /// Takes the device's results and releases memory, after the device has finished.
     pub fn end(self, lane: &impl Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
         for staged in self.staged {
             let own = read.iter().find(|operand| operand.column == staged.column);
@@ -399,8 +402,8 @@ impl Writing {
     }
 }
 
-/// The columns of a run without elements, and others that are to be staged beside it: number and stride.
-/// Those begin so many bytes apart: 256, and they are as well aligned as memory of its own.
+/// The columns of an empty run, and of operands to be staged: number and stride. Staged columns begin
+/// `apart` bytes after one another. With 256, they are aligned like separate allocations.
 fn columns_like<'a>(
     like: Run<'a>,
     apart: u64,
@@ -414,19 +417,20 @@ fn columns_like<'a>(
     merged_columns(like.columns, staged)
 }
 
-/// Memory for what a device writes about a run of so many elements, and how many bytes that is.
+/// Allocates memory for a device's report about a run of `count` elements. Returns it with its length in
+/// bytes.
 fn report(lane: &impl Lane, change: &dyn Change, count: usize) -> Result<Option<(PinnedPiece, usize)>> {
     let bytes = change.report_bytes(count);
     (bytes > 0).then(|| Ok((lane.buffer(bytes)?, bytes))).transpose()
 }
 
-/// The columns of a run, and those that were staged beside it.
+/// The columns of a run, and its staged columns.
 fn columns<'a>(run: Run<'a>, staged: &'a [StagedOperand]) -> Vec<Elements<'a>> {
     let staged = staged.iter().map(|staged| (staged.column, staged.elements(run)));
     merged_columns(run.columns, staged)
 }
 
-/// Columns in the order of their numbers: those that say theirs, in ascending order, and the others.
+/// Merges columns: staged ones take their own numbers, which ascend, and the others fill the rest.
 fn merged_columns<'a>(
     own: &[Elements<'a>],
     staged: impl ExactSizeIterator<Item = (usize, Elements<'a>)>,
@@ -440,17 +444,17 @@ fn merged_columns<'a>(
     (0..all).filter_map(column).collect()
 }
 
-/// What has become of the elements so far, as ranges of indices.
+/// The state of the elements so far, as ranges of indices.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub written: Vec<Range<usize>>,
     pub unspecified: Vec<Range<usize>>,
-    /// The first trouble.
+    /// The first error.
     pub failure: Option<Error>,
 }
 
 impl Outcome {
-    /// Takes in what has become of other elements.
+    /// Adds the state of other elements.
     pub fn add(&mut self, other: Self) {
         self.written.extend(other.written);
         self.unspecified.extend(other.unspecified);
@@ -458,8 +462,8 @@ impl Outcome {
     }
 
     /// # Errors
-    /// [`Interrupted`](ErrorKind::Interrupted) if some were written or are unspecified; else the trouble
-    /// itself.
+    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified; otherwise
+    /// the first error.
     pub fn into_result(self) -> Result<()> {
         let Some(failure) = self.failure else { return Ok(()) };
         if self.written.is_empty() && self.unspecified.is_empty() {
@@ -475,13 +479,13 @@ impl Outcome {
     }
 }
 
-/// Whether an error of a submission says that nothing was changed.
+/// Returns true if an error of a submission means that no element was changed.
 fn changes_nothing(error: &backend_api::Error) -> bool {
     use backend_api::ErrorKind::{InvalidArgument, UnknownHandle, Unsupported};
     matches!(error.kind(), InvalidArgument | UnknownHandle | Unsupported)
 }
 
-/// Ranges in ascending order, those that touch as one.
+/// Sorts ranges, and merges adjacent ones.
 fn merged(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.sort_by_key(|range| range.start);
     let mut all: Vec<Range<usize>> = Vec::new();

@@ -1,4 +1,4 @@
-//! What is saved before it is changed, by each way in which pages are changed.
+//! Tests that each way of changing a page saves its contents before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const LEN: usize = PAGE_LEN * PAGES;
 
 type Saved = Arc<Mutex<BTreeMap<u64, Vec<u32>>>>;
 
-/// Notes what pages have.
+/// Records the contents of pages.
 struct Notes(Saved);
 
 impl PageSaver for Notes {
@@ -34,15 +34,15 @@ impl PageSaver for Notes {
 
 fn array<D: backend_api::Device>(device: &Arc<D>) -> VirtualArray<u32, D> {
     let array = one_channel::<u32, _>(device, (PAGES, PAGE_LEN), 6).max_len(2 * LEN).build().unwrap();
-    // The last pages are never written to.
+    // The last pages are never written.
     array.write(0, &(0..(LEN - 3 * PAGE_LEN) as u32).map(|i| i + 1).collect::<Vec<_>>()).unwrap();
     array.set(5, 6).unwrap();
     array.set(5, 6).unwrap();
     array
 }
 
-/// Each way saves what a page was, once, before it is changed; what is only read, or changed already, is not
-/// saved.
+/// Each way saves a page's old contents, once, before the change. A page that is only read, or was changed
+/// already, is not saved.
 #[test]
 fn each_way_of_changing_a_page_saves_it_before() {
     type Change<D> = fn(&VirtualArray<u32, D>, usize);
@@ -97,7 +97,7 @@ fn each_way_of_changing_a_page_saves_it_before() {
                 let snapshot = array.pager().snapshot().unwrap();
                 assert_eq!(snapshot.len(), LEN);
                 snapshot.save_by(Box::new(Notes(Arc::clone(&saved))));
-                // Nothing is in the way of those that read.
+                // A snapshot does not delay reads.
                 assert_eq!(array.to_vec(..).unwrap(), before);
                 assert_eq!(array.gather(&[5, 1000]).unwrap(), [before[5], before[1000]]);
                 assert_eq!(array.count(.., Field::whole(), &6_u32).unwrap(), 1);
@@ -116,7 +116,7 @@ fn each_way_of_changing_a_page_saves_it_before() {
                         None => assert_eq!(after[range.clone()], before[range], "{name} at {at}"),
                     }
                 }
-                // The others are taken by the snapshot itself.
+                // The snapshot itself saves the other pages.
                 let taken: u64 =
                     snapshot.take(0..PAGES as u64).unwrap().iter().map(|r| r.end - r.start).sum();
                 assert_eq!(taken as usize + saved_now.range(..PAGES as u64).count(), PAGES, "{name}");
@@ -131,7 +131,8 @@ fn each_way_of_changing_a_page_saves_it_before() {
     all_ways::<SimulatedDevice>(&Arc::new(SimulatedDevice::builder(3).build()));
 }
 
-/// Tasks, which save nothing themselves, go on when the snapshot has saved their pages, soon or in the end.
+/// Tasks save no pages themselves. They continue when the snapshot has saved their pages, early or at its
+/// end.
 #[test]
 fn tasks_wait_until_their_page_is_saved() {
     for is_cancelled in [false, true] {
@@ -157,7 +158,7 @@ fn tasks_wait_until_their_page_is_saved() {
                 return;
             }
             while !is_over.load(Ordering::SeqCst) {
-                // Only what somebody wants.
+                // Saves only the pages that tasks wait for.
                 assert!(snapshot.take(0..0).unwrap().is_empty());
                 std::thread::yield_now();
             }
@@ -170,7 +171,7 @@ fn tasks_wait_until_their_page_is_saved() {
     }
 }
 
-/// A snapshot whose pages cannot be saved fails; who changes pages goes on.
+/// A snapshot with a page that cannot be saved fails; the thread that changes the page continues.
 #[test]
 fn what_cannot_be_saved_fails_the_snapshot_alone() {
     struct Full;
@@ -188,7 +189,7 @@ fn what_cannot_be_saved_fails_the_snapshot_alone() {
     assert_eq!(array.count(.., Field::whole(), &3_u32).unwrap(), LEN);
 }
 
-/// Who holds guards is not waited for by itself, and a snapshot waits for others' guards alone.
+/// A snapshot does not wait for guards of its own thread, only for guards of other threads.
 #[test]
 fn guards_and_snapshots_do_not_wait_for_each_other() {
     let array = array(&Arc::new(host()));
@@ -201,7 +202,8 @@ fn guards_and_snapshots_do_not_wait_for_each_other() {
         scope.spawn(|| {
             let mut first = array.page_mut(0).unwrap();
             held.wait();
-            // The snapshot has marked other pages at some time; that keeps a thread with guards from nothing.
+            // The snapshot marks other pages during this loop. A thread with guards must not be blocked by
+            // that.
             while !go_on.load(Ordering::SeqCst) {
                 array.set(17 * PAGE_LEN, 5).unwrap();
                 array.page_mut(9).unwrap()[0] += 1;
@@ -213,7 +215,7 @@ fn guards_and_snapshots_do_not_wait_for_each_other() {
             let snapshot = array.pager().snapshot().unwrap();
             let saved = Saved::default();
             snapshot.save_by(Box::new(Notes(Arc::clone(&saved))));
-            // The guard is gone: what it has written belongs to the snapshot.
+            // The guard is released: its writes belong to the snapshot.
             array.set(0, 6).unwrap();
             assert_eq!(saved.lock()[&0][0], 5);
             snapshot.finish().unwrap();
