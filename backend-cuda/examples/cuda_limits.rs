@@ -1,9 +1,9 @@
-//! How fast the backend is, next to the driver called directly in the same process.
+//! Measures the speed of the backend, next to the driver called directly in the same process.
 //!
 //!     cargo run --release -p vmarray-backend-cuda --example cuda_limits -- [WORDS]
 //!
-//! WORDS are latency, queued, search and compute; without words all of it is measured. What arrays make of a
-//! card, `cargo xtask bench` measures; that answers are right, the conformance suite checks.
+//! WORDS are latency, queued, search and compute; without words the example measures all of them. `cargo
+//! xtask bench` measures arrays on a GPU; the conformance suite checks that answers are right.
 
 use std::error::Error;
 use std::ffi::{CStr, c_void};
@@ -55,7 +55,7 @@ fn median(times: usize, mut work: impl FnMut() -> Outcome) -> Outcome<f64> {
     Ok(taken[times / 2].as_secs_f64() * 1e6)
 }
 
-/// GB/s.
+/// Bandwidth in GB/s.
 fn rate(bytes: u64, micros: f64) -> f64 {
     bytes as f64 / micros / 1e3
 }
@@ -64,7 +64,8 @@ fn check(result: sys::CUresult) {
     assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
 }
 
-/// The driver called directly: a stream, an event, pinned memory, and memory of the card, all in one context.
+/// The driver called directly: a stream, an event, pinned memory, and memory of the GPU, all in one
+/// context.
 struct Raw {
     stream: sys::CUstream,
     event: sys::CUevent,
@@ -74,7 +75,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// `bytes` bytes of each kind. The context must be alive until the result is dropped.
+    /// Allocates `bytes` bytes of each kind. The context must be alive until the result is dropped.
     fn new(context: *mut c_void, bytes: usize) -> Self {
         let (mut stream, mut event, mut device, mut host) = (null_mut(), null_mut(), 0, null_mut());
         // SAFETY: plain driver calls, which write their results.
@@ -108,7 +109,7 @@ impl Raw {
         check(unsafe { sys::cuStreamSynchronize(self.stream) });
     }
 
-    /// Records an event and asks for it until it is done.
+    /// Records an event and polls it until it is done.
     fn event(&self) {
         // SAFETY: both handles are alive.
         unsafe {
@@ -117,11 +118,11 @@ impl Raw {
         }
     }
 
-    /// The least time, in microseconds, in which a kernel reads `bytes` bytes of the card from `memory` on
-    /// and does nothing with them.
+    /// Returns the least time, in microseconds, in which a kernel reads `bytes` bytes of the GPU from
+    /// `memory` on, without further work.
     ///
     /// # Safety
-    /// There must be so many bytes.
+    /// `memory` must have `bytes` bytes.
     unsafe fn plain_read(&self, memory: u64, bytes: u64, multiprocessors: u32) -> Outcome<f64> {
         let text = concat!(include_str!("../kernels/yardstick.ptx"), "\0");
         let mut module = null_mut();
@@ -135,8 +136,8 @@ impl Raw {
                 let mut arguments =
                     [argument(&memory), argument(&vectors), argument(&value), argument(&scratch)];
                 let taken = median(15, || {
-                    // SAFETY: the kernel takes (u64, u64, u32, u64): memory that the caller vouches for, and
-                    // room for a result.
+                    // SAFETY: the kernel takes (u64, u64, u32, u64): memory that the caller guarantees,
+                    // and room for a result.
                     check(unsafe {
                         let (grid, one, block) = (multiprocessors * each, 1, 256);
                         let arguments = arguments.as_mut_ptr();
@@ -152,7 +153,7 @@ impl Raw {
             }
         }
         println!("the fastest plain read: {:.0} GB/s", rate(bytes, best));
-        // SAFETY: nothing of the module runs any more.
+        // SAFETY: no code of the module runs any more.
         check(unsafe { sys::cuModuleUnload(module) });
         Ok(best)
     }
@@ -160,7 +161,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: each was made in `new`, and nothing is in flight after the first call.
+        // SAFETY: each was made in `new`, and no work is in flight after the first call.
         unsafe {
             sys::cuStreamSynchronize(self.stream);
             sys::cuStreamDestroy_v2(self.stream);
@@ -254,15 +255,15 @@ impl Bench {
         Ok(())
     }
 
-    /// As much memory of the card as is to be read, and how long a plain read of it takes, in microseconds.
+    /// Allocates memory of the GPU, and measures a plain read of it, in microseconds.
     fn yardstick(&self) -> Outcome<(DeviceBuffer<CudaDevice>, u64, f64)> {
         let bytes = (8_u64 << 30).min(self.device.memory()?.usable_bytes / 3) / (44 * 1024) * (44 * 1024);
         let memory = DeviceBuffer::new(&self.device, bytes, Commit::Proven)?;
         let raw = Raw::new(self.device.context(), 64 << 20);
         let mut start = 0;
-        // SAFETY: as many bytes are allocated and read alone.
+        // SAFETY: as many bytes are allocated and only read.
         unsafe { check(sys::cuMemAlloc_v2(&raw mut start, bytes as usize)) };
-        // SAFETY: as above; nothing is in flight when it is freed.
+        // SAFETY: as above; no work is in flight when it is freed.
         let taken = unsafe {
             let taken = raw.plain_read(start, bytes, self.device.card().multiprocessors);
             check(sys::cuMemFree_v2(start));
@@ -303,7 +304,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Computations over 1.5 as `f32`, whatever type reads it.
+    /// Computations over 1.5 as `f32`, read as any type.
     fn compute(&self) -> Outcome {
         println!("\ncomputations, µs (median), share of a plain read; the first call, ms more");
         let (memory, bytes, plain) = self.yardstick()?;

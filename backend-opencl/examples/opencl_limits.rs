@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release -p vmarray-backend-opencl --example opencl_limits -- [DEVICE]
 //!
-//! DEVICE is an index or a part of a name, identity or platform. What arrays make of a device,
-//! `cargo xtask bench` measures.
+//! DEVICE is an index or a part of a name, identity or platform. `cargo xtask bench` measures arrays on a
+//! device.
 
 use std::error::Error;
 use std::ffi::{c_char, c_void};
@@ -27,7 +27,7 @@ use opencl3::types::{
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// `clCreateBufferNV`.
+/// The type of `clCreateBufferNV`.
 type CreateNv =
     unsafe extern "C" fn(cl_context, cl_mem_flags, u64, usize, *mut c_void, *mut cl_int) -> cl_mem;
 
@@ -53,7 +53,7 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// The driver's handle, which the crate keeps to itself, found again by name.
+/// Finds the driver's handle by name, because the crate keeps it private.
 fn handle(found: &Discovered) -> Outcome<opencl3::types::cl_device_id> {
     for platform in opencl3::platform::get_platforms()? {
         for id in platform.get_devices(CL_DEVICE_TYPE_ALL)? {
@@ -65,7 +65,7 @@ fn handle(found: &Discovered) -> Outcome<opencl3::types::cl_device_id> {
     Err("the device has gone".into())
 }
 
-/// The shortest of several runs, after one to warm up.
+/// The shortest of several runs, after a warm-up.
 fn best(mut run: impl FnMut() -> Outcome) -> Outcome<Duration> {
     run()?;
     let mut shortest = Duration::MAX;
@@ -94,10 +94,10 @@ impl Pinned {
     }
 
     /// # Safety
-    /// Nothing else uses the memory while the slice lives.
+    /// No other code uses the memory while the slice lives.
     #[allow(clippy::mut_from_ref)]
     unsafe fn bytes(&self) -> &mut [u8] {
-        // SAFETY: all of it is mapped; passed on.
+        // SAFETY: all of it is mapped; the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.address, BYTES) }
     }
 
@@ -126,7 +126,7 @@ fn reads(found: &Discovered, context: &Context, queue: &CommandQueue) -> Outcome
     for bytes in [4 << 10, 16 << 10, 64 << 10, 1 << 20] {
         let bare = best(|| {
             for _ in 0..ROUNDS {
-                // SAFETY: the event is waited for before the memory is used again.
+                // SAFETY: the wait for the event ends before the memory is used again.
                 let event = unsafe {
                     let to = &mut pinned.bytes()[..bytes];
                     queue.enqueue_read_buffer(&there, CL_NON_BLOCKING, 0, to, &[])?
@@ -143,7 +143,7 @@ fn reads(found: &Discovered, context: &Context, queue: &CommandQueue) -> Outcome
     pinned.unmap(queue)
 }
 
-/// Where kernels find pinned memory: whether they see what the program sees, and how fast they reach it.
+/// Checks for each kind of pinned memory that kernels see the program's writes, and measures their speed.
 fn pinned(device: &Device, context: &Context, queue: &CommandQueue) -> Outcome {
     let program =
         Program::create_and_build_from_source(context, KERNELS, "").map_err(|log| log.to_string())?;
@@ -193,7 +193,7 @@ fn trial(context: &Context, queue: &CommandQueue, kernel: &Kernel, pinned: Pinne
     };
     let mut seen = [true; 2];
     for round in 1..4_u8 {
-        // SAFETY: nothing is in flight, here and below.
+        // SAFETY: no work is in flight, here and below.
         unsafe { pinned.bytes() }.fill(round);
         run(&pinned.buffer, &there)?;
         let mut back = vec![0; BYTES];
@@ -215,9 +215,9 @@ fn trial(context: &Context, queue: &CommandQueue, kernel: &Kernel, pinned: Pinne
 /// The function of NVIDIA's extension `cl_nv_create_buffer`, if the driver has it.
 fn create_nv(device: &Device) -> Outcome<Option<CreateNv>> {
     type Find = unsafe extern "C" fn(cl_platform_id, *const c_char) -> *mut c_void;
-    // SAFETY: loaded already; loading it again changes nothing. The signature is that of the OpenCL 1.2
-    // headers, the name ends with a zero byte, and what the driver gives under this name has the signature of
-    // the extension.
+    // SAFETY: the library is loaded already; loading it again changes nothing. The signature is that of
+    // the OpenCL 1.2 headers, and the name ends with a zero byte. The function under this name has the
+    // signature of the extension.
     unsafe {
         let library = libloading::Library::new("libOpenCL.so.1")?;
         let find = library.get::<Find>(b"clGetExtensionFunctionAddressForPlatform\0")?;

@@ -1,7 +1,7 @@
-//! The suite passes sound devices: one that does everything at once here, and those of `vmarray-backend-host`
-//! that do it later. Unsound ones do not pass.
+//! The suite passes sound devices: a synchronous one here, and the deferred ones of
+//! `vmarray-backend-host`. Unsound devices fail.
 
-/// Makes an enum of flaws, each with the checks that find it.
+/// Defines an enum of flaws, each with the checks that find it.
 macro_rules! flaws {
     ($(#[$doc:meta])* $($Name:ident: $($check:ident)+;)*) => {
         $(#[$doc])*

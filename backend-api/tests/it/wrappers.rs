@@ -1,6 +1,6 @@
-//! Wrappers keep the contract and do what they are for.
+//! Tests that wrappers keep the contract and have their documented effect.
 
-/// All wrappers, with nothing asked of them, around a device that does everything later.
+/// All wrappers in their default state, around a device that defers all work.
 mod conformance {
     use std::sync::Arc;
 
@@ -13,7 +13,8 @@ mod conformance {
     ))));
 }
 
-/// A device that compares, around one that does everything later, in units that no piece of work is long.
+/// A device that verifies checksums, around one that defers all work. No piece of work is exactly one unit
+/// long.
 mod checksummed_conformance {
     use backend_host::SimulatedDevice;
 
@@ -42,7 +43,7 @@ mod mirrored_conformance {
     ));
 }
 
-/// A device that can be moved, after it was.
+/// A device that can be moved, after a move.
 mod moved_conformance {
     use std::sync::Arc;
 
@@ -61,7 +62,7 @@ mod moved_conformance {
     backend_api::conformance_tests!(moved());
 }
 
-/// A device of a group of three: whole, itself lost, and with another one lost.
+/// A device of a group of three: intact, lost itself, or with another device lost.
 mod parity_conformance {
     use std::sync::Arc;
 

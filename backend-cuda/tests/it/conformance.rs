@@ -31,7 +31,7 @@ suite!(copies_singly, Options::new().with_route(Route::Single));
 suite!(copies_in_batches, Options::new().with_route(Route::Batch));
 suite!(copies_by_kernel, Options::new().with_route(Route::Kernel));
 
-/// Two devices for the first card, and each card with each other one.
+/// Two devices for the first GPU, and each GPU with each other one.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn devices_keep_the_contract_with_each_other() {
@@ -50,8 +50,8 @@ fn devices_keep_the_contract_with_each_other() {
     }
 }
 
-/// Kernels of the program against the interpreter: so many as `VMARRAY_TEST_KERNELS` says (default 48), from
-/// the seed `VMARRAY_TEST_SEED` on.
+/// Random kernels, compared with the interpreter. `VMARRAY_TEST_KERNELS` sets their number (default 48),
+/// and `VMARRAY_TEST_SEED` the first seed.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn random_kernels_do_what_the_interpreter_does() {
@@ -59,7 +59,7 @@ fn random_kernels_do_what_the_interpreter_does() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (count, seed) =
         (number("VMARRAY_TEST_KERNELS").unwrap_or(48), number("VMARRAY_TEST_SEED").unwrap_or(1000));
-    // All that differ are named.
+    // The failure lists all kernels that differ.
     let (mut next, mut failed) = (seed, Vec::new());
     while next < seed + count && failed.len() < 20 {
         let run = || random::launch_all(&device, next..seed + count);

@@ -1,4 +1,4 @@
-//! Memory that `cust` and a device hand to each other.
+//! Memory that `cust` and a device exchange.
 //!
 //! The tests are `#[ignore]`d: `cargo xtask test-gpu` runs them on a machine with an NVIDIA GPU.
 #![cfg(feature = "cust")]
@@ -36,7 +36,7 @@ fn both_work_in_one_context() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn without_a_context_nothing_is_adopted() {
-    // This thread has none.
+    // This thread has no context.
     let error = CudaDevice::from_current(&Options::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
@@ -59,10 +59,10 @@ fn memory_of_cust_is_used_like_any_other_and_goes_back() {
             .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
             .eq(theirs.iter().copied())
     );
-    // A range beyond its end is refused as with any memory.
+    // A range beyond the end is refused as with any memory.
     let beyond = Transfer::Download { from: memory.at(1), to: host.at(0), bytes: 40_000 };
     assert_eq!(queue.submit(&[beyond]).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    // Work in flight is waited for on the way back.
+    // The way back waits for work in flight.
     queue.fill(&Fill { to: memory.at(0), bytes: 20_000, pattern: &[9, 0, 0, 0] }).unwrap();
     let (error, memory) = device.export_cust::<[u8; 7]>(memory).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -95,7 +95,7 @@ fn memory_is_copied_in_both_directions_in_the_order_of_a_queue() {
     to.copy_to(&mut found).unwrap();
     assert_eq!(found[0], 1);
     assert_eq!(found[1..], theirs[1025..3072]);
-    // SAFETY: nothing is started.
+    // SAFETY: no work is started.
     let refused = unsafe { device.copy_from_cust(queue.handle(), &from, memory.at(65)) };
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }

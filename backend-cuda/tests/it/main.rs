@@ -1,4 +1,4 @@
-//! All integration tests of the crate, as one program: what they share is compiled and linked once.
+//! All integration tests of the crate, as one program: shared code is compiled and linked once.
 
 mod conformance;
 mod cust;

@@ -1,6 +1,6 @@
 //! The contract's suite, on every OpenCL device of the machine.
 //!
-//! `VMARRAY_TEST_BYTES` is how much memory a check may use (default 32 MiB).
+//! `VMARRAY_TEST_BYTES` sets the memory that a check may use (default 32 MiB).
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,17 +34,17 @@ fn every_other_device_passes() {
     }
 }
 
-/// What is read is compared with what was written, under all that a driver does at its own pace.
+/// Verifies all reads by checksums while the driver works asynchronously.
 #[test]
 fn the_first_device_passes_with_checksums() {
     let Some(device) = first() else { return };
-    // SAFETY: the checks use what this device gives by this device alone.
+    // SAFETY: the checks use this device's objects only with this device.
     let device = Arc::new(unsafe { Checksummed::new(device, 1000) });
     run_all(&device, &limits().with_bytes(Limits::LEAST_BYTES)).assert_passed();
 }
 
-/// Memory of many small pieces: nearly everything lies across a boundary. Pinned memory that kernels reach,
-/// and that they do not reach.
+/// Memory of many small pieces, so that nearly every access crosses a boundary. Pinned memory that kernels
+/// access, and pinned memory that they do not.
 #[test]
 fn every_device_passes_with_other_options() {
     let variants = [(4096, false), (16_384, true), (50_000, true), (100_000, false), (1 << 30, false)];
@@ -66,8 +66,8 @@ fn every_device_passes_with_other_options() {
     }
 }
 
-/// Kernels of the program against the interpreter: so many as `VMARRAY_TEST_KERNELS` says (default 48), from
-/// the seed `VMARRAY_TEST_SEED` on.
+/// Random kernels, compared with the interpreter. `VMARRAY_TEST_KERNELS` sets their number (default 48),
+/// and `VMARRAY_TEST_SEED` the first seed.
 #[test]
 fn random_kernels_do_what_the_interpreter_does() {
     let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -77,12 +77,12 @@ fn random_kernels_do_what_the_interpreter_does() {
         let device = open(&found, &Options::new());
         let run = backend_api::conformance::random::launch_all(&device, seed..seed + number);
         println!("{}: {run} of {number} random kernels", device.info());
-        // Others need `f64`, which not every device has.
+        // The others need `f64`, which some devices lack.
         assert!(run >= number / 2);
     }
 }
 
-/// As on devices whose own division is not rounded correctly.
+/// Simulates devices whose own division is not rounded correctly.
 #[test]
 fn computations_pass_with_division_in_integers() {
     for found in chosen() {

@@ -1,5 +1,4 @@
-//! What the contract's suite cannot know: how many commands something costs, and what is special about
-//! OpenCL.
+//! Properties that the contract's suite cannot check: numbers of commands, and features of OpenCL.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -35,8 +34,8 @@ fn neighbours_become_one_copy() {
     }
 }
 
-/// Pages that are scattered on the device and lie next to each other in host memory, both ways: what that
-/// cost, and whether kernels reach pinned memory.
+/// Copies pages that are scattered on the device and contiguous in host memory, both ways. Returns the
+/// counts of driver calls, and whether kernels access pinned memory.
 fn scattered_pages(
     options: &Options,
     kind: HostMemory,
@@ -67,7 +66,7 @@ fn scattered_pages(
 
 #[test]
 fn many_small_pages_go_through_a_kernel() {
-    // Scratch memory is cleared by a kernel when it is made: the description of the copies, the pages.
+    // A kernel clears new scratch memory: for the description of the copies, and for the pages.
     for (found, statistics, in_place) in
         scattered_pages(&Options::new().with_zero_copy(false), HostMemory::Pinned)
     {
@@ -79,7 +78,7 @@ fn many_small_pages_go_through_a_kernel() {
         assert_eq!((statistics.copies, statistics.launches), (4, 4), "{}", found.info());
     }
     for (found, statistics, in_place) in scattered_pages(&Options::new(), HostMemory::Pinned) {
-        // In place the descriptions alone are copied.
+        // In place only the descriptions are copied.
         let wanted = if in_place { (2, 3) } else { (4, 4) };
         assert_eq!((statistics.copies, statistics.launches), wanted, "{}", found.info());
     }
@@ -101,8 +100,8 @@ fn routes_are_taken_where_they_are_named_or_in_a_table() {
             };
             (0..count).map(page).collect()
         };
-        // Whether a call has launched a kernel. The first one of a kind takes scratch memory, which a kernel
-        // clears.
+        // Returns true if a call has launched a kernel. The first call of a kind allocates scratch memory,
+        // which a kernel clears.
         device.wait(device.submit_by(Route::Kernel, queue.handle(), &pages(64)).unwrap()).unwrap();
         let has_launched = |submit: &dyn Fn() -> backend_api::Result<backend_api::Ticket>| {
             let before = device.statistics().launches;
@@ -126,8 +125,8 @@ fn routes_are_taken_where_they_are_named_or_in_a_table() {
     }
 }
 
-/// Some drivers read pageable memory when a copy is enqueued: earlier work that writes there must be done by
-/// then.
+/// Some drivers read pageable memory when a copy is enqueued: earlier work that writes there must be done
+/// by then.
 #[test]
 fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
     const BYTES: u64 = 8 << 20;
@@ -226,7 +225,7 @@ fn a_search_with_a_huge_limit_fetches_what_there_is() {
             assert_eq!(u64s(&answer, 0, 2), [places.len() as u64; 2]);
             assert_eq!(u64s(&answer, 16, places.len()), places);
             assert_eq!(copied, 16 + 8 * places.len() as u64);
-            // And all of them.
+            // A search for all of them.
             device.wait(queue.search(&Search { value: &[0], ..search }).unwrap()).unwrap();
             let listed = (COUNT - places.len() as u64) as usize;
             assert_eq!(u64s(&answer, 0, 2), [listed as u64; 2]);
@@ -242,7 +241,7 @@ fn a_search_that_may_stop_early_lists_the_first_matches() {
     for found in chosen() {
         let device = open(&found, &Options::new());
         let queue = Queue::new(&device).unwrap();
-        // A card begins with some thousand places at once: it takes more to see it stop before the end.
+        // A GPU starts with some thousand places at once: an early stop shows only in a longer search.
         let card =
             device.info().kind == DeviceKind::DiscreteGpu && device.memory().unwrap().usable_bytes > 4 << 30;
         let count: u64 = if card { 512 << 20 } else { 4 << 20 };
@@ -364,7 +363,8 @@ fn kernels_are_kept_and_a_damaged_file_is_replaced() {
     }
 }
 
-/// One that cannot be made, and one that others can write to, who could have the driver run anything.
+/// A folder that cannot be created, and one that other users can write to: they could make the driver run
+/// any code.
 #[test]
 #[cfg(unix)]
 fn a_folder_that_does_not_do_is_done_without() {
@@ -388,7 +388,7 @@ fn a_folder_that_does_not_do_is_done_without() {
     std::fs::remove_file(file).unwrap();
 }
 
-/// Run as a process of its own by a test below.
+/// A child process of a test below.
 #[test]
 fn child_lists_devices() {
     let (devices, absences) = backend_opencl::survey();
@@ -398,7 +398,7 @@ fn child_lists_devices() {
     }
 }
 
-/// Run as a process of its own by a test below.
+/// A child process of a test below.
 #[test]
 fn child_opens_a_device() {
     for found in chosen().iter().take(1) {
@@ -406,12 +406,12 @@ fn child_opens_a_device() {
     }
 }
 
-/// What a test of this program prints in a process of its own, with these variables.
+/// Runs a test of this program in a child process with these variables, and returns its output.
 fn child(test: &str, variables: &[(&str, impl AsRef<OsStr> + Copy)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .envs(variables.iter().copied())
-        // What the driver's compiler keeps until the process ends is not ours.
+        // Memory that the driver's compiler keeps until the process ends is no leak of this crate.
         .env("LSAN_OPTIONS", "detect_leaks=0")
         .env("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1:detect_leaks=0")
         .output()
@@ -445,14 +445,14 @@ fn without_drivers_or_library_there_are_no_devices() {
     // Some loaders have further places to look for drivers.
     assert!(listed.contains("devices: "), "{listed}");
     if cfg!(target_os = "linux") {
-        // A library that has none of the functions.
+        // A library without any of the functions.
         let listed = child("device::child_lists_devices", &[("OPENCL_DYLIB_PATH", "libm.so.6")]);
         assert!(listed.contains("devices: 0"), "{listed}");
     }
     std::fs::remove_dir_all(nowhere).unwrap();
 }
 
-/// The loader leaves it out in silence.
+/// The loader omits it silently.
 #[test]
 #[cfg(unix)]
 fn a_driver_that_does_not_load_is_named() {
@@ -467,7 +467,7 @@ fn a_driver_that_does_not_load_is_named() {
         assert!(listed.contains(&named) && listed.contains("libnone.so.1"), "{listed}");
         assert!(!listed.contains("finds no driver"), "{listed}");
     }
-    // Beside those that do.
+    // In addition to the working drivers.
     let others = std::fs::read_dir("/etc/OpenCL/vendors").into_iter().flatten().flatten();
     others.for_each(|file| _ = std::fs::copy(file.path(), folder.join(file.file_name())).unwrap());
     let listed = lists(&folder);
@@ -491,7 +491,7 @@ fn a_library_is_named_by_any_bytes() {
     let shown = named.to_string_lossy();
     let reason = format!("unusable: {shown} cannot be loaded");
     assert!(listed.contains(&reason) && listed.contains(&number), "{listed}");
-    // It is really taken: this one has none of the functions.
+    // The library is loaded: this one has none of the functions.
     let root = temporary("bytes");
     let folder = root.join(OsStr::from_bytes(b"\xff"));
     std::fs::create_dir_all(&folder).unwrap();

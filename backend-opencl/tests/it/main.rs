@@ -1,4 +1,4 @@
-//! All integration tests of the crate, as one program: what they share is compiled and linked once.
+//! All integration tests of the crate, as one program: shared code is compiled and linked once.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ mod device;
 mod stress;
 mod wakers;
 
-/// The devices that `VMARRAY_OPENCL_DEVICE` picks by index or by a part of the name, identity or platform;
-/// without it, all. Where there is none the tests say so and pass; with `VMARRAY_REQUIRE_DEVICE` they fail.
+/// The devices that `VMARRAY_OPENCL_DEVICE` selects by index or by a part of the name, identity or
+/// platform; without it, all. Without devices the tests print that and pass; with `VMARRAY_REQUIRE_DEVICE`
+/// they fail.
 fn chosen() -> Vec<Discovered> {
     let filter = std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default();
     let found = devices_matching(&filter);
@@ -26,7 +27,7 @@ fn open(found: &Discovered, options: &Options) -> Arc<OpenClDevice> {
     Arc::new(OpenClDevice::open(found, options).expect("a device that is listed opens"))
 }
 
-/// A device with a queue, and memory of each kind; that of the device holds zeroes.
+/// A device with a queue, and memory of each kind; the device memory holds zeroes.
 struct Scene {
     device: Arc<OpenClDevice>,
     queue: Queue<OpenClDevice>,

@@ -1,4 +1,5 @@
-//! Threads that share one device: memory and queues come and go while others copy, search and move elements.
+//! Threads share one device: some allocate and release memory and queues while others copy, search and
+//! move elements.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,7 +13,7 @@ use backend_opencl::{OpenClDevice, Options};
 
 use crate::{chosen, open};
 
-/// Sleeps until the ticket's waker is called, and no longer.
+/// Sleeps exactly until the ticket's waker is called.
 fn wait_by_waker(device: &OpenClDevice, ticket: Ticket) -> Result<()> {
     let this = thread::current();
     device.wake(ticket, waker(move || this.unpark()));
@@ -45,7 +46,7 @@ fn worker(
             .collect();
         let there = first.submit(&up)?;
         second.order_after(there)?;
-        // A piece of memory of its own, given back while it is in use.
+        // An exclusive piece of memory, released while work uses it.
         let scratch = DeviceBuffer::new(device, PAGE * PAGES, Commit::Lazy)?;
         let aside = Transfer::Internal { from: shared.at(mine), to: scratch.at(0), bytes: PAGE * PAGES };
         second.submit(&[aside])?;

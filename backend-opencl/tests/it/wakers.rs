@@ -1,5 +1,5 @@
-//! Wakers that use the device: they run where no lock is held and no driver waits, so nothing can block for
-//! ever.
+//! Wakers that use the device. They run without a lock, and while no driver waits, so they cannot
+//! deadlock.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -12,13 +12,13 @@ use crate::{Scene, chosen};
 
 const BYTES: u64 = 16 << 20;
 
-/// Of each device a queue, and memory of [`BYTES`].
+/// A queue of each device, and memory of [`BYTES`].
 fn scenes() -> impl Iterator<Item = Scene> {
     let scene = |found| Scene::new(&found, &Options::new(), BYTES, (BYTES, HostMemory::Pinned));
     chosen().into_iter().map(scene)
 }
 
-/// A waker that runs a closure, and says when that has ended.
+/// A waker that runs a closure, and reports its end.
 fn waker(work: impl FnOnce() + Send + 'static) -> (Waker, Receiver<()>) {
     let ((done, ended), work) = (channel(), Mutex::new(Some(work)));
     let run = move || {
@@ -45,7 +45,7 @@ fn a_waker_can_submit_and_wait_in_the_same_queue() {
             }
         });
         device.wake(first, waker);
-        // Meanwhile others work and wait in the same queue.
+        // Meanwhile this thread works and waits in the same queue.
         for _ in 0..20 {
             device.wait(queue.fill(&fill(&[3])).unwrap()).unwrap();
         }
@@ -90,7 +90,7 @@ fn a_waker_can_drop_the_device() {
     }
 }
 
-/// Long runs of gathers wait, while they hold the queue, for places where old ones have left their verdicts.
+/// Long runs of gathers hold the queue while they wait for the verdict places of old ones.
 #[test]
 fn a_waker_that_submits_does_not_stop_a_submission_that_waits() {
     const COUNT: u64 = 64;

@@ -1,4 +1,4 @@
-//! The reference device with one thing wrong.
+//! The reference device with one flaw.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use backend_api::{
 use parking_lot::Mutex;
 
 super::flaws! {
-    /// What is wrong, and which checks find it at every run.
+    /// The flaws, and the checks that find each at every run.
     UploadsMissTheirLastByte:
         copies_of_every_small_size_and_alignment batches_that_read_one_place_many_times
         random_programs_in_one_queue random_programs_that_move_between_queues queues_come_and_go;
@@ -112,9 +112,9 @@ super::flaws! {
     ImportsAreWiped: wiping_spares_what_is_in_use_or_the_programs;
 }
 
-/// How long the pieces are that a device with small pieces puts its buffers together from.
+/// The length of the pieces of buffers on a device with small pieces.
 const PIECE: u64 = 1 << 20;
-/// Pieces that overlap are no longer than this.
+/// The greatest length of overlapping pieces.
 const ARENA: u64 = 16 << 10;
 
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub struct Flawed {
     inner: ReferenceDevice,
     info: DeviceInfo,
     flaw: Flaw,
-    /// Where all small buffers and pieces of host memory are, if they overlap.
+    /// The place of all small buffers and pieces of host memory, if they overlap.
     device_arena: OnceLock<BufferHandle>,
     host_arena: OnceLock<HostAllocation>,
     state: Mutex<State>,
@@ -130,11 +130,11 @@ pub struct Flawed {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where host memory begins, as a number.
+    /// The addresses of host memory, as numbers.
     hosts: HashMap<HostId, usize>,
     told: Vec<Ticket>,
     ended: Vec<QueueId>,
-    /// What pieces that begin too late are in.
+    /// The allocations that contain pieces with a late start.
     skewed: HashMap<HostId, HostAllocation>,
     in_arena: Vec<BufferId>,
     imports: Vec<HostId>,
@@ -216,7 +216,7 @@ impl Flawed {
         bent
     }
 
-    /// What a refusal becomes.
+    /// Applies the flaw to a refusal.
     fn refusal(&self, queue: &QueueHandle, result: Result<Ticket>) -> Result<Ticket> {
         let Err(error) = result else { return result };
         let invalid = error.kind() == ErrorKind::InvalidArgument;
@@ -241,7 +241,7 @@ impl Flawed {
         std::ptr::with_exposed_provenance_mut(start)
     }
 
-    /// What becomes of a kernel's code.
+    /// Applies the flaw to a kernel's code.
     fn bend_code(&self, code: &mut Vec<Op>) {
         code.retain(|op| !(self.is(Flaw::BarriersAreLeftOut) && *op == Op::Barrier));
         for op in code {
@@ -262,7 +262,7 @@ impl Flawed {
         }
     }
 
-    /// Other indices in place of those of a request, in host memory of the inner device that is left to it.
+    /// Other indices in place of the request's, in leaked host memory of the inner device.
     fn bent_indices<'a>(&self, elements: &View<'_>, indices: HostSpan<'a>, count: u64) -> HostSpan<'a> {
         let bend = |index: u64| match self.flaw {
             Flaw::GathersCutIndices => index & u64::from(u32::MAX),
@@ -274,11 +274,11 @@ impl Flawed {
         let copy = self.inner.allocate_host(bytes, HostMemory::Pageable).expect("host memory");
         for k in 0..count as usize {
             let from = std::ptr::with_exposed_provenance::<u64>(start + indices.offset() as usize + k * 8);
-            // SAFETY: the request was valid, so that the memory holds `count` aligned indices; the copy is as
-            // long.
+            // SAFETY: the request was valid, so the memory holds `count` aligned indices; the copy has the
+            // same length.
             unsafe { copy.address().as_ptr().cast::<u64>().add(k).write(bend(from.read())) };
         }
-        // SAFETY: the copy is never given back.
+        // SAFETY: the copy is never released.
         unsafe { copy.at(0).detach() }
     }
 }
@@ -287,9 +287,9 @@ fn aligned_down(at: DeviceSpan<'_>) -> DeviceSpan<'_> {
     at.with_offset(at.offset() & !3)
 }
 
-// SAFETY: it is not kept where the flaw is about memory; the suite, which has this device to itself, finds
-// out before anything depends on it. Memory is the reference device's, so that no work leaves it, and lives
-// as long as that.
+// SAFETY: flaws of memory break the contract. The suite, which uses this device exclusively, detects them
+// before any code depends on it. The memory belongs to the reference device, so all work stays within it,
+// and lives as long as it does.
 unsafe impl Device for Flawed {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -361,13 +361,13 @@ unsafe impl Device for Flawed {
             let arena = self.host_arena.get_or_init(|| {
                 self.inner.allocate_host(ARENA as usize, HostMemory::Pageable).expect("host memory")
             });
-            // SAFETY: the arena is never given back and longer than this.
+            // SAFETY: the arena is never released and longer than this.
             return unsafe { self.inner.import_host(arena.address(), bytes, kind) };
         }
         let mut allocation = self.inner.allocate_host(bytes, kind)?;
         if self.is(Flaw::HostMemoryIsMisaligned) {
             let whole = self.inner.allocate_host(bytes + 64, kind)?;
-            // SAFETY: the memory is longer by as much, and kept until the handle of the part is given back.
+            // SAFETY: the memory is longer by as much, and kept until the handle of the part is released.
             let part = unsafe { self.inner.import_host(whole.address().add(64), bytes, kind)? };
             self.inner.release_host(std::mem::replace(&mut allocation, part));
             self.state.lock().skewed.insert(allocation.id(), whole);
@@ -388,11 +388,11 @@ unsafe impl Device for Flawed {
     ) -> Result<HostAllocation> {
         if self.is(Flaw::ImportsAreCopies) {
             let copy = self.inner.allocate_host(bytes, kind)?;
-            // SAFETY: the caller promises `bytes` bytes, and the copy is as long.
+            // SAFETY: the caller promises `bytes` bytes, and the copy has the same length.
             unsafe { racy::copy(address.as_ptr(), copy.address().as_ptr(), bytes) };
             return Ok(copy);
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's promise.
         let host = unsafe { self.inner.import_host(address, bytes, kind) }?;
         self.state.lock().imports.push(host.id());
         Ok(host)
@@ -405,7 +405,7 @@ unsafe impl Device for Flawed {
     fn release_host(&self, host: HostAllocation) {
         let id = host.id();
         if self.is(Flaw::ImportsAreWiped) && self.state.lock().imports.contains(&id) {
-            // SAFETY: imported memory is the program's until it is released.
+            // SAFETY: imported memory belongs to the program until it is released.
             unsafe { racy::fill(host.address().as_ptr(), 0, host.bytes()) };
         }
         self.inner.release_host(host);
@@ -468,7 +468,8 @@ unsafe impl Device for Flawed {
         let result = self.inner.search(queue, &bent).or_else(|_| self.inner.search(queue, search));
         if result.is_ok() && matches!(self.flaw, Flaw::SearchesStopCounting | Flaw::SearchesDescend) {
             let answer = self.answer(search.answer, 2);
-            // SAFETY: the search was accepted, so there is room for its answer, which nobody else uses now.
+            // SAFETY: the search was accepted, so its answer has room, and no other code uses the answer
+            // now.
             let answer = unsafe {
                 let listed = answer.add(1).read() as usize;
                 std::slice::from_raw_parts_mut(answer, 2 + listed)
@@ -564,7 +565,7 @@ unsafe impl Device for Flawed {
         if self.is(Flaw::AnyLaunchIsAccepted)
             && let Some(submit) = launch.kernel.code().and_then(|code| code.submission())
         {
-            // Whoever submits is asked, and not listened to.
+            // The native submission runs, and its result is ignored.
             let stream = std::ptr::null_mut();
             let (to, view) =
                 (NativeQueue::Cuda { context: stream, stream }, NativeView::new(0, 0, launch.items, 8));
@@ -572,7 +573,7 @@ unsafe impl Device for Flawed {
         }
         let mut body = launch.kernel.body().clone();
         self.bend_code(&mut body.code);
-        // Not all that is bent is a kernel.
+        // Some changed bodies are no valid kernels.
         let kernel = Kernel::new(body).unwrap_or_else(|_| launch.kernel.clone());
         bent.kernel = &kernel;
         let result = self.inner.launch(queue, &bent);
@@ -610,7 +611,7 @@ unsafe impl Device for Flawed {
                 answer
             }
             (_, Flaw::FailuresStick) => {
-                // All earlier tickets may have failed, too, so all are looked at.
+                // All earlier tickets may have failed, too, so all are polled.
                 for value in 1..ticket.value {
                     self.inner.poll(Ticket { value, ..ticket })?;
                 }

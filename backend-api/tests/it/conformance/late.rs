@@ -1,4 +1,4 @@
-//! The simulated device with one thing wrong that shows while work is in flight.
+//! The simulated device with one flaw that shows while work is in flight.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use backend_host::SimulatedDevice;
 use parking_lot::Mutex;
 
 super::flaws! {
-    /// Ways to break the contract that only a device with work in flight has, and which checks find them when
-    /// the work of queues happens to meet.
+    /// Contract violations of devices with work in flight, and the checks that find them if the work of
+    /// queues happens to overlap.
     OrderAfterIsIgnored:
         order_after_carries_effects_between_queues order_after_several_tickets_waits_for_all
         order_after_in_both_directions_does_not_block random_programs_that_move_between_queues;
@@ -41,17 +41,17 @@ pub struct Late {
 
 #[derive(Debug, Default)]
 struct State {
-    /// For each queue another one, whose work is in no order with the queue's.
+    /// The twin of each queue, whose work has no order relative to the queue's.
     twins: HashMap<QueueId, QueueHandle>,
     submissions: u64,
-    /// The newest ticket of each queue that somebody has waited for.
+    /// The newest ticket of each queue that a thread has waited for.
     waited: HashMap<QueueId, u64>,
     last_answer: Option<HostSpan<'static>>,
-    /// What the newest fill writes.
+    /// The target of the newest fill.
     last_fill: Option<(DeviceSpan<'static>, u64)>,
-    /// Device memory by its name, with its length; that of which the handle is here was given back.
+    /// Device memory by its name, with its length; memory whose handle is kept here was released.
     buffers: HashMap<BufferId, (u64, Option<BufferHandle>)>,
-    /// What else was given back and is not waited for.
+    /// Other objects that were released without a wait.
     hosts: Vec<HostAllocation>,
     queues: Vec<QueueHandle>,
 }
@@ -67,7 +67,7 @@ impl Late {
         self.flaw == flaw
     }
 
-    /// Submits a request beside a queue, in no order with its work.
+    /// Submits a request to the twin of a queue, in no order with the queue's work.
     fn start_beside(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let state = self.state.lock();
         match state.twins.get(&queue.id()) {
@@ -95,11 +95,11 @@ impl Late {
                 self.inner.submit(queue, first)
             }
             Request::Search(search) if self.is(Flaw::SearchesShareTheirAnswer) => {
-                // SAFETY: the inner device refuses a place that is gone.
+                // SAFETY: the inner device refuses a place that no longer exists.
                 let own = unsafe { search.answer.detach() };
                 let last = self.state.lock().last_answer.replace(own);
                 if let Some(answer) = last.filter(|last| last.host() == own.host()) {
-                    // What is meant for this search goes to the one before, too.
+                    // This search's answer also goes to the previous search's place.
                     self.start_beside(queue, &Request::Search(&Search { answer, ..*search }))?;
                 }
                 request.start(&self.inner, queue)
@@ -113,7 +113,7 @@ impl Late {
         }
     }
 
-    /// Overwrites device memory, if it is there, in no order with other work. Does not wait.
+    /// Overwrites device memory, if it exists, in no order with other work. Does not wait.
     fn spoil(&self, buffer: DeviceSpan<'_>, bytes: u64) -> Option<Ticket> {
         let queue = self.inner.create_queue().ok()?;
         let ticket = self.inner.fill(&queue, &Fill { to: buffer, bytes, pattern: &[0xA5] });
@@ -122,8 +122,8 @@ impl Late {
     }
 }
 
-// SAFETY: memory is the simulation's, which keeps it as long as work touches it. What a flaw does not wait
-// for is kept as long as the device, and is not told to be over.
+// SAFETY: the simulation owns the memory, and keeps it while work touches it. Memory that a flaw does not
+// wait for is kept as long as the device, and never reported as free.
 unsafe impl Device for Late {
     backend_api::forward! { self => self.inner;
         info memory allocate_host import_host wipe_on_release prepare
@@ -155,7 +155,7 @@ unsafe impl Device for Late {
         if !self.is(Flaw::HostMemoryDoesNotWait) {
             return self.inner.release_host(host);
         }
-        // SAFETY: the memory is so long, and kept; who gave it back has no reference to it.
+        // SAFETY: the memory has this length, and is kept; the former owner has no reference to it.
         unsafe { racy::fill(host.address().as_ptr(), 0xA5, host.bytes()) };
         self.state.lock().hosts.push(host);
     }

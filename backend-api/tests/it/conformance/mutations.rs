@@ -1,4 +1,4 @@
-//! Every flaw is found by the check that is there for it.
+//! Tests that the intended check finds each flaw.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ fn outcome<D: Device>(device: D, name: &str, patience: Duration) -> Outcome {
     check.run(&Arc::new(device), &limits)
 }
 
-/// A waker that is lost, or work that never ends, is waited for in vain, so not for long.
+/// The patience for wakers that are lost, and for work that never ends: short, because the wait always
+/// fails.
 const BRIEF: Duration = Duration::from_millis(100);
 const LONG: Duration = Duration::from_secs(60);
 
@@ -30,7 +31,7 @@ fn every_flaw_fails_its_check() {
 #[test]
 fn every_flaw_of_work_in_flight_fails_its_check() {
     for (flaw, name) in LateFlaw::FOUND_BY {
-        // Chance decides whether one run shows it.
+        // A single run finds the flaw only by chance.
         let found = (0..50).any(|_| matches!(outcome(Late::new(*flaw), name, BRIEF), Outcome::Failed(_)));
         assert!(found, "{flaw:?}: {name}: passed fifty times");
     }
@@ -49,7 +50,7 @@ fn the_device_without_a_flaw_passes_all_checks_that_find_flaws() {
     }
 }
 
-/// A device with these flaws would read memory that its caller has freed, which no test may do.
+/// Checks that no test can violate: a device with such a flaw would read memory that its caller has freed.
 const BEYOND_TESTS: [&str; 2] =
     ["fill_patterns_are_copied_before_the_call_returns", "search_values_are_copied_before_the_call_returns"];
 

@@ -1,4 +1,4 @@
-//! What the checks of two devices find.
+//! Flaws that the checks of two devices find.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use backend_host::{SimulatedDevice, SimulatedFabric};
 use parking_lot::Mutex;
 
 super::flaws! {
-    /// What is wrong with devices that are said to reach each other.
+    /// The flaws of devices that claim to reach each other.
     CopiesMissTheirLastByte: copies_between_devices_move_every_byte;
     OrdersAfterPeersAreIgnored: work_is_ordered_after_tickets_of_a_peer;
     MemoryDoesNotWait: memory_waits_for_the_work_of_peers;
@@ -30,8 +30,8 @@ struct Flawed {
     released: Mutex<Vec<BufferHandle>>,
 }
 
-// SAFETY: the inner device keeps the contract; this one does so in tests that find out that it does not,
-// which rely on nothing but that memory stays.
+// SAFETY: the inner device keeps the contract. This device breaks it in tests that detect the violation,
+// and that rely only on the memory's existence.
 unsafe impl Device for Flawed {
     fn release(&self, buffer: BufferHandle) {
         match self.flaw {

@@ -1,4 +1,4 @@
-//! Running the suite, and what it reports.
+//! Runs of the suite, and their reports.
 
 use std::sync::Arc;
 

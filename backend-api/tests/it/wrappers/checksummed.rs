@@ -14,7 +14,7 @@ const UNITS: usize = 8;
 type Inner = Faulty<HostDevice>;
 
 pub fn checksummed<D: Device>(inner: Arc<D>) -> Arc<Checksummed<D>> {
-    // SAFETY: what the device gives goes back to it, and it is asked whether work is over.
+    // SAFETY: all objects of the device are returned to it, and this thread polls it for the end of work.
     Arc::new(unsafe { Checksummed::new(inner, UNIT) })
 }
 
@@ -27,7 +27,8 @@ fn flip<D: Device>(inner: &Arc<D>, at: DeviceSpan<'_>) {
     inner.wait(ticket).unwrap();
 }
 
-/// Eight units of device memory, as much host memory, a queue, and a way to the memory behind their backs.
+/// Eight units of device memory, as much host memory, a queue, and the inner device, which changes memory
+/// unnoticed.
 struct Scene<D: Device> {
     inner: Arc<D>,
     device: Arc<Checksummed<D>>,
@@ -43,7 +44,7 @@ impl Scene<Inner> {
 }
 
 impl<D: Device> Scene<D> {
-    /// Unit `n` is full of bytes `n`, and all of them have checksums.
+    /// Fills unit `n` with bytes `n`, all with checksums.
     fn on(inner: D) -> Self {
         let inner = Arc::new(inner);
         let device = checksummed(Arc::clone(&inner));
@@ -78,7 +79,7 @@ impl<D: Device> Scene<D> {
         flip(&self.inner, self.at(unit).plus(17));
     }
 
-    /// Which units are not what was written to them, each looked at by itself.
+    /// Returns the units with a wrong checksum, each read independently.
     fn wrong(&self) -> Vec<usize> {
         let is_wrong = |unit: &usize| match self.device.wait(self.down(*unit, 1)) {
             Ok(()) => false,
@@ -92,14 +93,14 @@ impl<D: Device> Scene<D> {
         (0..UNITS).filter(is_wrong).collect()
     }
 
-    /// Has `work` done, a bit of each unit flipped then, and tells in which units that is found out: those
-    /// that still have a checksum.
+    /// Runs `work`, and then flips a bit of each unit. Returns the units in which the device detects that:
+    /// the units that still have a checksum.
     fn known_after(&self, work: impl FnOnce(&Self) -> Result<Ticket>) -> Vec<usize> {
         let ticket = work(self).unwrap();
         let _ = self.device.wait(ticket);
         (0..UNITS).for_each(|unit| self.flip(unit));
         let known = self.wrong();
-        // What had none has one now, of what it had then.
+        // A unit without a checksum has one now, of its changed contents.
         assert_eq!(self.wrong(), known);
         known
     }
@@ -113,14 +114,14 @@ fn a_changed_byte_is_found_however_the_unit_is_copied() {
     assert_eq!(scene.wrong(), [3]);
     let all = scene.down(0, UNITS);
     let later = scene.queue.submit(&[]).unwrap();
-    // Its own ticket fails, however late and often it is asked for, and no other one.
+    // Only the ticket itself fails, on every poll, however late.
     assert!(scene.device.wait(later).is_ok());
     for _ in 0..2 {
         assert_eq!(scene.device.wait(all).unwrap_err().kind(), ErrorKind::Corrupted);
         assert_eq!(scene.device.poll(all).unwrap_err().offset(), Some(3 * UNIT as u64));
     }
     assert_eq!(scene.device.poll(later), Ok(Progress::Done));
-    // A part is not compared. Written anew, the unit is sound.
+    // A copy of a part is not verified. After a write the whole unit is valid.
     let part = Transfer::Download { from: scene.at(3).plus(1), to: scene.host.at(0), bytes: UNIT as u64 };
     scene.done(scene.queue.submit(&[part]).unwrap());
     scene.done(scene.up(3, 1));
@@ -147,7 +148,8 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
     let nothing =
         |scene: &Scene<Inner>| scene.queue.fill(&Fill { to: scene.at(2).plus(5), bytes: 0, pattern: &[9] });
     assert_eq!(Scene::new().known_after(nothing), but(&[]));
-    // Of a list exactly what it names: elements of 24 bytes, some of which lie in two units.
+    // A scatter invalidates exactly the units of its list: elements of 24 bytes, some of which span two
+    // units.
     let scatter = |scene: &Scene<Inner>| {
         scene.host.write(0, [3, LEFT_OUT, 5, 20].map(u64::to_ne_bytes).as_flattened());
         let elements = Elements { start: scene.memory.at(0), count: 21, stride: 24 };
@@ -155,7 +157,7 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
         scene.queue.scatter(&Scatter { elements: elements.into(), indices, count: 4, values })
     };
     assert_eq!(Scene::new().known_after(scatter), but(&[1, 2, 7]));
-    // Also of pages that are dealt out.
+    // Also in pages that are interleaved.
     let dealt = |scene: &Scene<Inner>| {
         scene.host.write(0, [10_u64, 25].map(u64::to_ne_bytes).as_flattened());
         let bases = [scene.at(0), scene.at(4)];
@@ -169,7 +171,7 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
 #[test]
 fn a_list_that_is_yet_to_be_written_has_all_forgotten() {
     let scene = Scene::on(SimulatedDevice::builder(1).bytes(1 << 20).build());
-    // The list comes from the device, before it in the queue.
+    // The device writes the list, earlier in the queue.
     scene.host.write(0, &7_u64.to_ne_bytes());
     scene.done(scene.up(0, 1));
     scene.host.write(0, &0_u64.to_ne_bytes());
@@ -188,10 +190,10 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
     let scene = Scene::on(SimulatedDevice::builder(2).bytes(1 << 20).build());
     let bytes = UNIT as u64;
     scene.host.write(0, &[99; UNIT]);
-    // All to one place, one after the other, without a wait.
+    // All go to one place, one after the other, without a wait.
     let down = |unit| Transfer::Download { from: scene.at(unit), to: scene.host.at(0), bytes };
     let all: Vec<Ticket> = (1..UNITS).map(|unit| scene.queue.submit(&[down(unit)]).unwrap()).collect();
-    // Up again from there: what is there now is not what will be.
+    // An upload from the same place, whose contents change before the upload runs.
     let up = Transfer::Upload { from: scene.host.at(0), to: scene.at(0), bytes };
     let up = scene.queue.submit(&[up]).unwrap();
     scene.done(up);
@@ -199,7 +201,7 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
     assert_eq!(scene.wrong(), []);
     scene.flip(0);
     assert_eq!(scene.wrong(), [0]);
-    // What a kernel writes there counts as well.
+    // A kernel's write to the place counts as well.
     scene.host.write(UNIT, &0_u64.to_ne_bytes());
     let elements = Elements { start: scene.at(5), count: 1, stride: bytes };
     let (values, indices) = (scene.host.at(0), scene.host.at(bytes));
@@ -228,7 +230,7 @@ fn checksums_go_with_copies_of_whole_units() {
     let scene = Scene::new();
     scene.queue.fill(&Fill { to: scene.at(1), bytes: 1, pattern: &[9] }).unwrap();
     scene.flip(2);
-    // Units 0 to 2, of which one has no checksum and one a wrong byte, and a part of 3.
+    // Units 0 to 2, one of them without a checksum and one with a wrong byte, and a part of 3.
     let bytes = 3 * UNIT as u64 + 5;
     let copy = Transfer::Internal { from: scene.at(0), to: scene.at(4), bytes };
     scene.done(scene.queue.submit(&[copy]).unwrap());
@@ -236,7 +238,7 @@ fn checksums_go_with_copies_of_whole_units() {
     scene.flip(5);
     scene.flip(7);
     assert_eq!(scene.wrong(), [2, 4, 6]);
-    // What fails leaves nothing that is known.
+    // A failed copy leaves no known checksum.
     let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1).reported_later();
     scene.inner.inject(fault);
     let copy = Transfer::Internal { from: scene.at(0), to: scene.at(4), bytes: UNIT as u64 };
@@ -244,14 +246,14 @@ fn checksums_go_with_copies_of_whole_units() {
     assert_eq!(scene.wrong(), [2, 6]);
 }
 
-/// Of several copies of a batch, one with an error: the others are compared all the same.
+/// One copy of a batch has an error; the others are still verified.
 #[test]
 fn all_of_a_batch_is_compared() {
     let scene = Scene::new();
     scene.queue.fill(&Fill { to: scene.at(5), bytes: UNIT as u64, pattern: &[9] }).unwrap();
     scene.flip(1);
     assert!(scene.device.wait(scene.down(0, UNITS)).is_err());
-    // Unit 5 has a checksum by that.
+    // This copy gives unit 5 a checksum.
     scene.flip(5);
     assert_eq!(scene.wrong(), [1, 5]);
 }
@@ -271,10 +273,10 @@ fn what_is_over_with_other_work_is_compared_before_that_is_known() {
             scene.queue.submit(&[])
         };
         scene.done(later.unwrap());
-        // The program knows now that the copy is over, and uses its host memory.
+        // The program knows now that the copy is over, and reuses its host memory.
         scene.host.write(0, &[77; 2 * UNIT]);
         scene.done(down);
-        // What unit 1 was learnt to be has not come from there.
+        // The learnt checksum of unit 1 does not come from the reused memory.
         assert_eq!(scene.wrong(), []);
         scene.flip(1);
         assert_eq!(scene.wrong(), [1]);
@@ -293,7 +295,7 @@ fn memory_may_go_before_anybody_asks() {
     assert!(device.poll(flipped).is_ok() && device.poll(sound).is_ok());
     assert_eq!(device.poll(wrong).unwrap_err().kind(), ErrorKind::Corrupted);
     drop(queue);
-    // As of any queue that has ended.
+    // A ticket of an ended queue.
     assert_eq!(device.poll(wrong), Ok(Progress::Done));
 }
 
@@ -324,7 +326,7 @@ fn memory_that_grows_has_checksums_all_along() {
     let inner = Arc::new(HostDevice::new(1 << 20).unwrap());
     let device = checksummed(Arc::clone(&inner));
     let queue = Queue::new(&device).unwrap();
-    // Ends in the midst of a unit.
+    // The memory ends within a unit.
     let memory = DeviceBuffer::extensible(&device, 100, 1000, Commit::Lazy).unwrap();
     let host = HostBuffer::new(&device, 1000, HostMemory::Pageable).unwrap();
     let copy = |bytes| queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(0), bytes }]);
@@ -354,8 +356,8 @@ fn memory_that_grows_has_checksums_all_along() {
 #[test]
 fn what_other_devices_write_is_known() {
     let scene = Scene::new();
-    // By another device with checksums, which reaches the memory, and has units of another length.
-    // SAFETY: as above.
+    // Another device with checksums, which reaches the memory, and has units of another length. SAFETY: as
+    // above.
     let other = Arc::new(unsafe { Checksummed::new(Arc::new(HostDevice::new(1 << 20).unwrap()), 100) });
     assert_eq!(other.reaches(scene.device.info()), Reach::Maps);
     let queue = Queue::new(&other).unwrap();

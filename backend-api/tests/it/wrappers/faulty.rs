@@ -45,7 +45,7 @@ fn rules_strike_the_calls_that_they_name() {
     assert!(some.contains('x') && some.contains('.'), "{some}");
     assert_eq!(outcomes(rule().with_chance(0.5, 1)), some);
     assert_ne!(outcomes(rule().with_chance(0.5, 2)), some);
-    // Other operations are neither counted nor struck, other queues neither.
+    // The rule neither counts nor fails other operations, or calls for other queues.
     assert_eq!(outcomes(Fault::new(Operation::Fill, ErrorKind::KernelFailed)), ".........");
     let other = Queue::new(&device).unwrap();
     assert_eq!(outcomes(rule().in_queue(other.id())), ".........");
@@ -146,7 +146,7 @@ fn a_lost_device_fails_everything_but_what_was_done() {
         device.wake(*ticket, woken.clone().into());
     }
     assert_eq!(woken.0.load(Ordering::SeqCst), 4);
-    // Time does not heal it.
+    // The loss is permanent.
     device.inner().advance(Duration::from_secs(100));
     assert_eq!(woken.0.load(Ordering::SeqCst), 4, "a waker is woken once");
     assert_eq!(kind(device.poll(tickets[4])), ErrorKind::Lost);
@@ -171,7 +171,7 @@ fn a_loss_reaches_every_thread() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    // Ends at the first error, whichever call meets it.
+                    // Ends at the first error of any call.
                     let work = || -> Result<()> {
                         let queue = Queue::new(&device)?;
                         let memory = DeviceBuffer::new(&device, 1000, Commit::Lazy)?;
@@ -191,7 +191,7 @@ fn a_loss_reaches_every_thread() {
             }
         });
         assert_eq!(device.injected(), 1);
-        // All queues have ended, so every waker has had its turn.
+        // All queues have ended, so every waker was called.
         assert_eq!(woken.0.load(Ordering::SeqCst), asked.load(Ordering::SeqCst));
     }
 }

@@ -27,7 +27,7 @@ fn linked(fabric: &SimulatedFabric, seed: u64) -> Arc<Counting<SimulatedDevice>>
     Arc::new(Counting::new(builder.fabric(fabric).build()))
 }
 
-/// Puts a spare in the place of the first lost device; of the spare itself if none is lost.
+/// Replaces the first lost device by a spare; if no device is lost, the spare by itself.
 fn rebuild(mirror: &Mirrored, spare: Arc<dyn Device>) -> backend_api::Result<()> {
     mirror.rebuild(&mirror.first_lost().unwrap_or_else(|| spare.clone()), spare)
 }
@@ -65,7 +65,7 @@ fn work_under_way_at_a_loss_is_done_by_the_other_device() {
             tickets.push(queue.submit(&[read]).unwrap());
         }
         cards[lost].lose();
-        // What changes what they read comes later, also where they are read again.
+        // Work that changes the source of these reads comes later, also for the reads that are repeated.
         tickets.push(queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[8] }).unwrap());
         tickets.into_iter().for_each(|ticket| mirror.wait(ticket).unwrap());
         let mut read = vec![0; 16 * 4096];
@@ -125,7 +125,7 @@ fn what_is_refused_leaves_the_mirror_as_it_was() {
     let small = Arc::new(HostDevice::new(1 << 10).unwrap());
     assert_eq!(rebuild(&mirror, small).unwrap_err().kind(), ErrorKind::TooLarge);
     assert_eq!(states(&mirror), [ReplicaState::Current, ReplicaState::Lost]);
-    // A spare that is lost itself makes room for another one.
+    // A lost spare can be replaced by another one.
     let bad = card(4);
     bad.inject(Fault::new(Operation::Submit, ErrorKind::Lost));
     assert_eq!(rebuild(&mirror, bad).unwrap_err().kind(), ErrorKind::Lost);
@@ -148,8 +148,8 @@ fn a_copy_that_fails_fails_its_ticket_alone() {
     assert!(!mirror.is_degraded());
 }
 
-/// Every device in turn is lost and replaced while threads write, read and move bytes, each in a part of its
-/// own.
+/// Each device in turn is lost and replaced while threads write, read and move bytes, each in an exclusive
+/// part.
 #[test]
 fn nothing_is_lost_while_devices_come_and_go() {
     const THREADS: usize = 3;
@@ -195,7 +195,7 @@ impl Model {
     }
 }
 
-// SAFETY: all is done by a device that keeps the contract.
+// SAFETY: the inner device keeps the contract, and does all work.
 unsafe impl Device for Model {
     fn info(&self) -> &DeviceInfo {
         &self.1
@@ -208,7 +208,7 @@ unsafe impl Device for Model {
     launch prepare_launches kernel_facts poll wait wake reaches order_after }
 }
 
-/// Devices that are alike, of different models, and that copy to each other.
+/// Devices of one model, of different models, and devices that copy to each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rig {
     Alike,
@@ -281,14 +281,14 @@ fn devices_that_reach_each_other_are_replaced_past_the_host() {
         let old: Arc<dyn Device> = cards[0].clone();
         let uploaded = || cards[1].counts().work.upload_bytes;
         mirror.replace(&old, cards[1].clone()).unwrap();
-        // Only its pattern goes to the host and back where the link is sound.
+        // If the link is sound, only its test pattern passes through the host and back.
         assert_eq!(uploaded() >= BYTES, is_broken, "{}", uploaded());
         assert!(bytes(&queue, &memory).chunks(3).all(|bytes| bytes == &[7, 1, 9][..bytes.len()]));
         assert_eq!(states(&mirror), [ReplicaState::Current]);
     }
 }
 
-/// A device that others may write to after it is lost says itself that it is.
+/// A device that other devices may write to after its loss reports the loss itself.
 #[test]
 fn a_new_device_that_is_lost_while_it_is_linked_leaves_the_old_one() {
     let fabric = SimulatedFabric::new(Reach::Copies, 100_000_000_000, Duration::from_micros(2));
@@ -303,7 +303,7 @@ fn a_new_device_that_is_lost_while_it_is_linked_leaves_the_old_one() {
     let there = || mirror.replace(&(old.clone() as _), new.clone());
     there().unwrap();
     mirror.replace(&(new.clone() as _), old.clone()).unwrap();
-    // The links are known now, so what it is asked next is whether it has the first piece.
+    // The links are known now, so the next request copies the first piece.
     new.inject(Fault::new(Operation::Submit, ErrorKind::Lost));
     assert_eq!(there().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(states(&mirror), [ReplicaState::Current]);
@@ -331,7 +331,7 @@ fn a_device_that_cannot_take_the_place_of_another_leaves_all_as_it_was() {
     assert_eq!(bytes(&queue, &memory), [7; 4096]);
     replace(&old, cards[1].clone()).unwrap();
     assert_eq!(bytes(&queue, &memory), [7; 4096]);
-    // There is nothing left to be moved.
+    // No data is left to move.
     cards[1].lose();
     assert_eq!(queue.submit(&[]).unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(replace(&(cards[1].clone() as _), card(5)), Err(ErrorKind::Lost));

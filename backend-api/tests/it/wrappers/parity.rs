@@ -15,7 +15,7 @@ use backend_host::{HostDevice, SimulatedDevice};
 
 use super::several::{PART, bytes, card, inverted, use_memory};
 
-/// Bytes of each member, of no length in particular.
+/// The bytes of each member, an arbitrary number.
 const BYTES: u64 = 5000;
 
 /// A group whose members have contents.
@@ -93,7 +93,7 @@ impl<D: Device> Rig<D> {
         self.queues[at].submit(&[Transfer::Upload { from: host.at(0), to, bytes }]).unwrap()
     }
 
-    /// Changes what the first member has. Waits.
+    /// Changes the first member's data. Waits.
     fn change(&mut self, change: Change) -> backend_api::Result<()> {
         let (member, queue, memory) = (&self.group.members()[0], &self.queues[0], &self.memories[0]);
         let expected = &mut self.expected[0];
@@ -223,8 +223,8 @@ fn each_device_can_be_lost() {
     }
 }
 
-/// Whichever call of whichever device finds it lost while memory is changed: the change is done, and nothing
-/// else is touched.
+/// Any call of any device detects the loss during a change: the change is completed, and no other memory
+/// is touched.
 #[test]
 fn a_loss_at_any_moment_of_a_change_loses_nothing() {
     for change in CHANGES {
@@ -249,8 +249,8 @@ fn a_loss_at_any_moment_of_a_change_loses_nothing() {
     }
 }
 
-/// Calls that fail now and then leave parities that keep what is there, and those that fail for ever are as
-/// good as a loss.
+/// Calls that fail occasionally leave parities that match the data. Calls that fail permanently count as a
+/// loss.
 #[test]
 fn failures_never_leave_a_parity_that_is_wrong() {
     for change in CHANGES {
@@ -271,7 +271,7 @@ fn failures_never_leave_a_parity_that_is_wrong() {
                 } else {
                     assert!(contents[1..] == rig.expected[1..], "{what:?}");
                 }
-                // One that was given up is gone for the group.
+                // The group does not use a device again after its loss.
                 if !rig.group.is_degraded() {
                     rig.cards[call as usize % 3].lose();
                 }
@@ -281,7 +281,7 @@ fn failures_never_leave_a_parity_that_is_wrong() {
     }
 }
 
-/// Forgets one copy to the device without a word.
+/// A device that silently drops one copy to it.
 #[derive(Debug)]
 struct Forgetful {
     inner: HostDevice,
@@ -289,7 +289,7 @@ struct Forgetful {
     is_lost: AtomicBool,
 }
 
-// SAFETY: the inner device keeps the contract for all that it is asked; what is forgotten touches nothing.
+// SAFETY: the inner device keeps the contract for all requests; a dropped request touches no memory.
 unsafe impl Device for Forgetful {
     backend_api::requests! { self, queue, request => {
         if self.is_lost.load(Ordering::Relaxed) {
@@ -323,7 +323,7 @@ fn what_a_device_forgets_is_found() {
                 assert!(upload > 1);
                 break;
             }
-            // Forgotten data are missed at once, forgotten parity when the data are lost.
+            // Dropped data is missed immediately, dropped parity after the loss of the data.
             let is_missed =
                 |rig: &Rig<_>| catch_unwind(AssertUnwindSafe(|| rig.assert_contents(&"forgotten"))).is_err();
             let at_once = is_missed(&rig);
@@ -360,16 +360,17 @@ fn a_write_moves_what_the_documentation_says() {
     let moved = |before: [u64; 4], now: [u64; 4]| -> Vec<u64> {
         now.iter().zip(before).map(|(now, before)| now - before).collect()
     };
-    // What was there is read and written over, and so is the parity, of the first part by the second device.
+    // The change reads and overwrites the old data and the parity of the first part, which the second
+    // device stores.
     assert_eq!(moved(downloads, downloads_now), [1792, 1792, 0, 0]);
     assert_eq!(moved(uploads, uploads_now), [1792, 1792, 0, 0]);
-    // The same once more changes no parity.
+    // A repeated write of the same data changes no parity.
     let ticket = rig.upload(0, 0, &[7; 1792]);
     rig.group.members()[0].wait(ticket).unwrap();
     let (downloads, uploads) = totals();
     assert_eq!(moved(downloads_now, downloads), [1792, 0, 0, 0]);
     assert_eq!(moved(uploads_now, uploads), [1792, 0, 0, 0]);
-    // Reads are those of the device.
+    // The member's own device executes reads.
     let _ = bytes(&rig.queues[1], &rig.memories[1]);
     assert_eq!(moved(downloads, totals().0), [0, BYTES - 1, 0, 0]);
 }
@@ -380,7 +381,8 @@ fn memory_comes_and_goes_beside_memory_that_stays() {
     let free = |at: usize, rig: &Rig<Card>| rig.cards[at].memory().unwrap().free_bytes;
     let before = [0, 1, 2].map(|at| free(at, &rig));
     for round in 0..5_usize {
-        // What one member gives back while the others have theirs is what it is given next.
+        // A member's released memory is reused for its next allocation while the other members keep
+        // theirs.
         let at = round % 3;
         let memory = rig.memories.remove(at);
         let bytes = memory.bytes();
@@ -394,7 +396,7 @@ fn memory_comes_and_goes_beside_memory_that_stays() {
         assert_eq!([0, 1, 2].map(|at| free(at, &rig)), before);
     }
     rig.cards[1].lose();
-    // Memory of a lost device is memory all the same.
+    // A lost device's memory can still be allocated.
     let one = DeviceBuffer::new(&rig.group.members()[1], 3000, Commit::Proven).unwrap();
     let queue = &rig.queues[1];
     let filled = queue.fill(&Fill { to: one.at(0), bytes: 3000, pattern: &[9] }).unwrap();
@@ -434,7 +436,7 @@ fn what_is_refused_leaves_the_group_as_it_was() {
     rig.assert_contents(&"after a spare was lost");
     rig.rebuild(cards(1)[0].clone()).unwrap();
     rig.assert_contents(&"rebuilt");
-    // Two at once are too many: what they had is gone, and nothing else.
+    // Two losses at once are too many: only the data of both devices is lost.
     rig.cards[0].lose();
     rig.cards[2].lose();
     for at in [0, 2] {
@@ -474,7 +476,7 @@ fn wakers_outlive_a_loss_and_may_wait() {
         if number == 2 {
             cards[0].lose();
         }
-        // Each waits for the last one, whichever thread it is run by.
+        // Each waits for the last ticket, in any thread.
         let count = Arc::new(Count(AtomicUsize::new(0), Arc::clone(member), tickets[3]));
         tickets.iter().for_each(|ticket| member.wake(*ticket, Arc::clone(&count).into()));
         tickets.iter().for_each(|ticket| member.wait(*ticket).unwrap());
@@ -485,7 +487,7 @@ fn wakers_outlive_a_loss_and_may_wait() {
     }
 }
 
-/// Every device is lost and replaced, one after the other, while threads use all members.
+/// Each device is lost and replaced, one after the other, while threads use all members.
 #[test]
 fn nothing_is_lost_while_devices_come_and_go() {
     for count in 3..=5 {

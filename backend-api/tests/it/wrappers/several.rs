@@ -1,4 +1,4 @@
-//! What the tests of devices of several devices have in common.
+//! Helpers for the tests of combined devices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use backend_host::SimulatedDevice;
 
 pub(super) type Card = Arc<Faulty<SimulatedDevice>>;
 
-/// Bytes of a thread's part.
+/// The bytes of each thread's part.
 pub(super) const PART: usize = 64 << 10;
 
 pub(super) fn card(seed: u64) -> Card {
@@ -39,8 +39,8 @@ pub(super) fn inverted() -> Program {
     Program::new(vec![number, Instruction::Unary { op: Unary::Not, of: Value(0) }]).unwrap()
 }
 
-/// Writes, reads, moves, computes with and searches bytes of a part of some memory that nobody else uses, and
-/// compares all with a vector, until it is over and for some rounds at least.
+/// Writes, reads, moves, computes with and searches bytes of an exclusive part of some memory. Compares
+/// all results with a vector, until the test is over and for a minimum number of rounds.
 pub(super) fn use_memory<D: Device>(
     device: &Arc<D>,
     memory: &DeviceBuffer<D>,
