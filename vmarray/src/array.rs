@@ -1,4 +1,4 @@
-//! The array, and everything that concerns one element.
+//! The array, and operations on single elements.
 
 pub(crate) mod alike;
 pub(crate) mod asynchronous;
@@ -61,26 +61,25 @@ use crate::engine::page::{
 use crate::engine::pager::{Fetch, Held, Pager};
 use crate::setup::any::AnyDevice;
 
-/// Elements of more bytes are built where the caller wants them, since to move one takes as long as to read
-/// it.
+/// Longer elements are built in the caller's memory, because moving one takes as long as reading it.
 const LONG_BYTES: usize = 256;
 
-/// An array of plain data, far larger than RAM if need be, used by index from any number of threads.
+/// An array of plain data, possibly far larger than RAM, indexed by any number of threads.
 ///
-/// Its pages live in the memory of one or several devices and are interleaved over them. The pages used
-/// lately are kept in frames, pieces of page-locked RAM. A new array reads as zeroes.
+/// Its pages are striped over the memory of one or several devices. Frames, pieces of page-locked RAM, hold
+/// recently used pages. A new array reads as zeroes.
 ///
-/// Made by [`new`](Self::new), by a [`builder`](Self::builder), or of a vector or slice by `try_from`.
+/// [`new`](Self::new), a [`builder`](Self::builder), or `try_from` on a vector or slice creates one.
 ///
 /// # Access
 ///
-/// Most operations are methods of traits that all [views](crate::views) have; `use vmarray::prelude::*`
-/// brings them.
+/// Most operations are methods of traits that all [views](crate::views) implement; `use vmarray::prelude::*`
+/// imports them.
 ///
-/// | what | how |
+/// | subject | operations |
 /// |---|---|
 /// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](Self::replace), [`update`](Self::update), [`compare_exchange`](Self::compare_exchange) |
-/// | one element, cache left alone | [`get_uncached`](crate::views::PagedView::get_uncached), [`set_uncached`](crate::views::PagedViewMut::set_uncached) |
+/// | one element, past the cache | [`get_uncached`](crate::views::PagedView::get_uncached), [`set_uncached`](crate::views::PagedViewMut::set_uncached) |
 /// | ranges | [`read`](crate::views::View::read), [`write`](crate::views::ViewMut::write), [`to_vec`](crate::views::View::to_vec), [`fill`](crate::views::ViewMut::fill), [`copy_from`](crate::views::ViewMut::copy_from) |
 /// | a range as a slice | [`map`](crate::views::PagedView::map), within a closure |
 /// | pages in place | [`page`](crate::views::PagedView::page), [`page_mut`](crate::views::PagedViewMut::page_mut), [`pages`](crate::views::PagedView::pages), [`cursor`](crate::views::PagedView::cursor), [`iter`](crate::views::PagedView::iter) |
@@ -88,42 +87,40 @@ const LONG_BYTES: usize = 256;
 /// | on the devices, by value | [`find`](crate::views::View::find), [`position`](crate::views::View::position), [`count`](crate::views::View::count) |
 /// | on the devices, by [expressions](crate::expr) | [`find_where`](crate::views::Query::find_where), [`count_where`](crate::views::Query::count_where), [`sum`](crate::views::Query::sum), [`min_max`](crate::views::Query::min_max), [`histogram`](crate::views::Query::histogram), [`select_where`](crate::views::View::select_where), [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where) |
 /// | by [tasks](crate::views::PagedView#for-tasks) | [`get_async`](crate::views::PagedView::get_async), [`set_async`](crate::views::PagedViewMut::set_async), [`read_async`](crate::views::PagedView::read_async), [`gather_async`](crate::views::PagedView::gather_async), [`page_async`](crate::views::PagedView::page_async), [`prefetch_async`](crate::views::PagedView::prefetch_async), [`flush_async`](crate::views::View::flush_async) |
-/// | a range as an array of its own | [`section`](crate::views::View::section), [`section_mut`](crate::views::ViewMut::section_mut), [`SharedSection`](crate::views::SharedSection) |
+/// | a range with all operations | [`section`](crate::views::View::section), [`section_mut`](crate::views::ViewMut::section_mut), [`SharedSection`](crate::views::SharedSection) |
 /// | the cache itself | [`prefetch`](crate::views::View::prefetch), [`flush`](crate::views::View::flush), [`evict`](crate::views::View::evict), [`discard`](crate::views::ViewMut::discard) |
 ///
 /// # Consistency
 ///
-/// An element is never torn. A write that has returned is seen by every later read, from any thread, cached
-/// or not, through a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory as
-/// acquire loads and release stores do, so an element can hand over other data. Operations on ranges are
-/// atomic by page, not as a whole.
+/// An element is never torn. Every later read sees a completed write: from any thread, cached or not, through
+/// a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory like acquire loads
+/// and release stores, so an element can publish other data. Operations on ranges are atomic by page, not as
+/// a whole.
 ///
 /// # Lifetime
 ///
-/// The contents live as long as the array, on every device: an array begins as zeroes, whatever was on its
-/// devices before. Dropping it waits for copies in flight, writes nothing back and gives all memory back.
-/// What is to outlive the array, or the program, is an array [in a file](Self::create), or is
-/// [saved](Self::save) to one.
+/// The contents end with the array, on every device, and a new array starts with zeroes for any earlier
+/// contents of its devices. Dropping it waits for copies in flight, writes nothing back and frees all memory.
+/// To keep data, use an array [in a file](Self::create), or [save](Self::save) to one.
 ///
 /// # Cost
 ///
-/// A hit takes no lock on its page and writes nothing that another thread reads, but for the element and,
-/// to write one that has not 1, 2, 4 or 8 bytes, a lock that it shares with few others; except under
-/// [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru), which notes every access under a lock. A miss
-/// copies one page, and a second one if it has to evict a page that was written to. Threads that miss
-/// different pages do not wait for each other. Single accesses and slices taking turns on one page cost a
-/// barrier on all cores, some microseconds, each time.
+/// A hit takes no lock on its page, and writes only the element. For elements of other than 1, 2, 4 or 8
+/// bytes, a write also takes a lock that few elements share.
+/// [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru) records every access under a lock. A miss copies one
+/// page, and a second one if the evicted page was modified. Threads that miss different pages do not wait for
+/// each other. Alternating single accesses and slices on one page cost a barrier on all cores, some
+/// microseconds, each time.
 ///
 /// # Locks
 ///
-/// [Page guards](crate::access::PageRef), cursors and iterators hold pages; while they do, other threads that
-/// want to write to such a page (or, of a [`PageMut`](crate::access::PageMut), to read it) wait. A thread
-/// that holds guards itself never waits for something that might wait for it: it gets
-/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
-/// instead. Guarded pages are ordered by the age of their arrays, then by number: a thread that takes guards
-/// in ascending order may wait for other guards. A leaked guard counts as held by its thread as long as its
-/// array lives. No other operation holds anything while a closure of the caller runs; of wakers see
-/// [tasks](crate::views::PagedView#for-tasks).
+/// [Page guards](crate::access::PageRef), cursors and iterators hold pages. Other threads wait to write such
+/// a page, or to read the page of a [`PageMut`](crate::access::PageMut). A thread that holds guards never
+/// waits for a thread that could wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
+/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. Guarded pages are ordered by the age of their
+/// arrays, then by number: a thread that takes guards in ascending order may wait for other guards. A leaked
+/// guard counts as held by its thread until its array is dropped. No other operation holds a page while a
+/// closure of the caller runs. For wakers see [tasks](crate::views::PagedView#for-tasks).
 ///
 /// # Example
 ///
@@ -146,7 +143,7 @@ const LONG_BYTES: usize = 256;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// Its pages, and what it has done:
+/// Pages and counters:
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -161,7 +158,7 @@ const LONG_BYTES: usize = 256;
 /// array.reset_stats();
 /// assert_eq!(array.stats().hits, Some(0));
 /// assert_eq!(array.footprint().device_bytes, 4096);
-/// // Each of these is one atomic step, but for `swap`.
+/// // Each of these is one atomic step, except `swap`.
 /// assert_eq!(array.replace(70, 7)?, 1);
 /// assert_eq!(array.compare_exchange(70, 7, 8)?, Ok(7));
 /// assert_eq!(array.compare_exchange(70, 7, 9)?, Err(8));
@@ -171,33 +168,32 @@ const LONG_BYTES: usize = 256;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
-    // What a hit looks at comes first, and directly behind the reference that the caller has. The length is
-    // before the entries, and nothing here is changed by reference: the compiler keeps it in registers.
+    // The fields of a hit come first, directly behind the caller's reference. The length precedes the
+    // entries, and no field changes by reference, so the compiler keeps them in registers.
     entries: NonNull<Entry>,
-    /// By how much an index is shifted to get its page; meaningless where none is [quick](Lengths::quick).
+    /// The shift from an index to its page; meaningless unless lengths are [quick](Lengths::quick).
     shift: u32,
     counter: HitCounter,
-    /// The bits of an index that are the place within its page; meaningless likewise.
+    /// The bits of an index for the place within its page; meaningless likewise.
     mask: usize,
-    /// Whether the page length is a power of two and hits are not counted.
+    /// True if the page length is a power of two and hits are not counted.
     is_quick: bool,
     recency: bool,
     page_len: usize,
-    /// How long it may become.
+    /// Its greatest length.
     max_len: usize,
     pager: Box<Pager>,
     marker: PhantomData<fn(T) -> (T, D)>,
 }
 
-// SAFETY: the pointer leads into the page table that the pager owns; all access through it is by the page
-// protocol, which is made for many threads. Elements are `Send + Sync` plain data.
+// SAFETY: the pointer leads into the page table of the pager; all accesses through it follow the page
+// protocol, which supports many threads. Elements are `Send + Sync` plain data.
 unsafe impl<T: Element, D: Device> Send for VirtualArray<T, D> {}
 // SAFETY: as above.
 unsafe impl<T: Element, D: Device> Sync for VirtualArray<T, D> {}
 
 impl<T: Element> VirtualArray<T> {
-    /// An array of `len` elements over the [devices of the machine](crate::devices), with defaults that suit
-    /// them.
+    /// An array of `len` elements over the [devices of the machine](crate::devices), with default settings.
     ///
     /// # Errors
     /// Not enough memory on the devices, or no page-table memory. See [`Builder::build`].
@@ -237,18 +233,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         unsafe { Lengths::of(self.entries) }
     }
 
-    /// Makes a greater length known, of elements that are written.
+    /// Publishes a greater length, of written elements.
     pub(crate) fn publish_len(&self, len: usize) {
         self.lengths().publish(len, self.is_quick);
     }
 
-    /// Makes another length known, of elements that nobody else uses.
+    /// Publishes another length, with exclusive access.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.lengths().set(len, self.is_quick);
         self.pager.shorten(len);
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -262,14 +258,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.len() == 0
     }
 
-    /// How many elements a page has. The last page may have fewer.
+    /// Number of elements of a page. The last page may have fewer.
     #[must_use]
     #[inline]
     pub fn page_len(&self) -> usize {
         self.page_len
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     #[must_use]
     #[inline]
     pub fn page_count(&self) -> usize {
@@ -290,8 +286,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Entry and place within its page of an element, if a shift gets them and nothing is counted: not of one
-    /// that is outside, nor with page lengths that are no power of two.
+    /// Entry and place within its page of an element, if a shift gives them and hits are not counted; `None`
+    /// out of bounds, or for page lengths other than powers of two.
     #[inline(always)]
     fn locate_quickly(&self, index: usize) -> Option<(&Entry, usize)> {
         // SAFETY: the entries are those of the pager's table, which lives as long as the array.
@@ -327,8 +323,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if size_of::<T>() > LONG_BYTES {
             return self.get_long(index);
         }
-        // Not returned as it is: a result that is built in memory there would have to be built in memory
-        // here, too.
+        // Not returned unchanged: a result built in memory there would have to be built in memory here too.
         let mut value = T::zeroed();
         match self.get_slowly(index, &mut value) {
             Ok(()) => Ok(value),
@@ -346,8 +341,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 Some(element::load(frame.cast::<T>().add(at)))
             })
         } else {
-            // SAFETY: as above; what a racing writer made of the value is found out by the element's lock,
-            // for which the thread may wait: no thread waits for anything that has one.
+            // SAFETY: as above; the element's lock detects a racing writer. The thread may wait for the lock,
+            // because its holders never wait.
             read_lock_free::<COUNTS, _>(entry, self.counter, at, |frame| unsafe {
                 read_validated(entry, frame.cast::<T>().add(at))
             })
@@ -361,7 +356,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// As [`get_slowly`](Self::get_slowly), for what is built in memory anyway, and takes long to be moved.
+    /// As [`get_slowly`](Self::get_slowly), for elements built in memory anyway, which take long to move.
     #[cold]
     #[inline(never)]
     fn get_long(&self, index: usize) -> Result<T> {
@@ -385,12 +380,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager.read_part(page as u64, offset, bytes_of_mut(&mut value))? {
             return Ok(value);
         }
-        // The share ends when the value is where it is wanted.
+        // The share ends when the value is in place.
         let share = self.share(page as u64)?;
         Ok(self.read_in(&share, at))
     }
 
-    /// As [`read_at`](Self::read_at), if the thread has to do more for it.
+    /// As [`read_at`](Self::read_at), with more work.
     #[cold]
     fn read_fenced_at(&self, entry: &Entry, at: usize) -> Option<T> {
         // SAFETY: as in `read_at`.
@@ -406,9 +401,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Writes an element.
     ///
-    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes, else one that it shares with few others for
-    /// the time of the copy; of more than 16 KiB, the page's. A miss copies one page from its device, unless
-    /// it was never written, and blocks until it is there.
+    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes. Otherwise it takes a lock that few elements
+    /// share, for the time of the copy; above 16 KiB, the page's. A miss copies one page from its device,
+    /// unless the page was never written, and blocks until it is there.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -428,14 +423,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn set_by_value(&self, index: usize, value: T) -> Result<()> {
         if let Some((entry, at)) = self.locate_quickly(index) {
-            // The stores that announce the write stand in line before it, and some processors ask for the
-            // lines of only a few stores ahead. A wrong guess of the address does no harm.
+            // The stores that announce the write precede it in the store queue, and some processors prefetch
+            // lines for a few stores only. A wrong address does no harm.
             let guess = entry.write_gate().cast::<T>().wrapping_add(at);
             prefetch_write(guess);
             if !Layout::<T>::SINGLE_WORD {
                 prefetch_write(guess.wrapping_add(1).cast::<u8>().wrapping_sub(1));
             }
-            // SAFETY: as in `read_at`; the write gate is open to writes that others may see.
+            // SAFETY: as in `read_at`; the write gate allows writes that other threads may see.
             let done = write_lock_free::<false, _>(entry, self.counter, at, |frame| unsafe {
                 store_shared(frame.cast::<T>().add(at), &value);
             });
@@ -457,8 +452,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.write_shared(page, at, |element| unsafe { store_shared(element, &value) }, |()| true)
     }
 
-    /// Runs a write on an element that others may read and write, which is atomic or under the element's
-    /// lock; `wrote` tells from its result whether it changed anything.
+    /// Runs a write on an element under concurrent accesses; the write is atomic or under the element's lock.
+    /// `wrote` derives from its result whether it changed the element.
     #[inline]
     fn write_shared<R>(
         &self,
@@ -490,7 +485,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if let Some(result) = write_fenced(entry, self.counter, access) {
             return Ok(result);
         }
-        /// As in a frame, where elements of a word are used by atomic accesses.
+        /// As in a frame, where accesses to elements of a word are atomic.
         #[repr(C, align(16))]
         struct Aligned<T>(T);
         let mut element = Aligned(T::zeroed());
@@ -505,8 +500,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         let mut result = None;
         self.latched(page, |held| {
-            // Lock-free accesses may go on: to them this one looks like theirs.
-            // SAFETY: `at` is within the page, which this thread has.
+            // Lock-free accesses may continue, because this one follows their protocol.
+            // SAFETY: `at` is within the page, which this thread holds.
             let outcome = result.insert(write(unsafe { held.address.cast::<T>().add(at) }));
             if !wrote(outcome) {
                 return 0;
@@ -519,8 +514,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(result.expect("set by the closure, which was run"))
     }
 
-    /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to its
-    /// state.
+    /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to the
+    /// page's state.
     pub(crate) fn latched(&self, page: usize, run: impl FnOnce(Held) -> u64) -> Result<()> {
         let page = page as u64;
         let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
@@ -532,7 +527,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Writes an element and returns what it was before, as one atomic step.
+    /// Writes an element and returns the old value, as one atomic step.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -555,8 +550,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(old)
     }
 
-    /// Notes in `old` what an element of several words is, and writes another value to it if its bytes equal
-    /// those of `current`, or whatever they are. Whether it was written.
+    /// Copies an element of several words to `old`, and writes another value if its bytes equal those of
+    /// `current`, or always without `current`. Returns true if it wrote.
     pub(crate) fn exchange(
         &self,
         (page, at): (usize, usize),
@@ -564,7 +559,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         new: &T,
         old: &mut T,
     ) -> Result<bool> {
-        // SAFETY: nobody else writes to the element while this runs; its readers find out.
+        // SAFETY: no other thread writes to the element meanwhile; its readers detect the write.
         let mut exchange = |element: *mut T| unsafe {
             element::copy_racy(element, old);
             let is_written = current.is_none_or(|current| bytes_of(current) == bytes_of(old));
@@ -588,8 +583,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(is_written)
     }
 
-    /// Writes `new` if the element's bytes equal those of `current`, as one atomic step. Returns what the
-    /// element was: in `Ok` if it was replaced, else in `Err`.
+    /// Writes `new` if the element's bytes equal the bytes of `current`, as one atomic step. Returns the old
+    /// value: in `Ok` if it was replaced, else in `Err`.
     ///
     /// Bytes are compared, so a floating-point NaN can equal itself, and `0.0` differs from `-0.0`.
     ///
@@ -615,10 +610,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(if is_written { Ok(old) } else { Err(old) })
     }
 
-    /// Replaces an element by what `change` makes of it, as one atomic step; returns what it was before.
+    /// Replaces an element by the result of `change`, as one atomic step; returns the old value.
     ///
-    /// `change` runs while nothing is held: it may use this and other arrays, and may panic. It is run again
-    /// whenever another thread changed the element meanwhile.
+    /// `change` runs without any page held: it may use this and other arrays, and may panic. It runs again if
+    /// another thread changed the element meanwhile.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -664,7 +659,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let second = self.get(b)?;
         let first = self.replace(a, second)?;
         self.set(b, first).inspect_err(|_| {
-            // Undo, as far as that is possible.
+            // Undo, if possible.
             let _ = self.set(a, first);
         })
     }
@@ -710,36 +705,36 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if index < len { Ok(self.locate(index)) } else { Err(index_outside(index, len)) }
     }
 
-    /// What the array has done since it was built or [`reset_stats`](Self::reset_stats) was called.
+    /// Counters since the array was built, or since [`reset_stats`](Self::reset_stats).
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pager.stats()
     }
 
-    /// Sets all [statistics](Self::stats) back to zero.
+    /// Resets all [statistics](Self::stats) to zero.
     pub fn reset_stats(&self) {
         self.pager.reset_stats();
     }
 }
 
-/// Reads an element of several words; `None` if it is huge and a writer was at work.
+/// Reads an element of several words; `None` if it is huge and a writer was active.
 ///
 /// # Safety
 /// The element is in the frame of the entry's page, and reached under a hazard slot through an open gate.
 #[inline(always)]
 unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
-    // SAFETY: vouched for by the caller; a racing write only makes the value useless.
+    // SAFETY: guaranteed by the caller; a racing write only invalidates the value.
     let read = || unsafe { element::read_racy(element) };
     if Layout::<T>::HUGE { entry.read_validated(read) } else { Some(SeqLock::of(element).read(read)) }
 }
 
-/// Writes an element that is not huge, which others may read and write meanwhile.
+/// Writes an element that is not huge, during concurrent reads and writes.
 ///
 /// # Safety
-/// The element is in a frame that is not given to another page meanwhile.
+/// The element is in a frame that keeps its page meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn store_shared<T: Element>(element: *mut T, value: &T) {
-    // SAFETY: vouched for by the caller. Words are aligned; readers of several find out by the lock.
+    // SAFETY: guaranteed by the caller. Words are aligned; readers of several words check the lock.
     unsafe {
         if Layout::<T>::SINGLE_WORD {
             element::store(element, *value);

@@ -1,9 +1,9 @@
-//! The array for tasks: futures that never block the thread that polls them.
+//! Futures of arrays, which never block the polling thread.
 //!
-//! They need no particular executor: all they use is [`std::future`], and the wakers of devices. Each is a
-//! type of its own and can be named.
+//! They work with any executor: they use only [`std::future`], and the wakers of devices. Each has its own
+//! named type.
 
-/// Has futures printed with what they are for, which a field says.
+/// Implements `Debug` for futures with the field of their purpose.
 macro_rules! debug {
     ($($Future:ident: $($field:ident).+),*) => { $(
         impl<T: Element, D: Device> std::fmt::Debug for $Future<'_, T, D> {
@@ -29,13 +29,12 @@ use backend_api::{Device, Ticket};
 
 use crate::engine::page::OutsideLocks;
 
-/// What a future is to be woken for by a device, so that it does not ask for that again whenever it is polled
-/// in vain.
+/// The registered wake-up of a future by a device, so that further polls do not register it again.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Option<(Ticket, Waker)>);
 
 impl Asked {
-    /// Has `waker` woken once a ticket is done, which is pending.
+    /// Wakes `waker` when a pending ticket completes.
     pub(crate) fn wake(&mut self, device: &dyn Device, ticket: Ticket, waker: &Waker) {
         if !self.0.as_ref().is_some_and(|(known, by)| *known == ticket && by.will_wake(waker)) {
             self.0 = Some((ticket, waker.clone()));

@@ -1,4 +1,4 @@
-//! Describing and building arrays.
+//! Builders of arrays.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,19 +19,18 @@ use crate::engine::redundancy::{Keeper, Redundancy};
 use crate::setup::placement::{Placement, Redundant, expect_room};
 use crate::setup::profile;
 
-/// The page size that the default page length comes closest to without exceeding it.
+/// Upper bound of the default page size.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
 /// The default size of the cache.
 const CACHE_BYTES: usize = 256 << 20;
-/// How many pages longer than the default the cache has room for at least.
+/// Minimum number of pages in the cache, for pages longer than the default.
 const FRAMES_LEAST: usize = 64;
-/// Shorter pages are not made ready for all that devices may hold, where nobody says how many there will be,
-/// but for so many of them.
+/// Number of prepared short pages of a growing array without a given greatest length.
 const PAGE_BYTES_LEAST: usize = 4096;
 const SHORT_PAGES: usize = 1 << 16;
-/// Frames are aligned to cache lines, so that neither copies nor threads meet in one.
+/// Alignment of frames: cache lines, so that copies and threads do not share one.
 const FRAME_ALIGN: usize = 64;
-/// What the eviction policies count stays below this.
+/// Upper bound of the counts of eviction policies.
 const FRAMES_MAX: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +39,7 @@ enum Cache {
     FramesPerChannel(usize),
 }
 
-/// What is set of arrays and of sources.
+/// Common settings of arrays and sources.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CommonSettings {
     pub(crate) placement: Placement,
@@ -50,13 +49,13 @@ pub(crate) struct CommonSettings {
 }
 
 impl CommonSettings {
-    /// The page length for so many elements: what is asked for, or the power of two that makes a page so many
-    /// bytes long, or just below.
+    /// The page length in elements: the requested one, or the power of two that gives a page of at most the
+    /// default bytes.
     pub(crate) fn page_len<T: Element>(&self, len: usize, suited_bytes: usize) -> Result<usize> {
         let element_bytes = element::Layout::<T>::BYTES;
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (suited_bytes / element_bytes).max(1);
-            // No longer than all elements, or nothing of a few would be shared out.
+            // At most all elements, so that a short array still spans several devices.
             (1 << most.ilog2()).min(len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
         });
         if page_len == 0 {
@@ -67,17 +66,16 @@ impl CommonSettings {
     }
 }
 
-/// The devices of what is built.
+/// The devices of an array or source.
 #[derive(Debug)]
 pub(crate) enum Devices<D: Device> {
     Named(Vec<Arc<D>>),
-    /// To be looked for when it is built.
+    /// Discovered when it is built.
     Found(fn() -> Result<Vec<Arc<D>>>),
 }
 
 impl<D: Device> Devices<D> {
-    /// The devices, with what is known of them and prepared as is asked for, and how much memory each has
-    /// left.
+    /// The prepared devices with their profiles, and the free memory of each.
     pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices> {
         let devices = match self {
             Self::Named(devices) => devices,
@@ -90,12 +88,12 @@ impl<D: Device> Devices<D> {
 
 pub(crate) struct OpenDevices {
     pub(crate) devices: Vec<Arc<dyn Device>>,
-    /// How much memory each has left, in bytes.
+    /// Free memory of each in bytes.
     pub(crate) usable: Vec<u64>,
 }
 
 impl OpenDevices {
-    /// These devices, with what is known of them and prepared as is asked for.
+    /// The devices, prepared, with their profiles.
     pub(crate) fn of(devices: Vec<Arc<dyn Device>>, settings: &CommonSettings) -> Result<Self> {
         if settings.wipe {
             devices.iter().try_for_each(|device| device.wipe_on_release())?;
@@ -106,13 +104,12 @@ impl OpenDevices {
         Ok(Self { devices, usable })
     }
 
-    /// The device of each channel, by number, for so many pages; one channel at least.
+    /// The device number of each channel, for a number of pages; at least one channel.
     pub(crate) fn turns(&self, placement: &Placement, pages: u64, page_bytes: usize) -> Result<Vec<usize>> {
         placement.turns(&self.devices, pages, page_bytes as u64, &self.usable)
     }
 
-    /// Whether the devices have room for what their channels take: each channel on the device of its turn,
-    /// and on others what keeps it.
+    /// Checks that the devices have memory for their channels, and for redundancy of other channels.
     pub(crate) fn expect_room(
         &self,
         turns: &[usize],
@@ -128,15 +125,15 @@ impl OpenDevices {
         expect_room(&self.devices, &asked, &self.usable)
     }
 
-    /// So many pages, or one more than all devices could have if they had nothing else: it is for them to say
-    /// that there is no room for it.
+    /// The number of pages, limited to one more than all devices could hold, so that the devices report the
+    /// shortage.
     fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
         let totals = self.devices.iter().map(|device| device.info().total_bytes);
         let bytes = totals.fold(0, u64::saturating_add).min(isize::MAX as u64 - page_bytes);
         pages.min(bytes / page_bytes + 1)
     }
 
-    /// What takes the place of lost devices, and of those that pages are moved away from, by channel.
+    /// Failover and migration of devices, by channel.
     fn redundancy(
         &self,
         redundant: Option<&Redundant>,
@@ -163,7 +160,7 @@ impl OpenDevices {
     }
 }
 
-/// What goes for elements and devices of all types.
+/// Settings independent of element and device types.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) common: CommonSettings,
@@ -175,11 +172,11 @@ pub(crate) struct Settings {
     read_ahead: bool,
     counts_hits: bool,
     movable: bool,
-    /// Whether host memory is taken before it is needed.
+    /// True to allocate host memory before its first use.
     is_ahead: bool,
     /// The name under which statistics are published.
     published: Option<String>,
-    /// What caches pages of files.
+    /// The cache of pages of files.
     #[cfg(feature = "host")]
     pub(crate) tier: Option<backend_host::Tier>,
 }
@@ -205,13 +202,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The usual ones, but for the size of the cache.
+    /// Default settings with another cache size.
     pub(crate) fn cached(bytes: usize) -> Self {
         Self { cache: Cache::Bytes(bytes), ..Self::default() }
     }
 
-    /// The same of an array that is a result, which its devices may be all that ever reads: host memory is
-    /// taken when it is needed.
+    /// Settings of a result array, which perhaps only devices read: host memory is allocated on demand.
     pub(crate) fn of_result(cache_bytes: usize, memory: HostMemory) -> Self {
         Self { memory, is_ahead: false, ..Self::cached(cache_bytes) }
     }
@@ -222,14 +218,14 @@ impl Settings {
     }
 }
 
-/// Where the pages of an array are to be.
+/// Planned places of an array's pages.
 pub(crate) struct Homes {
     pub(crate) open: OpenDevices,
     pub(crate) len: usize,
     pub(crate) max_len: usize,
-    /// How many pages there may be.
+    /// Greatest number of pages.
     pub(crate) pages_most: u64,
-    /// Whether nobody has said how long it may become.
+    /// True without a given greatest length.
     pub(crate) is_open: bool,
     pub(crate) page_len: usize,
     /// The device of each channel.
@@ -237,13 +233,13 @@ pub(crate) struct Homes {
     pub(crate) redundant: Option<Redundant>,
 }
 
-/// Describes an array; every setting has a default that works.
+/// Settings of a new array, each with a default.
 ///
 /// | setting | default |
 /// |---|---|
-/// | devices | [those of the machine](crate::devices) |
+/// | devices | [all of the machine](crate::devices) |
 /// | placement | equal shares |
-/// | greatest length | [the one that it is built with](Self::max_len) |
+/// | greatest length | [its length](Self::max_len) |
 /// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::profile::Profile) is known what suits them |
 /// | cache | 256 MiB of page-locked RAM, taken as needed |
 /// | eviction | CLOCK |
@@ -301,13 +297,13 @@ impl<T: Element, D: Device> Builder<T, D> {
         }
     }
 
-    /// The same array of another length.
+    /// The same settings with another length.
     pub(crate) fn with_len(mut self, len: usize) -> Self {
         self.len = len;
         self
     }
 
-    /// The same settings, but for the page length, for elements of another type.
+    /// The same settings without the page length, for elements of another type.
     pub(crate) fn twin<U: Element>(&self, len: usize) -> Builder<U, D> {
         let devices = match &self.devices {
             Devices::Named(devices) => Devices::Named(devices.clone()),
@@ -318,7 +314,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         Builder { len, max_len: 0, devices, settings, marker: PhantomData }
     }
 
-    /// The same settings for another length, the page length included.
+    /// The same settings with another length, including the page length.
     pub(crate) fn resized(&self, len: usize) -> Self {
         let mut resized = self.twin(len);
         resized.settings.common.page_len = self.settings.common.page_len;
@@ -326,9 +322,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         resized
     }
 
-    /// The same array, which can grow as far as its devices have memory, unless it is said how far; or, if
-    /// its pages are short, to some of them: what is kept of each page and frame is made for as many as there
-    /// may be.
+    /// Lets the array grow up to the memory of its devices, unless a greatest length is given. With short
+    /// pages the limit is lower, because tables are allocated for the greatest number of pages and frames.
     pub(crate) fn growing(mut self) -> Self {
         if self.max_len == 0 {
             let short = |page_len: &usize| page_len.saturating_mul(size_of::<T>()) < PAGE_BYTES_LEAST;
@@ -339,27 +334,27 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
+    /// Sets the devices of the pages. It may change their type, so call it first.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         let devices = Devices::Named(devices.into_iter().collect());
         let Self { len, max_len, settings, .. } = self;
         Builder { len, max_len, devices, settings, marker: PhantomData }
     }
 
-    /// How many elements the array may have later, when it [grows](VirtualArray#growth): it has `len` at
-    /// first, and cannot grow unless this is more. [`usize::MAX`] for as many as the devices may hold.
+    /// Sets the greatest length of an array that [grows](VirtualArray#growth). The array starts with `len`
+    /// elements, and cannot grow unless this is more. [`usize::MAX`] stands for the capacity of the devices.
     ///
-    /// What is set aside for it is addresses, on the devices and for the page table, which take no memory
-    /// until they are used. The cache, and the default page length, are those of an array so long.
+    /// It reserves addresses, on the devices and for the page table, which take no memory until they are
+    /// used. The cache and the default page length suit the greatest length.
     ///
-    /// OpenCL devices, which have no addresses to set aside, take memory in steps of up to an eighth of what
-    /// this may be on each; for [`usize::MAX`] they have [`build`](Self::build) fail with
-    /// [`Device`](ErrorKind::Device) ([`Unsupported`](backend_api::ErrorKind::Unsupported)), and so have
-    /// devices whose memory cannot grow at all, such as those of CUDA drivers older than 10.2.
-    /// [`Placement::Parity`](crate::Placement::Parity) has it fail with
-    /// [`ParityRefused`](ErrorKind::ParityRefused).
+    /// OpenCL devices cannot reserve addresses. They allocate in steps of up to 1/8 of the greatest size on
+    /// each, and [`build`](Self::build) fails with [`Device`](ErrorKind::Device)
+    /// ([`Unsupported`](backend_api::ErrorKind::Unsupported)) for [`usize::MAX`]. It fails likewise on
+    /// devices whose memory cannot grow, such as CUDA drivers older than 10.2, and with
+    /// [`ParityRefused`](ErrorKind::ParityRefused) for [`Placement::Parity`](crate::Placement::Parity).
     ///
-    /// Arrays [in files](Self::create) grow without it; it says how far, each time one is made or opened.
+    /// Arrays [in files](Self::create) grow without it; it limits them each time a program creates or opens
+    /// one.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -376,61 +371,61 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not
-    /// yet [known](crate::profile::Profile), which takes a fraction of a second each.
+    /// Sets the distribution of pages over the devices. Placements by bandwidth measure devices without a
+    /// [profile](crate::profile::Profile), which takes a fraction of a second each.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.common.placement = placement;
         self
     }
 
-    /// How many elements a page has. A power of two is best: others cost a division in each access.
+    /// Sets the number of elements of a page. Prefer a power of two: other lengths cost a division in each
+    /// access.
     ///
-    /// Long pages make good use of the bus when neighbours are used together; short ones waste less of it
-    /// when they are not.
+    /// Long pages use the bus well if neighbours are used together; short ones waste less of it if they are
+    /// not.
     ///
-    /// By default the power of two that makes a page 64 KiB long, or just below. For devices whose
-    /// [profile](crate::profile::Profile) is known in this process, the page of their profiles takes the
-    /// place of 64 KiB: the longest, and no longer than a 64th of the cache. A short array has shorter pages.
+    /// The default is the power of two that gives a page of at most 64 KiB. For devices whose
+    /// [profile](crate::profile::Profile) is known in this process, their longest profiled page length
+    /// replaces 64 KiB, limited to 1/64 of the cache. A short array has shorter pages.
     pub fn page_len(mut self, elements: usize) -> Self {
         self.settings.common.page_len = Some(elements);
         self
     }
 
-    /// How much RAM the cache may take, in bytes. At least one page a channel is needed, and more than the
-    /// array is never taken. Takes the place of [`frames_per_channel`](Self::frames_per_channel), which is
-    /// the same in pages: the last of the two counts.
+    /// Sets the maximum RAM of the cache in bytes: at least one page a channel, and at most the array itself.
+    /// [`frames_per_channel`](Self::frames_per_channel) sets the same in pages; the last call of the two
+    /// counts.
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.settings.cache = Cache::Bytes(bytes);
         self
     }
 
-    /// How much RAM the cache may take, in pages for each channel; at least one, and never more than the
-    /// channel has.
+    /// Sets the maximum RAM of the cache in pages a channel: at least one, and at most the pages of the
+    /// channel.
     pub fn frames_per_channel(mut self, frames: usize) -> Self {
         self.settings.cache = Cache::FramesPerChannel(frames);
         self
     }
 
-    /// Which pages leave the cache first.
+    /// Sets the eviction policy of the cache.
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
         self.settings.common.eviction = policy;
         self
     }
 
-    /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is
-    /// refused, the cache goes on in pageable memory and warns of it once, unless
-    /// [`require_pinned`](Self::require_pinned) was called, before or after. [`HostMemory::Pageable`] takes
-    /// that back if it comes after it.
+    /// Sets the kind of memory of the cache. Devices copy page-locked memory at full speed. If page-locking
+    /// fails, the cache uses pageable memory and warns once, unless
+    /// [`require_pinned`](Self::require_pinned) is set. A later [`HostMemory::Pageable`] cancels that.
     pub fn host_memory(mut self, kind: HostMemory) -> Self {
         self.settings.memory = kind;
-        // To ask for page-locked memory once more does not take back that it is required.
+        // Another request for page-locked memory keeps the requirement.
         self.settings.fall_back |= kind == HostMemory::Pageable;
         self
     }
 
-    /// Makes a refusal of page-locked memory an error instead. The whole cache is page-locked while the array
-    /// is built, not as it is used, so that what is built stays as fast as it is. That takes a quarter of a
-    /// second for 2 GiB at best.
+    /// Turns a refusal of page-locked memory into an error. The whole cache is page-locked when the array is
+    /// built, not on demand, so its speed cannot change later. That takes at least a quarter of a second for
+    /// 2 GiB.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -441,7 +436,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// let builder = VirtualArray::<u32>::builder(1000).devices([device.clone()]);
     /// let required = builder.require_pinned().host_memory(HostMemory::Pinned);
     /// assert!(matches!(required.build().unwrap_err().kind(), ErrorKind::Device(_)));
-    /// // Without it, pageable memory does.
+    /// // Without it, pageable memory suffices.
     /// assert!(VirtualArray::<u32>::builder(1000).devices([device]).build().is_ok());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -451,30 +446,27 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Whether device memory is written to once while the array is built, so that it is known to exist. Many
-    /// drivers hand out memory that they look for at first use. Costs the time to write it.
+    /// Writes device memory once when the array is built, to prove that it exists, because many drivers
+    /// allocate at first use. Costs the time of the write.
     pub fn commit(mut self, commit: Commit) -> Self {
         self.settings.commit = commit;
         self
     }
 
-    /// Whether each page has a checksum, which is compared when the page comes from its device: a bit that
-    /// has flipped there, or on the way there or back, is an error of kind
-    /// [`Corrupted`](crate::device::ErrorKind::Corrupted) that names the page and the device, and no value.
-    /// The page is sound again once all of it is written anew. Off by default: cards correct single bits by
-    /// themselves where their memory has the means for it.
+    /// Gives each page a checksum, which is compared when the page comes from its device. A bit that flips on
+    /// the device or on the bus is an error of kind [`Corrupted`](crate::device::ErrorKind::Corrupted) that
+    /// names the page and the device. Writing the whole page repairs it. Off by default: GPUs with ECC memory
+    /// correct single bits.
     ///
-    /// What a device has written to a page by itself (assignments, kernels, scatters, copies of parts of
-    /// pages) has a checksum once the page was fetched, or written back, after that. What devices read by
-    /// themselves (searches, expressions, kernels, gathers) is not compared, nor are single elements that are
-    /// read [past the cache](crate::views::PagedView::get_uncached).
-    /// [`check_pages`](VirtualArray::check_pages) looks through all.
+    /// A page that a device wrote itself (assignments, kernels, scatters, partial copies) gets a checksum at
+    /// its next fetch or write-back. Reads within devices (searches, expressions, kernels, gathers) and
+    /// single elements read [past the cache](crate::views::PagedView::get_uncached) are not compared.
+    /// [`check_pages`](VirtualArray::check_pages) checks all pages.
     ///
-    /// The thread that fetches pages, or has them written back, reads them once more; a hit costs what it
-    /// does without. 16 bytes of RAM a page. To other arrays, also on the same devices, data goes as from one
-    /// device to another. Where pages have copies on several devices, the copy that is read is compared, and
-    /// none is read in its place. Arrays [in files](VirtualArray::create) have checksums of their own, and no
-    /// others.
+    /// The thread that fetches pages or writes them back reads them once more; hits cost the same. Tables
+    /// take 16 bytes of RAM a page. Copies to other arrays, also on the same devices, count as copies between
+    /// devices. If pages have replicas, only the replica that is read is compared, without a fallback to
+    /// others. Arrays [in files](VirtualArray::create) have their own checksums only.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -488,21 +480,20 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Whether pages are fetched ahead of threads that go through the array in order.
+    /// Fetches pages ahead of threads that access the array in order.
     pub fn read_ahead(mut self, on: bool) -> Self {
         self.settings.read_ahead = on;
         self
     }
 
-    /// Whether the pages can be [moved to other devices](VirtualArray::rebalance) while the array is used.
+    /// Allows [moving the pages to other devices](VirtualArray::rebalance) while the array is in use.
     ///
-    /// Hits cost the same. Each channel's device is a [mirror](crate::device::wrap::Mirrored) of one then:
-    /// what is submitted to it is kept account of, and it shares nothing with other devices, so that joins
-    /// with other arrays, and lists over several cards, go through the host. It goes by the name of the first
-    /// device, in errors and statistics, also when it has moved; [`homes`](VirtualArray::homes) tells where
-    /// pages are. Arrays of
-    /// [`Placement::Mirrored`] can be moved without it; with [`Placement::Parity`],
-    /// [`build`](Self::build) says [`MoveRefused`](ErrorKind::MoveRefused).
+    /// Hits cost the same. Each channel's device is then a [mirror](crate::device::wrap::Mirrored) of one
+    /// device. The mirror tracks submissions and shares no memory with other devices, so joins with other
+    /// arrays, and lists over several GPUs, go through the host. Errors and statistics use the name of the
+    /// first device, also after a move; [`homes`](VirtualArray::homes) reports the current devices. Arrays
+    /// with [`Placement::Mirrored`] are always movable; with [`Placement::Parity`], [`build`](Self::build)
+    /// returns [`MoveRefused`](ErrorKind::MoveRefused).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -518,16 +509,16 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Whether [`Stats::hits`](crate::Stats::hits) are counted. Off by default: to count takes a processor as
-    /// long as all the rest of a hit, which is half as fast then. Misses are always counted.
+    /// Counts [`Stats::hits`](crate::Stats::hits). Off by default, because counting takes as long as the rest
+    /// of a hit. Misses are always counted.
     pub fn count_hits(mut self, on: bool) -> Self {
         self.settings.counts_hits = on;
         self
     }
 
-    /// Publishes statistics of the array under a name, for other processes of this user, above all for the
-    /// program `vmarray-monitor`: [`monitor`](crate::monitor) says how. Costs accesses nothing. The
-    /// environment variable `VMARRAY_PUBLISH`, set to anything but `0`, does so for all arrays of a process.
+    /// Publishes statistics of the array under a name for other processes of this user, such as the program
+    /// `vmarray-monitor`; see [`monitor`](crate::monitor). It costs accesses nothing. The environment
+    /// variable `VMARRAY_PUBLISH`, set to anything but `0`, publishes all arrays of a process.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -535,7 +526,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// for i in 0..1000 {
     ///     array.set(i, (i * i) as u32)?;
     /// }
-    /// // Meanwhile, in another window: `vmarray-monitor`.
+    /// // At the same time, in another window: `vmarray-monitor`.
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn publish(mut self, name: &str) -> Self {
@@ -543,20 +534,23 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the
-    /// system: of the devices (slots, and what kernels work in), page-locked and pageable host memory
-    /// (frames, stages, lists, answers), and the contents of files. For data that nobody is to find there
-    /// later. Off by default.
+    /// Overwrites memory that held elements with zeroes before it returns to the driver or the system: device
+    /// memory (slots, and scratch memory of kernels), page-locked and pageable host memory (frames, stages,
+    /// lists, answers), and contents of files. For confidential data. Off by default.
     ///
-    /// It is the devices that wipe, from when this array is built and as long as they live: for all who share
-    /// them, in whatever way memory is given back, also if building fails half-way or another device is lost.
-    /// Dropping then takes about as long as to write all of that memory once, and blocks meanwhile.
+    /// The devices wipe from now on until they are dropped: for all arrays that share them, whenever memory
+    /// is freed, also after a partial failure of `build` or the loss of another device. Dropping the array
+    /// then blocks for about the time of writing all its memory once.
     ///
-    /// Not wiped: what the program was given (vectors, values, what closures work on) and small results on
-    /// the heap on their way to it; pieces of up to a page of other arrays that are copied from or that
-    /// expressions read; values that calls were given to look for or to fill with; memory of a lost device;
-    /// the system's swap space; blocks that a drive or a file system has moved; registers and caches of a
-    /// card. A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
+    /// Not wiped are:
+    ///
+    /// - data handed to the program (vectors, values, arguments of closures), and small results on the heap;
+    /// - pieces of up to a page of other arrays that are copied or read by expressions;
+    /// - arguments of searches and fills;
+    /// - memory of a lost device, swap space, blocks moved by a drive or file system, registers and caches of
+    ///   a GPU.
+    ///
+    /// [`build`](Self::build) fails with [`ErrorKind::Device`] on a device without support for it.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -580,8 +574,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Builds the array.
     ///
-    /// Takes the device memory at once, and of the cache one piece of up to 16 MiB a channel. Nothing is
-    /// copied.
+    /// Allocates all device memory, and one piece of the cache of up to 16 MiB a channel. Copies nothing.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
@@ -626,8 +619,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         Self::build_on(settings, homes, |_| ())
     }
 
-    /// Builds an array of these settings on these devices. `prepare` is shown its pages before anybody uses
-    /// them.
+    /// Builds an array with these settings on these devices. `prepare` gets its pages before their first use.
     pub(crate) fn build_on(
         settings: Settings,
         homes: Homes,

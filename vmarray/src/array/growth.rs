@@ -1,4 +1,4 @@
-//! Arrays that become longer, and shorter, in their place.
+//! In-place growth and truncation of arrays.
 
 use std::ops::Range;
 
@@ -10,30 +10,29 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
 use crate::engine::pager::Spare;
 
-/// How many bytes of what an iterator gives are kept before they are added.
+/// Bytes of an iterator's elements that are collected before they are added.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// # Growth
 ///
-/// An array that is built with a [greatest length](crate::Builder::max_len) beyond its own can grow up to
-/// that. Its devices give more memory behind what they have, at most about as much again at a time, and as
-/// much as is needed where there is no room for more; the page table has its place from the beginning. So
-/// nothing moves of what is there, and an access costs what it costs in any other array.
+/// An array built with a [greatest length](crate::Builder::max_len) beyond its own can grow up to it. Its
+/// devices extend their memory in place, up to about double at a time, or exactly as needed without room for
+/// more; the page table is reserved from the beginning. So no element moves, and accesses cost the same as in
+/// any other array.
 ///
-/// [`push`](Self::push) and [`reserve`](Self::reserve) are for any number of threads at once, all else takes
-/// the array for itself. An index below [`len`](Self::len) is that of an element that is written. A length
-/// that was read is the length that a view keeps: sections, guards, cursors, iterators, boxes and futures see
-/// the elements that there were when they were made. A thread that pushes waits for those that have the last
-/// page, by the rules of [locks](Self#locks).
+/// Any number of threads may call [`push`](Self::push) and [`reserve`](Self::reserve) at once; other growth
+/// takes the array exclusively. All elements below [`len`](Self::len) are written. Views keep the length of
+/// their creation: sections, guards, cursors, iterators, boxes and futures see the elements of that moment. A
+/// thread that pushes waits for holders of the last page, by the rules of [locks](Self#locks).
 ///
-/// Where there is no more memory, or the greatest length is reached, that is an error, and the array is as it
-/// was. Memory stays with the array when it becomes shorter.
+/// Without more memory, or at the greatest length, growth returns an error and does not change the array. A
+/// shorter array keeps its memory.
 ///
-/// Arrays [in files](crate::Builder::create) grow as well, without having been told how far, and
-/// [`sync`](Self::sync) stores the length that there was when it was called together with all elements below.
+/// Arrays [in files](crate::Builder::create) grow too, without a given greatest length.
+/// [`sync`](Self::sync) stores the length at the time of the call, with all elements below it.
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// How many elements the array may have: [`Builder::max_len`](crate::Builder::max_len), or less where its
-    /// devices could never hold so many, or those that it was built with.
+    /// Greatest length: [`Builder::max_len`](crate::Builder::max_len), limited by the capacity of its
+    /// devices; or the length that it was built with.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -46,7 +45,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.max_len
     }
 
-    /// How many elements there is device memory for: at least [`len`](Self::len), and whole pages.
+    /// Number of elements with device memory: whole pages, and at least [`len`](Self::len).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -61,12 +60,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (self.pager().table().len() as usize).saturating_mul(self.page_len()).min(self.max_len)
     }
 
-    /// Has the devices make room for so many elements more. Copies nothing; blocks while drivers look for
-    /// memory.
+    /// Allocates device memory for `additional` further elements. Copies nothing; blocks during the
+    /// allocation.
     ///
     /// # Errors
-    /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) where a device has not
-    /// enough memory: it says how much was asked of it and how much it has. The array is as it was then.
+    /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) if a device has too little
+    /// memory, with the requested and available bytes. The array is then unchanged.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -79,12 +78,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.reserve_for(self.len().saturating_add(additional))
     }
 
-    /// Has the devices make room for an array so long, and for some more if they have it.
+    /// Allocates device memory for a length, and for some more if available.
     pub(crate) fn reserve_for(&self, len: usize) -> Result<()> {
         self.extend_memory(len, Spare::Some)
     }
 
-    /// As [`reserve_for`](Self::reserve_for), for no more.
+    /// As [`reserve_for`](Self::reserve_for), for exactly this length.
     pub(crate) fn reserve_exactly_for(&self, len: usize) -> Result<()> {
         self.extend_memory(len, Spare::None)
     }
@@ -97,12 +96,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager().extend(len.div_ceil(self.page_len()) as u64, spare)
     }
 
-    /// Adds an element at the end, and returns its index, by which this thread reads it from then on, and so
-    /// does every other one that it tells.
+    /// Adds an element at the end, and returns its index, at which this and other threads can then read it.
     ///
-    /// Of threads that push at once each gets an index of its own, in the order in which they get hold of the
-    /// last page. Blocks as [`set`](Self::set) does, and where [`capacity`](Self::capacity) is reached, as
-    /// [`reserve`](Self::reserve) does.
+    /// Each pushing thread gets its own index, in the order of holding the last page. Blocks like
+    /// [`set`](Self::set), and at the [`capacity`](Self::capacity) like [`reserve`](Self::reserve).
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve) and [`set`](Self::set); nothing is added then.
@@ -127,7 +124,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn push(&self, value: T) -> Result<usize> {
         loop {
             let len = self.len();
-            // As many as it may have it has already, or there is no memory.
+            // The greatest length is reached, or memory is exhausted.
             if len >= self.capacity() {
                 self.reserve_for(len.saturating_add(1))?;
             }
@@ -137,8 +134,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Adds an element if the next one belongs to a page, and there is memory for it. The thread that has the
-    /// page of the next element has that element: nobody else can move the end on meanwhile.
+    /// Adds an element if the next one is on a page, and its memory exists. The holder of that page owns the
+    /// next element: no other thread can advance the end meanwhile.
     fn push_to(&self, page: usize, value: &T) -> Result<Option<usize>> {
         let mut pushed = None;
         self.latched(page, |held| {
@@ -146,9 +143,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             if index / self.page_len() != page || index >= self.capacity() {
                 return 0;
             }
-            // SAFETY: the index is of this page, whose frame the thread holds exclusively. Others may be at
-            // elements beside it, under hazard slots; so this one is written as those are, though nobody
-            // reads it before it is published, which is a release.
+            // SAFETY: the index is on this page, whose frame the thread holds exclusively. Other threads may
+            // access neighbouring elements under hazard slots, so this one is written by the same protocol,
+            // though no thread reads it before its publication, which is a release.
             unsafe {
                 let place = held.address.cast::<T>().add(index % self.page_len());
                 if Layout::<T>::HUGE { write_racy(place, value) } else { store_shared(place, value) }
@@ -160,7 +157,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(pushed)
     }
 
-    /// Adds the elements of a slice at the end, past the cache if they are many.
+    /// Adds the elements of a slice at the end; long slices bypass the cache.
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve) and [`write`](crate::views::ViewMut::write); nothing is added then.
@@ -177,11 +174,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.lengthen(values.len(), |array, added| array.write_range(added.start, values))
     }
 
-    /// Adds all that an iterator gives at the end, some thousands of elements at a time.
+    /// Adds all elements of an iterator at the end, some thousands at a time.
     ///
     /// # Errors
-    /// As [`extend_from_slice`](Self::extend_from_slice). What the iterator gave before that is added, but
-    /// for those that the error is about: [`len`](Self::len) tells how many, and the rest is lost.
+    /// As [`extend_from_slice`](Self::extend_from_slice). Earlier elements of the iterator are added, except
+    /// the batch of the error: [`len`](Self::len) has their number, and the rest is lost.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -204,7 +201,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Takes the last element away and returns it; `None` of an empty array.
+    /// Removes the last element and returns it; `None` for an empty array.
     ///
     /// # Errors
     /// As [`get`](Self::get); the element stays then.
@@ -222,14 +219,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(Some(value))
     }
 
-    /// Takes all elements away but the first `len`. Their pages give up their frames, and are not written
-    /// back; the memory stays. Files keep their length and use the places of these pages again: at once if no
-    /// [`sync`](Self::sync) has stored them, else after the next one. Does nothing to an array that is no
-    /// longer than that.
+    /// Removes all elements except the first `len`. Their pages release their frames without a write-back;
+    /// the memory stays. Files keep their length and reuse the places of these pages: at once if no
+    /// [`sync`](Self::sync) has stored them, else after the next one. Does nothing to an array of at most
+    /// `len` elements.
     ///
     /// # Errors
-    /// As [`discard`](crate::views::ViewMut::discard), of pages that leaked guards hold; the array is as it
-    /// was then, but for pages behind `len`, which may have been zeroed.
+    /// As [`discard`](crate::views::ViewMut::discard), for pages held by leaked guards; the array is then
+    /// unchanged, except that pages behind `len` may be zeroed.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -250,7 +247,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Makes the array `len` elements long, by so many of a value, or by [`truncate`](Self::truncate).
+    /// Changes the length to `len`, by adding copies of a value, or by [`truncate`](Self::truncate).
     ///
     /// # Errors
     /// As [`truncate`](Self::truncate), or as [`reserve`](Self::reserve) and
@@ -271,8 +268,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Makes the array longer by so many elements, which `write` writes. The array is as it was if that
-    /// fails.
+    /// Extends the array by elements that `write` writes. After a failure the array is unchanged.
     pub(crate) fn lengthen(
         &mut self,
         more: usize,
@@ -287,7 +283,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Runs code while the array is so long, for which there is memory; the code says how long it is then.
+    /// Runs code with a longer length, whose memory exists; the code returns the final length.
     pub(crate) fn at_length<R>(&mut self, len: usize, run: impl FnOnce(&mut Self) -> (usize, R)) -> R {
         let before = self.len();
         self.set_len(len);
@@ -299,7 +295,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// An array that becomes as short as it was if code panics.
+/// An array that returns to its old length if code panics.
 struct Shortened<'a, T: Element, D: Device> {
     array: &'a mut VirtualArray<T, D>,
     len: usize,
@@ -311,10 +307,10 @@ impl<T: Element, D: Device> Drop for Shortened<'_, T, D> {
     }
 }
 
-/// As [`try_extend`](VirtualArray::try_extend), for what takes any collection.
+/// As [`try_extend`](VirtualArray::try_extend), for generic code over collections.
 ///
 /// # Panics
-/// Where that returns an error.
+/// On an error.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -337,12 +333,12 @@ impl<'a, T: Element, D: Device> Extend<&'a T> for VirtualArray<T, D> {
     }
 }
 
-/// Collects elements over the [devices of the machine](crate::devices), in an array that can grow as far as
-/// these have memory; or, where they cannot have an array grow, in memory first.
+/// Collects elements over the [devices of the machine](crate::devices), in an array that can grow up to their
+/// memory; or first in RAM if the devices do not support growth.
 ///
 /// # Panics
-/// Where there is no device, or none with enough memory. Build an array and call
-/// [`try_extend`](VirtualArray::try_extend) to have that as an error.
+/// Without a device, or without enough memory. Build an array and call
+/// [`try_extend`](VirtualArray::try_extend) to get an error instead.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -369,7 +365,7 @@ impl<T: Element> FromIterator<T> for VirtualArray<T> {
     }
 }
 
-/// Whether a device says that its memory cannot grow.
+/// True for the error of a device whose memory cannot grow.
 pub(crate) fn is_unsupported(error: &Error) -> bool {
     error.device_error().is_some_and(|error| error.kind() == backend_api::ErrorKind::Unsupported)
 }

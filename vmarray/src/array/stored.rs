@@ -1,4 +1,4 @@
-//! Arrays in files, which outlive the program: making, opening, and what is written down of them.
+//! Arrays in files: creation, opening, and their stored description.
 
 mod files;
 
@@ -18,29 +18,29 @@ use crate::engine::pager::{KeptLength, StoredLength};
 
 use files::{FilePart, Files, PLACE_BYTES};
 
-/// The first line of what is written down of an array, and its version.
+/// The first line of the description of an array, with its version.
 const FORMAT: &str = "vmarray array 1";
 /// The shape of arrays of one dimension.
 pub(crate) const LINEAR: &str = "linear";
-/// The shape of rows of any lengths: elements, and in pages of the first file, before its channels of these,
-/// 64-bit numbers that say where rows begin. What is written down as the length is how many rows there are.
+/// The shape of ragged rows: elements, and 64-bit row starts in pages of the first file, before its channels
+/// of elements. The stored length is the number of rows.
 pub(crate) const ROWS: &str = "rows";
 
-/// What is written down of an array in each of its files: lines of `name: value`. How long it is changes, and
-/// is noted with each commit.
+/// Description of an array in each of its files: lines of `name: value`. The length changes, so each commit
+/// notes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Description {
     byte_order: String,
     element: String,
-    /// What the elements make up, in words.
+    /// The shape of the elements, in words.
     shape: String,
     page_elements: usize,
-    /// Which file each channel is in.
+    /// The file of each channel.
     turns: Vec<usize>,
-    /// Which of how many files this is.
+    /// The number of this file, and of all files.
     file: usize,
     files: usize,
-    /// A number of this array alone.
+    /// A number unique to this array.
     array: u64,
 }
 
@@ -48,7 +48,7 @@ fn native_byte_order() -> String {
     if cfg!(target_endian = "little") { "little" } else { "big" }.into()
 }
 
-/// An element type in words: names of structs and fields, kinds, sizes, and where fields are.
+/// An element type in words: names of structs and fields, kinds, sizes, and offsets of fields.
 fn in_words(layout: &Layout) -> String {
     match layout {
         Layout::Scalar(of) => format!("{of:?}").to_lowercase(),
@@ -97,8 +97,7 @@ impl Description {
 }
 
 impl<T: Element + KernelType> VirtualArray<T> {
-    /// Makes an array of zeroes in a new file, whose elements stay: [`Builder::create`] with the default
-    /// settings.
+    /// Creates a persistent array of zeroes in a new file: [`Builder::create`] with the default settings.
     ///
     /// # Errors
     /// As there.
@@ -116,7 +115,7 @@ impl<T: Element + KernelType> VirtualArray<T> {
         Self::builder(len).create([path])
     }
 
-    /// Opens the array of a file, to read and write: [`Builder::open`] with the default settings.
+    /// Opens the array of a file for reading and writing: [`Builder::open`] with the default settings.
     ///
     /// # Errors
     /// As there.
@@ -135,16 +134,16 @@ impl<T: Element + KernelType> VirtualArray<T> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Has the elements stay that were written before, and the length that there was: returns when they are
-    /// there after the end of the process, however it ends, and after a loss of power. What others write and
-    /// push meanwhile may stay or not. After a crash each page is as at the last `sync` that returned, or as
-    /// later, and so is the length; no page is torn, and no element missing below it. All pages of one file
-    /// are as one `sync` has stored them. Those of several files may be of two, if the power fails in the
-    /// midst of one: elements that [`insert`](Self::insert) or [`remove`](Self::remove) has moved since the
-    /// one before may be there twice then, or not at all.
+    /// Makes all earlier writes and the length durable: after it returns they survive any end of the process,
+    /// and a loss of power. Concurrent writes and pushes may be included or not.
     ///
-    /// Blocks until dirty pages are written back and the drives have stored what they were given; hits go on
-    /// meanwhile.
+    /// After a crash each page, and the length, is as of the last completed `sync` or later; no page is torn,
+    /// and no element below the length is missing. All pages of one file are from one `sync`. Pages of
+    /// several files may be from two if the power fails during a `sync`: elements that
+    /// [`insert`](Self::insert) or [`remove`](Self::remove) moved since the previous one may then be
+    /// duplicated or lost.
+    ///
+    /// Blocks until dirty pages are written back and the drives have stored them; hits continue meanwhile.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) with what the drive says, or of kind `Unsupported` for an array
@@ -166,22 +165,22 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
-    /// Caches pages of the array's files on cards, between the drive and the cache in RAM: what is read again
-    /// and again, and does not fit into RAM, then comes at the speed of the bus. For arrays in files that are
-    /// made or opened by this builder, to read alone, too: [`build`](Self::build) fails with
-    /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) is given a
-    /// tier when it is made.
+    /// Caches pages of the array's files on GPUs, between the drive and the cache in RAM: frequently read
+    /// pages beyond RAM then arrive at the speed of the bus. It applies to arrays in files that this builder
+    /// creates or opens, also read-only; [`build`](Self::build) fails with
+    /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) takes a tier
+    /// at its creation.
     ///
-    /// The memory of the cards is taken when the array is made or opened; a card that has none, or fails
-    /// later, is not used, which is no error: [`Tier::status`](crate::host::Tier::status) says why. Several
-    /// arrays whose pages are of one length share a tier that all of them are given.
+    /// Creating or opening the array allocates the memory of the GPUs. A GPU without memory, or that fails
+    /// later, is not used, without an error: [`Tier::status`](crate::host::Tier::status) has the reason.
+    /// Several arrays with one page length can share a tier.
     ///
     /// ```
     /// # use vmarray::prelude::*;
     /// use vmarray::host::{HostDevice, Tier};
     /// use std::sync::Arc;
     /// # let path = std::env::temp_dir().join(format!("vmarray-tier-{}", std::process::id()));
-    /// // Cards: `Tier::new(vmarray::devices()?)`. Here RAM stands in for one.
+    /// // With GPUs: `Tier::new(vmarray::devices()?)`. Here RAM replaces a GPU.
     /// let tier = Tier::new([Arc::new(HostDevice::new(4 << 20)?)]).bytes(2 << 20);
     /// let builder = VirtualArray::<u64>::builder(1 << 20).cache_bytes(1 << 20).tier(&tier);
     /// let array = builder.create([&path])?;
@@ -201,22 +200,21 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self
     }
 
-    /// Makes an array of zeroes in new files, for this user alone, and nobody else while it is open. It is
-    /// there again by [`open`](Self::open) when the program has ended.
+    /// Creates an array of zeroes in new files, accessible by this user only, and locked while it is open. A
+    /// later program [opens](Self::open) it again.
     ///
-    /// What is written stays when [`sync`](VirtualArray::sync) says so, or when the array is dropped, which
-    /// syncs and can only warn of a failure. Files take room for what is not zero, and for each page a second
-    /// time while it is changed between two calls of `sync`; what they hold beyond the elements, how they
-    /// outlive crashes, and checksums are at [`StoreDevice`](crate::host::StoreDevice).
+    /// Writes are durable after [`sync`](VirtualArray::sync), or after dropping the array, which syncs and
+    /// can only warn of a failure. Files take space for non-zero pages, and a second time for each page
+    /// changed between two calls of `sync`. [`StoreDevice`](crate::host::StoreDevice) documents overhead,
+    /// crash safety and checksums.
     ///
-    /// The array can [grow](VirtualArray#growth), now and whenever it is opened to write. How far is nothing
-    /// that files know: [`max_len`](Self::max_len) says for how many elements a page table is set aside until
-    /// the array is dropped. By default that is for 16 Mi pages (a TiB, in pages of the default length), for
-    /// 65536 of pages shorter than 4 KiB, or for four times as many as there are. Pages are 64 KiB long by
-    /// default, or as long as the array may ever be.
+    /// The array can [grow](VirtualArray#growth), now and whenever it is open for writing. Files store no
+    /// greatest length: [`max_len`](Self::max_len) reserves a page table until the array is dropped. The
+    /// default is 16 Mi pages (a TiB, with the default page length), 65536 pages shorter than 4 KiB, or four
+    /// times the present number. The default page has 64 KiB, or the greatest length of the array.
     ///
-    /// Of the settings, devices do not count, and the placement is [`Equal`](crate::Placement::Equal) or by
-    /// [`Ratios`](crate::Placement::Ratios), over files, which may be on different drives.
+    /// The devices of the builder are ignored. The placement is [`Equal`](crate::Placement::Equal) or
+    /// [`Ratios`](crate::Placement::Ratios) over the files, which may be on different drives.
     ///
     /// # Errors
     /// [`FileRefused`](crate::ErrorKind::FileRefused) for no files, other placements, and arrays that are to
@@ -253,7 +251,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.create_as(files, LINEAR)
     }
 
-    /// Makes files of elements that make up a shape.
+    /// Creates files of elements with a shape.
     pub(crate) fn create_as<P: AsRef<Path>>(
         self,
         files: impl IntoIterator<Item = P>,
@@ -270,14 +268,14 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         Ok(array)
     }
 
-    /// How many elements a page has in files.
+    /// Number of elements of a page in files.
     fn page_len_in_files(&self, shape: &str) -> Result<usize> {
         let is_open = self.max_len == 0 && [LINEAR, ROWS].contains(&shape);
         let most = if is_open { usize::MAX } else { self.len.max(self.max_len) };
         self.settings.common.page_len::<T>(most, PAGE_BYTES)
     }
 
-    /// What is written down of new files.
+    /// The description of new files.
     fn describe_files<P: AsRef<Path>>(
         &self,
         files: impl IntoIterator<Item = P>,
@@ -287,7 +285,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let paths: Vec<PathBuf> = files.into_iter().map(|path| path.as_ref().to_owned()).collect();
         let mut turns = self.settings.common.placement.turns_of_files(paths.len())?;
         if ![LINEAR, ROWS].contains(&shape) {
-            // A channel without a page would be of no use where none is added.
+            // Without growth, a channel without a page would be useless.
             turns.truncate(self.len.div_ceil(page_elements).max(1));
         }
         let description = Description {
@@ -303,7 +301,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         Ok((paths, description))
     }
 
-    /// Makes files of so many rows, whose elements and places these builders describe.
+    /// Creates files of rows, with these builders for elements and starts.
     pub(crate) fn create_rows<P: AsRef<Path>>(
         self,
         offsets: Builder<u64, D>,
@@ -311,7 +309,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         rows: usize,
     ) -> Result<StoredRows<T>> {
         let (mut page_len, bytes) = (self.page_len_in_files(ROWS)?, element::Layout::<T>::BYTES);
-        // Places are in pages as long as elements.
+        // Pages of row starts are as long as pages of elements.
         while !page_len.saturating_mul(bytes).is_multiple_of(PLACE_BYTES) {
             page_len = page_len.saturating_mul(2);
         }
@@ -337,11 +335,11 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let (files, ()) =
             Files::open::<T, P, ()>(files, is_read_only, read, ROWS, self.settings.tier.as_ref())?;
         let rows = files.len;
-        // Where the last row ends.
+        // The end of the last row.
         self.rows_of(&files, offsets, |offsets| Ok(offsets.get(rows)? as usize))
     }
 
-    /// The rows of files; `total` says how many elements they have.
+    /// The rows of files; `total` computes the number of their elements.
     fn rows_of(
         self,
         files: &Files,
@@ -356,11 +354,11 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         Ok(StoredRows { items, offsets, rows, kept, is_read_only: files.is_read_only })
     }
 
-    /// Opens the array that files have, in any order, to read and write. Nobody else may have them open.
+    /// Opens the array of files, in any order, for reading and writing. No other program may have them open.
     ///
-    /// The length is that of the last [`sync`](VirtualArray::sync) or a later one, page length and placement
-    /// are as they were made; those of the builder are not looked at, and its other settings count. Opening
-    /// reads 16 bytes a page, and up to 16 MiB of pages if the array was not closed as it should be.
+    /// The length is that of the last [`sync`](VirtualArray::sync) or later. Page length and placement come
+    /// from the files; the builder's are ignored, and its other settings apply. Opening reads 16 bytes a
+    /// page, and up to 16 MiB of pages if the array was not closed properly.
     ///
     /// # Errors
     /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for elements of another type or byte order, and files
@@ -373,7 +371,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// VirtualArray::<u32>::create(&path, 1000)?.fill(.., 7)?;
     /// let array = VirtualArray::<u32>::builder(0).cache_bytes(1 << 20).open([&path])?;
     /// assert_eq!(array.sum(.., Field::whole())?, 7000);
-    /// // It goes on where it ended.
+    /// // Growth continues at the end.
     /// assert_eq!(array.push(8)?, 1000);
     /// array.sync()?;
     /// drop(array);
@@ -385,8 +383,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.open_as(files, false, |shape| (shape == LINEAR).then_some(()), LINEAR).map(|(array, ())| array)
     }
 
-    /// As [`open`](Self::open), to read alone; others may do so at the same time. Whatever writes is refused
-    /// with an error of kind `ReadOnly`.
+    /// Opens files as [`open`](Self::open), read-only; other programs may do so at the same time. Writes
+    /// return an error of kind `ReadOnly`.
     ///
     /// # Errors
     /// As there.
@@ -409,7 +407,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.open_as(files, true, |shape| (shape == LINEAR).then_some(()), LINEAR).map(|(array, ())| array)
     }
 
-    /// Opens files, and what `read` makes of the shape of their elements, which is `asked`.
+    /// Opens files whose elements have the shape `asked`, and returns the result of `read` on the shape.
     pub(crate) fn open_as<P: AsRef<Path>, S>(
         self,
         files: impl IntoIterator<Item = P>,
@@ -426,10 +424,10 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
 /// Rows in files.
 pub(crate) struct StoredRows<T: Element> {
     pub(crate) items: VirtualArray<T>,
-    /// Where they begin, and where the last one ends.
+    /// The starts of rows, and the end of the last one.
     pub(crate) offsets: VirtualArray<u64>,
     pub(crate) rows: usize,
-    /// What writes down how many they are.
+    /// Storage of their number.
     pub(crate) kept: Arc<StoredLength>,
     pub(crate) is_read_only: bool,
 }

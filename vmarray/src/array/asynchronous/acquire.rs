@@ -1,8 +1,7 @@
-//! How a task comes to a page, or to its bytes, without blocking: the steps that all futures of this library
-//! share.
+//! Non-blocking acquisition of a page or its bytes by a task: the common steps of all futures.
 //!
-//! A page that is in the cache is tried at each poll. For one that is not the task leaves a
-//! [request](Request), which is answered with what it asked for: then the page itself may be gone again.
+//! Each poll tries a cached page. For an absent one the task leaves a [request](Request), whose answer has
+//! the requested data, because the page itself may leave the cache again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,27 +13,27 @@ use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, UNSAVED};
 use crate::engine::page::{Asleep, Refusal, State, park_task, wake};
 use crate::engine::pager::Pager;
 
-/// How often a page is tried within one poll before other tasks get their turn.
+/// Maximum attempts on a page in one poll.
 const TURNS: u32 = 64;
 
-/// What a task waits for. None of it keeps anybody from anything.
+/// Reason of a task's wait, during which it holds nothing.
 #[derive(Debug)]
 enum Wait {
     Nothing,
-    /// An answer; woken as well by what else may end the wait.
+    /// An answer; other events that may end the wait also wake the task.
     Answer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
-    /// A page to be released, or a guard.
+    /// The release of a page or a guard.
     Asleep(Asleep),
 }
 
-/// What a page is wanted for.
+/// Purpose of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     Share,
     Exclusive,
 }
 
-/// What came of a try.
+/// Result of an attempt.
 #[derive(Debug)]
 pub(crate) enum Got<R> {
     /// The page was in the cache.
@@ -52,11 +51,11 @@ pub(crate) struct Acquire<'a> {
     page: u64,
     want: Want,
     wait: Wait,
-    /// The frame that is kept for the task's guard, or for what it reads.
+    /// The frame reserved for the task's guard or read.
     reserved: Option<(u32, Arc<Request>)>,
-    /// Whether somebody else had the page when the request was looked at.
+    /// True if another thread held the page when the request was served.
     was_busy: bool,
-    /// Whether the page was brought for this task.
+    /// True if the page was loaded for this task.
     has_missed: bool,
 }
 
@@ -70,24 +69,24 @@ impl<'a> Acquire<'a> {
         self.page
     }
 
-    /// Whether the page was brought for this task, so that to find it there is no hit.
+    /// True if the page was loaded for this task, so that its use does not count as a hit.
     pub(crate) fn has_missed(&self) -> bool {
         self.has_missed
     }
 
-    /// Whether a frame is kept for the task's guard.
+    /// True if a frame is reserved for the task's guard.
     pub(crate) fn has_reserved(&self) -> bool {
         self.reserved.is_some()
     }
 
-    /// Goes on to another page.
+    /// Continues with another page.
     pub(crate) fn turn_to(&mut self, page: u64) {
         self.stop();
         *self = Self::new(self.pager, page, self.want);
     }
 
-    /// Tries something until it succeeds, or there is something to wait for. If the page is not in the cache,
-    /// `ask` is asked for instead; `None` is for threads that only wait for what others do.
+    /// Repeats an attempt until it succeeds or must wait. For an absent page it requests `ask`; `None` only
+    /// waits for other threads.
     pub(crate) fn poll<R>(
         &mut self,
         context: &mut Context<'_>,
@@ -103,7 +102,7 @@ impl<'a> Acquire<'a> {
         polled
     }
 
-    /// Waits with a frame kept for what is read: the thread that is in need of one may read for the task.
+    /// Waits with a frame reserved for a read: a thread that needs a frame may read for the task.
     fn wait_kept(&mut self, context: &Context<'_>) {
         let Some((_, request)) = self.reserved.take_if(|(_, request)| !request.is_for_guard()) else {
             return;
@@ -117,7 +116,7 @@ impl<'a> Acquire<'a> {
         self.pager.channel(self.page).tell_of_kept();
     }
 
-    /// As [`poll`](Self::poll), for threads that only wait for what others do.
+    /// As [`poll`](Self::poll), without a request.
     pub(crate) fn poll_others<R>(
         &mut self,
         context: &mut Context<'_>,
@@ -158,9 +157,9 @@ impl<'a> Acquire<'a> {
             let is_busy = |state: State| {
                 state.any(RESIDENT)
                     || state.any(UNSAVED) && self.want == Want::Exclusive
-                    // Shared by threads that read the home slot, or held for something else than a load.
+                    // Shared by threads that read the home slot, or held without a load.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
-                    // What its load is for does not go together with what this task asks for.
+                    // The purpose of its load excludes this task's request.
                     || state.any(IN_FLIGHT) && self.was_busy
             };
             match refusal {
@@ -170,7 +169,7 @@ impl<'a> Acquire<'a> {
                 }
                 refusal => {
                     if let Some(ask) = ask() {
-                        // Of a page that was taken out of the cache by the program.
+                        // A page that the program evicted.
                         self.unreserve();
                         let request = Arc::new(Request::new(self.page, ask, context.waker().clone()));
                         self.pager.channel(self.page).ask(self.pager.table(), &request);
@@ -223,7 +222,7 @@ impl<'a> Acquire<'a> {
         Poll::Pending
     }
 
-    /// Waits until somebody lets go of the page, or its transfer is done. Ready: try again.
+    /// Waits until the page is released, or its transfer completes. Ready: try again.
     fn poll_busy(&mut self, state: State, context: &mut Context<'_>) -> Poll<Result<()>> {
         let table = self.pager.table();
         let channel = self.pager.channel(self.page);
@@ -242,24 +241,24 @@ impl<'a> Acquire<'a> {
         }
         self.pager.check_wait(self.page, state)?;
         if !state.any(RESIDENT) {
-            // Unless a thread does.
+            // Unless a thread waits for it.
             channel.combine_if_needed(table);
         }
         channel.counters.waits.add(1);
-        // Asked again also when this thread becomes another page's guard, which wakes the task.
+        // Checked again when this thread takes another guard, which wakes the task.
         let is_busy = |s| self.pager.is_worth_a_wait(self.page, s, self.want == Want::Exclusive);
         let asleep = park_task(table.entry(self.page), context.waker(), is_busy);
         self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)
     }
 
-    /// The guard that the frame was kept for holds the page now, or will not come.
+    /// The guard of the reserved frame holds the page now, or was dropped.
     fn unreserve(&mut self) {
         if let Some((frame, request)) = self.reserved.take() {
             self.pager.channel(self.page).unreserve(frame, &request);
         }
     }
 
-    /// Gives up all that the task waits for.
+    /// Cancels everything that the task waits for.
     pub(crate) fn stop(&mut self) {
         if let Wait::Answer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
             && let Some(RequestAnswer::Reserved(frame)) = request.cancel()
@@ -276,11 +275,11 @@ impl Drop for Acquire<'_> {
     }
 }
 
-/// Why an attempt did not succeed.
+/// Reason of a failed attempt.
 #[derive(Debug)]
 pub(crate) enum Refused {
     Page(Refusal),
-    /// For something else than the page.
+    /// Waits for something other than the page.
     Wait(TaskWait),
     Error(crate::Error),
 }

@@ -17,8 +17,8 @@ use crate::engine::page::state::RESIDENT;
 use crate::engine::page::{Holder, count_hit};
 use crate::setup::any::AnyDevice;
 
-/// Longer elements are copied once, out of pages that are shared for it; shorter ones read as
-/// [`get`](VirtualArray::get) does.
+/// Longer elements are copied once, from shared pages; shorter ones are read as by
+/// [`get`](VirtualArray::get).
 const SHORT_BYTES: usize = 256;
 
 /// The future of [`PagedView::get_async`](crate::views::PagedView::get_async).
@@ -33,9 +33,9 @@ const SHORT_BYTES: usize = 256;
 #[must_use = "futures do nothing unless they are polled"]
 pub struct GetAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
-    /// Page and place in it, or why there is none.
+    /// Page and place, or the error.
     place: Result<(u64, usize)>,
-    /// The way to the page, once it was not to be had at once.
+    /// The acquisition of the page, if it was not available at once.
     acquire: Option<Acquire<'a>>,
 }
 
@@ -63,20 +63,20 @@ fn place_of<T: Element, D: Device>(array: &VirtualArray<T, D>, index: Result<usi
 }
 
 impl<'a, T: Element, D: Device> GetAsync<'a, T, D> {
-    /// Of an element of the array, or of none.
+    /// The future of an element of the array, or of an error.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, index: Result<usize>) -> Self {
         Self { array, place: place_of(array, index), acquire: None }
     }
 }
 
 impl<'a, T: Element, D: Device> SetAsync<'a, T, D> {
-    /// Of an element of the array, or of none.
+    /// The future of an element of the array, or of an error.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, index: Result<usize>, value: T) -> Self {
         Self { array, value, place: place_of(array, index), acquire: None }
     }
 }
 
-// No future points into itself.
+// The future has no self-references.
 impl<T: Element, D: Device> Unpin for SetAsync<'_, T, D> {}
 
 impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
@@ -87,7 +87,7 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
         let (array, pager) = (this.array, this.array.pager());
         let (page, at) = this.place.clone()?;
         let entry = pager.entry(page);
-        // What is long is copied but once, which takes a share; what is absent needs no closer look.
+        // A long element is copied once, under a share; an absent page needs no attempt.
         let is_short = size_of::<T>() <= SHORT_BYTES;
         if this.acquire.is_none()
             && is_short
@@ -107,12 +107,12 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
             Got::Read(bytes) => return Poll::Ready(Ok(value_of(&bytes))),
             Got::Written => unreachable!("it was asked to be read"),
         };
-        // The share ends when the value is where it is wanted.
+        // The share ends when the value is in place.
         Poll::Ready(Ok(array.read_in(&array.shared(page, before, is_short), at)))
     }
 }
 
-/// What is asked for an element at this place of its page.
+/// The request for an element at this place of its page.
 pub(crate) fn read_of<T: Element>(at: usize) -> Ask {
     Ask::Read { offset: at * size_of::<T>(), len: size_of::<T>() }
 }

@@ -19,12 +19,12 @@ use crate::engine::page::{Access, Holder, Refusal, count_hit, unpark};
 use crate::engine::pager::try_share;
 use crate::setup::any::AnyDevice;
 
-/// A way to a guard. It stays with its thread, as guards do.
+/// Acquisition of a guard. It stays on its thread, like guards.
 struct ComingGuard<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     acquire: Acquire<'a>,
     cut: Result<Cut>,
-    /// Whether it is counted as a guard already.
+    /// True if it already counts as a guard.
     is_counted: Cell<bool>,
     exclusive: bool,
     not_send: PhantomData<*mut T>,
@@ -44,7 +44,7 @@ struct ComingGuard<'a, T: Element, D: Device> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// Its thread keeps it, as it keeps guards:
+/// It stays on its thread, like guards:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
@@ -70,7 +70,7 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// Its thread keeps it, as it keeps guards:
+/// It stays on its thread, like guards:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
@@ -91,7 +91,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
         Self { array, acquire, cut, is_counted: Cell::new(false), exclusive, not_send: PhantomData }
     }
 
-    /// The part of the page, once that is held and counted.
+    /// The part of the held and counted page.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<HeldPart<'a, T, D>>> {
         let (array, exclusive) = (self.array, self.exclusive);
         let cut = self.cut.clone()?;
@@ -117,8 +117,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 if exclusive { entry.try_exclusive(Holder::Guard) } else { try_share(entry, Holder::Guard) };
             let before = match held {
                 Ok(before) => before,
-                // Who waits for others is not counted, but whose page comes is: it keeps its frame until it
-                // is held.
+                // A task that waits for other threads does not count. A task whose page is loading counts,
+                // and keeps its frame until the page is held.
                 Err(Refusal::Busy(state))
                     if (state.any(RESIDENT) || !state.any(IN_FLIGHT)) && !acquire.has_reserved() =>
                 {
@@ -129,7 +129,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 }
                 Err(refusal) => return Err(refusal.into()),
             };
-            // By the guard, from now on.
+            // The guard counts from now on.
             is_counted.set(false);
             pager.identity().expect_no_more();
             if before.any(WAITED) {
@@ -147,7 +147,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             }
             Ok::<_, Refused>(entry.address())
         };
-        // A frame is kept for those alone who are counted: there are frames for them all.
+        // Frames are reserved only for counted tasks, and suffice for all of them.
         let reserve = || is_counted.get().then(|| Ask::Reserve);
         let polled = self.acquire.poll(context, hold, reserve);
         if polled.is_ready() {
@@ -169,7 +169,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
 
 impl<T: Element, D: Device> Drop for ComingGuard<'_, T, D> {
     fn drop(&mut self) {
-        // The frame first: the thread that is told that there may be one more guard is to find it.
+        // The frame first: the thread notified of a free guard must find it.
         self.acquire.stop();
         self.stop_counting();
     }

@@ -20,16 +20,16 @@ use crate::engine::page::state::{EXCLUSIVE, RESIDENT};
 use crate::engine::page::{Refusal, count_hit};
 use crate::setup::any::AnyDevice;
 
-/// How many pages one poll reads at most, before other tasks get their turn.
+/// Maximum pages read in one poll.
 const READ_AT_ONCE: usize = 64;
-/// How many pages one poll has fetched, or looks for, at most.
+/// Maximum pages fetched or examined in one poll.
 const PREFETCHED_AT_ONCE: u64 = 1024;
-/// How many pages one write-back carries.
+/// Pages of one write-back.
 const FLUSH_BATCH: usize = 256;
-/// How many write-backs one poll starts at most.
+/// Maximum write-backs started in one poll.
 const FLUSHES_AT_ONCE: usize = 4;
 
-/// Gives other tasks their turn.
+/// Yields to other tasks.
 fn next_turn<R>(context: &Context<'_>) -> Poll<R> {
     context.waker().wake_by_ref();
     Poll::Pending
@@ -54,14 +54,14 @@ pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     into: &'a mut [T],
     range: Result<Range<usize>>,
-    /// How many elements are there.
+    /// Number of completed elements.
     done: usize,
     ahead: FetchAhead<'a>,
     acquire: Acquire<'a>,
 }
 
 impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
-    /// Of a range of the array that is as long as the slice, or of none.
+    /// The future of a range as long as the slice, or of an error.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>, into: &'a mut [T]) -> Self {
         let pages = range.as_ref().map_or(0..0, |range| array.touched_pages(range));
         let acquire = Acquire::new(array.pager(), pages.start, Want::Share);
@@ -119,7 +119,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
 /// use vmarray::{futures::PrefetchAsync, ErrorKind, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.fill(.., 1)?;
-/// // A range outside is told of when the future is polled.
+/// // The first poll reports a range out of bounds.
 /// let outside: PrefetchAsync<'_, u32> = array.prefetch_async(90..200);
 /// assert!(matches!(block_on(outside).unwrap_err().kind(), ErrorKind::RangeOutside { .. }));
 /// block_on(array.prefetch_async(..))?;
@@ -134,18 +134,18 @@ pub struct PrefetchAsync<'a, T: Element, D: Device = AnyDevice> {
     acquire: Acquire<'a>,
 }
 
-/// How far a range was fetched.
+/// Progress of fetching a range.
 struct Course {
-    /// Pages that were not looked at yet.
+    /// Unexamined pages.
     ahead: Range<u64>,
-    /// How many pages of each channel may still be fetched.
+    /// Remaining pages to fetch of each channel.
     room: Vec<usize>,
-    /// Pages that are not known to be there.
+    /// Pages not yet known to be cached.
     coming: Range<u64>,
 }
 
 impl<'a, T: Element, D: Device> PrefetchAsync<'a, T, D> {
-    /// Of a range of the array, or of none.
+    /// The future of a range of the array, or of an error.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
         Self { array, range, course: None, acquire: Acquire::new(array.pager(), 0, Want::Share) }
     }
@@ -165,7 +165,7 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
         if !ahead.is_empty() {
             let end = ahead.end.min(ahead.start + PREFETCHED_AT_ONCE);
             pager.prefetch_within(ahead.start..end, room)?;
-            // Where there is no more room, nothing more is fetched.
+            // Without free frames, no more pages are fetched.
             ahead.start = if room.iter().all(|room| *room == 0) { ahead.end } else { end };
             if !ahead.is_empty() {
                 return next_turn(context);
@@ -182,8 +182,8 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
             let entry = pager.entry(pages.start);
             let arrived = this.acquire.poll_others(context, |_, _| {
                 let state = entry.state(std::sync::atomic::Ordering::Acquire);
-                // Others may have a page that is there for as long as they like; one that is not is on its
-                // way, or will be as soon as its turn comes.
+                // Other threads may hold a cached page indefinitely; an absent page is in transfer, or will
+                // be in its turn.
                 let is_coming = state.any(EXCLUSIVE) && !state.any(RESIDENT);
                 if is_coming { Err(Refusal::Busy(state).into()) } else { Ok(()) }
             });
@@ -216,7 +216,7 @@ pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
     pages: Option<VecDeque<u64>>,
     /// Write-backs that were started, by channel.
     tickets: Vec<(usize, Ticket)>,
-    /// How many the current poll has started.
+    /// Number started by the current poll.
     started: usize,
     first_error: Option<Error>,
     asked: Asked,
@@ -224,7 +224,7 @@ pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
 }
 
 impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
-    /// Of a range of the array, or of none.
+    /// The future of a range of the array, or of an error.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
         let acquire = Acquire::new(array.pager(), 0, Want::Share);
         let (tickets, asked) = (Vec::new(), Asked::default());
@@ -251,7 +251,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
         batch.clear();
     }
 
-    /// Starts the write-backs of all pages that can be had. Pending: of one that cannot.
+    /// Starts the write-backs of all available pages. Pending: one is not available.
     fn poll_pages(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let pager = self.array.pager();
         let channels = pager.channels().len() as u64;
@@ -263,13 +263,13 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
             let entry = pager.entry(page);
             match entry.try_write_back() {
                 Ok(before) => {
-                    // Looked up now that it is pinned: the page may have moved since it was listed.
+                    // Looked up after pinning, because the page may have moved since it was listed.
                     let frame = channel.frame_at(entry.address());
                     batch.push(Victim { page, frame, before });
                 }
                 Err(Refusal::Absent) => {}
                 Err(Refusal::Busy(_)) => {
-                    // The thread that has the page may wait for those of the batch.
+                    // The holder of the page may wait for pages of the batch.
                     self.start(number, &mut batch);
                     if self.acquire.page() != page {
                         self.acquire.turn_to(page);
@@ -326,7 +326,7 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
                 return Poll::Pending;
             }
             this.tickets.pop();
-            // Does not wait: the device is done.
+            // Does not block: the device has finished.
             let outcome = channel.finish(pager.table(), ticket);
             this.keep(outcome);
         }
