@@ -1,7 +1,7 @@
-//! What operations by expressions cost beside the work of the devices: arrays and sources of as many pages as
-//! 8 GiB have, so short that there is next to nothing to compute.
+//! The overhead of operations by expressions. Arrays and sources have as many pages as 8 GiB, but are so
+//! short that devices have almost no work.
 //!
-//! "device" is the same computation asked of the device itself.
+//! "device" is the same computation, submitted directly to the device.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vmarray::host::HostDevice;
 use vmarray::{Field, Source, VirtualArray};
 
-/// Pages of 64 KiB in 8 GiB.
+/// The number of pages of 64 KiB in 8 GiB.
 const PAGES: usize = 128 << 10;
-/// Elements of a page.
+/// The number of elements in a page.
 const PAGE_LEN: usize = 2;
 
 fn device() -> Arc<HostDevice> {
@@ -64,7 +64,7 @@ fn asked_of_arrays(c: &mut Criterion) {
     let mut group = c.benchmark_group("131072 pages");
     group.throughput(Throughput::Elements(PAGES as u64));
     operations!(group, "array", &array);
-    // With the cache full of clean pages.
+    // The cache is full of clean pages.
     group.bench_function("array with resident pages/sum", |b| {
         black_box(array.to_vec(..1000).expect("a range"));
         b.iter(|| black_box(array.sum(.., Field::whole())).unwrap());

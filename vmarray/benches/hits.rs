@@ -1,5 +1,5 @@
-//! What an access to a resident page costs, next to the same loop over a `Vec` and over a cache built the
-//! obvious way.
+//! The cost of an access to a resident page, compared with the same loop over a `Vec` and over a simple
+//! cache.
 //!
 //! `cargo xtask bench --host` runs this and prints the ratios.
 
@@ -34,7 +34,7 @@ fn resident<T: Element>(len: usize, value: T) -> Array<T> {
     array
 }
 
-/// A random number (SplitMix64), of the quality that programs ask for.
+/// A random number (SplitMix64), good enough for most programs.
 #[inline(always)]
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -53,13 +53,13 @@ fn at_random(len: usize, seed: u64, mut access: impl FnMut(usize)) {
     }
 }
 
-/// [`STEPS`] random places, known beforehand.
+/// [`STEPS`] random places, computed in advance.
 fn places(len: usize, seed: u64) -> Vec<u32> {
     let mut state = seed;
     (0..STEPS).map(|_| (next(&mut state) % len as u64) as u32).collect()
 }
 
-/// The obvious way to write a page cache: a lock, a map from pages to frames, a list for the order of use.
+/// A simple page cache: a lock, a map from pages to frames, a list for the order of use.
 struct LockedCache {
     shards: Vec<Mutex<Shard>>,
     page_len: usize,
@@ -97,7 +97,7 @@ fn group<'a>(c: &'a mut Criterion, name: &str, elements: usize) -> BenchmarkGrou
     group
 }
 
-/// Sums what is read, so that the reads are needed.
+/// Sums the values, so that the compiler keeps the reads.
 fn sum(seed: u64, len: usize, mut read: impl FnMut(usize) -> u32) -> u32 {
     let mut sum = 0_u32;
     at_random(len, seed, |i| sum = sum.wrapping_add(read(i)));
@@ -127,8 +127,7 @@ fn random(c: &mut Criterion) {
     });
     set.finish();
 
-    // Nothing to do but the accesses, so that they overlap as far as the processor can: the hardest
-    // comparison.
+    // The loop has only the accesses, which overlap as far as the processor can: the hardest comparison.
     let places = places(len, 1);
     let mut get = group(c, "get u32 by a list of places", STEPS);
     get.bench_function("vec", |b| {
@@ -191,8 +190,8 @@ fn sequential(c: &mut Criterion) {
     copy.finish();
 }
 
-/// Adds up a slice. One function for all, since the speed of such a loop depends on where the linker happens
-/// to put it.
+/// Adds up a slice. All contenders share the function, since the speed of such a loop depends on its place
+/// in the program.
 #[inline(never)]
 fn total(sum: u32, slice: &[u32]) -> u32 {
     slice.iter().fold(sum, |sum, x| sum.wrapping_add(*x))
@@ -227,7 +226,7 @@ fn records(c: &mut Criterion) {
     set.finish();
 }
 
-/// The time in which each of `threads` threads does the same number of gets as one thread would alone.
+/// The time in which each of `threads` threads does as many gets as a single thread would.
 fn threads(c: &mut Criterion) {
     let array = resident(LEN, 1_u32);
     let mut get = group(c, "random get u32 by threads", STEPS);

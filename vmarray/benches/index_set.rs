@@ -1,4 +1,4 @@
-//! What it costs to combine two index sets, next to a hash map of vectors, the obvious way.
+//! The cost of combining two index sets, compared with a hash map of vectors.
 //!
 //! The example `11_index_sets` does the same at full size.
 
@@ -13,7 +13,7 @@ use vmarray::{IndexSet, VirtualArray};
 
 const TUPLES: usize = 1 << 16;
 
-/// Random tuples, values below `most`. Every other one has the key 7, if `is_skewed`.
+/// Random tuples, values below `most`. If `is_skewed`, every second tuple has the key 7.
 fn random(dimensions: [Dimension; 4], seed: u64, most: u64, is_skewed: bool) -> IndexSet {
     let mut state = seed;
     let mut value = |_| {

@@ -1,5 +1,5 @@
-//! What a miss costs by way of `AnyDevice`, which finds out at each call of what kind the device is, next to
-//! the same misses of an array that knows. On host RAM, so that the device itself costs as little as it can.
+//! The cost of a miss through `AnyDevice`, which determines the kind of its device at each call, compared
+//! with an array of a static device type. It uses host RAM, whose own cost is least.
 //!
 //! `cargo xtask bench --host` runs this and prints the ratios.
 
@@ -32,7 +32,7 @@ fn host() -> HostDevice {
     HostDevice::builder().bytes(64 << 20).threads(1).build().expect("a device of host RAM")
 }
 
-/// A first element of a page, each time of another page that is far away.
+/// The first element of a page, each time of another page that is far away.
 fn far(step: &mut usize) -> usize {
     *step = (*step + 1367) % PAGES;
     black_box(*step * PAGE_LEN)

@@ -1,8 +1,8 @@
-//! What boxes and windows of N-dimensional arrays cost, next to the same over a `Vec`.
+//! The cost of boxes and windows of N-dimensional arrays, compared with a `Vec`.
 //!
-//! "window" asks what a window that is inside costs beside a box, and one at a corner; "blur" blurs an image
-//! that is ten times as large as the cache, tile by tile with a halo, next to the same blur of an image in
-//! RAM.
+//! "window" compares a window inside of the array, and one at a corner, with a box. "blur" blurs an image
+//! that is ten times as large as the cache, tile by tile with a halo. It compares that with the same blur
+//! of an image in RAM.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -69,14 +69,14 @@ fn windows(c: &mut Criterion) {
     }
 }
 
-/// How far a pixel looks in each direction.
+/// The radius of the blur in pixels.
 const RADIUS: usize = 8;
-/// Pixels a side of the image and of a tile.
+/// The side of the image and of a tile, in pixels.
 const SIDE: usize = 4096;
 const TILE: usize = 128;
 const WIDE: usize = TILE + 2 * RADIUS;
 
-/// A bell curve that sums to 1.
+/// A Gaussian kernel that sums to 1.
 fn weights() -> [f32; 2 * RADIUS + 1] {
     let sigma = RADIUS as f32 / 2.5;
     let bell = |at: usize| (-(at as f32 - RADIUS as f32).powi(2) / (2.0 * sigma * sigma)).exp();
@@ -101,7 +101,7 @@ fn blur(weights: &[f32; 2 * RADIUS + 1], window: &[f32], tile: &mut [f32]) {
 
 /// Two threads take tiles until none is left.
 ///
-/// They are told where a tile is, and where the one that the same thread takes next is likely to be.
+/// Each call receives the place of a tile, and the likely place of the thread's next tile.
 fn on_two_threads(run: impl Fn([usize; 2], Option<[usize; 2]>, &mut [f32], &mut [f32]) + Sync) {
     let tiles = Tiles::new([SIDE, SIDE], [TILE, TILE]).expect("tiles");
     let next = AtomicUsize::new(0);
@@ -120,7 +120,7 @@ fn on_two_threads(run: impl Fn([usize; 2], Option<[usize; 2]>, &mut [f32], &mut 
     });
 }
 
-/// The window of a tile in an image in RAM; beyond the edges the edge goes on.
+/// The window of a tile in an image in RAM; the edge pixels are repeated outside.
 fn window_of(image: &[f32], [y, x]: [usize; 2], window: &mut [f32]) {
     for (row, to) in window.chunks_exact_mut(WIDE).enumerate() {
         let row = (y + row).saturating_sub(RADIUS).min(SIDE - 1) * SIDE;

@@ -1,12 +1,12 @@
-//! Expressions and a blur on the host, beside what does the same fast: rayon over slices and, where Python
-//! has them, NumPy, Polars, numba and OpenCV. Every peer works on the same numbers, in turns, and has to
-//! give the same result.
+//! Expressions and a blur on the host, compared with fast libraries: rayon over slices and, if Python has
+//! them, NumPy, Polars, numba and OpenCV. All peers process the same numbers, in turns, and must return
+//! the same result.
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench peers [-- ROW ...]
 //!
-//! `PYTHON` names an interpreter, `ROUNDS` how often each is measured. Prints the least time of each and, in
-//! brackets, the ratio of ours to it in the same round, as a median; on Linux, behind a slash, the same of
-//! the processors' time, which counts on a machine that does other work meanwhile.
+//! `PYTHON` names an interpreter, `ROUNDS` the number of measurements of each. Prints the least time of
+//! each and, in brackets, the median ratio of ours to it in the same round. On Linux it also prints,
+//! behind a slash, the same ratio of processor time, which counts on a machine with other work.
 
 mod in_turns;
 
@@ -20,12 +20,12 @@ use vmarray::prelude::*;
 use vmarray::{Field, NdArray, VirtualArray};
 
 const THREADS: usize = 2;
-/// Elements of the arrays: 256 MiB.
+/// The number of elements in the arrays: 256 MiB.
 const COUNT: usize = 64 << 20;
-/// Elements a side of the image.
+/// The side of the image, in elements.
 const SIDE: usize = 4096;
 const RADIUS: usize = 8;
-/// Elements that a thread of a peer takes at a time.
+/// The number of elements that a thread of a peer takes at a time.
 const PART: usize = 1 << 18;
 
 fn main() {
@@ -217,7 +217,7 @@ fn plain<'a>(row: &str, words: &'a [u32], floats: &'a [f32]) -> Option<Work<'a>>
     })
 }
 
-/// A bell curve that sums to 1, from its middle on.
+/// A Gaussian kernel that sums to 1, from its middle on.
 fn weights() -> [f32; RADIUS + 1] {
     let sigma = RADIUS as f32 / 2.5;
     let bell = |at: usize| (-(at as f32).powi(2) / (2.0 * sigma * sigma)).exp();
@@ -241,7 +241,7 @@ fn blur(weights: &[f32; RADIUS + 1], window: &[f32], columns: usize, tile: &mut 
     blur_here(weights, window, columns, tile, |a, b, c| a * b + c);
 }
 
-/// Along columns, then along rows: a row of the tile at a time.
+/// Blurs along columns, then along rows, a row of the tile at a time.
 #[inline(always)]
 fn blur_here(
     weights: &[f32; RADIUS + 1],
@@ -258,7 +258,7 @@ fn blur_here(
     }
 }
 
-/// The weighted sum of the rows that are given for each of the taps.
+/// The weighted sum of one row for each tap.
 #[inline(always)]
 fn weigh<'a>(
     weights: &[f32; RADIUS + 1],

@@ -1,11 +1,11 @@
-//! Joins of index sets, groups, distinct elements and sorts on the host, beside what does the same fast:
-//! rayon and rdst on a `Vec` and, where Python has them, DuckDB and Polars. Every peer works on the same
-//! numbers, in turns, until its results are in memory, and has to give the same ones.
+//! Joins of index sets, groups, distinct elements and sorts on the host, compared with fast libraries:
+//! rayon and rdst on a `Vec` and, if Python has them, DuckDB and Polars. All peers process the same
+//! numbers, in turns, until their results are in memory. All results must be equal.
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench tables [-- ROW ...]
 //!
-//! `PYTHON` and `ROUNDS` are as those of the benchmark `peers`, which prints the same; `LOG2` says how many
-//! elements are sorted and grouped.
+//! `PYTHON` and `ROUNDS` are as in the benchmark `peers`, and so is the output; `LOG2` sets the number of
+//! elements that are sorted and grouped.
 
 mod in_turns;
 
@@ -83,7 +83,7 @@ const ROWS: [&str; 28] = [
     "vec-f32/zipf",
 ];
 
-/// Bits that are different for each number, and look like random ones (finalizer of SplitMix64).
+/// Bits that are distinct for each number, and look random (finalizer of SplitMix64).
 fn mixed(number: u64) -> u64 {
     let mut bits = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     for (shift, factor) in [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB_u64)] {
@@ -101,13 +101,13 @@ fn uniform(seed: u64, tuple: usize, at: usize) -> u64 {
     bits(seed, tuple, at) % 1001
 }
 
-/// Small values are many.
+/// Small values are frequent.
 fn skewed(seed: u64, tuple: usize, at: usize) -> u64 {
     let high = bits(seed, tuple, at) >> 44;
     (((high * high * high) >> 40) * 1001) >> 20
 }
 
-/// Another number below [`TUPLES`] for each.
+/// A permutation of the numbers below [`TUPLES`].
 fn unique(mut number: u64, factor: u64) -> u64 {
     for _ in 0..2 {
         number = number.wrapping_mul(factor) & (TUPLES as u64 - 1);
@@ -167,7 +167,7 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
 }
 
 fn array<T: Element>(values: &[T]) -> VirtualArray<T, HostDevice> {
-    // Room for what is made of it, and what is worked with.
+    // Room for results and temporary memory.
     let bytes = 12 * values.len().max(1 << 20) as u64 * 8;
     let device = HostDevice::builder().bytes(bytes).threads(THREADS).build().expect("a device of host RAM");
     let builder = VirtualArray::<T>::builder(values.len()).devices([Arc::new(device)]);
@@ -225,7 +225,7 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
             value(match of {
                 "equal" => 5 << 40,
                 "few" => mixed(bits % 100),
-                // Half as often is twice the number, and so on: the ranks of words in a text.
+                // Zipf's distribution, as of words in a text: half the frequency at twice the rank.
                 "zipf" => {
                     mixed(((1_u64 << 32) as f64).powf((bits >> 11) as f64 / (1_u64 << 53) as f64) as u64)
                 }
@@ -249,7 +249,7 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
             "vmarray".to_owned(),
             Box::new(|| {
                 array.write(0, &unsorted).expect("room for all");
-                // What is in the cache yet is part of the write.
+                // The write includes pages that are still in the cache.
                 array.flush(..).expect("room for all");
                 timed(|| array.sort(..).expect("a sort"));
                 digest(&array.to_vec(..).expect("memory"))

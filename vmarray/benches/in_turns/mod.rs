@@ -1,4 +1,4 @@
-//! Works that are measured in turns: those of a benchmark, and those of a script that it starts.
+//! Alternating measurements of a benchmark's functions and of a script that it starts.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -7,17 +7,17 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Instant;
 
-/// What is done once, and gives a number to compare.
+/// A function to measure. It returns a number for comparison.
 pub type Work<'a> = Box<dyn FnMut() -> f64 + 'a>;
 
-/// Wall and processors, in seconds.
+/// Wall-clock time and processor time, in seconds.
 type Times = [f64; 2];
 
 thread_local! {
     static TIMES: Cell<[Option<Times>; 2]> = const { Cell::new([None; 2]) };
 }
 
-/// Measures a part of a work only.
+/// Measures only a part of a function.
 #[allow(dead_code, reason = "not all benchmarks that share this prepare something")]
 pub fn timed<R>(part: impl FnOnce() -> R) -> R {
     let begin = now();
@@ -31,7 +31,7 @@ fn now() -> Times {
     [START.elapsed().as_secs_f64(), processor_seconds()]
 }
 
-/// Measures all in turns, after a round to warm up, and prints the row.
+/// Measures all contenders in turns, after a warm-up round, and prints the row.
 pub fn compare(row: &str, mut works: Vec<(String, Work<'_>)>, python: Option<&mut Python>) {
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(11);
     let mut python = python;
@@ -73,7 +73,7 @@ pub fn compare(row: &str, mut works: Vec<(String, Work<'_>)>, python: Option<&mu
     println!();
 }
 
-/// What all threads have used of the processors; 0 where that is not told.
+/// The processor time of all threads; 0 if the system does not report it.
 fn processor_seconds() -> f64 {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let told = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
@@ -87,7 +87,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// An interpreter that works when it is told to.
+/// An interpreter that works on request.
 pub struct Python {
     child: Child,
     to: ChildStdin,
@@ -97,7 +97,7 @@ pub struct Python {
 }
 
 impl Python {
-    /// Starts a script, of what `PYTHON` names, with these arguments.
+    /// Starts a script with these arguments, by the interpreter that `PYTHON` names.
     pub fn start(script: &str, arguments: &[&dyn Display]) -> Option<Self> {
         let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let mut command = Command::new(program);
@@ -123,13 +123,13 @@ impl Python {
         (read > 0).then(|| line.trim().to_owned())
     }
 
-    /// Who does the work of a row.
+    /// The contender that does the work of a row.
     fn peers(&self, row: &str) -> Vec<String> {
         let peers = self.works.iter().filter_map(|line| line.split_once(' '));
         peers.filter(|(_, of)| *of == row).map(|(peer, _)| peer.to_owned()).collect()
     }
 
-    /// Seconds, those of the processors, and the result.
+    /// Wall-clock seconds, processor seconds, and the result.
     fn run(&mut self, peer: &str, row: &str) -> ([f64; 2], f64) {
         writeln!(self.to, "{peer} {row}").expect("Python listens");
         let line = self.line().expect("Python answers");
@@ -141,7 +141,7 @@ impl Python {
 
 impl Drop for Python {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The script may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

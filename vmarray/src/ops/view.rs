@@ -558,10 +558,14 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
 
     /// Copies another view to the elements from `start` on. The two may overlap, as in `memmove`.
     ///
-    /// Devices copy at least 64 KiB and four pages among themselves under these conditions. Both views are
-    /// of arrays without [mirrors](crate::Placement::Mirrored) or [parity](crate::Placement::Parity). The
-    /// target's devices can [access](crate::device::Device::reaches) the source's memory, and the calling
-    /// thread holds no page. Within one array, no page has elements of both views.
+    /// Devices copy directly, without the host, under these conditions:
+    ///
+    /// - The copy has at least 64 KiB and four pages.
+    /// - Both views are of arrays without [mirrors](crate::Placement::Mirrored) or
+    ///   [parity](crate::Placement::Parity).
+    /// - The target's devices can [access](crate::device::Device::reaches) the source's memory.
+    /// - The calling thread holds no page.
+    /// - Within one array, no page has elements of both views.
     ///
     /// All channels of the target then copy concurrently, in pieces that are contiguous in both places.
     /// Between arrays of the same page length and number of channels, a piece is whole pages, up to 256
