@@ -1,4 +1,4 @@
-//! Arrays that results are written to, on the devices of what they are made from.
+//! Result arrays on the devices of their operands.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::in_ram;
 
-/// How much of an array on channels of these devices is cached in RAM, at most.
+/// Maximum cache of an array on channels of these devices.
 const CACHE_BYTES: usize = 64 << 20;
-/// Elements of a page of an array that is worked with: whole blocks of prefix sums.
+/// Elements of a page of a scratch array: whole blocks of prefix sums.
 const SCRATCH_PAGE_LEN: usize = if cfg!(test) { 1 << 10 } else { 1 << 13 };
-/// Pages of it that are cached for each channel.
+/// Cached pages of it a channel.
 const SCRATCH_FRAMES: usize = 4;
 
-/// An array of zeroes whose pages, of so many elements each, are dealt out to channels of these devices: in
-/// RAM in the place of files, which hold what they were made for and nothing else.
+/// An array of zeroes with a page length, striped over channels of these devices; RAM replaces files, which
+/// hold only their own array.
 pub(crate) fn alike<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     page_len: usize,
@@ -27,8 +27,8 @@ pub(crate) fn alike<U: Element, D: Device>(
     of_settings(channels, page_len, len, Settings::of_result(CACHE_BYTES, HostMemory::Pinned))
 }
 
-/// As [`alike`], of what is worked with on devices and then forgotten: hardly anything of it is cached, and
-/// in memory that is not page-locked, since that takes longer than to sort as much on a card.
+/// As [`alike`], for temporary data on devices: the cache is minimal and not page-locked, because
+/// page-locking takes longer than sorting the same amount on a GPU.
 pub(crate) fn scratch<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     len: usize,

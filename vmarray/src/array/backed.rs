@@ -1,4 +1,4 @@
-//! Arrays whose pages the program reads and writes by itself.
+//! Arrays over storage of the program, which reads and writes pages itself.
 
 use std::sync::Arc;
 
@@ -14,29 +14,28 @@ use crate::engine::pager::KeptLength;
 use crate::setup::any::AnyDevice;
 
 impl<T: Element, D: Device> Builder<T, D> {
-    /// Builds an array over pages that somebody has already, and that are read and written by the program's
-    /// own code: chunks of a compressed file, objects of a server, what a function computes. Page `p` has the
-    /// elements from `p * page_len` on, in memory's order of bytes. Nothing is read before it is asked for;
-    /// then a page is read whole, by the thread that wants it, and cached in RAM as of any device, and on
-    /// cards with a [tier](Self::tier).
+    /// Builds an array over existing pages that the program's code reads and writes: chunks of a compressed
+    /// file, objects of a server, results of a function. Page `p` has the elements from `p * page_len` on, in
+    /// native byte order. The thread that needs a page reads it completely, on demand. Pages are cached in
+    /// RAM like those of any device, and on GPUs with a [tier](Self::tier).
     ///
-    /// Pages that have changed are written when they leave the cache, by [`flush`], by
-    /// [`sync`](VirtualArray::sync), which lets the [`Backing`] [sync](Backing::sync) as well, and when the
-    /// array is dropped, which can only warn of a failure. The array does not grow. Of the settings, devices,
-    /// placement and page length do not count.
+    /// The array writes changed pages when they leave the cache; in [`flush`]; in
+    /// [`sync`](VirtualArray::sync), which also [syncs](Backing::sync) the [`Backing`]; and when it is
+    /// dropped, which can only warn of a failure. The array does not grow. Devices, placement and page length
+    /// of the builder are ignored.
     ///
     /// [`flush`]: crate::views::View::flush
     ///
     /// # Errors
-    /// [`FileMismatch`](ErrorKind::FileMismatch) if its pages are no whole number of elements, or are fewer
-    /// than the length needs; [`FileRefused`](ErrorKind::FileRefused) for an array that is to be movable;
-    /// [`Device`](ErrorKind::Device) as [`BackedDevice::new`]. Later, with the page, what the backing says.
+    /// [`FileMismatch`](ErrorKind::FileMismatch) if its pages are no whole number of elements, or too few for
+    /// the length; [`FileRefused`](ErrorKind::FileRefused) for a movable array; [`Device`](ErrorKind::Device)
+    /// as [`BackedDevice::new`]. Later, errors of the backing, with the page.
     ///
     /// ```
     /// # use vmarray::prelude::*;
     /// use std::io;
     /// use vmarray::host::Backing;
-    /// /// Squares, computed when they are wanted.
+    /// /// Squares, computed on demand.
     /// #[derive(Debug)]
     /// struct Squares;
     /// impl Backing for Squares {

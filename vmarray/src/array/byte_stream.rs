@@ -7,19 +7,17 @@ use backend_api::Device;
 use crate::array::VirtualArray;
 use crate::base::error::{Error, ErrorKind};
 
-/// An array of bytes as a file: read, written and sought in, by what the standard library and other crates
-/// have for that.
+/// An array of bytes as a file, with the traits `Read`, `Write` and `Seek` of the standard library.
 ///
-/// Writing goes over what is there, and makes the array longer at its end, as far as it can
-/// [grow](VirtualArray#growth). A place beyond the end can be sought: nothing is read there, and what is
-/// written there has zeroes before it. Each call holds a page at a time, or goes past the cache if it is
-/// long; a program that reads or writes a few bytes at a time puts a [`BufReader`](io::BufReader) or a
-/// [`BufWriter`](io::BufWriter) around it.
+/// Writes overwrite existing bytes, and extend the array at its end if it can [grow](VirtualArray#growth). A
+/// program may seek beyond the end: reads return nothing there, and a write fills the gap with zeroes. Each
+/// call holds one page at a time, or bypasses the cache if it is long. For calls of a few bytes, wrap it in a
+/// [`BufReader`](io::BufReader) or a [`BufWriter`](io::BufWriter).
 ///
 /// # Errors
-/// Errors of the array come inside of those of [`io`], as [`Other`](io::ErrorKind::Other). Where the array
-/// cannot grow they are [`StorageFull`](io::ErrorKind::StorageFull) or
-/// [`OutOfMemory`](io::ErrorKind::OutOfMemory): what the failed call would have written is not there.
+/// [`io`] errors wrap errors of the array, as [`Other`](io::ErrorKind::Other). If the array cannot grow, they
+/// are [`StorageFull`](io::ErrorKind::StorageFull) or [`OutOfMemory`](io::ErrorKind::OutOfMemory), and the
+/// failed call has written nothing.
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -45,7 +43,7 @@ pub struct ByteStream<'a, D: Device> {
 }
 
 impl<D: Device> VirtualArray<u8, D> {
-    /// The array as a file, of which the first byte is read or written next.
+    /// The array as a file, positioned at the first byte.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -62,7 +60,7 @@ impl<D: Device> VirtualArray<u8, D> {
 }
 
 impl<D: Device> ByteStream<'_, D> {
-    /// The index of the byte that is read or written next.
+    /// The index of the next byte to read or write.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
@@ -109,8 +107,8 @@ impl<D: Device> Write for ByteStream<'_, D> {
         Ok(bytes.len())
     }
 
-    /// Does nothing: what was written is in the array. To bring it to its devices is
-    /// [another matter](crate::views::View::flush).
+    /// Does nothing: written bytes are in the array. [`View::flush`](crate::views::View::flush) copies them
+    /// to its devices.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

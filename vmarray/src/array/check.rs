@@ -1,4 +1,4 @@
-//! Looking through an array for pages that are not what was written to them.
+//! Check of an array for damaged pages.
 
 use backend_api::{Device, ErrorKind as DeviceErrorKind};
 
@@ -8,13 +8,13 @@ use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Fetches every page from where it lives, and says of which ones checksums do not agree: their numbers,
-    /// each with the error that names the device. For arrays with
-    /// [`checksums`](crate::Builder::checksums), and those in files; others have nothing to compare.
+    /// Fetches every page from its home, and returns the numbers of pages with a wrong checksum, each with
+    /// the error that names the device. For arrays with [`checksums`](crate::Builder::checksums), and arrays
+    /// in files; others have no checksums.
     ///
-    /// Blocks while what is dirty is written back and all pages are fetched, one after the other; the cache
-    /// has others afterwards. The array may be used meanwhile: a page that somebody fetches is compared then.
-    /// A page that is listed is sound again once all of it is written anew.
+    /// Blocks while dirty pages are written back and all pages are fetched, one after the other; the cache
+    /// then has other pages. The array may be in use meanwhile: each fetch by another thread compares too.
+    /// Writing a whole damaged page repairs it.
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -10,8 +10,8 @@ use crate::base::element::Element;
 use crate::base::error::{Result, index_outside};
 use crate::setup::any::AnyDevice;
 
-/// Reads elements by index and keeps the page used last, so that the next element of that page costs a
-/// comparison and a load. While it lives, that page cannot be written to by others.
+/// Reads elements by index and holds the last used page, so that the next element of that page costs a
+/// comparison and a load. While it lives, other threads cannot write to that page.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -23,7 +23,7 @@ use crate::setup::any::AnyDevice;
 ///     sum += cursor.get(i)?;
 /// }
 /// assert_eq!(sum, 2000);
-/// // This thread would wait for itself.
+/// // This thread would deadlock with itself.
 /// assert!(array.set(999, 3).is_err());
 /// cursor.release();
 /// array.set(999, 3)?;
@@ -31,16 +31,16 @@ use crate::setup::any::AnyDevice;
 /// ```
 #[derive(Debug)]
 pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
-    /// The page's first element, its index, and the number of elements; none if there is no page.
+    /// The address of the page's first element, its index, and the number of elements; zero without a page.
     address: *const T,
     first: usize,
     count: usize,
-    /// On the heap, so that calls that take it leave the others in registers.
+    /// On the heap, so that calls with it leave the other fields in registers.
     held: Box<Held<'a, T, D, PageRef<'a, T, D>>>,
 }
 
-/// Reads and writes elements by index and keeps the page used last, exclusively. While it lives, that page
-/// can be used by nobody else. Pages that are only read are not written back.
+/// Reads and writes elements by index and holds the last used page exclusively. While it lives, no other
+/// thread can use that page. Pages that were only read are not written back.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -50,7 +50,7 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
 ///     cursor.set(i, i as u32)?;
 /// }
 /// assert_eq!(cursor.get(77)?, 77);
-/// // This thread would wait for itself.
+/// // This thread would deadlock with itself.
 /// assert!(array.get(77).is_err());
 /// cursor.release();
 /// assert_eq!(array.get(999)?, 999);
@@ -61,23 +61,23 @@ pub struct CursorMut<'a, T: Element, D: Device = AnyDevice> {
     address: *mut T,
     first: usize,
     count: usize,
-    /// As `count`, once the page has been declared written to; until then none.
+    /// As `count` after the page was declared dirty; zero before.
     writable: usize,
     /// As of [`Cursor`].
     held: Box<Held<'a, T, D, PageMut<'a, T, D>>>,
 }
 
-/// The page that is held, and where to find others.
+/// The held page, and the array.
 #[derive(Debug)]
 struct Held<'a, T: Element, D: Device, P> {
     array: &'a VirtualArray<T, D>,
-    /// The range of the array that indices count in.
+    /// The range of the array of the indices.
     of: Range<usize>,
     page: Option<P>,
 }
 
 impl<T: Element, D: Device, P> Held<'_, T, D, P> {
-    /// The part of a page that has the element of an index in the range.
+    /// The part of the page with the element of an index in the range.
     fn cut(&self, index: usize) -> Result<Cut> {
         let (array, of) = (self.array, &self.of);
         if index >= of.len() {
@@ -88,8 +88,8 @@ impl<T: Element, D: Device, P> Held<'_, T, D, P> {
 }
 
 impl<'a, T: Element, D: Device> Held<'a, T, D, PageRef<'a, T, D>> {
-    /// Lets the page go that is held, and takes that of an element. Its place, and the indices of its
-    /// elements.
+    /// Releases the held page, and takes the page of an element. Returns the element's place, and the indices
+    /// of the page.
     #[cold]
     #[inline(never)]
     fn turn_to(&mut self, index: usize) -> Result<(*mut T, Range<usize>)> {
@@ -100,8 +100,8 @@ impl<'a, T: Element, D: Device> Held<'a, T, D, PageRef<'a, T, D>> {
 }
 
 impl<'a, T: Element, D: Device> Held<'a, T, D, PageMut<'a, T, D>> {
-    /// Lets the page go that is held, and takes that of an element. Its place, and the indices of its
-    /// elements.
+    /// Releases the held page, and takes the page of an element. Returns the element's place, and the indices
+    /// of the page.
     #[cold]
     #[inline(never)]
     fn turn_to(&mut self, index: usize) -> Result<(*mut T, Range<usize>)> {
@@ -110,7 +110,7 @@ impl<'a, T: Element, D: Device> Held<'a, T, D, PageMut<'a, T, D>> {
         Ok((page.address(), page.range()))
     }
 
-    /// Declares the page that is held written to; from now on it is written to by its address.
+    /// Declares the held page dirty; from now on writes use its address.
     #[cold]
     #[inline(never)]
     fn declare_written(&mut self) {
@@ -128,7 +128,7 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`PagedView::page`](crate::views::PagedView::page); the page held before is let go in any case.
+    /// As [`PagedView::page`](crate::views::PagedView::page); the previous page is released in any case.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let mut at = index.wrapping_sub(self.first);
@@ -138,11 +138,11 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
             (self.address, self.first, self.count) = (address, range.start, range.len());
             at = index - range.start;
         }
-        // SAFETY: inside of the page that is held.
+        // SAFETY: within the held page.
         Ok(unsafe { *self.address.add(at) })
     }
 
-    /// Lets the page go that is held, if any.
+    /// Releases the held page, if any.
     pub fn release(&mut self) {
         self.count = 0;
         self.held.page = None;
@@ -158,7 +158,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`PagedViewMut::page_mut`](crate::views::PagedViewMut::page_mut); the page held before is let go in
+    /// As [`PagedViewMut::page_mut`](crate::views::PagedViewMut::page_mut); the previous page is released in
     /// any case.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
@@ -166,7 +166,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
         if at >= self.count {
             at = self.turn_to(index)?;
         }
-        // SAFETY: inside of the page that is held.
+        // SAFETY: within the held page.
         Ok(unsafe { *self.address.add(at) })
     }
 
@@ -184,12 +184,12 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
             self.held.declare_written();
             self.writable = self.count;
         }
-        // SAFETY: inside of the page that is held, which nobody else has.
+        // SAFETY: within the held page, which is exclusive.
         unsafe { *self.address.add(at) = value };
         Ok(())
     }
 
-    /// Takes the page of an element that is not in the one held; gives the element's place in it.
+    /// Takes the page of an element outside the held page; returns the element's place in it.
     #[inline(always)]
     fn turn_to(&mut self, index: usize) -> Result<usize> {
         (self.count, self.writable) = (0, 0);
@@ -198,7 +198,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
         Ok(index - range.start)
     }
 
-    /// Lets the page go that is held, if any.
+    /// Releases the held page, if any.
     pub fn release(&mut self) {
         (self.count, self.writable) = (0, 0);
         self.held.page = None;

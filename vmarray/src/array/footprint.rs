@@ -1,4 +1,4 @@
-//! What an array takes of RAM and of device memory.
+//! RAM and device memory of an array.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use backend_api::{Device, HostMemory, readable_bytes};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 
-/// What an array takes of RAM and of device memory, at the moment of asking.
+/// RAM and device memory of an array, at the time of the call.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -23,17 +23,16 @@ use crate::base::element::Element;
 pub struct Footprint {
     /// Device memory of all channels, in bytes.
     pub device_bytes: u64,
-    /// RAM that the cache has taken so far, in bytes.
+    /// RAM allocated by the cache so far, in bytes.
     pub cache_bytes: usize,
-    /// RAM that the cache may take, in bytes: no more than
-    /// [`Builder::cache_bytes`](crate::Builder::cache_bytes) asks for, unless that is less than a page for
-    /// each channel.
+    /// Maximum RAM of the cache, in bytes: at most [`Builder::cache_bytes`](crate::Builder::cache_bytes), but
+    /// at least a page a channel.
     pub cache_max_bytes: usize,
-    /// RAM beside the cache, in bytes, that was taken so far for what goes past it: stages of long ranges,
-    /// lists of indices, answers of devices. It comes with the first such operation and is kept for the next:
-    /// up to 64 MiB of stages and some 130 MiB of lists and answers a channel.
+    /// RAM besides the cache allocated so far, in bytes, for operations that bypass it: stages of long
+    /// ranges, lists of indices, results of devices. The first such operation allocates it, and later ones
+    /// reuse it: up to 64 MiB of stages and some 130 MiB of lists and results a channel.
     pub staging_bytes: usize,
-    /// Whether all of the cache taken so far is page-locked.
+    /// True if the whole cache so far is page-locked.
     pub is_pinned: bool,
     /// RAM of the page table, in bytes.
     pub table_bytes: usize,
@@ -65,7 +64,7 @@ impl fmt::Display for Footprint {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// What the array takes of RAM and of device memory.
+    /// RAM and device memory of the array.
     #[must_use]
     pub fn footprint(&self) -> Footprint {
         let pager = self.pager();

@@ -1,4 +1,4 @@
-//! Where the pages of an array live, which devices of those are lost, what takes their place, and moving.
+//! Home devices of pages, losses, rebuilding, and migration.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::profile;
 
-/// Where the pages of one channel live, at the moment of asking.
+/// Home of the pages of one channel, at the time of the call.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::setup::profile;
 /// array.fill(.., 7)?;
 /// array.evict(..)?;
 /// cards[1].lose();
-/// // Pages 1 and 3 are gone. The others stay, and so does page 2, which is read and lies in a frame.
+/// // Pages 1 and 3 are lost. The others stay; page 2 was read and is in a frame.
 /// assert!(array.get(1000).is_err());
 /// assert_eq!(array.get(2000)?, 7);
 /// let homes = array.homes();
@@ -36,21 +36,21 @@ use crate::setup::profile;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelHome {
-    /// How many pages live there.
+    /// Number of pages of the channel.
     pub pages: u64,
-    /// How many of them are lost: they had contents there, no device has them any more, and no frame.
-    /// Everything else of the array goes on.
+    /// Number of lost pages: they had contents there, and are on no device and in no frame. All other pages
+    /// stay available.
     pub lost_pages: u64,
-    /// The devices that each have all of these pages: one, or two of a mirrored array. Of an array with
-    /// parity the other channels' devices together make up for the one.
+    /// The devices with all of these pages: one, or two of a mirrored array. With parity, the devices of the
+    /// other channels together replace the one.
     pub replicas: Vec<Replica>,
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Where the pages live, channel by channel, and what is lost of them.
+    /// The homes of pages, channel by channel, and their losses.
     ///
-    /// Asks each device for its memory. Where one is lost that nothing takes the place of, looks at all pages
-    /// of its channels; they may change meanwhile.
+    /// Queries each device. For a lost device without redundancy, it examines all pages of its channels,
+    /// which may change meanwhile.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -75,14 +75,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         pager.channels().iter().enumerate().map(home).collect()
     }
 
-    /// Puts a spare device in the place of one that is lost, in an array of
-    /// [`Placement::Mirrored`](crate::Placement::Mirrored) or [`Parity`](crate::Placement::Parity), and gives
-    /// it what that had: a copy, or what the other devices and their parity make of it. The array is used
-    /// meanwhile. Returns when the array is whole again; of several lost devices one is replaced.
+    /// Replaces a lost device with a spare, in an array with
+    /// [`Placement::Mirrored`](crate::Placement::Mirrored) or [`Parity`](crate::Placement::Parity), and
+    /// restores its pages: from a replica, or from the other devices and their parity. The array stays in use
+    /// meanwhile. Returns when the array is complete again; of several lost devices, one is replaced.
     ///
-    /// Submissions wait for pieces that are being copied, for about a millisecond, or changes for pieces of 2
-    /// MiB that are being rebuilt, one at a time. Until it returns, the loss of the other devices that
-    /// have those pages is a loss of pages.
+    /// Submissions wait for the piece being copied, about a millisecond; with parity, changes wait for the
+    /// piece of 2 MiB being rebuilt. Until it returns, the loss of another device with these pages loses
+    /// pages.
     ///
     /// # Errors
     /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has neither mirrors nor parity, or no
@@ -108,26 +108,24 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn rebuild(&self, spare: Arc<D>) -> Result<()> {
-        // It learns of losses by asking.
+        // It detects losses by queries.
         let _ = self.homes();
         profile::apply_known(std::slice::from_ref(&spare));
         self.pager().redundancy().rebuild(&(spare as Arc<dyn Device>))
     }
 
-    /// Moves the pages to other devices while the array is used: to a card that was added, away from one that
-    /// is to be removed or asks for its replacement, to as many others as there are. For arrays that were
-    /// built [movable](crate::Builder::movable) and for those of
-    /// [`Placement::Mirrored`](crate::Placement::Mirrored).
+    /// Moves the pages to other devices while the array is in use: to an added GPU, or away from one that
+    /// will be removed or reports memory errors. For [movable](crate::Builder::movable) arrays, and for
+    /// arrays with [`Placement::Mirrored`](crate::Placement::Mirrored).
     ///
-    /// Channels are shared out: each device gets about as many of them, one that is named twice twice as
-    /// many, and what is on one of the devices already stays there as far as its share allows. The number of
-    /// channels stays as it was built; build with several for each device if others are to be added.
+    /// Each device gets about the same number of channels; a device named twice gets twice as many. Channels
+    /// that are on one of the devices already stay there within its share. The number of channels does not
+    /// change; build with several a device if you plan to add others.
     ///
-    /// Returns when all is moved and the devices that are left are used no more; channels go one after the
-    /// other. A channel's pages are copied by the link of two devices where they [reach each
-    /// other](backend_api::Device::reaches), else through host memory; submissions to it wait for one piece
-    /// at a time, about a millisecond, and hits for nothing. Both devices need room for the channel
-    /// meanwhile.
+    /// Returns when all channels have moved, one after the other, and the old devices are unused. A direct
+    /// link copies a channel's pages if the devices [reach each other](backend_api::Device::reaches), else
+    /// host memory. Submissions to the channel wait for one piece at a time, about a millisecond; hits do not
+    /// wait. Both devices need memory for the channel meanwhile.
     ///
     /// # Errors
     /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, no device is given, or one
@@ -142,7 +140,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// let on_one = [cards[0].clone(), cards[0].clone()];
     /// let array = VirtualArray::<u32>::builder(100_000).devices(on_one).movable(true).build()?;
     /// array.fill(.., 7)?;
-    /// // A card is added, and then the first one taken away.
+    /// // Add a device, then remove the first one.
     /// array.rebalance([cards[0].clone(), cards[1].clone()])?;
     /// array.rebalance([cards[1].clone(), cards[2].clone()])?;
     /// assert_eq!(array.count(.., Field::whole(), &7)?, 100_000);

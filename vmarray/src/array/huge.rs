@@ -1,8 +1,8 @@
-//! Single accesses to elements that are too long to be moved from function to function.
+//! Single accesses to elements too long to move between functions.
 //!
-//! A build without optimisation gives every value that moves a place of its own on the stack, in each
-//! function that it passes. Here elements are reached by reference, lie on the heap, and become values in
-//! functions that do nothing else, so that there are few of them on the stack at any one time.
+//! An unoptimised build copies every moved value to the stack of each function. Here elements are on the
+//! heap, are accessed by reference, and become values only in functions that do nothing else, so few copies
+//! are on the stack at any time.
 
 use std::mem::MaybeUninit;
 
@@ -23,13 +23,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(unsafe { *value.as_ptr() })
     }
 
-    /// Copies an element to a place of the caller's.
+    /// Copies an element to memory of the caller.
     fn read_huge(&self, index: usize, to: *mut T) -> Result<()> {
         let (page, at) = self.checked(index)?;
         let entry = self.pager().entry(page as u64);
         let read = |frame: *const u8| {
             // SAFETY: the frame is one of pages of `T`, and `at` is within its page; `to` is the caller's.
-            // What a racing writer made of the value is found out by the version.
+            // The version detects a racing writer.
             entry.read_validated(|| unsafe { element::copy_racy(frame.cast::<T>().add(at), to) })
         };
         if read_lock_free::<true, _>(entry, self.pager().counter(), at, read).is_some()
@@ -38,7 +38,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return Ok(());
         }
         let share = self.share(page as u64)?;
-        // SAFETY: the page is shared, so it stays resident and nobody writes; both places have a `T`.
+        // SAFETY: the page is shared, so it stays resident without writers; both places hold a `T`.
         unsafe { share.address().cast::<T>().add(at).copy_to_nonoverlapping(to, 1) };
         Ok(())
     }
@@ -47,7 +47,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub(crate) fn set_huge(&self, index: usize, value: &T) -> Result<()> {
         let (page, at) = self.checked(index)?;
         self.latched(page, |held| {
-            // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
+            // SAFETY: the page is held exclusively; its lock-free readers check the version.
             unsafe { element::write_racy(held.address.cast::<T>().add(at), value) };
             DIRTY
         })
@@ -87,7 +87,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.read_huge(b, &raw mut *second)?;
         self.exchange(self.checked(a)?, None, &second, &mut first)?;
         self.set_huge(b, &first).inspect_err(|_| {
-            // Undo, as far as that is possible.
+            // Undo, if possible.
             let _ = self.set_huge(a, &first);
         })
     }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::array::testing::{host, one_channel};
 
-    /// 256 KiB, with places that tell whether it was copied whole.
+    /// 256 KiB, with marks at both ends to detect partial copies.
     type Huge = [[u64; 4096]; 8];
 
     fn is_all(value: &Huge, number: u64) -> bool {
@@ -145,7 +145,7 @@ mod tests {
         one_channel(&Arc::new(host()), (4, 2), 2).with_len(9).build().unwrap()
     }
 
-    /// As much as the standard library gives a thread, whatever the environment asks for.
+    /// The default stack of a thread, for any environment.
     fn on_a_common_stack(run: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().stack_size(2 << 20).spawn_scoped(scope, run);

@@ -12,15 +12,15 @@ use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::setup::any::AnyDevice;
 
-/// An iterator over the elements of a range, by value, from both ends. Holds the page it is in.
+/// An iterator over the elements of a range, by value, from both ends. It holds its current page.
 ///
-/// Each element is an item. An error stands for all that are left of the range and not in the page held: it
-/// is not tried again, and each of them is that error.
+/// Each element is an item. An error applies to all remaining elements outside the held page: the iterator
+/// does not retry, and each of them is that error.
 ///
-/// Taking elements from both ends in turns gives a page back for the other one each time.
+/// Alternating between both ends releases one page for the other each time.
 ///
-/// Internal iteration (`for_each`, `fold`, `rfold`, …) runs over slices, which the compiler turns into vector
-/// instructions; `for` loops, and adapters that may end early, take a comparison and a load each element.
+/// Internal iteration (`for_each`, `fold`, `rfold`, …) runs over slices, which the compiler vectorises; `for`
+/// loops, and adapters that may end early, take a comparison and a load for each element.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -35,28 +35,28 @@ use crate::setup::any::AnyDevice;
 /// ```
 #[derive(Debug)]
 pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
-    /// What is left of the page that is held: at the front, or at the back.
+    /// The rest of the held page: at the front, or at the back.
     front: Window<T>,
     back: Window<T>,
-    /// On the heap, so that calls that take it leave the two above in registers.
+    /// On the heap, so that calls with it leave the two fields above in registers.
     rest: Box<Rest<'a, T, D>>,
 }
 
-/// Elements side by side in a page that is held.
+/// Contiguous elements in a held page.
 #[derive(Debug)]
 struct Window<T> {
     next: *const T,
     end: *const T,
 }
 
-/// The page that is held, and what is left of the range besides the part of that page.
+/// The held page, and the rest of the range beyond the part of that page.
 #[derive(Debug)]
 struct Rest<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     page: Option<PageRef<'a, T, D>>,
     visit: Visit,
     range: Range<usize>,
-    /// Why nothing more of the range is to be had.
+    /// The error of the rest of the range.
     failed: Option<Error>,
 }
 
@@ -147,10 +147,10 @@ impl<T: Element> Window<T> {
         (self.end.addr() - self.next.addr()) / size_of::<T>()
     }
 
-    /// Passes over so many elements at an end, or all that there are; how many there were not.
+    /// Skips elements at an end, or all of them; returns the number of missing ones.
     fn skip(&mut self, end: End, count: usize) -> usize {
         let skipped = count.min(self.len());
-        // SAFETY: so many elements lie between the two.
+        // SAFETY: that number of elements lies between the two.
         unsafe {
             match end {
                 End::Front => self.next = self.next.add(skipped),
@@ -161,16 +161,16 @@ impl<T: Element> Window<T> {
     }
 
     /// # Safety
-    /// The page is held as long as the slice is used.
+    /// The page is held during the use of the slice.
     unsafe fn slice<'a>(self) -> &'a [T] {
-        // SAFETY: elements side by side, which nobody writes to while the page is held; or none.
+        // SAFETY: contiguous elements, without writers while the page is held; or none.
         unsafe { std::slice::from_raw_parts(self.next, self.len()) }
     }
 }
 
 impl<T: Element, D: Device> Rest<'_, T, D> {
-    /// Gets hold of the page at an end, where nothing is left of the page held before, after `other` is given
-    /// back, which is left of it at the other end. An error stands for one element.
+    /// Takes the page at an end after the previous page is used up. `other`, its rest at the other end,
+    /// returns to the range first. An error stands for one element.
     #[cold]
     #[inline(never)]
     fn turn(&mut self, end: End, other: &mut Window<T>) -> Option<Result<Window<T>>> {
@@ -179,7 +179,7 @@ impl<T: Element, D: Device> Rest<'_, T, D> {
             return (!left.is_empty()).then_some(Ok(left));
         }
         if self.failed.is_none() {
-            // Before anything that may panic: nobody reads a page any more that is let go.
+            // Before anything that may panic, so that no code reads a released page.
             let left = std::mem::replace(other, Window::EMPTY).len();
             match end {
                 End::Front => self.range.end += left,
@@ -205,7 +205,7 @@ impl<T: Element, D: Device> Rest<'_, T, D> {
         self.failed.clone().map(Err)
     }
 
-    /// Passes over so many elements at an end, or all that there are; how many there were not.
+    /// Skips elements at an end, or all of them; returns the number of missing ones.
     fn skip(&mut self, end: End, count: usize) -> usize {
         let skipped = count.min(self.range.len());
         match end {
@@ -227,14 +227,14 @@ impl<T: Element, D: Device> Iterator for Iter<'_, T, D> {
                 Err(error) => return Some(Err(error)),
             }
         }
-        // SAFETY: between the two bounds, in the page that is held.
+        // SAFETY: between the two bounds, in the held page.
         let value = unsafe { *self.front.next };
         // SAFETY: at most one past the part.
         self.front.next = unsafe { self.front.next.add(1) };
         Some(Ok(value))
     }
 
-    /// Passes over pages without fetching them.
+    /// Skips pages without fetching them.
     fn nth(&mut self, n: usize) -> Option<Result<T>> {
         let n = self.front.skip(End::Front, n);
         let n = self.rest.skip(End::Front, n);
@@ -283,13 +283,13 @@ impl<T: Element, D: Device> DoubleEndedIterator for Iter<'_, T, D> {
                 Err(error) => return Some(Err(error)),
             }
         }
-        // SAFETY: not before the first element that is left, in the page that is held.
+        // SAFETY: not before the first remaining element, in the held page.
         self.back.end = unsafe { self.back.end.sub(1) };
         // SAFETY: as above.
         Some(Ok(unsafe { *self.back.end }))
     }
 
-    /// Passes over pages without fetching them.
+    /// Skips pages without fetching them.
     fn nth_back(&mut self, n: usize) -> Option<Result<T>> {
         let n = self.back.skip(End::Back, n);
         let n = self.rest.skip(End::Back, n);
@@ -334,7 +334,7 @@ macro_rules! pages {
             }
         }
 
-        /// Pages that are passed over are not fetched.
+        /// Skipped pages are not fetched.
         impl<'a, T: Element, D: Device> Iterator for $Pages<'a, T, D> {
             type Item = Result<$Guard<'a, T, D>>;
 

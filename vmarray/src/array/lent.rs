@@ -1,4 +1,4 @@
-//! Elements where they lie on devices, for other libraries of the process.
+//! Elements in device memory, shared with other libraries of the process.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -11,11 +11,11 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::pager::Pager;
 
-/// Elements of an array that other libraries read and write where they lie: from
-/// [`lend`](VirtualArray::lend).
+/// Elements of an array that other libraries read and write in place; [`lend`](VirtualArray::lend) returns
+/// them.
 ///
-/// Pages are dealt out to channels in turn, so of an array on one device, which has one channel, all elements
-/// lie side by side; of others those of a page do.
+/// Pages are striped over channels. So all elements of an array on one device, with one channel, are
+/// contiguous; of other arrays, the elements of a page are.
 ///
 /// ```
 /// use vmarray::access::{LentElements, LentRun};
@@ -36,7 +36,7 @@ pub struct LentElements<'a> {
     marker: PhantomData<&'a mut ()>,
 }
 
-/// Elements that lie side by side in the memory of one device.
+/// Contiguous elements in the memory of one device.
 ///
 /// ```
 /// use vmarray::access::LentRun;
@@ -50,11 +50,11 @@ pub struct LentElements<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LentRun {
-    /// Whose address it is.
+    /// The device of the address.
     pub space: AddressSpace,
-    /// Where the first one begins.
+    /// The address of the first one.
     pub address: u64,
-    /// How many there are.
+    /// Number of elements.
     pub len: usize,
 }
 
@@ -65,10 +65,10 @@ impl std::fmt::Debug for LentElements<'_> {
 }
 
 impl LentElements<'_> {
-    /// The elements from one on that lie side by side; its index counts from the beginning of the array.
+    /// The contiguous elements from an index on, which counts from the start of the array.
     ///
     /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside) of what is lent.
+    /// [`IndexOutside`](ErrorKind::IndexOutside) of the shared elements.
     pub fn run(&self, index: usize) -> Result<LentRun> {
         const OPERATION: &str = "lend";
         if !self.range.contains(&index) {
@@ -92,7 +92,7 @@ impl LentElements<'_> {
         Ok(LentRun { space: addresses.space(), address, len })
     }
 
-    /// Blocks until all is over that others have given to the devices by now.
+    /// Blocks until all work that other libraries have submitted to the devices has ended.
     ///
     /// # Errors
     /// Those of devices.
@@ -103,12 +103,12 @@ impl LentElements<'_> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Lends elements to other libraries of the process, which read and write them where they lie, without a
-    /// copy. What is cached of them is written back first, and all work of the array on them is over.
+    /// Shares elements with other libraries of the process, which read and write them in place without a
+    /// copy. Cached elements are written back first, and all work of the array on them has ended.
     ///
-    /// The addresses hold until the array is used the next time, if only for reading, or dropped. Whoever has
-    /// given work on them to a device, such as kernels in a stream, waits for it until then, or has
-    /// [`synchronize`](LentElements::synchronize) do so.
+    /// The addresses are valid until the next use of the array, including reads, or until it is dropped. A
+    /// library that submits work on them to a device, such as kernels in a stream, must wait for it before,
+    /// or call [`synchronize`](LentElements::synchronize).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -117,7 +117,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// array.set(999, 7)?;
     /// let lent = array.lend(500..)?;
     /// let run = lent.run(500)?;
-    /// // SAFETY: nobody uses the array, and in RAM on one device all elements lie side by side.
+    /// // SAFETY: no code uses the array, and in RAM on one device all elements are contiguous.
     /// let numbers = unsafe { std::slice::from_raw_parts_mut(run.address as *mut u32, run.len) };
     /// assert_eq!((numbers.len(), numbers[499]), (500, 7));
     /// numbers.fill(3);

@@ -1,4 +1,4 @@
-//! Mapped access: a range as one aligned slice, for the time of a closure.
+//! Mapped access: a range as one aligned slice, during a closure.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 
-/// What becomes of the contents of a mapped range.
+/// Use of the contents of a mapped range.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -24,15 +24,15 @@ use crate::base::memory::zeroed_vec;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapMode {
-    /// The slice holds the elements; what the closure changes is dropped.
+    /// The slice holds the elements; changes of the closure are dropped.
     Read,
-    /// The slice holds zeroes or, in a buffer of the caller's, anything; all of it is written to the range.
-    /// Nothing is fetched for pages that are covered whole.
+    /// The slice holds zeroes or, in a buffer of the caller, arbitrary data; all of it is written to the
+    /// range. Completely covered pages are not fetched.
     Write,
     /// The slice holds the elements, and is written to the range.
     ReadWrite,
-    /// The slice holds zeroes or, in a buffer of the caller's, anything, and is dropped: room to work in that
-    /// is as long as the range. The array is neither read nor written.
+    /// The slice holds zeroes or, in a buffer of the caller, arbitrary data, and is dropped: scratch memory
+    /// of the range's length. The array is neither read nor written.
     Scratch,
 }
 
@@ -46,7 +46,7 @@ impl MapMode {
     }
 }
 
-/// Where the slice of a mapped range lies.
+/// Memory of the slice of a mapped range.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -65,17 +65,17 @@ impl MapMode {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MapBuffer<'a, T> {
-    /// In new memory, aligned to 64 bytes at least. [`NoMemory`](ErrorKind::NoMemory) if there is not enough.
+    /// New memory, aligned to at least 64 bytes. [`NoMemory`](ErrorKind::NoMemory) if there is too little.
     New,
-    /// In new page-locked memory of the array's first device, aligned to 4096 bytes; in pageable memory where
-    /// page-locking is refused. For closures that hand the slice to a card.
+    /// New page-locked memory of the array's first device, aligned to 4096 bytes; pageable memory if
+    /// page-locking is refused. For closures that pass the slice to a GPU.
     Pinned,
-    /// In memory of the caller, at least as long as the range.
+    /// Memory of the caller, at least as long as the range.
     Borrowed(&'a mut [T]),
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Runs code on a range as one slice, which lies in the given memory.
+    /// Runs code on a range as one slice in the given memory.
     pub(crate) fn map_in<R>(
         &self,
         range: Range<usize>,
@@ -102,8 +102,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 };
                 let bytes = range.len() * size_of::<T>();
                 let memory = channel.host_memory(bytes)?;
-                // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, known to this function
-                // alone, and no device works on it; it lives until the closure has run.
+                // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, private to this function,
+                // and no device works on it; it lives until the closure has run.
                 let slice = unsafe {
                     std::slice::from_raw_parts_mut(memory.address().as_ptr().cast::<T>(), range.len())
                 };
@@ -143,7 +143,7 @@ struct Line([u8; 64]);
 
 impl<T: Element> AlignedVec<T> {
     fn zeroed(len: usize) -> Result<Self> {
-        // Types of stricter alignment get room to move up.
+        // Types of stricter alignment get spare bytes for the offset.
         let slack = align_of::<T>().saturating_sub(64);
         let lines = (len * size_of::<T>() + slack).div_ceil(64);
         Ok(Self { lines: zeroed_vec(lines)?, len, marker: std::marker::PhantomData })
@@ -152,7 +152,7 @@ impl<T: Element> AlignedVec<T> {
     fn slice(&mut self) -> &mut [T] {
         let start = self.lines.as_mut_ptr().cast::<u8>();
         // SAFETY: the memory is zeroed, which is a valid `T`; the address is aligned after the offset, for
-        // which `zeroed` left room; the borrow is exclusive.
+        // which `zeroed` reserved bytes; the borrow is exclusive.
         unsafe {
             let start = start.add(start.align_offset(align_of::<T>()));
             std::slice::from_raw_parts_mut(start.cast(), self.len)

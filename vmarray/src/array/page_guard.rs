@@ -1,4 +1,4 @@
-//! Pages in place: guards that lend a page's frame as a slice.
+//! Page guards: slices in the frame of a page.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,11 +15,11 @@ use crate::engine::page::state::HOME;
 use crate::engine::pager::{Fetch, Stream};
 use crate::setup::any::AnyDevice;
 
-/// A page's elements, shared: a slice in the page's frame; of a section, those that are in it.
+/// Shared elements of a page: a slice in the page's frame, limited to the section.
 ///
-/// While it lives the page stays in RAM, others can read it, and threads that want to write to it wait. It
-/// belongs to the thread that took it. Leaking it keeps the page in RAM, unwritable, as long as the array
-/// lives.
+/// While it lives, the page stays in RAM, other threads can read it, and threads that want to write to it
+/// wait. The guard belongs to its thread. Leaking it keeps the page in RAM and unwritable until the array is
+/// dropped.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -34,10 +34,10 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
     place: HeldPart<'a, T, D>,
 }
 
-/// A page's elements, exclusively: a mutable slice in the page's frame.
+/// Exclusive elements of a page: a mutable slice in the page's frame.
 ///
-/// While it lives, all other threads that want the page wait. What was lent mutably is written back later. It
-/// belongs to the thread that took it. Leaking it locks the page as long as the array lives.
+/// While it lives, all other threads that want the page wait. A page borrowed mutably is written back later.
+/// The guard belongs to its thread. Leaking it locks the page until the array is dropped.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -54,45 +54,45 @@ pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
     written: bool,
 }
 
-/// What becomes of a page after a visit.
+/// Fate of a page after a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visit {
-    /// It is kept as one that was used.
+    /// It stays as a used page.
     Stay,
-    /// If it is new, and others do not use it too, its frame is the next to go: so what a long scan writes
-    /// stays in the processor's caches until it is sent home. Pages that were fetched go in the order of
-    /// frames: those of neighbours lie side by side, and to fetch others into these takes fewer copies.
+    /// If it is new and unused by other threads, its frame is the next to be evicted: data written by a long
+    /// scan then stay in the processor's caches until the write-back. Fetched pages leave in frame order:
+    /// frames of neighbours are contiguous, so fetching other pages into them takes fewer copies.
     Pass,
 }
 
-/// The part of a page that a range of the array has in it.
+/// The part of a page within a range of the array.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
     /// The page.
     pub(crate) array_page: usize,
-    /// Its number among those of the range.
+    /// Its number among the pages of the range.
     page: usize,
-    /// The first of its elements that is in the range.
+    /// Its first element in the range.
     first: usize,
     /// The elements, counted from the start of the range.
     range: Range<usize>,
 }
 
-/// The part of a page that is held, and its end.
+/// The part of a held page, and its end.
 pub(crate) struct HeldPart<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     cut: Cut,
-    /// Of the first element of the part.
+    /// Address of the first element of the part.
     address: *mut T,
     exclusive: bool,
-    /// Whether the page had no contents before a long scan writes to it, which leaves it behind.
+    /// True if the page had no contents before a long scan, which leaves it behind.
     passes: bool,
-    /// Guards stay with their thread: the list of what a thread holds depends on it.
+    /// Guards stay on their thread, because the list of a thread's guards depends on it.
     not_send: PhantomData<*mut T>,
 }
 
 impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
-    /// Of a page that is held for it already, as a guard, quiet, and counted in its channel.
+    /// The part of a page that is held already: as a guard, quiet, and counted in its channel.
     pub(crate) fn of_held(
         array: &'a VirtualArray<T, D>,
         cut: Cut,
@@ -158,7 +158,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.locate(index).0
     }
 
-    /// The part of a page that a range has in it, by the page's number among those of the range.
+    /// The part of a page within a range, by the page's number among the pages of the range.
     pub(crate) fn cut(&self, of: &Range<usize>, number: usize) -> Result<Cut> {
         let pages = self.touched_pages(of);
         let count = (pages.end - pages.start) as usize;
@@ -177,18 +177,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Lends what a range has of a page, shared.
+    /// Returns the part of a page within a range, shared.
     pub(crate) fn visit(&self, cut: Cut, visit: Visit) -> Result<PageRef<'_, T, D>> {
         HeldPart::take(self, cut, visit, false).map(PageRef::of)
     }
 
-    /// Lends what a range has of a page, exclusively.
+    /// Returns the part of a page within a range, exclusively.
     pub(crate) fn visit_mut(&self, cut: Cut, visit: Visit) -> Result<PageMut<'_, T, D>> {
         HeldPart::take(self, cut, visit, true).map(PageMut::of)
     }
 
-    /// How a scan of so many pages visits them: if the cache has no room for all, new ones give way to the
-    /// next.
+    /// The visit mode of a scan by its number of pages: if they exceed the cache, new pages are evicted
+    /// first.
     pub(crate) fn scan(&self, pages: usize) -> Visit {
         if pages as u64 > self.pager().frames() { Visit::Pass } else { Visit::Stay }
     }
@@ -197,13 +197,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 macro_rules! common {
     ($Guard:ident) => {
         impl<T: Element, D: Device> $Guard<'_, T, D> {
-            /// The number of the page among those of the view.
+            /// The number of the page among the pages of the view.
             #[must_use]
             pub fn page(&self) -> usize {
                 self.place.cut.page
             }
 
-            /// The indices of its elements in the view that it was lent by.
+            /// The indices of its elements in its view.
             #[must_use]
             pub fn range(&self) -> Range<usize> {
                 self.place.cut.range.clone()
@@ -215,8 +215,8 @@ macro_rules! common {
 
             fn deref(&self) -> &[T] {
                 // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements.
-                // The guard keeps it resident, and nobody writes to it: shared guards have lock-free and
-                // latched writers shut out, exclusive ones everybody.
+                // The guard keeps it resident, and no thread writes to it: shared guards exclude lock-free
+                // and latched writers, exclusive ones all threads.
                 unsafe { std::slice::from_raw_parts(self.place.address, self.place.cut.range.len()) }
             }
         }
@@ -233,35 +233,34 @@ common!(PageRef);
 common!(PageMut);
 
 impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
-    /// Of a part that is shared.
+    /// The guard of a shared part.
     pub(crate) fn of(place: HeldPart<'a, T, D>) -> Self {
         Self { place }
     }
 
-    /// Where the elements are, for threads that keep the guard beside the address.
+    /// The address of the elements, for threads that keep the guard with it.
     pub(crate) fn address(&self) -> *const T {
         self.place.address
     }
 }
 
 impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
-    /// Of a part that is held exclusively.
+    /// The guard of an exclusive part.
     pub(crate) fn of(place: HeldPart<'a, T, D>) -> Self {
         Self { place, written: false }
     }
 
-    /// As for [`PageRef`]. The thread that writes there has borrowed the elements mutably once.
+    /// As for [`PageRef`]. A writing thread must have borrowed the elements mutably once.
     pub(crate) fn address(&self) -> *mut T {
         self.place.address
     }
 
-    /// Whether it was lent for writing.
+    /// True after a mutable borrow.
     pub(crate) fn is_written(&self) -> bool {
         self.written
     }
 
-    /// Declares the page dirty, so that the thread that flushes or searches meanwhile finds that it cannot be
-    /// had.
+    /// Declares the page dirty, so that a flushing or searching thread finds it unavailable.
     fn mark_dirty(&mut self) {
         if !self.written {
             self.written = true;

@@ -1,4 +1,4 @@
-//! Ranges of pages on rayon's threads.
+//! Parallel operations on ranges, on rayon's threads.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             .try_reduce(&identity, |a, b| Ok(combine(a, b)))
     }
 
-    /// Runs code on the slices of a range, page by page, to change them.
+    /// Runs mutating code on the slices of a range, page by page.
     pub(crate) fn par_change(
         &self,
         range: Range<usize>,
@@ -53,7 +53,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// Elements of a range, for rayon's threads; a part of them for each.
+/// Elements of a range, split among rayon's threads.
 pub(crate) struct ParElements<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     range: Range<usize>,
@@ -100,14 +100,14 @@ impl<'a, T: Element, D: Device> Producer for ParElements<'a, T, D> {
     }
 }
 
-/// Elements of a range by copies of its pages: no guard is held while the program's code runs, since rayon
-/// may run other pieces of work in the midst of it.
+/// Elements of a range from copies of its pages: the library holds no guard while program code runs, because
+/// rayon may run other work within it.
 pub(crate) struct Copies<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     front: std::vec::IntoIter<T>,
     range: Range<usize>,
     back: std::vec::IntoIter<T>,
-    /// Why nothing more of the range is to be had: each element of it is that error.
+    /// The error of the rest of the range: each of its elements is that error.
     failed: Option<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! What an array publishes of itself.
+//! Published statistics of an array.
 
 use std::sync::{Arc, Weak};
 
@@ -10,12 +10,13 @@ use crate::engine::page::hits;
 use crate::engine::pager::Pager;
 use crate::setup::profile::Profile;
 
-/// Publishes statistics of an array of elements of so many bytes, as long as its pager lives.
+/// Publishes statistics of an array with this element size until its pager is dropped.
 pub(super) fn begin(pager: &mut Pager, name: String, element_bytes: usize) {
-    // The publication ends before the channels do, and asks under its lock: so it never has the last one.
+    // The publication ends before the channels, and reads them under its lock, so it never owns the last
+    // reference.
     let channels: Vec<Weak<Channel>> = pager.channels().iter().map(Arc::downgrade).collect();
     let (table, counter) = (pager.weak_table(), pager.counter());
-    // Counts of arrays that had the same counter before.
+    // Counts of earlier arrays with the same counter.
     let before = hits(counter).unwrap_or(0);
     pager.publish(Publication::begin(move || PublishedArray {
         name: name.clone(),

@@ -1,4 +1,4 @@
-//! Ranges of elements: in and out of slices, filled, copied, and what concerns the cache.
+//! Operations on ranges of elements: copies from and to slices, fills, and cache control.
 
 use std::ops::{Bound, Range, RangeBounds};
 
@@ -9,10 +9,10 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::pager::{ExclusiveHold, Fetch, Pager, Stream};
 
-/// How far ahead of a range operation its pages are fetched, in pages a channel.
+/// Read-ahead of a range operation, in pages a channel.
 const LOOKAHEAD: u64 = 8;
 
-/// The part of a range that lies in one page.
+/// The part of a range in one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PagePart {
     pub(crate) page: usize,
@@ -22,7 +22,7 @@ pub(crate) struct PagePart {
     pub(crate) of_range: Range<usize>,
 }
 
-/// Cuts a range at the borders of pages.
+/// Cuts a range at page boundaries.
 pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIterator<Item = PagePart> {
     let pages = if range.is_empty() { 0..0 } else { range.start / page_len..range.end.div_ceil(page_len) };
     pages.map(move |page| {
@@ -36,7 +36,7 @@ pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIte
     })
 }
 
-/// Checks a range of `len` elements and gives it as `start..end`.
+/// Checks a range of `len` elements and returns it as `start..end`.
 pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,
@@ -74,13 +74,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager().is_bulk_read(pages.end - pages.start) {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
-        // A short range may be one of many that follow each other; a long one looks ahead by itself.
-        // Where such reads go past frames, pages that are fetched at last are those that are read again, and
-        // what is read in order the system looks ahead of.
+        // A short range may be one of many consecutive ones; a long one starts its own read-ahead.
+        // If such reads bypass frames, pages fetched finally are pages read again, and the system reads ahead
+        // for sequential reads.
         let has_parts = self.pager().has_parts_of(size_of_val(into));
         let is_followed = pages.clone().count() <= 2 && !has_parts;
         let stream = if is_followed { Stream::Follow } else { Stream::Ignore };
-        // Of a single page there is nothing to look ahead to.
+        // A single page needs no read-ahead.
         let rest = if pages.clone().count() > 1 { pages } else { 0..0 };
         let mut ahead = FetchAhead::new(self.pager(), rest);
         for part in parts(range, self.page_len()) {
@@ -127,7 +127,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Holds the page of a part, all of which will be overwritten.
+    /// Holds the page of a part that will be overwritten completely.
     fn hold_part(&self, part: &PagePart) -> Result<ExclusiveHold<'_>> {
         let whole = part.within.len() == self.len_most(part.page);
         let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
@@ -151,7 +151,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         parts(middle.end..range.end, self.page_len()).try_for_each(fill_part)
     }
 
-    /// Has the pages of a range fetched, as far as there is room.
+    /// Fetches the pages of a range while frames are available.
     pub(crate) fn prefetch_range(&self, range: &Range<usize>) -> Result<()> {
         self.pager().prefetch(self.touched_pages(range)).map(drop)
     }
@@ -161,7 +161,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager().flush(&self.touched_pages(range))
     }
 
-    /// Writes the dirty pages of a range back, and gives their frames up.
+    /// Writes the dirty pages of a range back, and releases their frames.
     pub(crate) fn evict_range(&self, range: &Range<usize>) -> Result<()> {
         self.pager().evict(&self.touched_pages(range))
     }
@@ -184,7 +184,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if end > self.len() { Err(outside(end).into()) } else { Ok(start..end) }
     }
 
-    /// The pages that a range touches.
+    /// The pages of a range.
     pub(crate) fn touched_pages(&self, range: &Range<usize>) -> Range<u64> {
         if range.is_empty() {
             return 0..0;
@@ -192,15 +192,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (range.start / self.page_len()) as u64..range.end.div_ceil(self.page_len()) as u64
     }
 
-    /// The pages all of whose elements are in the range, those included that the last page may still get:
-    /// other threads may push some before the page is had.
+    /// The pages with all elements in the range, including elements that the last page may still get: other
+    /// threads may push some before the page is held.
     pub(crate) fn whole_pages(&self, range: &Range<usize>) -> Range<usize> {
         let start = range.start.div_ceil(self.page_len());
         let end = if range.end == self.max_len() { self.page_count() } else { range.end / self.page_len() };
         start..end.max(start)
     }
 
-    /// How many elements a page may have.
+    /// Maximum number of elements of a page.
     fn len_most(&self, page: usize) -> usize {
         self.page_len().min(self.max_len() - page * self.page_len())
     }
@@ -214,10 +214,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 #[derive(Debug)]
 pub(crate) struct FetchAhead<'a> {
     pager: &'a Pager,
-    /// Those that were not asked for.
+    /// Pages not requested yet.
     rest: Range<u64>,
-    /// How many are under way, with the one in use: a quarter of the frames at most. Below two, none is
-    /// fetched ahead.
+    /// Number in flight including the one in use: at most a quarter of the frames. Below two, there is no
+    /// read-ahead.
     window: u64,
 }
 
@@ -227,7 +227,7 @@ impl<'a> FetchAhead<'a> {
         Self { pager, rest, window }
     }
 
-    /// Has pages fetched that come after one which is about to be used.
+    /// Fetches the pages after one that is about to be used.
     pub(crate) fn go_on(&mut self, page: u64) {
         let end = self.rest.end.min(page + self.window);
         if self.window > 1 && page + self.window / 2 >= self.rest.start && end > self.rest.start.max(page) {

@@ -1,4 +1,4 @@
-//! Memory of the program that devices reach without a copy in between.
+//! Memory of the program registered with devices for direct copies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::imported::ImportedMemory;
 
-/// All registered memory of the process, by the address at which it begins.
+/// All registered memory of the process, by its start address.
 static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeMap::new());
 
-/// A piece of memory, as each of some devices knows it.
+/// A piece of memory, with its handles on some devices.
 #[derive(Debug)]
 pub(crate) struct RegisteredRange {
     start: usize,
@@ -26,17 +26,16 @@ pub(crate) struct RegisteredRange {
     imports: Vec<ImportedMemory>,
 }
 
-/// A vector that the devices of an array reach directly: page-locked where it lies.
+/// A vector that the devices of an array access directly: page-locked in place.
 ///
-/// [`gather_into`](crate::views::View::gather_into) and [`scatter`](crate::views::ViewMut::scatter) whose
-/// values lie in it are carried out by the device without a copy by the processor, as far as the elements are
-/// not in the cache. Where the list of indices lies in such memory, too, and the array is larger than two of
-/// its caches, the devices also read that of a gather: pages that are dirty are written back before, and the
-/// processor does no more than look for indices that are outside. Arrays on several devices which do not
-/// [reach](backend_api::Device::reaches) each other copy as without. It derefs to a slice and is used like
-/// one; parts of it may be used as well.
+/// For values in such memory, the device executes [`gather_into`](crate::views::View::gather_into) and
+/// [`scatter`](crate::views::ViewMut::scatter) on uncached elements without a copy by the processor. If the
+/// list of a gather is registered too, and the array exceeds twice its cache, the devices also read the list:
+/// dirty pages are written back first, and the processor only checks bounds. Arrays over several devices that
+/// do not [reach](backend_api::Device::reaches) each other copy as without registration. The type
+/// dereferences to a slice; calls may use parts of it.
 ///
-/// Registering takes about a tenth of a second for each GB, so it is done once, and the memory used again.
+/// Registering takes about a tenth of a second for each GB, so register once and reuse the memory.
 /// Page-locked memory cannot be swapped out, and systems limit it.
 ///
 /// ```
@@ -56,10 +55,10 @@ pub struct Registered<T: Element> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Registers memory with the devices of this array, for values or for indices. It serves all arrays that
-    /// lie on them.
+    /// Registers memory with the devices of this array, for values or for indices. It serves all arrays on
+    /// these devices.
     ///
-    /// Blocks for as long as the system takes to lock the memory. Nothing is copied.
+    /// Blocks while the system locks the memory. Copies nothing.
     ///
     /// # Errors
     /// [`PinRefused`](backend_api::ErrorKind::PinRefused) if the system locks no more memory, and
@@ -75,8 +74,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn register<U: Element>(&self, mut values: Vec<U>) -> Result<Registered<U>> {
         let bytes = size_of_val(&values[..]);
-        // Exposed, as is the destination of a gather: so what a device writes there counts as written by the
-        // reference that the gather was given.
+        // Exposed like the destination of a gather, so that device writes count as writes through the
+        // reference passed to the gather.
         let start = values.as_mut_ptr().expose_provenance();
         let mut imports: Vec<ImportedMemory> = Vec::new();
         if bytes > 0 {
@@ -88,9 +87,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 }
                 let address = NonNull::new(std::ptr::with_exposed_provenance_mut(start))
                     .expect("vectors lie somewhere");
-                // SAFETY: the vector stays as it is until `Registered` gives it back, which has the devices
-                // forget it first. Work that names it belongs to calls that borrow it: for writing where the
-                // work writes.
+                // SAFETY: the vector does not move until `Registered` returns it, after the devices have
+                // released it. Work on it belongs to calls that borrow it, mutably if the work writes.
                 imports.push(unsafe { ImportedMemory::new(device, address, bytes, HostMemory::Pinned)? });
             }
             KNOWN.write().insert(start, Arc::new(RegisteredRange { start, bytes, imports }));
@@ -99,19 +97,19 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// Has the system put the whole huge pages of a vector's memory together, before they are locked: a card
-/// finds 2 MiB by one entry of its table then, in the place of 512. Advice alone, and one copy of the bytes.
+/// Asks the system to merge a vector's memory into huge pages before locking: a GPU then maps 2 MiB by one
+/// table entry instead of 512. Advice only, at the cost of one copy of the bytes.
 fn into_huge_pages(start: usize, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
         const HUGE: usize = 2 << 20;
-        /// Of `linux/mman.h` since 6.1; `libc` names it with glibc alone. Older systems refuse it.
+        /// From `linux/mman.h` since 6.1; `libc` defines it for glibc only. Older systems refuse it.
         const MADV_COLLAPSE: libc::c_int = 25;
         let (first, end) = (start.next_multiple_of(HUGE), (start + bytes) / HUGE * HUGE);
         if first < end {
             let memory = std::ptr::with_exposed_provenance_mut(first);
-            // SAFETY: the range lies in the vector's memory. What changes is where the system keeps it, and
-            // neither addresses nor contents.
+            // SAFETY: the range is in the vector's memory. The call changes its physical pages, and neither
+            // addresses nor contents.
             unsafe { libc::madvise(memory, end - first, MADV_COLLAPSE) };
         }
     }
@@ -120,7 +118,7 @@ fn into_huge_pages(start: usize, bytes: usize) {
 }
 
 impl<T: Element> Registered<T> {
-    /// Gives the vector back; devices forget it.
+    /// Releases the registration and returns the vector.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -137,7 +135,7 @@ impl<T: Element> Registered<T> {
     }
 
     fn forget(&mut self) {
-        // Nobody else has it: calls that use it borrow this.
+        // No call uses it, because calls borrow this.
         KNOWN.write().remove(&self.values.as_ptr().addr());
     }
 }
@@ -170,7 +168,7 @@ impl<T: Element> fmt::Debug for Registered<T> {
     }
 }
 
-/// The registered memory that values lie in, if they do.
+/// The registered memory of values, if any.
 pub(crate) fn find(address: *const u8, bytes: usize) -> Option<Arc<RegisteredRange>> {
     let known = KNOWN.read();
     let (_, range) = known.range(..=address.addr()).next_back()?;
@@ -187,7 +185,7 @@ impl RegisteredRange {
         self.import(device).is_some()
     }
 
-    /// Where a device finds an address of it; `None` if the device does not know it.
+    /// The place of an address on a device; `None` if the device does not know it.
     pub(crate) fn span(&self, device: &Arc<dyn Device>, address: usize) -> Option<HostSpan<'_>> {
         Some(self.import(device)?.at((address - self.start) as u64))
     }

@@ -1,4 +1,4 @@
-//! Single accesses that do not wait: to elements of pages that are resident, or not at all.
+//! Non-blocking single accesses, for resident pages only.
 
 use backend_api::Device;
 
@@ -11,7 +11,7 @@ use crate::engine::page::{Holder, Refusal, SeqLock, State, count_hit, write_fenc
 use crate::engine::pager::Pager;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Reads an element of a page that is resident and not held exclusively, and counts a hit.
+    /// Reads an element of a resident page that is not held exclusively, and counts a hit.
     #[inline]
     pub(crate) fn try_read(&self, page: u64, at: usize) -> Result<T, Refusal> {
         self.read_at::<true>(self.pager().entry(page), at).map_or_else(|| self.try_read_slowly(page, at), Ok)
@@ -29,8 +29,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(self.read_in(&self.shared(page, before, true), at))
     }
 
-    /// Sees to the end of a [share](crate::engine::page::Entry::try_share), as a pin, of a page whose state
-    /// before is given; opens it to lock-free reads if so wanted.
+    /// Guards a [share](crate::engine::page::Entry::try_share), as a pin, of a page with a given previous
+    /// state; opens it to lock-free reads on request.
     pub(crate) fn shared(&self, page: u64, before: State, opens: bool) -> Share<'_> {
         let pager = self.pager();
         let was_ahead = before.any(AHEAD);
@@ -51,8 +51,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     pub(crate) fn read_in(&self, share: &Share<'_>, at: usize) -> T {
         assert!(at < self.page_len(), "the element is in the page");
-        // SAFETY: the page is shared, so it stays resident, and of huge elements nobody writes to it. Words
-        // are read atomically; what a racing writer made of others is found out by their lock.
+        // SAFETY: the page is shared, so it stays resident, and has no writers of huge elements. Words are
+        // read atomically; the lock of other elements detects a racing writer.
         unsafe {
             let element = share.address().cast::<T>().add(at);
             if Layout::<T>::SINGLE_WORD {
@@ -65,8 +65,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Writes an element of a page that is resident and that nobody holds, and opens the page to lock-free
-    /// writes.
+    /// Writes an element of a resident page without holders, and opens the page to lock-free writes.
     #[inline]
     pub(crate) fn try_write(&self, page: u64, at: usize, value: &T) -> Result<(), Refusal> {
         let pager = self.pager();
@@ -81,8 +80,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
         }
         let before = entry.try_exclusive(Holder::Pin)?;
-        // SAFETY: as above. Lock-free accesses may go on, to which this one looks like theirs; readers of
-        // huge elements find out by the page's version.
+        // SAFETY: as above. Lock-free accesses may continue, because this one follows their protocol; readers
+        // of huge elements check the page's version.
         unsafe {
             let element = entry.address().cast::<T>().add(at);
             if Layout::<T>::HUGE {
@@ -109,9 +108,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 pub(crate) struct Share<'a> {
     pager: &'a Pager,
     page: u64,
-    /// Whether the page is opened to lock-free reads.
+    /// True to open the page to lock-free reads.
     opens: bool,
-    /// Whether this is the first use of a page that was read ahead, which is told in the end.
+    /// True for the first use of a prefetched page, which is reported at the end.
     was_ahead: bool,
 }
 

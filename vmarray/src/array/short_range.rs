@@ -1,10 +1,9 @@
-//! Short ranges of a page that is open to accesses without a lock.
+//! Lock-free access to short ranges of a page.
 //!
-//! A hold of a page and its end are two locked instructions, which the processor finishes before it begins
-//! anything behind them: to read a row of some elements it would wait for memory each time, where it could
-//! have asked for the next rows meanwhile. So a short range is read as an element is, under a hazard slot. It
-//! is as it was at one moment if nobody wrote to the page meanwhile, neither [latched nor without a
-//! lock](Entry::read_undisturbed); else the page is held.
+//! Holding a page takes two locked instructions, which the processor completes before it starts later ones:
+//! each read of a short row would wait for memory instead of overlapping with the next rows. So a short range
+//! is read like an element, under a hazard slot. The read is consistent if no thread wrote to the page
+//! meanwhile, [latched or lock-free](Entry::read_undisturbed); otherwise the page is held.
 
 use std::cell::Cell;
 
@@ -18,21 +17,21 @@ use crate::base::error::Result;
 use crate::engine::page::state::DIRTY;
 use crate::engine::page::{Entry, read_fenced, read_lock_free, write_fenced, write_lock_free};
 
-/// Longer ranges are copied while the page is held: threads that want it sleep then, and do not spin.
+/// Longer ranges are copied while the page is held, so that waiting threads sleep instead of spinning.
 const MOST_BYTES: usize = 4096;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Entry of the page of a short range, and its place there; `None` of ranges that are long, empty, not in
-    /// one page, or outside.
+    /// Entry of the page of a short range, and its place there; `None` for ranges that are long, empty, in
+    /// several pages, or out of bounds.
     #[inline(always)]
     fn short_place(&self, start: usize, count: usize) -> Option<(&Entry, usize)> {
         let most = const { MOST_BYTES / size_of::<T>() };
-        // An empty range is long, too.
+        // An empty range also counts as long.
         let behind_first = count.wrapping_sub(1);
         if behind_first >= most {
             return None;
         }
-        // The sum may have wrapped: then it is less than what was added, and its place in its page as well.
+        // The sum may have wrapped: then it is less than the summand, and so is its place in its page.
         let last = start.wrapping_add(behind_first);
         let (entry, at) = match self.locate_quickly(last) {
             Some(found) => found,
@@ -45,16 +44,16 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Some((entry, at.checked_sub(behind_first)?))
     }
 
-    /// Reads a short range without a lock; whether that could be done.
+    /// Reads a short range without a lock; returns true on success.
     #[inline(always)]
     pub(crate) fn read_short(&self, start: usize, into: &mut [T]) -> bool {
-        // Single elements may be written to as words meanwhile, which accesses to bytes must not race with.
+        // Single elements may be written as words meanwhile, with which byte accesses must not race.
         if !racy::IN_ASSEMBLY {
             return false;
         }
         let Some((entry, at)) = self.short_place(start, into.len()) else { return false };
-        // SAFETY: the frame is one of pages of `T`, and the range is within its page. Others access it
-        // atomically while the gate is open.
+        // SAFETY: the frame is one of pages of `T`, and the range is within its page. Other threads access
+        // it atomically while the gate is open.
         let read = |frame: *const u8| unsafe { read_undisturbed(entry, frame.cast::<T>().add(at), into) };
         match self.is_quick {
             true => read_lock_free::<false, _>(entry, self.counter, at, read),
@@ -63,7 +62,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         .is_some()
     }
 
-    /// As [`read_short`](Self::read_short), if the thread has to do more for it.
+    /// As [`read_short`](Self::read_short), with more work.
     #[cold]
     pub(crate) fn read_short_fenced(&self, start: usize, into: &mut [T]) -> bool {
         if !racy::IN_ASSEMBLY {
@@ -75,9 +74,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         read_fenced(entry, self.counter, read).is_some()
     }
 
-    /// Whether the thread that holds a page for a short range is to open it to reads without a lock: by
-    /// chance. It costs those that write to ranges of the page some microseconds each time, and so is worth
-    /// it only where many more read.
+    /// True if the thread that holds a page for a short range should open it to lock-free reads, at random.
+    /// Opening costs writers of ranges of the page some microseconds each time, so it pays only with many
+    /// more reads.
     pub(crate) fn opens_for_short(&self, count: usize) -> bool {
         thread_local! {
             static RANDOM: Cell<u32> = const { Cell::new(0) };
@@ -89,13 +88,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         RANDOM.with(|random| random.replace(next(random.get()))) >> 25 == 0
     }
 
-    /// Writes elements that nobody else reads or writes before this is done: others could see some of them
-    /// without the rest. Threads that write different elements of one page do so at once.
+    /// Writes elements that no other thread accesses before it returns, because others could see a part of
+    /// them. Threads may write different elements of one page at the same time.
     #[inline]
     pub(crate) fn write_unseen(&self, start: usize, from: &[T]) -> Result<()> {
         if let Some((entry, at)) = self.short_place(start, from.len()) {
-            // SAFETY: the frame is one of pages of `T`, and the range is within its page. To other elements
-            // of the page others may write meanwhile, and the caller vouches that to these nobody does.
+            // SAFETY: the frame is one of pages of `T`, and the range is within its page. Other threads may
+            // write other elements of the page meanwhile; the caller guarantees that none writes these.
             let write =
                 |frame: *mut u8| unsafe { racy::write(frame.cast::<T>().add(at).cast(), cast_slice(from)) };
             let done = match self.is_quick {
@@ -137,13 +136,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// Reads elements in a frame; `None` if anybody wrote to the page meanwhile.
+/// Reads elements in a frame; `None` if a thread wrote to the page meanwhile.
 ///
 /// # Safety
 /// The elements are in the frame of the entry's page, and reached under a hazard slot through an open gate.
 #[inline(always)]
 unsafe fn read_undisturbed<T: Element>(entry: &Entry, from: *const T, into: &mut [T]) -> Option<()> {
-    // SAFETY: vouched for by the caller; what a racing write makes of them is not used.
+    // SAFETY: guaranteed by the caller; the result of a racing write is not used.
     entry.read_undisturbed(|| unsafe { racy::read(from.cast(), cast_slice_mut(into)) })
 }
 
@@ -201,8 +200,8 @@ mod tests {
         }
     }
 
-    /// Elements are set in order, again and again: of any moment, those before the last one that was set are
-    /// one more than those behind.
+    /// Elements are set in order, repeatedly: at any moment, elements up to the last set one exceed later
+    /// ones by one.
     #[test]
     fn elements_of_a_short_read_are_of_one_moment() {
         let (array, is_over) = (array(16), AtomicBool::new(false));
@@ -226,7 +225,7 @@ mod tests {
                 } else {
                     (3..11).for_each(|index| array.set(index, round).unwrap());
                 }
-                // Now and then readers have time to open the page.
+                // Readers occasionally have time to open the page.
                 if round % 100 == 0 {
                     let mut read = [0; 8];
                     (0..500).for_each(|_| array.read(3, &mut read).unwrap());

@@ -1,4 +1,4 @@
-//! What an array does between two points of a program, and how near that comes to what its devices can do.
+//! Reports on the work of an array between two points of a program, compared with the limits of its devices.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::base::stats::{ChannelStats, Stats};
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// Watches what an array does, from [`VirtualArray::watch`] on. Accesses know nothing of it.
+/// Observation of an array from [`VirtualArray::watch`] on. It costs accesses nothing.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -21,7 +21,7 @@ use crate::setup::profile::limits::{LimitedBy, time_for};
 /// let watch = array.watch();
 /// assert_eq!(array.sum(.., Field::whole())?, 70_001);
 /// let report = watch.report();
-/// // The page that was written to went to the device, and the elements were read there.
+/// // The dirty page went to the device, and the elements were read there.
 /// let total = report.stats.total();
 /// assert_eq!((total.bytes_to_device, total.bytes_in_place), (8_000, 80_000));
 /// println!("{report}");
@@ -37,11 +37,10 @@ pub struct Watch<'a, T: Element, D: Device> {
     began: Instant,
 }
 
-/// What an array did while it was [watched](Watch).
+/// Report on the work of an array during a [watch](Watch).
 ///
-/// [Shares](ReportedDevice) are of what was measured of the devices ([`Profile`]), so they are known only of
-/// devices whose profile is known in this process. They say what *this array* had of them: others may have
-/// had the rest.
+/// [Shares](ReportedDevice) refer to measured limits ([`Profile`]), so they exist only for devices whose
+/// profile is known in this process. They cover *this array*; other work may have used the rest.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -61,15 +60,15 @@ pub struct Watch<'a, T: Element, D: Device> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
-    /// How long it was watched.
+    /// Duration of the watch.
     pub elapsed: Duration,
-    /// What it counted meanwhile.
+    /// Counters of the watch.
     pub stats: Stats,
     /// Each of its devices.
     pub devices: Vec<ReportedDevice>,
 }
 
-/// What one device did for an array, of several channels together.
+/// Work of one device for an array, over all its channels.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -87,16 +86,16 @@ pub struct Report {
 pub struct ReportedDevice {
     /// The device, as errors name it.
     pub device: String,
-    /// What was counted.
+    /// Its counters.
     pub stats: ChannelStats,
-    /// How long the bus would have needed at its measured speed, as a share of the time that passed.
+    /// Least time on the bus at its measured speed, as a share of the elapsed time.
     pub bus_share: Option<f64>,
     /// The same of the device's own memory.
     pub memory_share: Option<f64>,
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Begins to watch what the array does, whatever that is and whoever has it done.
+    /// Starts a watch of all work on the array, by any thread.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -112,14 +111,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element, D: Device> Watch<'_, T, D> {
-    /// What was done so far. Exact if no operation is under way.
+    /// The report so far. Exact if no operation is running.
     #[must_use]
     pub fn report(&self) -> Report {
         self.report_after(self.began.elapsed())
     }
 
-    /// As [`report`](Self::report), by another clock: for devices whose time is their own, such as simulated
-    /// ones.
+    /// As [`report`](Self::report), with another elapsed time: for devices with virtual time, such as
+    /// simulated ones.
     #[must_use]
     pub fn report_after(&self, elapsed: Duration) -> Report {
         let pager = &self.array.pager;
@@ -144,7 +143,7 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
             device,
             stats,
             bus_share: profile.and_then(|profile| {
-                // What is copied on the device or to another one goes over no bus that was measured.
+                // Copies within a device or to another one do not use a measured bus.
                 share(profile.bus_time(stats.bytes_to_device, stats.bytes_from_device))
             }),
             memory_share: profile
@@ -155,9 +154,8 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
 }
 
 impl Report {
-    /// The greatest share of anything that a device had to give, and what that was; `None` where no profile
-    /// is known. Near 1 nothing but less work is faster. Far below it the time went elsewhere: calls of the
-    /// driver, waits, the program itself.
+    /// The greatest share of a device limit, and the limit; `None` without a known profile. Near 1, only less
+    /// work is faster. Far below, the time went elsewhere: driver calls, waits, the program itself.
     #[must_use]
     pub fn share_of_limit(&self) -> Option<(f64, LimitedBy)> {
         let shares = self.devices.iter().flat_map(|device| {

@@ -1,4 +1,4 @@
-//! Files that have the pages of arrays: making them, finding out what they have, and laying arrays on them.
+//! Files with pages of arrays: creation, description, and arrays over them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,35 +15,34 @@ use crate::engine::page::state::{HOME, ZEROED};
 use crate::engine::pager::{self, KeptLength, Pager, StoredLength};
 use crate::setup::any::AnyDevice;
 
-/// Who does not say how long an array may become has so many pages set aside for it, or less of short ones;
-/// or four times as many as there are.
+/// Default number of reserved pages; fewer for short pages; at least four times the present number.
 const SPARE_PAGES: usize = 1 << 24;
 const SHORT_PAGE_BYTES: usize = 4096;
 const SPARE_SHORT_PAGES: usize = 1 << 16;
-/// How long the number is that says where a row begins.
+/// Length of a row start in bytes.
 pub(super) const PLACE_BYTES: usize = size_of::<u64>();
 
-/// Files that are open, and what they have together.
+/// Open files, and their common description.
 pub(super) struct Files {
     devices: Vec<Arc<AnyDevice>>,
     paths: Vec<PathBuf>,
     pub description: Description,
-    /// What writes down how long it is.
+    /// Storage of the length.
     pub kept: Arc<StoredLength>,
-    /// How many elements there are, or rows.
+    /// Number of elements or rows.
     pub len: usize,
     pub is_read_only: bool,
 }
 
-/// Which of the pages of files an array has.
+/// Pages of an array among the pages of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilePart {
     Elements,
-    /// Where rows begin.
+    /// The starts of rows.
     Places,
 }
 
-/// Files that were just made, and go unless they are kept.
+/// New files, removed on drop unless kept.
 pub(super) struct Made(Vec<PathBuf>);
 
 impl Made {
