@@ -26,27 +26,14 @@ from ._array import (
     open,
     release_memory,
     sort,
-    where,
     zeros,
 )
 from ._core import Device, __version__, devices
 from ._files import load, open_zarr, save, to_zarr
 from ._kernel import kernel
 from ._lend import DeviceMemory
-from ._order import (
-    Groups,
-    argsort,
-    bincount,
-    group_by,
-    histogram,
-    median,
-    percentile,
-    quantile,
-    searchsorted,
-    take,
-    top_k,
-    unique,
-)
+from ._numpys import argsort, bincount, histogram, median, percentile, quantile, searchsorted, take, unique, where
+from ._order import Groups, group_by, top_k
 from ._progress import progress
 from ._ragged import Ragged
 from ._sets import IndexSet

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,11 @@ def _as_tuple(shape: Any) -> tuple[Any, ...]:
     if any(one < 0 for one in shape):
         raise ValueError("negative dimensions are not allowed")
     return shape
+
+
+def _check_order(order: str) -> None:
+    if order not in ("C", "K", "A"):
+        raise ValueError(f"order is 'C', 'K' or 'A' here, in which items lie, not {order!r}")
 
 
 def _is_number(value: Any) -> bool:
@@ -80,18 +87,24 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     np.int64(45)
     """
 
-    __slots__ = ("__weakref__", "_core", "_path")
+    __slots__ = ("__weakref__", "_core", "_mode", "_opening", "_path")
     _core: Core
+    #: The path of its file, and the mode that this was opened by.
     _path: str | None
+    _mode: str
+    #: The path, dtype, shape and mode of an array that was pickled, and is opened when it is used first.
+    _opening: tuple[str, np.dtype[Any], tuple[int, ...], str]
     __array_priority__ = 100.0
 
     def __init__(self) -> None:
         raise TypeError("arrays are made by vmarray.zeros, asarray, create, open and others")
 
     @classmethod
-    def _of(cls, core: Core, path: str | None = None) -> Array:
+    def _of(cls, core: Core, path: str | None = None, mode: str = "r+") -> Array:
         array = object.__new__(cls)
-        array._core, array._path = core, path
+        array._core, array._path, array._mode = core, path, mode
+        if path is not None:
+            _OPEN[path] = array
         return array
 
     # What it is.
@@ -238,7 +251,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if self._core.is_closed:
             return f"<vmarray.Array closed, dtype={self.dtype}>"
         if self._core.is_pending and not self._is_cheap():
-            return f"<vmarray.Array dtype={self.dtype}, not computed yet>"
+            shape = f"shape={self.shape}" if self._core.is_counted else "items not counted yet"
+            devices = ", ".join(device.name for device in self.devices)
+            return f"<vmarray.Array {shape}, dtype={self.dtype}, device={devices}, not computed yet>"
         values = np.array2string(self._edges(), separator=", ", prefix="Array(", threshold=self._threshold())
         shape = f", shape={self.shape}" if self.size > self._threshold() or self.size == 0 else ""
         return f"Array({values}{shape}, dtype={self.dtype})"
@@ -312,28 +327,46 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Writes to items, as to those of NumPy's arrays."""
-        if isinstance(key, str):
+        if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             self[key]._assign(value)
             return
-        if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and _is_number(value):
-            value = self._converted(value)
-            # Nobody else has the expression, which need not be kept from the change.
-            self._core.assign(where(key, value[()], Array._of(self._core))._core, True)
-            return
-        if self.dtype.names is not None and isinstance(value, tuple):
-            value = self._converted(value)
+        if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and self.ndim:
+            if _is_number(value):
+                self._assign_where(key, self._converted(value))
+                return
         if _is_list(key) and self.ndim and not isinstance(value, Array):
-            values = np.ascontiguousarray(_spread(value, key.shape + self.shape[1:], _MISMATCH), self.dtype)
+            value = self._items(value)
+            values = np.ascontiguousarray(_spread(value, key.shape + self.shape[1:], _MISMATCH))
             if self._core.scatter_rows(np.ascontiguousarray(key, np.int64).ravel(), values):
                 return
         key = self._key(key)
         if _indexing.is_basic(key):
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
-            Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))._assign(value)
+            view = Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))
+            if not has_ellipsis and not view.shape and len(key) == self.ndim + key.count(None) and np.ndim(value):
+                # One item, which NumPy takes of no array, or of some with a warning.
+                item = np.empty(1, self.dtype)
+                item[0] = np.asarray(value) if isinstance(value, Array) else value
+                value = item[0]
+            view._assign(value)
             return
         starts = self._starts(key)
+        value = self._items(np.asarray(value) if isinstance(value, Array) else value)
         values = _spread(value, starts.shape, _MISMATCH)
-        self._core.scatter(starts.ravel(), np.ascontiguousarray(values, self.dtype).ravel())
+        self._core.scatter(starts.ravel(), np.ascontiguousarray(values).ravel())
+
+    def _assign_where(self, mask: Array, item: np.ndarray[Any, Any]) -> None:
+        """Writes an item to places where a mask of the same shape is true."""
+        if self.dtype.kind in "biuf" and self.dtype.isnative:
+            # The expression is in no other hands, so it need not be kept from the change.
+            self._core.assign(where(mask, item[()], Array._of(self._core))._core, True)
+            return
+        for block in _ufuncs.blocks(self.shape):
+            chosen = np.asarray(mask[block])
+            if chosen.any():
+                part = np.asarray(self[block])
+                part[chosen] = item
+                self[block] = part
 
     @staticmethod
     def _key(key: Any) -> tuple[Any, ...]:
@@ -347,8 +380,21 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def _converted(self, value: Any) -> np.ndarray[Any, Any]:
         """One number as an item."""
         item = np.empty((), self.dtype)
-        item[...] = value
+        item[...] = np.asarray(value) if isinstance(value, Array) else value
         return item
+
+    def _items(self, value: Any) -> np.ndarray[Any, Any]:
+        """Values as items: cast as NumPy casts what is assigned, so that integers and NaNs that are none are refused.
+
+        The one place where values that are no `Array` become items.
+        """
+        if isinstance(value, np.ndarray) and value.dtype == self.dtype:
+            return value
+        # A tuple is an item of a structure.
+        is_structure = self.dtype.names is not None and not isinstance(value, np.ndarray)
+        items = np.empty(np.array(value, self.dtype).shape if is_structure else np.shape(value), self.dtype)
+        items[...] = value
+        return items
 
     def _assign(self, value: Any) -> None:
         """Writes to all items: a number, an array of NumPy or of this package, or an expression."""
@@ -362,7 +408,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 for block in _ufuncs.blocks(self.shape):
                     self[block] = np.asarray(value[block])
             return
-        if np.ndim(value) == 0 or not self.shape:
+        if not self.shape:
+            self._core.fill(self._converted(value))
+            return
+        if not isinstance(value, np.ndarray):
+            value = self._items(value)
+        if value.ndim == 0:
             self._core.fill(self._converted(value))
             return
         value = _spread(value, self.shape, "could not broadcast input array from shape {} into shape {}")
@@ -370,7 +421,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             self._core.write(value)
             return
         for block in _ufuncs.blocks(self.shape):
-            self._core.basic((*block, Ellipsis)).write(np.ascontiguousarray(value[block], self.dtype))
+            self._core.basic((*block, Ellipsis)).write(np.ascontiguousarray(self._items(value[block])))
 
     def _is_computed_from(self, value: Array) -> bool:
         """Whether devices can convert the items of another array to these."""
@@ -408,21 +459,24 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return called(ufunc, method, inputs, given)
 
     def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        from ._functions import FUNCTIONS
+        from ._functions import dispatched
 
         if not all(issubclass(one, (Array, np.ndarray, np.generic)) for one in types):
             return NotImplemented
-        if function not in FUNCTIONS:
-            from . import _order, _shapes
+        return dispatched(function, args, given)
 
-            FUNCTIONS.update(_order.FUNCTIONS | _shapes.FUNCTIONS)
-        if function not in FUNCTIONS:
-            name = f"{function.__module__}.{function.__name__}"
-            raise TypeError(
-                f"{name} is not there for vmarray.Array; where there is room, {name} of numpy.asarray(array) "
-                "works on a copy in RAM"
-            )
-        return FUNCTIONS[function](*args, **given)
+    def __eq__(self, other: object) -> Any:
+        return self._compared(other, True)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, False)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _compared(self, other: object, is_equal: bool) -> Any:
+        from ._functions import compared
+
+        return compared(self, other, is_equal) if _is_known(other) else NotImplemented
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
@@ -433,13 +487,6 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        raise AttributeError(
-            "items may change and move while they are shown; lend them for as long as that takes: "
-            "`with array.device_memory() as memory`, or give away a copy: numpy.asarray(array)"
-        )
 
     def device_memory(self) -> DeviceMemory:
         """Lends the items to other packages, which read and write them where they lie, without a copy.
@@ -480,8 +527,25 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 "only an array that is a file can be pickled, by its name; make it by vmarray.create, or pickle "
                 "numpy.asarray(array)"
             )
-        self.sync()
-        return _reopened, (self._path, self.dtype, self.shape)
+        if not self.closed and self._mode != "r":
+            self.sync()
+        return _reopened, (self._path, self.dtype, self.shape, self._mode)
+
+    def __getattr__(self, name: str) -> Any:
+        # An array that was pickled is opened when it is used first: an error then is one of the program's, while one
+        # of the unpickling has a pool of processes wait for ever.
+        if name == "__cuda_array_interface__":
+            raise AttributeError(
+                "items may change and move while they are shown; lend them for as long as that takes: "
+                "`with array.device_memory() as memory`, or give away a copy: numpy.asarray(array)"
+            )
+        if name != "_core":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        path, dtype, shape, mode = self._opening
+        core = _core.open(path, dtype, shape, mode == "r", {})
+        self._core, self._path, self._mode = core, path, mode
+        _OPEN[path] = self
+        return core
 
     def __copy__(self) -> Array:
         return self.copy()
@@ -491,19 +555,41 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     # Shapes.
 
-    def reshape(self, *shape: Any) -> Array:
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
         """The same items in another shape: a view where that is possible, else a copy."""
         shape = shape[0] if len(shape) == 1 else shape
-        core = self._core.reshaped(shape) or self._core.copied().reshaped(shape)
+        if order == "F":
+            extents = shape if isinstance(shape, (tuple, list)) else (shape,)
+            return self.transpose().reshape(tuple(extents)[::-1], copy=copy).transpose()
+        _check_order(order)
+        core = None if copy else self._core.reshaped(shape)
+        if core is None:
+            if copy is False:
+                raise ValueError("Unable to avoid creating a copy while reshaping; leave `copy` out")
+            core = self._core.copied().reshaped(shape)
         assert core is not None, "a copy lies as any shape wants it"
         return Array._of(core)
 
-    def ravel(self) -> Array:
-        """All items along one axis: a view where that is possible."""
-        return self.reshape(-1)
+    def ravel(self, order: str = "C") -> Array:
+        """All items along one axis: a view of items that lie side by side in order, else a copy."""
+        if order == "F":
+            return self.transpose().ravel()
+        _check_order(order)
+        return self.reshape(-1) if self._is_contiguous() else self.flatten()
 
-    def flatten(self) -> Array:
+    def _is_contiguous(self) -> bool:
+        step = self.itemsize
+        for extent, stride in zip(self.shape[::-1], self._core.strides[::-1]):
+            if extent != 1 and stride != step and self.size:
+                return False
+            step *= extent
+        return True
+
+    def flatten(self, order: str = "C") -> Array:
         """A copy of all items, along one axis."""
+        if order == "F":
+            return self.transpose().flatten()
+        _check_order(order)
         return Array._of(self._core.copied()).reshape(-1)
 
     def transpose(self, *axes: Any) -> Array:
@@ -523,20 +609,23 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """A view of the items of a diagonal."""
         return Array._of(self._core.by_method("diagonal", (offset, axis1, axis2)))
 
-    def copy(self) -> Array:
+    def copy(self, order: str = "C") -> Array:
         """A copy, on the same devices."""
+        _check_order(order)
         return Array._of(self._core.copied())
 
-    def astype(self, dtype: Any, copy: bool = True) -> Array:
+    def astype(
+        self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Array:
         """The items as another type, computed when they are needed.
 
         Floats that no integer equals are saturated, and NaN becomes 0; NumPy leaves that undefined.
         """
-        dtype = np.dtype(dtype)
+        _check_order(order)
+        # What cannot be converted is an error of NumPy's, which knows how long texts are as well.
+        dtype = np.empty(0, self.dtype).astype(dtype, casting=casting).dtype
         if dtype == self.dtype:
             return self.copy() if copy else self
-        # What cannot be converted is an error of NumPy's.
-        np.empty(0, self.dtype).astype(dtype)
         core = _ufuncs.applied("positive", [self._core], (dtype,), dtype, self.shape)
         if core is not None:
             return Array._of(core)
@@ -600,89 +689,117 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     # Reductions, and order.
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def sum(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = np._NoValue,
+        where: Any = True,
+    ) -> Any:
         """The sum of the items, or the sums along axes. Integers wrap; floats are added in 64 bits."""
-        from ._functions import summed
+        return _numpy.sum(self, axis, dtype, out, keepdims, initial, where)
 
-        return summed(self, axis, dtype, out, keepdims)
-
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def prod(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = np._NoValue,
+        where: Any = True,
+    ) -> Any:
         """The product of the items, or the products along axes: by NumPy, a piece at a time."""
-        from ._functions import reduced
+        return _numpy.prod(self, axis, dtype, out, keepdims, initial, where)
 
-        return reduced(np.multiply, self, axis, dtype, out, keepdims)
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def mean(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+    ) -> Any:
         """The mean of the items, or the means along axes."""
-        from ._functions import mean
+        return _numpy.mean(self, axis, dtype, out, keepdims, where=where)
 
-        return mean(self, axis, dtype, out, keepdims)
-
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
+    def var(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: Any = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+        mean: Any = np._NoValue,
+    ) -> Any:
         """The variance of the items, or the variances along axes."""
-        from ._functions import variance
+        return _numpy.var(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
-        return variance(self, axis, dtype, out, ddof, keepdims)
-
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
+    def std(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: Any = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+        mean: Any = np._NoValue,
+    ) -> Any:
         """The standard deviation of the items, or those along axes."""
-        from ._functions import variance
+        return _numpy.std(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
-        return np.sqrt(variance(self, axis, dtype, out, ddof, keepdims))
-
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def min(
+        self,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = np._NoValue,
+        where: Any = True,
+    ) -> Any:
         """The least item, or those along axes. A NaN is the least, as in NumPy."""
-        from ._functions import extreme
+        return _numpy.min(self, axis, out, keepdims, initial, where)
 
-        return extreme(np.minimum, self, axis, out, keepdims)
-
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def max(
+        self,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = np._NoValue,
+        where: Any = True,
+    ) -> Any:
         """The greatest item, or those along axes. A NaN is the greatest, as in NumPy."""
-        from ._functions import extreme
+        return _numpy.max(self, axis, out, keepdims, initial, where)
 
-        return extreme(np.maximum, self, axis, out, keepdims)
-
-    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
         """Whether any item is true. Stops soon after one is found."""
-        from ._functions import truth
+        return _numpy.any(self, axis, out, keepdims, where=where)
 
-        return truth(np.logical_or, self, axis, out, keepdims)
-
-    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
         """Whether all items are true. Stops soon after one is found that is not."""
-        from ._functions import truth
+        return _numpy.all(self, axis, out, keepdims, where=where)
 
-        return truth(np.logical_and, self, axis, out, keepdims)
-
-    def argmin(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """The number of the first least item, or their indices along an axis."""
-        from ._functions import argument
+        return _numpy.argmin(self, axis, out, keepdims=keepdims)
 
-        return argument("min", self, axis, out, keepdims)
-
-    def argmax(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """The number of the first greatest item, or their indices along an axis."""
-        from ._functions import argument
-
-        return argument("max", self, axis, out, keepdims)
+        return _numpy.argmax(self, axis, out, keepdims=keepdims)
 
     def nonzero(self) -> tuple[np.ndarray, ...]:
         """The indices of items that are not zero, an array for each axis."""
-        if not self.ndim:
-            raise ValueError("Calling nonzero on 0d arrays is not allowed.")
-        return np.unravel_index(self.find(), self.shape)
+        return _numpy.nonzero(self)
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Array:
         """Each item several times."""
         return _numpy.repeat(self, repeats, axis)
 
-    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array:
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
         """Sums of the items up to each, along an axis: by NumPy, a piece at a time."""
-        return _numpy.cumsum(self, axis, dtype)
+        return _numpy.cumsum(self, axis, dtype, out)
 
-    def cumprod(self, axis: int | None = None, dtype: Any = None) -> Array:
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
         """Products of the items up to each, along an axis: by NumPy, a piece at a time."""
-        return _numpy.cumprod(self, axis, dtype)
+        return _numpy.cumprod(self, axis, dtype, out)
 
     @property
     def real(self) -> Array:
@@ -707,39 +824,36 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         most = self.size if limit is None else operator.index(limit)
         return self.astype(bool, copy=False)._core.find(most)
 
-    def clip(self, min: Any = None, max: Any = None) -> Array:
+    def clip(self, min: Any = None, max: Any = None, out: Any = None, **given: Any) -> Array:
         """The items, those outside of a range as its ends."""
-        from ._functions import clip
+        return _numpy.clip(self, min, max, out, **given)
 
-        return clip(self, min, max)
-
-    def round(self, decimals: int = 0) -> Array:
+    def round(self, decimals: int = 0, out: Any = None) -> Array:
         """The items rounded to whole numbers; of two, to the even one."""
-        if decimals:
-            return _ufuncs.by_pieces(lambda part: np.round(part, decimals), [self], self.shape, (self.dtype,))[0]
-        return _numpy.rint(self) if self.dtype.kind == "f" else self.copy()
+        return _numpy.round(self, decimals, out)
 
-    def sort(self, axis: int = -1) -> None:
-        """Sorts the items in place along an axis: those of one axis on the devices. NaNs come last."""
+    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+        """Sorts the items in place along an axis: those of one axis on the devices. NaNs come last.
+
+        Equal items stay in their order, as by any ``kind``.
+        """
         from ._functions import sort_in_place
 
-        sort_in_place(self, axis)
+        # What NumPy refuses is refused.
+        np.empty((0,) * self.ndim, self.dtype).sort(axis, kind, order, stable=stable)
+        sort_in_place(self, axis, order)
 
-    def argsort(self, axis: Any = -1) -> Array:
+    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Array:
         """The indices that would sort the items along an axis; equal ones stay in their order."""
-        return _numpy.argsort(self, axis)
+        return _numpy.argsort(self, axis, kind, order, stable=stable)
 
-    def searchsorted(self, values: Any, side: str = "left", sorter: Any = None) -> Any:
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
         """Where values belong among the items, which are sorted."""
-        from ._order import searchsorted
+        return _numpy.searchsorted(self, v, side, sorter)
 
-        return searchsorted(self, values, side, sorter)
-
-    def take(self, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
+    def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
         """The items at indices, on the devices."""
-        from ._order import take
-
-        return take(self, indices, axis, mode=mode)
+        return _numpy.take(self, indices, axis, out, mode)
 
     # Growth and files.
 
@@ -788,8 +902,18 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._core.memory()
 
 
-def _reopened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...]) -> Array:
-    return open(path, dtype=dtype, shape=shape)
+#: The arrays in files that this process has open, by their paths.
+_OPEN: weakref.WeakValueDictionary[str, Array] = weakref.WeakValueDictionary()
+
+
+def _reopened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...], mode: str = "r+") -> Array:
+    """The array that was pickled: itself, if this process has it open, else one that is opened when it is used."""
+    known = _OPEN.get(path)
+    if known is not None and not known.closed and (known.dtype, known.shape, known._mode) == (dtype, shape, mode):
+        return known
+    array = object.__new__(Array)
+    array._path, array._mode, array._opening = path, mode, (path, dtype, shape, mode)
+    return array
 
 
 def _beside(*operands: Any) -> dict[str, Any]:
@@ -872,15 +996,53 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
         raise TypeError("arange() takes a stop, a start and a stop, or those and a step")
     start, stop = (0, limits[0]) if len(limits) == 1 else limits[:2]
     step = limits[2] if len(limits) == 3 else 1
-    if step == 0:
-        raise ZeroDivisionError("division by zero")
-    kind = np.arange(start, start, step).dtype if dtype is None else np.dtype(dtype)
-    length = -(-(stop - start) // step)
-    array = empty(max(0, int(length)), kind, **options)
-    for (block,) in _ufuncs.blocks(array.shape):
-        part = np.arange(block.start, block.stop) if block.start is not None else np.arange(len(array))
-        array[block] = start + part * step
+    if any(getattr(one, "dtype", np.dtype(float)).kind in "mM" for one in (start, stop, step)):
+        return asarray(_numpy.arange(start, stop, step, dtype=dtype), **options)
+    if dtype is None:
+        dtype = np.arange(*(_of_type(one, 1) for one in (start, stop, step))).dtype
+    kind = np.dtype(dtype)
+    if kind.kind not in "iufc":
+        return asarray(_numpy.arange(start, stop, step, dtype=kind), **options)
+    # NumPy's way: how many there are from a division, then multiples of the difference of the first two.
+    length = _arange_length(start, stop, step)
+    array = empty(length, kind, **options)
+    first = np.empty(2, kind.newbyteorder("="))
+    if length:
+        first[0] = start
+    if length > 1:
+        first[1] = start + step
+    wide = np.dtype({"i": "i8", "u": "u8", "f": "f4"}.get(kind.kind, kind)) if kind.itemsize < 4 else first.dtype
+    wide = np.dtype(np.uint64) if kind.kind in "iu" else wide
+    with np.errstate(all="ignore"):
+        begin, second = first.astype(wide)
+        delta = second - begin
+        for (block,) in _ufuncs.blocks(array.shape):
+            places = np.arange(block.start or 0, length if block.stop is None else block.stop).astype(wide)
+            part = (begin + places * delta).astype(kind)
+            # As they are given, whatever the difference was rounded to.
+            if not block.start:
+                part[:2] = first[: len(part[:2])]
+            array[block] = part
     return array
+
+
+def _of_type(number: Any, value: int) -> Any:
+    """A small number of the type of another one."""
+    return number.dtype.type(value) if hasattr(number, "dtype") else type(number)(value)
+
+
+def _arange_length(start: Any, stop: Any, step: Any) -> int:
+    distance = stop - start
+    if isinstance(step, (int, float, np.number)) and step == 0:
+        raise ZeroDivisionError("division by zero")
+    count = distance / step
+    if isinstance(count, (complex, np.complexfloating)):
+        return max(0, min(math.ceil(count.real), math.ceil(count.imag)))
+    if math.isnan(count):
+        raise ValueError("arange: cannot compute length")
+    if count == 0 and distance != 0:
+        return int(not np.signbit(count))
+    return max(0, math.ceil(count))
 
 
 def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
@@ -960,7 +1122,7 @@ def create(path: str | os.PathLike[str], shape: Any, dtype: Any = float, **optio
     >>> vm.open(path, "int64")[999]
     np.int64(998001)
     """
-    path = os.fspath(path)
+    path = _absolute(path)
     if os.path.exists(path):
         raise FileExistsError(f"{path} is there already; open it, or remove it")
     return Array._of(_core.create(_as_tuple(shape), np.dtype(dtype), path, _checked(options)), path)
@@ -982,13 +1144,18 @@ def open(
     mode : {"r+", "r"}
         Whether it is written to as well, or only read.
     """
-    path = os.fspath(path)
+    path = _absolute(path)
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path}; make one by vmarray.create")
     if mode not in ("r", "r+"):
         raise ValueError(f"mode is 'r' or 'r+', not {mode!r}")
     shape = None if shape is None else _as_tuple(shape)
-    return Array._of(_core.open(path, np.dtype(dtype), shape, mode == "r", _checked(options)), path)
+    return Array._of(_core.open(path, np.dtype(dtype), shape, mode == "r", _checked(options)), path, mode)
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """A path that means the same file when the process is in another folder."""
+    return os.path.abspath(os.fspath(path))
 
 
 def release_memory() -> int:
@@ -1020,11 +1187,9 @@ def where(condition: Any, *values: Any) -> Any:
     return where_of(condition, *values)
 
 
-def sort(values: Array, axis: int = -1) -> Array:
-    """A sorted copy: as ``numpy.sort``."""
-    copy = values.copy()
-    copy.sort(axis)
-    return copy
+def sort(values: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Array:
+    """A sorted copy: as ``numpy.sort``, and stable."""
+    return _numpy.sort(asarray(values), axis, kind, order, stable=stable)
 
 
 _OPTIONS = {"devices", "cache_bytes", "page_len", "max_len", "checksums"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import numpy as np
 
-from . import _array, _core, _ufuncs
+from . import _array, _core, _dispatch, _ufuncs
 from ._array import Array
 
 
@@ -22,9 +24,12 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     outs = given.pop("out", None)
     mask, casting = given.pop("where", True), given.pop("casting", "same_kind")
     dtype = given.pop("dtype", None)
+    if given.get("order", "K") in ("K", "C"):
+        given.pop("order", None)
+    given.pop("subok", None)
     if given:
-        raise TypeError(f"numpy.{ufunc.__name__} of vmarray.Array takes no {min(given)}")
-    results = _computed(ufunc, inputs, None if dtype is None else np.dtype(dtype))
+        raise _dispatch.refused(ufunc, f"takes no {min(given)}")
+    results = _computed(ufunc, inputs, None if dtype is None else np.dtype(dtype), casting)
     if outs is None:
         if mask is not True:
             raise TypeError("where= needs out=, which has the items that are not computed")
@@ -47,7 +52,8 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
             f"{np.shape(result)}"
         )
     if mask is not True:
-        result, is_own = where_of(mask, result, out), True
+        _check_mask(mask)
+        result, is_own = where_of(mask, result.astype(out.dtype), out), True
     if is_own and isinstance(out, Array) and isinstance(result, Array) and out._is_computed_from(result) and out.ndim:
         # An expression that nobody else has need not be kept from the change.
         out._core.assign(result._fitted(out.shape)._core, True)
@@ -61,9 +67,17 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
     return out
 
 
-def _computed(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None) -> tuple[Any, ...]:
+def _check_mask(mask: Any) -> None:
+    kind = getattr(mask, "dtype", None) or np.asarray(mask).dtype
+    if kind != np.bool_:
+        raise TypeError(f"Cannot cast array data from {kind!r} to dtype('bool') according to the rule 'safe'")
+
+
+def _computed(
+    ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any = "same_kind"
+) -> tuple[Any, ...]:
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
-    types = _ufuncs.resolved(ufunc, tuple(_ufuncs.kind(one) for one in inputs), dtype)
+    types = _ufuncs.resolved(ufunc, tuple(_ufuncs.kind(one) for one in inputs), dtype, casting)
     casts, gives = types[: ufunc.nin], types[ufunc.nin :]
     if ufunc.nout == 1 and len(set(casts)) == 1 or ufunc.__name__.startswith("logical_"):
         name = ufunc.__name__
@@ -72,7 +86,9 @@ def _computed(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | N
         core = _on_devices(name, inputs, casts, gives[0], shape)
         if core is not None:
             return (Array._of(core),)
-    return _ufuncs.by_pieces(ufunc, list(inputs), shape, gives)
+    # NumPy converts operands before it computes, by the same rules.
+    options = {"casting": casting} if dtype is None else {"casting": casting, "dtype": dtype}
+    return _ufuncs.by_pieces(functools.partial(ufunc, **options), list(inputs), shape, gives)
 
 
 def _on_devices(
@@ -100,16 +116,31 @@ _COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_
 def _reduce(
     ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any
 ) -> Any:
-    if given and not (given.get("where", True) is True and given.get("initial", np._NoValue) is np._NoValue):
-        raise TypeError(f"reductions of vmarray.Array take no {min(given)}; select the items before")
     out = out[0] if isinstance(out, tuple) else out
-    if ufunc is np.add:
-        return summed(array, axis, dtype, out, keepdims)
-    if ufunc in (np.minimum, np.maximum):
-        return extreme(ufunc, array, axis, out, keepdims)
-    if ufunc in (np.logical_or, np.logical_and):
-        return truth(ufunc, array, axis, out, keepdims)
-    return reduced(ufunc, array, axis, dtype, out, keepdims)
+    named = {"axis": axis, "dtype": dtype, "out": out, "keepdims": keepdims, **given}
+    if named.get("where", True) is True:
+        named.pop("where", None)
+    named = {name: value for name, value in named.items() if value is not np._NoValue}
+    is_usual = set(named) <= {"axis", "dtype", "out", "keepdims"} and out is None and isinstance(array, Array)
+    is_usual = is_usual and _dispatch.is_plain(array) and _dispatch.is_computed_as(dtype)
+    if is_usual and ufunc is np.add:
+        return summed(array, axis, dtype, None, keepdims)
+    if is_usual and dtype is None and ufunc in (np.minimum, np.maximum):
+        return extreme(ufunc, array, axis, None, keepdims)
+    if is_usual and dtype is None and ufunc in (np.logical_or, np.logical_and):
+        return truth(ufunc, array, axis, None, keepdims)
+    if is_usual and ufunc in _ASSOCIATIVE:
+        return reduced(ufunc, array, axis, dtype, None, keepdims)
+    if dtype is None:
+        del named["dtype"]
+    if out is None:
+        del named["out"]
+    return _dispatch.on_copies(ufunc.reduce, (array,), named)
+
+
+#: Functions whose reductions of pieces make up the reduction of all.
+_ASSOCIATIVE = (np.add, np.multiply, np.minimum, np.maximum, np.fmin, np.fmax, np.logical_or, np.logical_and)
+_ASSOCIATIVE += (np.logical_xor, np.bitwise_or, np.bitwise_and, np.bitwise_xor, np.gcd, np.lcm)
 
 
 def _axes(array: Array, axis: Any) -> tuple[Any, ...] | None:
@@ -216,7 +247,9 @@ def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool =
 
 def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along axes by NumPy."""
-    kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind in "fc" else np.dtype(float)
+    kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
+    if kind.kind != "f":
+        raise _dispatch.NotOnDevices
     axes = _axes(array, axis)
     if axes is None and array.dtype.kind in "biuf" and array.dtype.isnative and kind.kind == "f":
         total, count = np.float64(array._core.reduce("float_sum")), array.size
@@ -237,6 +270,8 @@ def variance(
 ) -> Any:
     """The mean of the squares of differences from the mean, in 64 bits."""
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
+    if kind.kind != "f":
+        raise _dispatch.NotOnDevices
     middle = mean(array, axis, float, None, True)
     wide = array.astype(float, copy=False) - (middle if isinstance(middle, Array) else np.asarray(middle))
     axes = _axes(array, axis)
@@ -339,13 +374,14 @@ def count_nonzero(array: Array, axis: Any = None, *, keepdims: bool = False) -> 
 def where_of(condition: Any, *values: Any) -> Any:
     """As ``numpy.where``."""
     if not values:
-        return condition.nonzero()
+        return _array.asarray(condition).nonzero()
     if len(values) != 2:
         raise ValueError("either both or neither of x and y should be given")
     # Numbers of Python are weak, all others count by their dtypes.
     dtype = np.result_type(*(one if type(one) in (bool, int, float, complex) else _ufuncs.kind(one) for one in values))
     inputs = (condition, *values)
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
+    dtype = np.dtype(dtype).newbyteorder("=")
     core = _on_devices("where", inputs, (np.dtype(bool), dtype, dtype), dtype, shape)
     if core is not None:
         return Array._of(core)
@@ -354,36 +390,64 @@ def where_of(condition: Any, *values: Any) -> Any:
     ]
 
 
-def clip(array: Any, min: Any = None, max: Any = None, **given: Any) -> Any:
+def clip(
+    array: Any, a_min: Any = np._NoValue, a_max: Any = np._NoValue, *, min: Any = np._NoValue, max: Any = np._NoValue
+) -> Any:
     """As ``numpy.clip``."""
-    if given:
-        raise TypeError(f"clip of vmarray.Array takes no {next(iter(given))}")
-    if min is not None:
-        array = np.maximum(array, min)
-    return array if max is None else np.minimum(array, max)
+    if (min is not np._NoValue or max is not np._NoValue) and (a_min is not np._NoValue or a_max is not np._NoValue):
+        raise ValueError("Passing `min` or `max` keyword argument when `a_min` and `a_max` are provided is forbidden.")
+    least, most = (
+        None if one is np._NoValue and other is np._NoValue else other if one is np._NoValue else one
+        for one, other in ((a_min, min), (a_max, max))
+    )
+    array = _array.asarray(array, **_array._beside(least, most))
+    if array.dtype.kind in "iu":
+        # An end that no item is outside of need not be an item.
+        limits = np.iinfo(array.dtype)
+        least = None if type(least) is int and least <= limits.min else least
+        most = None if type(most) is int and most >= limits.max else most
+    if least is None and most is None:
+        return np.positive(array)
+    if least is None:
+        return np.minimum(array, most)
+    if most is None:
+        return np.maximum(array, least)
+    kind = _ufuncs.resolved(_CLIP, tuple(map(_ufuncs.kind, (array, least, most))), None)[-1]
+    return np.minimum(np.maximum(array, least, dtype=kind), most, dtype=kind)
 
 
-def sort_in_place(array: Array, axis: int) -> None:
-    """Along one axis by the devices, else by NumPy, whose lines have room in RAM."""
+_CLIP: Any = np._core.umath.clip
+
+
+def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
+    """Along one axis by the devices, else by NumPy, whose lines have room in RAM. Equal items stay in their order."""
     if not array.ndim:
         raise np.exceptions.AxisError(axis, 0)
     (own,) = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
-    if array.ndim == 1 and array.dtype.kind in "iuf" and array.dtype != np.float16:
-        if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
-            # Those with a sign would come first.
-            array._assign(where_of(np.isnan(array), np.asarray(np.nan, array.dtype), array))
+    if array.ndim == 1 and array.dtype.kind in "iuf" and array.dtype.isnative and array.dtype != np.float16:
+        if array.dtype.kind == "f" and _has_signs(array):
+            # Devices put -0.0 before 0.0, and NaNs with a sign first, which are equal to those without.
+            array._assign(array.take(np.argsort(array)))
+            return
         if _core.sort(array._core, False):
             return
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
     for block in _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // max(1, array.shape[own]))):
         key = (*block[:own], slice(None), *block[own:])
-        array[key] = np.sort(np.asarray(array[key]), own)
+        array[key] = np.sort(np.asarray(array[key]), own, "stable", order)
+
+
+def _has_signs(array: Array) -> bool:
+    """Whether there are floats that equal, or are sorted as, others of other bits."""
+    # Of -0.0 the reciprocal is below 0.
+    zeros = (array == 0) & (np.reciprocal(array) < 0)
+    return zeros._core.reduce("first") is not None or np.isnan(array)._core.reduce("first") is not None
 
 
 def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """As ``numpy.concatenate``."""
     if out is not None or casting != "same_kind":
-        raise TypeError("concatenate of vmarray.Array takes neither out nor casting")
+        raise _dispatch.NotOnDevices
     arrays = [one if isinstance(one, Array) else np.asarray(one) for one in arrays]
     if axis is None:
         arrays, axis = [one.reshape(-1) for one in arrays], 0
@@ -397,6 +461,8 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
             + ", ".join(str(one.shape) for one in arrays)
         )
     kind = np.result_type(*(one.dtype for one in arrays)) if dtype is None else np.dtype(dtype)
+    if any(not np.can_cast(one.dtype, kind, casting) for one in arrays):
+        raise _dispatch.NotOnDevices
     extents = [one.shape[own] for one in arrays]
     shape = (*arrays[0].shape[:own], sum(extents), *arrays[0].shape[own + 1 :])
     result, at = _array._result(shape, kind, **_array._beside(*arrays)), 0
@@ -408,21 +474,33 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
 
 
 def _like(value: Any) -> Any:
-    def made(array: Any, dtype: Any = None, shape: Any = None, **given: Any) -> Array:
+    def made(array: Any, *, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None) -> Array:
+        if order not in ("K", "C", "A"):
+            raise TypeError("items lie in the order of C alone; leave `order` out")
         shape = array.shape if shape is None else shape
         return _array.full(shape, value, array.dtype if dtype is None else dtype, **_array._beside(array))
 
     return made
 
 
-def full_like(array: Any, fill_value: Any, dtype: Any = None, shape: Any = None, **given: Any) -> Array:
+def full_like(array: Any, fill_value: Any, **given: Any) -> Array:
     """As ``numpy.full_like``."""
-    return _like(fill_value)(array, dtype, shape)
+    return _like(fill_value)(array, **given)
 
 
 def array_equal(one: Any, other: Any) -> bool:
     """As ``numpy.array_equal``."""
-    return np.shape(one) == np.shape(other) and bool(np.equal(one, other).all())
+    return np.shape(one) == np.shape(other) and bool(compared(one, other, True).all())
+
+
+def compared(one: Any, other: Any, is_equal: bool) -> Any:
+    """As ``==`` and ``!=`` of NumPy's arrays, which structures have as well, and values that nothing is equal to."""
+    try:
+        return (np.equal if is_equal else np.not_equal)(one, other)
+    except TypeError:
+        shape = np.broadcast_shapes(np.shape(one), np.shape(other))
+        work = operator.eq if is_equal else operator.ne
+        return _ufuncs.by_pieces(work, [one, other], shape, (np.dtype(bool),))[0]
 
 
 def copyto(target: Any, source: Any, casting: str = "same_kind", where: Any = True) -> None:
@@ -430,34 +508,144 @@ def copyto(target: Any, source: Any, casting: str = "same_kind", where: Any = Tr
     _written(target, source if hasattr(source, "dtype") else np.asarray(source), where, casting, np.positive, False)
 
 
-def _method(name: str) -> Any:
-    return lambda array, *args, **given: getattr(array, name)(*args, **given)
+def _same(array: Array, order: Any = "K", subok: bool = False) -> Array:
+    if order not in ("K", "C", "A"):
+        raise TypeError("items lie in the order of C alone; leave `order` out")
+    return array.copy()
 
 
-#: What NumPy's functions are for arrays of the package.
-FUNCTIONS: dict[Any, Any] = {
-    np.where: where_of,
-    np.clip: clip,
-    np.concatenate: concatenate,
-    np.count_nonzero: count_nonzero,
+def _transposed(array: Array, axes: Any = None) -> Array:
+    return array.transpose(axes)
+
+
+def _sorted(array: Array, axis: Any = -1, kind: Any = None, stable: Any = None) -> Array:
+    # Every sort is stable, which any kind may be.
+    if kind is not None and stable is not None or kind not in (None, *_SORTS):
+        raise _dispatch.NotOnDevices
+    result = array.ravel() if axis is None else array
+    result = result.copy()
+    sort_in_place(result, -1 if axis is None else axis)
+    return result
+
+
+_SORTS = ("quicksort", "mergesort", "heapsort", "stable")
+
+
+def _broadcast(array: Any, shape: Any, subok: bool = False) -> Array:
+    return Array._of(array._core.broadcast(_array._as_tuple(shape)))
+
+
+def _reshaped(array: Array, shape: Any = None, order: Any = "C", copy: Any = None) -> Array:
+    return array.reshape(shape, order=order, copy=copy)
+
+
+def _size(array: Any, axis: Any = None) -> int:
+    axes = range(array.ndim) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
+    return int(np.prod([array.shape[one] for one in axes], dtype=object))
+
+
+def rounded(array: Array, decimals: int = 0) -> Array:
+    """As ``numpy.round``."""
+    if array.dtype.kind in "f" and not decimals:
+        return np.rint(array)
+    kind = np.round(np.empty(0, array.dtype), decimals).dtype
+    return _ufuncs.by_pieces(lambda part: np.round(part, decimals), [array], array.shape, (kind,))[0]
+
+
+def _deviation(array: Array, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
+    return np.sqrt(variance(array, axis, dtype, None, ddof, keepdims))
+
+
+def _extreme_of(ufunc: np.ufunc) -> Any:
+    def work(array: Array, axis: Any = None, keepdims: bool = False) -> Any:
+        return extreme(ufunc, array, axis, None, keepdims)
+
+    return work
+
+
+def _truth_of(ufunc: np.ufunc) -> Any:
+    def work(array: Array, axis: Any = None, keepdims: bool = False) -> Any:
+        return truth(ufunc, array, axis, None, keepdims)
+
+    return work
+
+
+def _argument_of(which: str) -> Any:
+    def work(array: Array, axis: Any = None, keepdims: bool = False) -> Any:
+        return argument(which, array, axis, None, keepdims)
+
+    return work
+
+
+def _product(array: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.multiply, array, axis, dtype, None, keepdims)
+
+
+def _nonzero(array: Array) -> tuple[np.ndarray[Any, Any], ...]:
+    return np.unravel_index(array.find(), array.shape)
+
+
+#: Functions that make views, or ask about shapes and dtypes: of any dtype.
+VIEWS: dict[Any, Any] = {
     np.copyto: copyto,
-    np.array_equal: array_equal,
-    np.sort: lambda array, axis=-1, **given: _array.sort(array, axis),
-    np.flatnonzero: lambda array: array.find(),
     np.zeros_like: _like(0),
     np.empty_like: _like(0),
     np.ones_like: _like(1),
     np.full_like: full_like,
-    np.transpose: lambda array, axes=None: array.transpose(axes),
+    np.transpose: _transposed,
     np.shape: lambda array: array.shape,
     np.ndim: lambda array: array.ndim,
-    np.size: lambda array, axis=None: array.size if axis is None else array.shape[axis],
-    np.copy: lambda array, **given: array.copy(),
-    np.broadcast_to: lambda array, shape, **given: Array._of(array._core.broadcast(_array._as_tuple(shape))),
-    **{
-        getattr(np, name): _method(name)
-        for name in (
-            "sum prod mean var std min max any all argmin argmax nonzero ravel swapaxes squeeze diagonal round reshape"
-        ).split()
-    },
+    np.size: _size,
+    np.copy: _same,
+    np.broadcast_to: _broadcast,
+    np.reshape: _reshaped,
+    np.ravel: lambda array, order="C": array.ravel(order),
+    np.swapaxes: lambda array, one, other: array.swapaxes(one, other),
+    np.squeeze: lambda array, axis=None: array.squeeze(axis),
+    np.diagonal: lambda array, offset=0, axis1=0, axis2=1: array.diagonal(offset, axis1, axis2),
 }
+#: Functions that move items: of any dtype, if there are too many bytes for copies in RAM.
+MOVES: dict[Any, Any] = {np.where: where_of, np.concatenate: concatenate, np.sort: _sorted, np.array_equal: array_equal}
+#: Functions that compute.
+FUNCTIONS: dict[Any, Any] = {
+    np.clip: clip,
+    np.count_nonzero: count_nonzero,
+    np.flatnonzero: lambda array: array.find(),
+    np.nonzero: _nonzero,
+    np.sum: summed,
+    np.prod: _product,
+    np.mean: mean,
+    np.var: variance,
+    np.std: _deviation,
+    np.min: _extreme_of(np.minimum),
+    np.max: _extreme_of(np.maximum),
+    np.any: _truth_of(np.logical_or),
+    np.all: _truth_of(np.logical_and),
+    np.argmin: _argument_of("min"),
+    np.argmax: _argument_of("max"),
+    np.round: rounded,
+}
+
+
+def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """What a function of NumPy's is for arrays of the package: ``__array_function__``."""
+    if np.sort not in _KNOWN:
+        from . import _order, _shapes
+
+        for of, is_view, is_move in (
+            (VIEWS | _shapes.VIEWS, True, False),
+            (MOVES | _order.MOVES | _shapes.MOVES, False, True),
+            (FUNCTIONS | _order.FUNCTIONS | _shapes.FUNCTIONS, False, False),
+        ):
+            _KNOWN.update({known: (implementation, is_view, is_move) for known, implementation in of.items()})
+    if function not in _KNOWN:
+        name = f"{function.__module__}.{function.__name__}"
+        raise TypeError(
+            f"{name} is not there for vmarray.Array; where there is room, {name} of numpy.asarray(array) "
+            "works on a copy in RAM"
+        )
+    return _dispatch.called(function, *_KNOWN[function], args, given)
+
+
+#: For each function how the package computes it, whether it makes views, and whether it moves items.
+_KNOWN: dict[Any, tuple[Any, bool, bool]] = {}

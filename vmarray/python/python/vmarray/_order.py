@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _array, _core, _ufuncs
 from ._array import Array
+from ._dispatch import NotOnDevices
 from ._functions import lines, where_of
 
 #: The most bins that devices count at once.
@@ -48,8 +49,11 @@ def argsort(array: Array, axis: Any = -1, kind: Any = None, order: Any = None, *
     >>> vm.argsort(vm.array([30, 10, 20]))
     Array([1, 2, 0], dtype=int64)
     """
-    if order is not None:
-        raise TypeError("argsort of vmarray.Array takes no order; sort by a field, array[name]")
+    if order is not None or kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
+        raise NotOnDevices
+    if kind is not None and stable is not None:
+        raise NotOnDevices
+    array = _array.asarray(array)
     if axis is None:
         return argsort(array.reshape(-1))
     if array.ndim == 1 and axis in (-1, 0) and _has_order(array):
@@ -74,13 +78,17 @@ def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any
         raise ValueError(f"side is 'left' or 'right', not {side!r}")
     beside = _array._beside(sorted_array, values)
     sorted_array = _array.asarray(sorted_array, **beside)
+    if not hasattr(values, "dtype"):
+        values = np.asarray(values)
+    if values.dtype.kind not in "biuf":
+        raise NotOnDevices
     if sorted_array.ndim != 1:
         raise ValueError(
             "object too deep for desired array" if sorted_array.ndim else "an array of one axis is searched"
         )
     if sorter is not None:
         sorted_array = take(sorted_array, sorter)
-    kind = np.result_type(sorted_array.dtype, _ufuncs.kind(values))
+    kind = np.result_type(sorted_array.dtype, values.dtype if hasattr(values, "dtype") else np.asarray(values).dtype)
     is_one = np.ndim(values) == 0
     values = _array.asarray(np.reshape(values, 1) if is_one else values, **beside).astype(kind, copy=False)
     sorted_array = sorted_array.astype(kind, copy=False)
@@ -107,7 +115,7 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     Array([ 9, 81], dtype=int64)
     """
     if out is not None:
-        raise TypeError("take of vmarray.Array takes no out")
+        raise NotOnDevices
     array = _array.asarray(array, **_array._beside(indices))
     if not array.ndim or (axis is None and array.ndim != 1):
         array = array.reshape(-1)
@@ -198,10 +206,10 @@ def unique(
     (Array([1, 2, 3], dtype=int64), Array([1, 1, 2], dtype=int64))
     """
     array = _array.asarray(array)
-    if axis is not None and array.ndim != 1:
-        raise TypeError("unique of vmarray.Array takes no axis; use numpy.unique(numpy.asarray(array), axis=...)")
+    if axis not in (None, 0, -1) or (axis is not None and array.ndim != 1):
+        raise NotOnDevices
     if not equal_nan and array.dtype.kind in "fc":
-        raise TypeError("unique of vmarray.Array takes NaNs as equal; select those that are none before")
+        raise NotOnDevices
     found = _uniques(array, return_index, return_inverse, return_counts)
     asked = (return_index, return_inverse, return_counts)
     results = (found.values, *(one for one, is_asked in zip(found[1:], asked) if is_asked))
@@ -312,8 +320,14 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
     array = _array.asarray(array)
     if array.ndim != 1:
         raise ValueError("object too deep for desired array" if array.ndim else "object of too small depth")
-    if array.dtype.kind not in "biu":
+    if not np.can_cast(array.dtype, np.intp):
         raise TypeError(f"Cannot cast array data from {array.dtype!r} to dtype('int64') according to the rule 'safe'")
+    if weights is not None:
+        weights = weights if isinstance(weights, Array) else np.asarray(weights)
+        if weights.shape != array.shape:
+            raise ValueError("The weights and list don't have the same length.")
+        if not np.can_cast(weights.dtype, float):
+            raise TypeError(f"Cannot cast array data from {weights.dtype!r} to dtype('float64') by the rule 'safe'")
     if minlength < 0:
         raise ValueError("'minlength' must not be negative")
     least, most = (array.min(), array.max()) if array.size else (0, -1)
@@ -352,9 +366,11 @@ def histogram(
     >>> vm.histogram(vm.arange(100), bins=4, range=(0, 100))
     (array([25, 25, 25, 25]), array([  0.,  25.,  50.,  75., 100.]))
     """
+    if weights is not None and np.shape(weights) != np.shape(array):
+        raise ValueError("weights should have the same shape as a.")
     array = _flat(array)
-    if isinstance(bins, str):
-        raise TypeError("histogram of vmarray.Array takes a number of bins or their edges")
+    if isinstance(bins, str) or array.dtype == np.bool_:
+        raise NotOnDevices
     if weights is not None:
         weights = weights.reshape(-1) if isinstance(weights, Array) else np.reshape(weights, -1)
     if np.ndim(bins) == 0 and range is None and array.size:
@@ -410,14 +426,14 @@ def quantile(
     """
     array = _array.asarray(array)
     shares = np.asarray(q, array.dtype if array.dtype.kind == "f" and isinstance(q, (int, float)) else None)
+    if shares.dtype.kind not in "iuf" or array.dtype.kind not in "iuf":
+        raise NotOnDevices
     if ((shares < 0) | (shares > 1)).any():
         raise ValueError("Quantiles must be in the range [0, 1]")
     is_by_devices = axis is None and out is None and method in _BETWEEN and _has_order(array) and array.size
     if not is_by_devices:
-        if axis is None:
-            return np.quantile(np.asarray(array), q, None, out, method=method, keepdims=keepdims)
-        if out is not None or np.ndim(q) or not isinstance(axis, (int, np.integer)):
-            raise TypeError("quantile of vmarray.Array takes one q and one axis, and no out")
+        if axis is None or out is not None or np.ndim(q) or not isinstance(axis, (int, np.integer)):
+            raise NotOnDevices
         kind = np.quantile(np.zeros(1, array.dtype), q, method=method).dtype
         return lines(
             lambda part, own: np.quantile(part, q, own, method=method, keepdims=True), array, axis, kind, keepdims
@@ -462,8 +478,8 @@ def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool 
     np.float64(4.0)
     """
     array = _array.asarray(array)
-    if out is not None:
-        raise TypeError("median of vmarray.Array takes no out")
+    if out is not None or array.dtype.kind not in "iuf":
+        raise NotOnDevices
     if axis is None and _has_order(array) and array.size:
         if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
             middle = np.asarray(np.nan, array.dtype)
@@ -471,8 +487,8 @@ def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool 
             places = sorted({(array.size - 1) // 2, array.size // 2})
             middle = np.asarray(np.mean(_core.nth(_flat(array)._core, places)))
         return middle.reshape((1,) * array.ndim) if keepdims else middle[()]
-    if axis is None:
-        return np.median(np.asarray(array), keepdims=keepdims)
+    if axis is None or not isinstance(axis, (int, np.integer)):
+        raise NotOnDevices
     kind = np.median(np.zeros(1, array.dtype)).dtype
     return lines(lambda part, own: np.median(part, own, keepdims=True), array, axis, kind, keepdims)
 
@@ -480,17 +496,23 @@ def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool 
 def partition(array: Array, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
     """A copy in an order that NumPy's partition may give: that of a sort."""
     _check_places(array, kth, axis)
-    return _array.sort(array.reshape(-1) if axis is None else array, -1 if axis is None else axis)
+    if order is not None or kind != "introselect":
+        raise NotOnDevices
+    return np.sort(array, axis)
 
 
 def argpartition(array: Array, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
     """Indices in an order that NumPy's argpartition may give: that of a sort."""
     _check_places(array, kth, axis)
-    return argsort(array, axis)
+    if order is not None or kind != "introselect":
+        raise NotOnDevices
+    return np.argsort(array, axis)
 
 
 def _check_places(array: Array, kth: Any, axis: Any) -> None:
-    extent = array.size if axis is None else array.shape[axis]
+    extent = array.size if axis is None else array.shape[np.lib.array_utils.normalize_axis_index(axis, array.ndim)]
+    if np.asarray(kth).dtype.kind not in "iu":
+        raise TypeError("Partition index must be integer")
     outside = [one for one in np.ravel(kth) if not -extent <= one < extent]
     if outside:
         raise ValueError(f"kth(={outside[0]}) out of bounds ({extent})")
@@ -534,10 +556,11 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Any
 
 
+#: Functions that move items: of any dtype.
+MOVES: dict[Any, Any] = {np.take: take, np.argsort: argsort}
+#: Functions that compute.
 FUNCTIONS: dict[Any, Any] = {
-    np.argsort: argsort,
     np.searchsorted: searchsorted,
-    np.take: take,
     np.unique: unique,
     np.unique_values: lambda array: unique(array),
     np.unique_counts: lambda array: UniqueCounts(*unique(array, return_counts=True)),

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _array, _core, _ufuncs
 from ._array import Array
+from ._dispatch import NotOnDevices
 from ._functions import concatenate, reduced, where_of
 from ._order import searchsorted, take, unique
 
@@ -194,8 +195,10 @@ def roll(array: Array, shift: Any, axis: Any = None) -> Array:
 
 def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> Array:
     """An array with more items around it: as ``numpy.pad``, by the modes that repeat items, or one value."""
-    if mode not in ("constant", "edge", "reflect", "symmetric", "wrap", "empty") or set(given) - {"constant_values"}:
-        raise TypeError(f"pad of vmarray.Array has not mode {mode!r} with {sorted(given)}")
+    if mode not in ("constant", "edge", "reflect", "symmetric", "wrap") or set(given) - {"constant_values"}:
+        raise NotOnDevices
+    if mode != "constant" and given:
+        raise NotOnDevices
     # Which items: by NumPy, along each axis.
     widths = (
         np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
@@ -206,7 +209,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
     )
     if any(one < 0 for both in widths for one in both):
         raise ValueError("index can't contain negative values")
-    if mode in ("constant", "empty"):
+    if mode == "constant":
         values = np.broadcast_to(np.asarray(given.get("constant_values", 0)), (array.ndim, 2))
         shape = tuple(before + extent + after for extent, (before, after) in zip(array.shape, widths))
         result = _array._result(shape, array.dtype, **_array._beside(array))
@@ -257,7 +260,7 @@ def accumulated_on_cards(ufunc: np.ufunc, array: Array, axis: int, result: Array
 def _accumulated(ufunc: np.ufunc) -> Any:
     def work(array: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
         if out is not None:
-            raise TypeError(f"{ufunc.__name__}.accumulate of vmarray.Array takes no out")
+            raise NotOnDevices
         if axis is None:
             array, axis = array.reshape(-1), 0
         own = _axis_of(axis, array.ndim)
@@ -284,8 +287,10 @@ def _accumulated(ufunc: np.ufunc) -> Any:
 cumsum, cumprod = _accumulated(np.add), _accumulated(np.multiply)
 
 
-def diff(array: Array, n: int = 1, axis: int = -1) -> Array:
+def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """What each item is more than the one before it: as ``numpy.diff``."""
+    if prepend is not None or append is not None:
+        raise NotOnDevices
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n!r}")
     own = _axis_of(axis, array.ndim)
@@ -299,11 +304,19 @@ def diff(array: Array, n: int = 1, axis: int = -1) -> Array:
 # Comparisons.
 
 
-def isclose(one: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+def isclose(one: Any, other: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
     """Whether items are nearly the same: as ``numpy.isclose``."""
-    if np.result_type(one, other).kind not in "fc" and isinstance(other, Array) and other.dtype.kind in "biu":
-        other = other.astype(float)
-    near = (abs(one - other) <= atol + rtol * abs(other)) & np.isfinite(other) | (one == other)
+    beside = _array._beside(one, other)
+    numbers = (int, float, complex)
+    one, other, rtol, atol = (
+        value if isinstance(value, numbers) else _array.asarray(value, **beside) for value in (one, other, rtol, atol)
+    )
+    # Of floats, so that none wraps around.
+    if isinstance(other, Array):
+        other = other.astype(np.result_type(other.dtype, 1.0), copy=False)
+    elif isinstance(other, int):
+        other = float(other)
+    near = np.less_equal(abs(one - other), atol + rtol * abs(other)) & np.isfinite(other) | (one == other)
     return near | (np.isnan(one) & np.isnan(other)) if equal_nan else near
 
 
@@ -324,6 +337,11 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
     array = _array.asarray(array, **_array._beside(among))
     among = _array.asarray(among, **_array._beside(array))
     common = np.result_type(array.dtype, among.dtype)
+    if common.kind == "f" and {array.dtype.kind, among.dtype.kind} <= set("biu"):
+        # Integers that the common type rounds.
+        raise NotOnDevices
+    if kind not in (None, "sort"):
+        raise NotOnDevices
     known, array = unique(among.astype(common, copy=False)), array.astype(common, copy=False)
     if not len(known):
         found = _array.zeros(array.shape, bool, **_array._beside(array))
@@ -335,8 +353,10 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
 
 def nan_to_num(array: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     """Numbers in the place of NaNs and infinities: as ``numpy.nan_to_num``."""
+    if np.ndim(nan) or np.ndim(posinf) or np.ndim(neginf):
+        raise NotOnDevices
     if array.dtype.kind != "f":
-        return array.copy()
+        return array.copy() if copy else array
     limits = np.finfo(array.dtype)
     kind = array.dtype.type
     result = where_of(np.isnan(array), kind(nan), array)
@@ -363,6 +383,10 @@ def average(
 ) -> Any:
     """The mean, or that of items with weights: as ``numpy.average``."""
     array = _array.asarray(array, **_array._beside(weights))
+    if weights is not None and not isinstance(weights, Array):
+        weights = np.asarray(weights)
+    if isinstance(axis, tuple) or (weights is not None and weights.dtype.kind not in "biuf"):
+        raise NotOnDevices
     if weights is None:
         result = array.mean(axis, keepdims=keepdims)
         total = result * 0 + array.size / max(1, np.size(result))
@@ -405,6 +429,8 @@ def nanmean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, 
     if array.dtype.kind not in "fc":
         return array.mean(axis, dtype, out, keepdims)
     kind = array.dtype if dtype is None else np.dtype(dtype)
+    if kind.kind != "f":
+        raise NotOnDevices
     wide = np.result_type(kind, np.float32) if kind == np.float16 else kind
     count = np.logical_not(np.isnan(array)).sum(axis, keepdims=keepdims)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -422,11 +448,15 @@ def nanvar(
     if array.dtype.kind not in "fc":
         return array.var(axis, dtype, out, ddof, keepdims)
     kind = array.dtype if dtype is None else np.dtype(dtype)
+    if kind.kind != "f":
+        raise NotOnDevices
     middle = nanmean(array, axis, float, None, True)
     apart = array.astype(float, copy=False) - (middle if isinstance(middle, Array) else np.asarray(middle))
+    # An infinity less itself is a NaN that counts.
+    apart = where_of(np.isnan(array), 0.0, apart)
     count = np.logical_not(np.isnan(array)).sum(axis, keepdims=keepdims) - ddof
     with np.errstate(invalid="ignore", divide="ignore"):
-        result = np.true_divide(nansum(np.square(apart), axis, float, None, keepdims), count)
+        result = np.true_divide(np.square(apart).sum(axis, float, None, keepdims), count)
         result = (
             np.where(count > 0, result, np.nan) if not isinstance(count, Array) else where_of(count > 0, result, np.nan)
         )
@@ -463,7 +493,8 @@ def _imaginary(part: str) -> Any:
     return work
 
 
-FUNCTIONS: dict[Any, Any] = {
+#: Functions that make views, or ask about dtypes.
+VIEWS: dict[Any, Any] = {
     np.expand_dims: expand_dims,
     np.moveaxis: moveaxis,
     np.flip: flip,
@@ -476,6 +507,15 @@ FUNCTIONS: dict[Any, Any] = {
     np.broadcast_arrays: broadcast_arrays,
     np.array_split: array_split,
     np.split: split,
+    np.real: _imaginary("real"),
+    np.imag: _imaginary("imag"),
+    np.iscomplexobj: lambda array: array.dtype.kind == "c",
+    np.isrealobj: lambda array: array.dtype.kind != "c",
+    np.result_type: lambda *given: np.result_type(*(one.dtype if isinstance(one, Array) else one for one in given)),
+    np.can_cast: lambda of, to, casting="safe": np.can_cast(of.dtype if isinstance(of, Array) else of, to, casting),
+}
+#: Functions that move items: of any dtype.
+MOVES: dict[Any, Any] = {
     np.stack: stack,
     np.vstack: _stacked(2, 0),
     np.hstack: _stacked(1, 1),
@@ -486,6 +526,9 @@ FUNCTIONS: dict[Any, Any] = {
     np.tile: tile,
     np.roll: roll,
     np.pad: pad,
+}
+#: Functions that compute.
+FUNCTIONS: dict[Any, Any] = {
     np.cumsum: cumsum,
     np.cumprod: cumprod,
     np.diff: diff,
@@ -502,10 +545,4 @@ FUNCTIONS: dict[Any, Any] = {
     np.nanstd: nanstd,
     np.nanmin: _nanextreme(np.fmin, "min"),
     np.nanmax: _nanextreme(np.fmax, "max"),
-    np.real: _imaginary("real"),
-    np.imag: _imaginary("imag"),
-    np.iscomplexobj: lambda array: array.dtype.kind == "c",
-    np.isrealobj: lambda array: array.dtype.kind != "c",
-    np.result_type: lambda *given: np.result_type(*(one.dtype if isinstance(one, Array) else one for one in given)),
-    np.can_cast: lambda of, to, casting="safe": np.can_cast(of.dtype if isinstance(of, Array) else of, to, casting),
 }

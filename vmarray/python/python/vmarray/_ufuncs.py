@@ -15,12 +15,15 @@ PIECE = 1 << 20
 
 
 @functools.lru_cache(maxsize=4096)
-def resolved(ufunc: np.ufunc, kinds: tuple[Any, ...], dtype: np.dtype[Any] | None) -> tuple[Any, ...]:
-    """The types that a function converts its operands to, and gives: by NumPy's own rules."""
+def resolved(
+    ufunc: np.ufunc, kinds: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any = "same_kind"
+) -> tuple[Any, ...]:
+    """The types that a function converts its operands to, and gives: by NumPy's own rules, in native byte order."""
     wanted = kinds + (None,) * ufunc.nout
     if dtype is None:
-        return ufunc.resolve_dtypes(wanted)
-    return ufunc.resolve_dtypes(wanted, signature=(None,) * ufunc.nin + (dtype,) * ufunc.nout)
+        return ufunc.resolve_dtypes(wanted, casting=casting)
+    signature = (None,) * ufunc.nin + (dtype.newbyteorder("="),) * ufunc.nout
+    return ufunc.resolve_dtypes(wanted, signature=signature, casting=casting)
 
 
 def kind(operand: object) -> object:

@@ -1,0 +1,185 @@
+"""Calls of NumPy's functions: bound by NumPy's own signatures, computed by devices, or by NumPy on copies in RAM."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._array import Array, _beside, asarray
+
+#: The most bytes of arrays that are copied to RAM for a function of NumPy's.
+RAM_BYTES_MAX = 256 << 20
+#: Functions whose results are small, and arrays of NumPy.
+_GIVES_NUMPYS = {np.nonzero, np.flatnonzero, np.histogram, np.bincount, np.where}
+
+
+class NotOnDevices(Exception):  # noqa: N818
+    """Raised by a function when devices do not compute it for its arguments."""
+
+
+def is_plain(array: Array) -> bool:
+    """Whether devices compute with the items: numbers in the byte order of the machine, at least one, along axes."""
+    if array.dtype.kind not in "biuf" or not array.dtype.isnative or array.dtype.names is not None:
+        return False
+    # The items of a selection are not counted for this.
+    return not array._core.is_counted or (array.ndim > 0 and array.size > 0)
+
+
+def arrays_in(values: Any) -> list[Array]:
+    """The arrays of the package among arguments, which may be in lists."""
+    if isinstance(values, Array):
+        return [values]
+    if isinstance(values, dict):
+        values = list(values.values())
+    if isinstance(values, (list, tuple)):
+        return [array for one in values for array in arrays_in(one)]
+    return []
+
+
+def _copied(values: Any) -> Any:
+    if isinstance(values, Array):
+        return np.asarray(values)
+    if isinstance(values, dict):
+        return {name: _copied(one) for name, one in values.items()}
+    if type(values) in (list, tuple):
+        return type(values)(_copied(one) for one in values)
+    return values
+
+
+def wrapped(result: Any, options: dict[str, Any]) -> Any:
+    """Results of NumPy as arrays of the package."""
+    if isinstance(result, np.ndarray):
+        return asarray(result, **options)
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*(wrapped(one, options) for one in result))
+    if isinstance(result, (tuple, list)):
+        return type(result)(wrapped(one, options) for one in result)
+    return result
+
+
+def name_of(function: Any) -> str:
+    """The name by which programs know a function of NumPy."""
+    ufunc = getattr(function, "__self__", None)
+    if isinstance(ufunc, np.ufunc):
+        return f"numpy.{ufunc.__name__}.{function.__name__}"
+    return f"numpy.{function.__name__}"
+
+
+def refused(function: Any, why: str) -> TypeError:
+    """The error for arguments that neither devices nor copies in RAM are for."""
+    name = name_of(function)
+    return TypeError(
+        f"{name} of vmarray.Array {why}; where there is room, {name} of numpy.asarray(array) works on a copy in RAM"
+    )
+
+
+def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """The result of a function of NumPy's for copies in RAM, as an array beside the operands."""
+    arrays = arrays_in([args, given])
+    count = sum(one.nbytes for one in arrays)
+    if count > RAM_BYTES_MAX:
+        kinds = ", ".join(sorted({str(one.dtype) for one in arrays}))
+        words = "".join(f" with {one}=" for one in sorted(given))
+        raise refused(function, f"is not computed by devices for {kinds}{words}, and {count} bytes are not copied")
+    out = given.get("out")
+    kept = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    given = _copied(given)
+    result = function(*_copied(args), **given)
+    if isinstance(kept, Array):
+        own = given["out"]
+        kept._assign(own[0] if isinstance(own, tuple) else own)
+        return kept
+    if kept is not None or function in _GIVES_NUMPYS:
+        return result
+    return wrapped(result, _beside(*arrays))
+
+
+@functools.lru_cache(maxsize=512)
+def _signature(function: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        # Older versions of NumPy do not know those of functions in C.
+        return None
+
+
+def _bound(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments that have no default by their places, and others by NumPy's names, unless they are the default."""
+    signature = _signature(function)
+    if signature is None:
+        return args, given
+    bound = signature.bind(*args, **given)
+    places: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        parameter = signature.parameters[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            places.extend(value)
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            named.update(value)
+        elif parameter.default is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
+            places.append(value)
+        elif not _is_default(value, parameter.default):
+            named[name] = value
+    return tuple(places), named
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if value is default or value is np._NoValue:
+        return True
+    return type(value) is type(default) and isinstance(value, (bool, int, float, str)) and value == default
+
+
+def is_accepted(implementation: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> bool:
+    """Whether a function of the package has parameters for arguments."""
+    signature = _signature(implementation)
+    try:
+        if signature is not None:
+            signature.bind(*args, **given)
+    except TypeError:
+        return False
+    return True
+
+
+def called(
+    function: Any,
+    implementation: Callable[..., Any],
+    is_view: bool,
+    is_move: bool,
+    args: tuple[Any, ...],
+    given: dict[str, Any],
+) -> Any:
+    """The result of a function of NumPy's for arrays of the package.
+
+    A function that makes views, or asks about shapes and dtypes, is always the package's. Any other is computed by
+    the package for numbers that devices know, by keywords that it has, and else by NumPy on copies in RAM. One that
+    moves items takes any dtype when there are too many bytes for that.
+    """
+    places, named = _bound(function, args, given)
+    for name in ("where", "keepdims", "out"):
+        if name in named and named[name] is {"where": True, "keepdims": False, "out": None}[name]:
+            del named[name]
+    is_known = is_accepted(implementation, places, named)
+    if is_view:
+        if not is_known:
+            raise refused(function, f"takes no {', '.join(sorted(named))}" if named else "takes other arguments")
+        return implementation(*places, **named)
+    arrays = arrays_in([places, named])
+    is_for_devices = all(map(is_plain, arrays)) and "out" not in named and is_computed_as(named.get("dtype"))
+    if not is_known or not is_for_devices:
+        is_large = is_known and sum(one.nbytes for one in arrays) > RAM_BYTES_MAX
+        if not (is_large and (is_move or is_for_devices)):
+            return on_copies(function, places, named)
+    try:
+        return implementation(*places, **named)
+    except NotOnDevices:
+        return on_copies(function, places, named)
+
+
+def is_computed_as(dtype: Any) -> bool:
+    """Whether devices have sums of a dtype that was asked for."""
+    return dtype is None or (np.dtype(dtype).kind in "iuf" and np.dtype(dtype).isnative)

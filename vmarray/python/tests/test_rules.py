@@ -1,0 +1,293 @@
+"""NumPy's rules for inputs that are rare: byte orders, casts of what is assigned, dtypes asked for, infinities."""
+
+import multiprocessing
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from conftest import RECORD, outcome, same
+
+import vmarray as vm
+
+BIG = [np.dtype(name) for name in (">i2", ">u4", ">i8", ">f4", ">f8", ">c16", ">M8[s]", ">U3")]
+
+
+@pytest.mark.parametrize("dtype", BIG, ids=str)
+def test_masked_items_of_another_byte_order(dtype, tmp_path):
+    own = np.array([1, 2, 3]).astype(dtype)
+    mask = np.array([False, True, False])
+    expected = own.copy()
+    expected[mask] = own[0]
+    for choose in (vm.asarray(mask), mask):
+        array = vm.asarray(own)
+        array[choose] = own[0]
+        same(array, expected)
+        array[vm.asarray(~mask & mask)] = own[0]
+        same(array, expected)
+    if dtype.kind in "iuf":
+        pytest.importorskip("zarr")
+        vm.to_zarr(own, tmp_path / "a.zarr", chunks=(2,))
+        with vm.open_zarr(tmp_path / "a.zarr", home=True) as array:
+            array[array > 9] = 0
+            array[array == 2] = 7
+        expected[mask] = 7
+        assert np.asarray(vm.open_zarr(tmp_path / "a.zarr")).tolist() == expected.tolist()
+
+
+def test_results_are_of_the_native_byte_order():
+    own = np.array([3, 1, 2], ">i4")
+    array = vm.asarray(own)
+    for work in (
+        lambda a: a + a,
+        lambda a: -a,
+        lambda a: np.where(a > 1, a, a),
+        lambda a: np.add(a, a, dtype="f8"),
+        lambda a: a.sum(),
+        lambda a: a.max(),
+        lambda a: np.concatenate([a, a]),
+        lambda a: np.clip(a, 1, 2),
+        lambda a: np.sort(a),
+        lambda a: np.round(a),
+        lambda a: np.cumsum(a),
+    ):
+        same(work(array), work(own))
+
+
+def test_operands_are_cast_to_a_dtype_before():
+    for dtype in (">i4", "i4", "u1"):
+        own = np.array([2**31 - 1, 250, 3], "i8").astype(dtype)
+        for kind in ("f8", "i8", "c16"):
+            same(np.add(vm.asarray(own), vm.asarray(own), dtype=kind), np.add(own, own, dtype=kind))
+            same(np.multiply(vm.asarray(own), own, dtype=kind), np.multiply(own, own, dtype=kind))
+            same(vm.asarray(own).sum(dtype=kind), own.sum(dtype=kind))
+    with pytest.raises(TypeError):
+        np.add(vm.arange(3), 1, dtype="i1", casting="safe")
+
+
+@pytest.mark.parametrize("value", [300, -1, [300, 1, 2], [1, -1, 2], [1, np.nan, 2], np.nan, "7", "x", 1.5, [1.5, 2, 3], None])
+@pytest.mark.parametrize("key", [slice(None), np.arange(3), [0, 1, 2], np.ones(3, bool), Ellipsis])
+@pytest.mark.parametrize("dtype", ["u1", "i8", ">u2", "f4", "?"])
+def test_what_is_assigned_is_cast_as_numpy_casts(value, key, dtype):
+    own, array = np.zeros(3, dtype), vm.zeros(3, dtype)
+    wanted = outcome(lambda: own.__setitem__(key, value))[1]
+    assert outcome(lambda: array.__setitem__(key, value))[1] == wanted
+    # NumPy may have written some items before it refuses one; here none is written.
+    same(array, own if wanted is None else np.zeros(3, dtype))
+    if key is not Ellipsis and np.ndim(value) == 0:
+        own, array = np.zeros(3, dtype), vm.zeros(3, dtype)
+        wanted = outcome(lambda: own.__setitem__(own == 0, value))[1]
+        assert outcome(lambda: array.__setitem__(array == 0, value))[1] == wanted
+        same(array, own)
+
+
+@pytest.mark.parametrize("value", [[5.0], np.array([5.0]), np.array(5.0), np.array([[5.0]]), [5.0, 6.0], np.float32(5), (5,)])
+@pytest.mark.parametrize("key", [0, (0,), -1, np.int64(1), (0, Ellipsis), slice(0, 1)])
+def test_one_item_is_assigned(value, key):
+    for given in (value, vm.asarray(value) if isinstance(value, np.ndarray) else value):
+        own, array = np.zeros(3), vm.zeros(3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            wanted = outcome(lambda: own.__setitem__(key, value))[1]
+            assert outcome(lambda: array.__setitem__(key, given))[1] == wanted
+        same(array, own)
+
+
+def test_infinities_have_no_deviation():
+    own = np.array([1, np.inf, np.nan, -np.inf])
+    for name in ("nanstd", "nanvar", "nanmean", "nansum", "std", "var", "mean"):
+        for part in (own, own[:2], own[[0, 2]], own[[2]]):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                same(getattr(np, name)(vm.asarray(part)), getattr(np, name)(part))
+
+
+def test_items_that_are_close():
+    for one, other in [
+        (np.array([1, 2], "u1"), np.array([2, 1], "u1")),
+        (np.array([1, 2], "u8"), [2, 2]),
+        ([1, 2], np.array([1, 2.0])),
+        (np.array([1, 250], "u1"), 3),
+        (np.array([np.inf, np.nan, 1]), np.array([np.inf, np.nan, 1 + 1e-9])),
+        (np.array([1 + 1j]), np.array([1 + 1j])),
+    ]:
+        for equal_nan in (False, True):
+            ours = [vm.asarray(value) if isinstance(value, np.ndarray) else value for value in (one, other)]
+            same(np.isclose(*ours, equal_nan=equal_nan), np.isclose(one, other, equal_nan=equal_nan))
+            assert np.allclose(*ours, equal_nan=equal_nan) == np.allclose(one, other, equal_nan=equal_nan)
+
+
+@pytest.mark.parametrize(
+    ("limits", "dtype"),
+    [
+        ((1, 2, 0.1), None),
+        ((0, 0.9, 0.3), None),
+        ((4, 1, -1.2), "i8"),
+        ((np.uint64(3), np.uint64(9)), None),
+        ((2**63, 2**63 + 5), "u8"),
+        ((0, 3.0), None),
+        ((np.float32(0), np.float32(1), np.float32(0.1)), None),
+        ((0, 5, 2), "u1"),
+        ((0, 2, 0.25), "f2"),
+        ((0, 1, 0.1), "c16"),
+        ((5, 0), None),
+        ((True, 5), None),
+        ((0, 2), "?"),
+        ((-3, 3), ">i4"),
+        ((10, 0, -3), "i1"),
+        ((np.datetime64("2020-01-01"), np.datetime64("2020-01-05")), None),
+    ],
+    ids=str,
+)
+def test_arange(limits, dtype):
+    same(vm.arange(*limits, dtype=dtype), np.arange(*limits, dtype=dtype))
+
+
+def test_zeroes_with_signs():
+    own = np.array([0.0, -0.0, np.nan, -0.0, 0.0, -1.0, -np.nan])
+    for dtype in ("f4", "f8", "f2"):
+        array = vm.asarray(own.astype(dtype))
+        expected = np.sort(own.astype(dtype), kind="stable")
+        for ours in (vm.sort(array), array.take(array.argsort()), np.sort(array)):
+            assert np.signbit(np.asarray(ours)).tolist() == np.signbit(expected).tolist()
+            same(ours, expected)
+
+
+def test_bincount():
+    for values, weights in [([1, 2, 2], [0.5, 1, 2]), ([1, 2, 2], None), ([3, 1], [1, 2]), ([0, 1], np.array([1, 2], ">i4"))]:
+        same(np.bincount(vm.asarray(values), weights), np.bincount(values, weights))
+        same(vm.bincount(values, weights), np.bincount(values, weights))
+    for wrong in ([1.0, 2, 3, 4], [1.0]):
+        with pytest.raises(ValueError, match="same length"):
+            np.bincount(vm.asarray([1, 2, 2]), wrong)
+    with pytest.raises(TypeError):
+        np.bincount(vm.asarray([1, 2], "u8"))
+
+
+@pytest.mark.parametrize("shape", [(7,), (50, 3), (4, 5, 6), (1, 4), (0, 3)])
+def test_shuffled_rows_are_the_same_rows(shape):
+    for axis in range(len(shape)):
+        own = np.arange(np.prod(shape)).reshape(shape)
+        array = vm.asarray(own)
+        vm.random.default_rng(3).shuffle(array, axis=axis)
+        same(np.sort(np.asarray(array), axis), np.sort(own, axis))
+        ours = np.moveaxis(np.asarray(array), axis, 0)
+        rows = {row.tobytes() for row in np.moveaxis(own, axis, 0)}
+        assert {row.tobytes() for row in ours} == rows
+        permuted = vm.random.default_rng(3).permutation(own, axis=axis)
+        assert {row.tobytes() for row in np.moveaxis(np.asarray(permuted), axis, 0)} == rows
+
+
+def test_which_results_share_memory():
+    own = np.arange(12).reshape(3, 4)
+    for work in (
+        lambda a: a.ravel(),
+        lambda a: a[::2].ravel(),
+        lambda a: a.T.ravel(),
+        lambda a: a.reshape(-1),
+        lambda a: a[:, ::2].reshape(-1),
+        lambda a: a[0, ::2].ravel(),
+        lambda a: a[0, ::2].reshape(1, 2),
+        lambda a: np.ravel(a),
+        lambda a: a.ravel("F"),
+        lambda a: a.clip(),
+        lambda a: np.clip(a, 0, 100),
+        lambda a: a.astype(a.dtype),
+        lambda a: a.astype(a.dtype, copy=False),
+        lambda a: a.flatten(),
+        lambda a: a.squeeze(),
+        lambda a: np.nan_to_num(a, copy=False),
+    ):
+        numpys, ours = own.copy(), vm.asarray(own.copy())
+        theirs, mine = work(numpys), work(ours)
+        theirs[...], mine[...] = -1, -1
+        same(ours, numpys)
+
+
+def test_clip():
+    own = np.array([0, 3, 200], "u1")
+    for least, most in [(-1, 300), (1, None), (None, 7), (2, 5), (5, 2), (np.int64(-1), 3), (0.5, 2), (None, None)]:
+        same(np.clip(vm.asarray(own), least, most), np.clip(own, least, most))
+        same(vm.asarray(own).clip(least, most), own.clip(least, most))
+    same(np.clip([1, 5, 9], vm.asarray([2, 2, 2]), 8), np.clip([1, 5, 9], [2, 2, 2], 8))
+    for wrong in (lambda a: np.clip(a, 300, 400), lambda a: np.clip(a, -5, -1)):
+        assert outcome(lambda: wrong(vm.asarray(own)))[1] == outcome(lambda: wrong(own))[1]  # noqa: B023
+
+
+def test_reductions_of_any_axes():
+    own = np.arange(24.0).reshape(2, 3, 4)
+    for name in "sum prod min max mean any all std var ptp".split():
+        work = getattr(np, name)
+        for axis in (None, (), (0, 1), (2, 0), (0, 1, 2), -1, (-1, 0)):
+            same(work(vm.asarray(own), axis=axis), work(own, axis=axis))
+        for single in (np.array(3.0), np.array(True), np.array(4, "i2")):
+            for axis in (None, ()):
+                result, wanted = outcome(lambda: work(vm.asarray(single), axis=axis)), outcome(lambda: work(single, axis=axis))  # noqa: B023
+                assert result[1] == wanted[1]
+                if wanted[1] is None:
+                    same(result[0], wanted[0])
+    same(np.sort(vm.asarray(own[::-1]), axis=None), np.sort(own[::-1], axis=None))
+    same(vm.sort(vm.asarray(own[::-1]), axis=None), np.sort(own[::-1], axis=None))
+    same(own.sum(initial=3, where=own > 2), vm.asarray(own).sum(initial=3, where=vm.asarray(own) > 2))
+
+
+def test_comparisons_of_structures_and_strings():
+    own = np.zeros(3, RECORD)
+    own["y"] = [1, 2, 3]
+    for work in (
+        lambda a, b: a == b,
+        lambda a, b: a != b,
+        lambda a, b: a == b[1],
+        lambda a, b: a["x"] == b["x"],
+    ):
+        same(work(vm.asarray(own), vm.asarray(own[::-1])), work(own, own[::-1]))
+        same(work(vm.asarray(own), own[::-1]), work(own, own[::-1]))
+    numbers, texts = np.arange(3), np.array(["a", "b", "c"])
+    same(vm.asarray(numbers) == "a", numbers == "a")
+    same(vm.asarray(texts) == "a", texts == "a")
+    same(vm.asarray(texts) != vm.asarray(texts[::-1]), texts != texts[::-1])
+    same(vm.asarray(numbers) == None, numbers == None)  # noqa: E711
+
+
+def _seen(array):
+    try:
+        array[0] = 5
+        return float(array.sum()), "written"
+    except OSError:
+        return float(array.sum()), "read"
+
+
+def _tried(array):
+    try:
+        return float(array[0])
+    except vm.FileError as error:
+        return type(error).__name__
+
+
+def test_pickles_keep_mode_and_identity(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with vm.create("a", 3) as array:
+        array[:] = 2
+        assert pickle.loads(pickle.dumps(array)) is array
+    array = vm.open("a", mode="r")
+    assert pickle.loads(pickle.dumps(array)) is array
+    shown = pickle.dumps(array)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(_seen, (array,)).get(60) == (6.0, "read")
+    array.close()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    again = pickle.loads(shown)
+    with pytest.raises(vm.FileError):
+        again[0] = 1
+    same(again, np.full(3, 2.0))
+    again.close()
+    # One that is written to has its file to itself: an error where it is used, and no process that waits for ever.
+    array = vm.open(tmp_path / "a")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(_tried, (array,)).get(60) == "FileError"
+    shown = pickle.dumps(array)
+    array.close()
+    again = pickle.loads(shown)
+    again[0] = 9
+    same(again, [9.0, 2, 2])
