@@ -38,7 +38,7 @@ def _as_tuple(shape: Any) -> tuple[Any, ...]:
 
 def _check_order(order: str) -> None:
     if order not in ("C", "K", "A"):
-        raise ValueError(f"order is 'C', 'K' or 'A' here, in which items lie, not {order!r}")
+        raise TypeError(f"items of vmarray.Array lie in the order 'C', not {order!r}; leave `order` out")
 
 
 def _is_number(value: Any) -> bool:

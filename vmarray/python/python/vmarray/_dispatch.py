@@ -40,24 +40,27 @@ def arrays_in(values: Any) -> list[Array]:
     return []
 
 
-def _copied(values: Any) -> Any:
+def _copied(values: Any, copies: list[tuple[Any, Array]]) -> Any:
+    """Arguments with copies in the place of arrays, which are listed with them."""
     if isinstance(values, Array):
-        return np.asarray(values)
+        copies.append((np.asarray(values), values))
+        return copies[-1][0]
     if isinstance(values, dict):
-        return {name: _copied(one) for name, one in values.items()}
+        return {name: _copied(one, copies) for name, one in values.items()}
     if type(values) in (list, tuple):
-        return type(values)(_copied(one) for one in values)
+        return type(values)(_copied(one, copies) for one in values)
     return values
 
 
-def wrapped(result: Any, options: dict[str, Any]) -> Any:
-    """Results of NumPy as arrays of the package."""
+def wrapped(result: Any, options: dict[str, Any], copies: list[tuple[Any, Array]]) -> Any:
+    """Results of NumPy as arrays of the package; an operand that it returns as the operand."""
     if isinstance(result, np.ndarray):
-        return asarray(result, **options)
+        operand = next((array for copy, array in copies if copy is result), None)
+        return asarray(result, **options) if operand is None else operand
     if isinstance(result, tuple) and hasattr(result, "_fields"):
-        return type(result)(*(wrapped(one, options) for one in result))
+        return type(result)(*(wrapped(one, options, copies) for one in result))
     if isinstance(result, (tuple, list)):
-        return type(result)(wrapped(one, options) for one in result)
+        return type(result)(wrapped(one, options, copies) for one in result)
     return result
 
 
@@ -87,15 +90,16 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
         raise refused(function, f"is not computed by devices for {kinds}{words}, and {count} bytes are not copied")
     out = given.get("out")
     kept = out[0] if isinstance(out, tuple) and len(out) == 1 else out
-    given = _copied(given)
-    result = function(*_copied(args), **given)
+    copies: list[tuple[Any, Array]] = []
+    given = _copied(given, copies)
+    result = function(*_copied(args, copies), **given)
     if isinstance(kept, Array):
         own = given["out"]
         kept._assign(own[0] if isinstance(own, tuple) else own)
         return kept
     if kept is not None or function in _GIVES_NUMPYS:
         return result
-    return wrapped(result, _beside(*arrays))
+    return wrapped(result, _beside(*arrays), copies)
 
 
 @functools.lru_cache(maxsize=512)

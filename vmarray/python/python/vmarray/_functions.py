@@ -475,9 +475,12 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
 
 def _like(value: Any) -> Any:
     def made(array: Any, *, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None) -> Array:
-        if order not in ("K", "C", "A"):
-            raise TypeError("items lie in the order of C alone; leave `order` out")
+        _array._check_order(order)
         shape = array.shape if shape is None else shape
+        if value == 0:
+            return _array._result(
+                _array._as_tuple(shape), array.dtype if dtype is None else dtype, **_array._beside(array)
+            )
         return _array.full(shape, value, array.dtype if dtype is None else dtype, **_array._beside(array))
 
     return made
@@ -485,7 +488,10 @@ def _like(value: Any) -> Any:
 
 def full_like(array: Any, fill_value: Any, **given: Any) -> Array:
     """As ``numpy.full_like``."""
-    return _like(fill_value)(array, **given)
+    given.setdefault("dtype", array.dtype)
+    result = _like(0)(array, **given)
+    result[...] = fill_value
+    return result
 
 
 def array_equal(one: Any, other: Any) -> bool:
@@ -509,9 +515,7 @@ def copyto(target: Any, source: Any, casting: str = "same_kind", where: Any = Tr
 
 
 def _same(array: Array, order: Any = "K", subok: bool = False) -> Array:
-    if order not in ("K", "C", "A"):
-        raise TypeError("items lie in the order of C alone; leave `order` out")
-    return array.copy()
+    return array.copy(order)
 
 
 def _transposed(array: Array, axes: Any = None) -> Array:

@@ -80,7 +80,7 @@ def atleast(count: int) -> Any:
     def work(*arrays: Any) -> Any:
         results = []
         for one in arrays:
-            one = _array.asarray(one, **_array._beside(*arrays))
+            one = one if isinstance(one, Array) else np.asarray(one)
             if count == 3 and one.ndim in (1, 2):
                 one = one[None, :, None] if one.ndim == 1 else one[..., None]
             while one.ndim < count:
@@ -293,6 +293,8 @@ def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: 
         raise NotOnDevices
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n!r}")
+    if n == 0:
+        return array
     own = _axis_of(axis, array.ndim)
     before = (slice(None),) * own
     work = np.not_equal if array.dtype == np.bool_ else np.subtract
@@ -486,7 +488,9 @@ def _nanextreme(ufunc: np.ufunc, name: str) -> Any:
 def _imaginary(part: str) -> Any:
     def work(array: Array) -> Array:
         if array.dtype.kind != "c":
-            return array if part == "real" else _array.zeros(array.shape, array.dtype, **_array._beside(array))
+            # One zero, which is read only.
+            zero = _array._result((), array.dtype, **_array._beside(array))
+            return array if part == "real" else np.broadcast_to(zero, array.shape)
         kind = np.empty(0, array.dtype).real.dtype
         return _ufuncs.by_pieces(lambda one: getattr(one, part), [array], array.shape, (kind,))[0]
 

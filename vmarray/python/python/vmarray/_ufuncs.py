@@ -19,6 +19,12 @@ def resolved(
     ufunc: np.ufunc, kinds: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any = "same_kind"
 ) -> tuple[Any, ...]:
     """The types that a function converts its operands to, and gives: by NumPy's own rules, in native byte order."""
+    if casting != "same_kind" or dtype is not None:
+        # NumPy's own error for what is not allowed; some rules with numbers of Python crash what is called below.
+        options = {} if dtype is None else {"dtype": dtype}
+        probes = (np.empty(0, one) if isinstance(one, np.dtype) else one(1) for one in kinds)
+        ufunc(*probes, casting=casting, **options)
+        casting = "unsafe"
     wanted = kinds + (None,) * ufunc.nout
     if dtype is None:
         return ufunc.resolve_dtypes(wanted, casting=casting)

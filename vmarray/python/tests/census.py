@@ -1,0 +1,691 @@
+"""Cases beside NumPy: its public functions and the methods of its arrays that the package has, with arguments by the
+names of their parameters. One case is one call of NumPy's and the same call of the package's."""
+
+import inspect
+import operator
+import warnings
+import zlib
+
+import numpy as np
+
+import vmarray as vm
+from vmarray import _functions
+
+#: All dtypes that arrays have.
+DTYPES = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 S3 U2 M8[s] m8[s] M8[D]".split()]
+DTYPES += [np.dtype(name) for name in ">i2 >i4 >u8 >f2 >f4 >f8 >c16 >U2 >M8[s] >m8[s]".split()]
+DTYPES += [np.dtype([("x", "f4"), ("y", "i8")]), np.dtype([("x", ">i2"), ("y", "S2")])]
+#: Those of numbers, which are drawn more often.
+NUMBERS = [one for one in DTYPES if one.kind in "biuf"]
+SHAPES = [(), (0,), (1,), (5,), (7,), (3, 4), (2, 3), (1, 3), (2, 0), (2, 3, 2), (1, 1), (64,)]
+ERRORS = (TypeError, ValueError, IndexError, OverflowError, ZeroDivisionError, NotImplementedError, AttributeError)
+ERRORS += (RuntimeError, AssertionError)
+
+
+_INTEGERS = [one for one in DTYPES if one.kind in "iub"]
+_DATES = [one for one in DTYPES if one.kind in "mM"]
+#: The dtypes that most cases of a function have, which takes few.
+POOLS = dict.fromkeys(
+    "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_invert bitwise_count invert bitwise_left_shift lshift or_ "
+    "bitwise_right_shift left_shift right_shift gcd lcm bincount and_ xor rshift ilshift irshift iand ior ixor".split(),
+    _INTEGERS,
+)
+POOLS["isnat"] = _DATES
+POOLS |= dict.fromkeys(
+    "ldexp heaviside nextafter spacing frexp modf logaddexp logaddexp2 hypot arctan2 histogram float_power".split(), NUMBERS
+)
+
+
+class Case:
+    """One call: the arguments of NumPy's, and from these the package's."""
+
+    def __init__(self, name, seed):
+        self.name, self.seed = name, seed
+        self.random = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        self.main = None
+
+    def one_of(self, values):
+        return values[int(self.random.integers(len(values)))]
+
+    def chance(self, share):
+        return self.random.random() < share
+
+    def dtype(self):
+        pool = POOLS.get(self.name.split(".")[1])
+        if pool is not None and self.chance(0.8):
+            return self.one_of(pool)
+        return self.one_of(NUMBERS if self.chance(0.55) else DTYPES)
+
+    def values(self, shape, dtype):
+        """Items of a dtype: small numbers, now and then extremes, infinities, NaNs and zeroes with a sign."""
+        count = int(np.prod(shape))
+        small = self.random.integers(-4 if dtype.kind not in "uSU" else 0, 9, count)
+        if dtype.kind == "V":
+            items = np.zeros(count, dtype)
+            for field in dtype.names:
+                items[field] = self.values((count,), dtype[field])
+            return items.reshape(shape)
+        if dtype.kind == "b":
+            return (small > 2).reshape(shape)
+        if dtype.kind in "fc":
+            items = small * self.one_of([1.0, 0.25, 1.1])
+            if dtype.kind == "c":
+                items = items + 1j * self.random.integers(-3, 4, count)
+            if self.chance(0.3):
+                rare = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e4, -1e-4])
+                items = np.where(self.random.random(count) < 0.3, self.random.choice(rare, count), items)
+            return items.astype(dtype).reshape(shape)
+        if dtype.kind in "iu" and self.chance(0.3):
+            limits = np.iinfo(dtype)
+            ends = np.array([limits.min, limits.max, limits.max - 1], dtype)
+            return np.where(self.random.random(count) < 0.3, self.random.choice(ends, count), small.astype(dtype)).astype(dtype).reshape(shape)
+        if dtype.kind in "mM" and self.chance(0.2):
+            items = small.astype(dtype)
+            items[self.random.random(count) < 0.3] = "NaT"
+            return items.reshape(shape)
+        return small.astype(dtype).reshape(shape)
+
+    def array(self, shape=None, dtype=None):
+        """An array of NumPy, whose items lie side by side, or in steps, or in another order."""
+        shape = self.one_of(SHAPES) if shape is None else shape
+        dtype = self.dtype() if dtype is None else dtype
+        way = self.one_of(["plain"] * 4 + ["strided", "reversed", "transposed", "field"])
+        if not shape or way == "plain":
+            return self.values(shape, dtype)
+        if way == "strided":
+            return self.values((*shape[:-1], 2 * shape[-1] + 1), dtype)[..., 1::2]
+        if way == "reversed":
+            return self.values(shape, dtype)[::-1]
+        if way == "field":
+            whole = np.zeros(shape, [("a", "i2"), ("b", dtype)])
+            whole["b"] = self.values(shape, dtype)
+            return whole["b"]
+        return self.values(shape[::-1], dtype).T
+
+    def like(self, of, share_same=0.5):
+        """Another operand for an array: of a shape that is broadcast with it, and often of its dtype."""
+        shape = tuple(extent if self.chance(0.8) else 1 for extent in of.shape)
+        shape = shape[int(self.random.integers(len(shape) + 1)) :] if self.chance(0.25) else shape
+        dtype = of.dtype if self.chance(share_same) else self.dtype()
+        items = self.array(shape, dtype)
+        form = self.one_of(["ours", "ours", "numpys", "list", "number"])
+        if form == "list" and dtype.kind in "biufc":
+            return items.tolist()
+        if form == "number" and dtype.kind in "biufc":
+            number = self.values((), dtype)[()]
+            return number.item() if self.chance(0.7) else number
+        return Theirs(items) if form == "numpys" else items
+
+
+class Theirs:
+    """An array of NumPy that stays one in the call of the package's."""
+
+    def __init__(self, items):
+        self.items = items
+
+
+def numpys(value):
+    """An argument of NumPy's call, which no other call sees."""
+    if isinstance(value, Theirs):
+        return numpys(value.items)
+    if isinstance(value, np.ndarray):
+        return based(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(numpys, value))
+    return value
+
+
+def based(array):
+    """A copy that lies in memory as an array does."""
+    base = array
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    if not array.size or base is array:
+        return array.copy()
+    whole = base.copy()
+    offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return np.ndarray(array.shape, array.dtype, whole.reshape(-1).view(np.uint8).data, offset, array.strides)
+
+
+def ours(value):
+    """The same argument of the package's call, which lies as NumPy's does."""
+    if isinstance(value, Theirs):
+        return numpys(value.items)
+    if isinstance(value, np.ndarray):
+        return placed(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(ours, value))
+    return value
+
+
+def placed(array):
+    """An array of the package with the steps of one of NumPy."""
+    if array.ndim and array.size:
+        reverse = tuple(slice(None, None, -1) if stride < 0 else slice(None) for stride in array.strides)
+        straight = array[reverse]
+        if array.dtype.names is None and straight.strides[-1] == array.itemsize + 2:
+            whole = np.zeros(array.shape, [("a", "i2"), ("b", array.dtype)])
+            if straight.strides == whole["b"].strides:
+                whole["b"] = straight
+                return vm.asarray(whole)["b"][reverse]
+        if straight.strides[-1] == 2 * array.itemsize:
+            whole = np.zeros((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
+            whole[..., 1::2] = straight
+            return vm.asarray(whole)[..., 1::2][reverse]
+        if straight.ndim > 1 and straight.flags.f_contiguous and not straight.flags.c_contiguous:
+            return vm.asarray(np.ascontiguousarray(straight.T)).T[reverse]
+        return vm.asarray(np.ascontiguousarray(straight))[reverse]
+    return vm.asarray(array)
+
+
+# Arguments by the names of parameters.
+
+
+def _axis(case, of):
+    ndim = max(1, getattr(of, "ndim", 1))
+    ways = [None, 0, -1, int(case.random.integers(-ndim, ndim))]
+    if case.name.split(".")[-1] in _AXES:
+        ways += [tuple(range(ndim)), (0, -1)[: min(2, ndim)], ()]
+    return case.one_of(ways) if case.chance(0.95) else 5
+
+
+_AXES = set("sum prod mean var std min max any all ptp nansum nanmin nanmax squeeze flip count_nonzero median".split())
+_AXES |= set("quantile percentile expand_dims average nanmean nanstd nanvar nanprod roll amin amax".split())
+
+
+def _mask(case, of):
+    shape = getattr(of, "shape", ())
+    return np.array(case.random.random(shape if case.chance(0.7) else shape[-1:]) < 0.6)
+
+
+def _number(*values):
+    return lambda case, of: case.one_of(values)
+
+
+KEYWORDS = {
+    "axis": _axis,
+    "dtype": lambda case, of: case.one_of(["f8", "f4", "i8", "i2", "u1", "c16", "?", ">f8", "f2"]) if case.chance(0.9) else of.dtype,
+    "keepdims": _number(True, False),
+    "initial": _number(0, 1, 3, 2.5, -1),
+    "where": _mask,
+    "ddof": _number(0, 1, 2, 0.5),
+    "correction": _number(1, 0),
+    "casting": _number("same_kind", "safe", "unsafe", "no", "equiv"),
+    "order": _number("C", "K", "A", "F"),
+    "kind": _number("stable", "quicksort", "heapsort", "mergesort", None),
+    "stable": _number(True, False, None),
+    "side": _number("left", "right"),
+    "decimals": _number(0, 1, -1, 2),
+    "n": _number(0, 1, 2),
+    "k": _number(0, 1, 2, 3, -1),
+    "rtol": _number(1e-5, 0.1, 0),
+    "atol": _number(1e-8, 0.5, 0),
+    "equal_nan": _number(True, False),
+    "invert": _number(True, False),
+    "assume_unique": _number(False),
+    "copy": _number(True, False),
+    "nan": _number(0.0, 7, 1.5),
+    "posinf": _number(None, 9),
+    "neginf": _number(None, -9),
+    "minlength": _number(0, 3, 20),
+    "density": _number(True, False),
+    "method": _number("linear", "lower", "higher", "midpoint", "nearest", "hazen"),
+    "return_index": _number(True, False),
+    "return_inverse": _number(True, False),
+    "return_counts": _number(True, False),
+    "sorted": _number(True),
+    "returned": _number(True, False),
+    "subok": _number(True, False),
+    "offset": _number(0, 1, -1),
+    "axis1": _number(0, 1),
+    "axis2": _number(1, 0),
+    "bins": lambda case, of: case.one_of([5, 10, [0, 1, 2, 5], np.array([0.0, 2.5, 9])]),
+    "range": _number((0, 5), (-2, 8), None),
+    "shape": _number((2, 3), (4,), ()),
+    "overwrite_input": _number(True, False),
+    "mode": lambda case, of: case.one_of(_MODES.get(case.name.split(".")[-1], ["raise"])),
+    "weights": lambda case, of: case.like(of) if case.chance(0.5) else case.array(of.shape, np.dtype("f8")),
+    "min": lambda case, of: case.like(of),
+    "max": lambda case, of: case.like(of),
+    "a_min": lambda case, of: case.like(of),
+    "a_max": lambda case, of: case.like(of),
+    "prepend": _number(0, 1.5),
+    "append": _number(0, 2),
+    "sorter": lambda case, of: np.argsort(of, kind="stable") if of.ndim == 1 else None,
+    "axes": lambda case, of: tuple(case.random.permutation(of.ndim).tolist()),
+    "fill_value": _number(3, 0, 2.5, -1),
+    "weak": _number(None),
+}
+_MODES = {"take": ["raise", "wrap", "clip"], "pad": ["constant", "edge", "reflect", "symmetric", "wrap", "empty", "maximum"]}
+#: Parameters of which a case has none: `like=` is for functions without arrays, `out` is apart.
+_LEFT_OUT = {"like", "device", "interpolation", "mean", "args", "kwargs", "signature", "extobj"}
+
+
+def _list_of(case, of):
+    return [of, *(case.array(of.shape, of.dtype if case.chance(0.5) else None) for _ in range(int(case.random.integers(0, 3))))]
+
+
+def _indices(case, of):
+    extent = max(1, of.size if "axis" not in case.given else of.shape[case.given["axis"] or 0] if of.ndim else 1)
+    shape = case.one_of([(), (3,), (2, 2), (0,)])
+    items = case.random.integers(-extent, extent, shape)
+    return case.one_of([items, items.tolist(), Theirs(items), items % extent])
+
+
+#: Arguments of functions that need them, beside the first.
+REQUIRED = {
+    "b": lambda case, of: case.like(of),
+    "x2": lambda case, of: case.like(of),
+    "v": lambda case, of: case.like(of, 0.8),
+    "a1": lambda case, of: case.like(of),
+    "a2": lambda case, of: case.like(of, 0.9),
+    "values": lambda case, of: case.like(of, 0.8),
+    "test_elements": lambda case, of: case.like(of, 0.8),
+    "indices": _indices,
+    "indices_or_sections": lambda case, of: case.one_of([1, 2, 3, [1, 2], [0, 5]]),
+    "repeats": lambda case, of: case.one_of([0, 1, 2, 3, -1, [1, 2]]),
+    "reps": lambda case, of: case.one_of([0, 1, 2, (2, 1), (1, 2, 2)]),
+    "shift": lambda case, of: case.one_of([0, 1, -1, 9, (1, 2)]),
+    "pad_width": lambda case, of: case.one_of([0, 1, (1, 2), 2, -1]),
+    "newshape": lambda case, of: case.one_of([-1, (of.size,), of.shape[::-1], (1, *of.shape), (5, 5)]),
+    "shape": lambda case, of: case.one_of([(2, *of.shape), of.shape, (of.size,), -1]),
+    "source": lambda case, of: case.one_of([0, -1, (0, 1)]),
+    "destination": lambda case, of: case.one_of([-1, 0, (1, 0)]),
+    "axis1": lambda case, of: case.one_of([0, -1, 1]),
+    "axis2": lambda case, of: case.one_of([0, 1, -1]),
+    "axis": _axis,
+    "kth": lambda case, of: case.one_of([0, -1, 1, 9]),
+    "q": lambda case, of: case.one_of([0.5, 0, 1, 0.3, [0.1, 0.9]]) if "quantile" in case.name else case.one_of([50, 0, 100, 33.3, [10, 90]]),
+    "fill_value": lambda case, of: case.one_of([3, 0, 2.5, -1]),
+    "dtype": KEYWORDS["dtype"],
+    "src": lambda case, of: case.like(of),
+    "x": lambda case, of: case.like(of),
+    "y": lambda case, of: case.like(of),
+    "to": lambda case, of: case.dtype(),
+    "min": lambda case, of: case.like(of),
+    "max": lambda case, of: case.like(of),
+}
+#: Names of parameters that are the first array, or a list of arrays.
+_LISTS = {"arrays", "tup", "array_list"}
+
+
+def _methods():
+    names = [name for name in dir(np.ndarray) if not name.startswith("_") and hasattr(vm.Array, name)]
+    return [f"ndarray.{name}" for name in names if callable(getattr(np.ndarray, name)) or name in _ATTRIBUTES]
+
+
+_ATTRIBUTES = set("shape dtype ndim size itemsize nbytes T mT real imag".split())
+OPERATORS = "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift eq ne lt le gt ge neg pos abs invert divmod"
+OPERATORS = [f"operator.{name}" for name in OPERATORS.split()]
+OPERATORS += [f"operator.i{name}" for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift".split()]
+#: Reading and writing by keys.
+KEYS = ["key.read", "key.write"]
+
+
+def names():
+    """All that is compared, from NumPy's own lists."""
+    _functions.dispatched(np.shape, (vm.zeros(1),), {})
+    known = set(_functions._KNOWN)
+    found = []
+    for name in sorted(dir(np)):
+        function = getattr(np, name)
+        if name.startswith("_") or name in ("float_", "long"):
+            continue
+        if isinstance(function, np.ufunc):
+            if function.signature is None:
+                found.append(f"numpy.{name}")
+                if function.nin == 2 and function.nout == 1 and function.reduce and function in _functions._ASSOCIATIVE:
+                    found.append(f"numpy.{name}.reduce")
+        elif callable(function) and getattr(function, "__hash__", None) and function in known:
+            found.append(f"numpy.{name}")
+    return found + _methods() + OPERATORS + KEYS
+
+
+def made(name, seed):
+    """A case: the function, positional arguments and keywords, and the case they were drawn by."""
+    case = Case(name, seed)
+    case.given = {}
+    of = case.main = case.array()
+    group, _, rest = name.partition(".")
+    if group == "operator":
+        function = getattr(operator, {"idivmod": "divmod"}.get(rest, rest)) if rest != "divmod" else divmod
+        count = 1 if rest in ("neg", "pos", "abs", "invert") else 2
+        args = [of] if count == 1 else [of, case.like(of)]
+        if count == 2 and not rest.startswith("i") and case.chance(0.3):
+            args.reverse()
+            if not isinstance(args[0], (np.ndarray, Theirs)) and not isinstance(args[1], np.ndarray):
+                args.reverse()
+        return case, function, args, {}
+    if group == "key":
+        return case, *_keyed(case, rest, of)
+    if group == "ndarray":
+        attribute = getattr(np.ndarray, rest)
+        if rest in _ATTRIBUTES:
+            return case, operator.attrgetter(rest), [of], {}
+        args, given = _method_arguments(case, rest, of)
+        return case, lambda array, *more, **named: getattr(array, rest)(*more, **named), [of, *args], given
+    if rest.endswith(".reduce"):
+        function = getattr(np, rest[: -len(".reduce")]).reduce
+        return case, function, [of], _drawn(case, of, ["axis", "dtype", "keepdims", "initial", "where"], 0.3)
+    function = getattr(np, rest)
+    if isinstance(function, np.ufunc):
+        args = [of] if function.nin == 1 else [of, case.like(of)]
+        if function.nin == 2 and case.chance(0.3):
+            args.reverse()
+        return case, function, args, _drawn(case, of, ["dtype", "casting"], 0.15)
+    return case, function, *_arguments(case, function, rest, of)
+
+
+def _drawn(case, of, possible, share):
+    return {name: KEYWORDS[name](case, of) for name in possible if case.chance(share)}
+
+
+def _keyed(case, rest, of):
+    ways = []
+    for extent in of.shape[: int(case.random.integers(0, of.ndim + 1))]:
+        way = case.one_of(["slice", "step", "integer", "integers", "bools", "list", "new", "reverse"])
+        at = int(case.random.integers(-extent, extent)) if extent else 0
+        some = case.random.integers(-extent, extent, 2) if extent else np.zeros(0, int)
+        ways.append({
+            "slice": slice(1, None),
+            "step": slice(None, None, 2),
+            "reverse": slice(None, None, -1),
+            "integer": at,
+            "integers": Theirs(some.astype(case.one_of(["i8", "i4", "u1" if extent and (some >= 0).all() else "i8"]))),
+            "bools": Theirs(case.random.random(extent) < 0.5),
+            "list": some.tolist(),
+            "new": None,
+        }[way])
+    if case.chance(0.2):
+        ways.append(Ellipsis)
+    key = tuple(ways) if len(ways) != 1 or case.chance(0.5) else ways[0]
+    if case.chance(0.15):
+        key = np.asarray(case.random.random(of.shape) < 0.5)
+    if of.dtype.names and case.chance(0.3):
+        key = case.one_of(["x", ["x"], ["y", "x"]])
+    if rest == "read":
+        return operator.getitem, [of, key], {}
+    return _write, [of, key, case.like(of, 0.6) if case.chance(0.5) else case.one_of([300, -1, 1.5, np.nan, "7", True, 2**70])], {}
+
+
+def _write(array, key, value):
+    array[key] = value
+
+
+#: Parameters of methods, whose signatures NumPy does not always know.
+_METHODS = {
+    "astype": ("dtype", ["order", "casting", "copy"]),
+    "reshape": ("newshape", ["order"]),
+    "repeat": ("repeats", ["axis"]),
+    "searchsorted": ("v", ["side", "sorter"]),
+    "swapaxes": ("axis1 axis2", []),
+    "take": ("indices", ["axis", "mode"]),
+    "clip": ("", ["min", "max"]),
+    "copy": ("", ["order"]),
+    "flatten": ("", ["order"]),
+    "ravel": ("", ["order"]),
+    "cumsum": ("", ["axis", "dtype"]),
+    "cumprod": ("", ["axis", "dtype"]),
+    "diagonal": ("", ["offset", "axis1", "axis2"]),
+    "item": ("", []),
+    "tolist": ("", []),
+    "nonzero": ("", []),
+    "round": ("", ["decimals"]),
+    "sort": ("", ["axis", "kind"]),
+    "argsort": ("", ["axis", "kind"]),
+    "squeeze": ("", ["axis"]),
+    "transpose": ("", []),
+    "sum": ("", ["axis", "dtype", "keepdims", "initial", "where"]),
+    "prod": ("", ["axis", "dtype", "keepdims", "initial", "where"]),
+    "min": ("", ["axis", "keepdims", "initial", "where"]),
+    "max": ("", ["axis", "keepdims", "initial", "where"]),
+    "mean": ("", ["axis", "dtype", "keepdims", "where"]),
+    "var": ("", ["axis", "dtype", "keepdims", "ddof", "where"]),
+    "std": ("", ["axis", "dtype", "keepdims", "ddof", "where"]),
+    "any": ("", ["axis", "keepdims", "where"]),
+    "all": ("", ["axis", "keepdims", "where"]),
+    "argmin": ("", ["axis", "keepdims"]),
+    "argmax": ("", ["axis", "keepdims"]),
+    "to_device": ("", []),
+}
+
+
+def _method_arguments(case, name, of):
+    required, possible = _METHODS[name]
+    case.given = _drawn(case, of, possible, 0.3)
+    if name == "sort" and case.given.get("axis", 0) is None:
+        del case.given["axis"]
+    return [REQUIRED[one](case, of) for one in required.split()], case.given
+
+
+def _arguments(case, function, name, of):
+    args, given = [], {}
+    parameters = inspect.signature(function).parameters
+    possible = [
+        one.name
+        for one in parameters.values()
+        if one.default is not one.empty and one.name not in _LEFT_OUT | {"out"} and one.name in KEYWORDS
+    ]
+    if name == "where":
+        return [_mask(case, of) if case.chance(0.5) else case.array(of.shape), of, case.like(of)] if case.chance(0.8) else [of], {}
+    case.given = given = _drawn(case, of, possible, 0.25)
+    if name == "clip":
+        given = {one: value for one, value in given.items() if one in (("min", "max") if case.chance(0.5) else ("a_min", "a_max"))}
+    if name == "average" and "weights" in given and case.chance(0.7):
+        given["weights"] = case.array(of.shape, np.dtype("f8"))
+    is_first = True
+    for one in parameters.values():
+        if one.kind is one.VAR_POSITIONAL:
+            args += [of, *(case.like(of) for _ in range(int(case.random.integers(0, 2))))]
+        elif one.default is one.empty and one.kind is not one.VAR_KEYWORD:
+            if is_first:
+                args.append(_list_of(case, of) if one.name in _LISTS or name in ("concatenate",) else of)
+            else:
+                args.append(REQUIRED[one.name](case, of))
+            is_first = False
+    if name == "copyto":
+        given.pop("subok", None)
+    if name == "reshape":
+        args, given = [of, REQUIRED["newshape"](case, of)], {one: given[one] for one in given if one in ("order", "copy")}
+    return args, given
+
+
+# Comparison.
+
+#: Functions whose results are equal bit for bit.
+EXACT = set("add subtract multiply divide true_divide sqrt negative positive absolute abs square reciprocal maximum".split())
+EXACT |= set("minimum fmax fmin floor ceil trunc rint sign copysign".split())
+#: Functions that add up: floats within the bounds that the documentation names.
+SUMS = set("sum prod mean var std nansum nanprod nanmean nanvar nanstd cumsum cumprod average add multiply".split())
+
+
+def told(work):
+    """What a call returns, or its error."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return work(), None
+        except ERRORS as error:
+            return None, error
+
+
+def has_advice(error):
+    """Whether an error says what to do."""
+    return isinstance(error, (TypeError, ValueError)) and ("numpy.asarray(array)" in str(error) or "; " in str(error) or "leave `" in str(error))
+
+
+def run(name, seed):
+    """Runs a case; what differs, as a text, or None, and whether it was computed by both."""
+    case, function, args, given = made(name, seed)
+    theirs_args, theirs_given = numpys(args), {one: numpys(value) for one, value in given.items()}
+    ours_args, ours_given = ours(args), {one: ours(value) for one, value in given.items()}
+    theirs, error = told(lambda: function(*theirs_args, **theirs_given))
+    if error is None and case.chance(0.15) and _takes_out(name, function):
+        # The same to an array that is there, now and then of another dtype, or with a mask.
+        out = given["out"] = _out(case, theirs)
+        if isinstance(function, np.ufunc) and case.chance(0.5):
+            given["where"] = _mask(case, out[0] if isinstance(out, tuple) else out)
+        theirs_args, theirs_given = numpys(args), {one: numpys(value) for one, value in given.items()}
+        ours_args, ours_given = ours(args), {one: ours(value) for one, value in given.items()}
+        theirs, error = told(lambda: function(*theirs_args, **theirs_given))
+    mine, mistake = told(lambda: function(*ours_args, **ours_given))
+    shown = f"{name} seed {seed}: {_shown(args)} {_shown(given)}"
+    case.args, case.keywords = args, given
+    if mistake is not None:
+        if error is not None or (isinstance(mistake, TypeError) and has_advice(mistake)):
+            return case, None, False
+        return case, f"{shown}: {type(mistake).__name__}: {mistake}, NumPy gives {_shown(theirs)}", False
+    if error is not None:
+        return case, f"{shown}: NumPy raises {type(error).__name__}: {error}, here is {_shown(mine)}", False
+    for why in (
+        _differ(case, mine, theirs),
+        _sources_differ(case, ours_args, theirs_args, "after the call"),
+        _sources_differ(case, *([_listed(one.get("out"))] for one in (ours_given, theirs_given)), "that is written to"),
+    ):
+        if why:
+            return case, f"{shown}: {why}", True
+    why = _aliasing_differs(case, mine, theirs, ours_args, theirs_args)
+    return case, why and f"{shown}: {why}", True
+
+
+def _takes_out(name, function):
+    if isinstance(function, np.ufunc) or name.endswith(".reduce"):
+        return True
+    if name.startswith("ndarray."):
+        return name.split(".")[1] in _OUT
+    return name.startswith("numpy.") and "out" in inspect.signature(function).parameters
+
+
+_OUT = set("sum prod mean var std min max any all argmin argmax round clip cumsum cumprod take".split())
+
+
+def _out(case, result):
+    if isinstance(result, tuple):
+        return tuple(_out(case, one) for one in result)
+    dtype = np.asarray(result).dtype
+    dtype = dtype if case.chance(0.7) else case.one_of([np.dtype("f8"), np.dtype("i8"), np.dtype("f4"), dtype.newbyteorder()])
+    items = case.values(np.shape(result), dtype)
+    return items if case.chance(0.7) else Theirs(items)
+
+
+def _shown(value):
+    if isinstance(value, Theirs):
+        return f"theirs({_shown(value.items)})"
+    if isinstance(value, vm.Array):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray):
+        return f"array({value.tolist()}, {value.dtype.str if value.dtype.names is None else value.dtype})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_shown(one)}" for key, one in value.items()) + "}"
+    if type(value) in (list, tuple):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return repr(value)
+
+
+def _differ(case, mine, theirs):
+    if isinstance(theirs, (tuple, list)):
+        if not isinstance(mine, (tuple, list)) or len(mine) != len(theirs):
+            return f"{_shown(mine)} and NumPy's {_shown(theirs)}"
+        return next((why for why in map(lambda a, b: _differ(case, a, b), mine, theirs) if why), None)
+    if not isinstance(theirs, (np.ndarray, np.generic)):
+        if isinstance(mine, (vm.Array, np.ndarray)):
+            return f"{_shown(mine)} and NumPy's {theirs!r}"
+        is_same = mine == theirs or (mine != mine and theirs != theirs)
+        return None if is_same else f"{mine!r} and NumPy's {theirs!r}"
+    mine, theirs = np.asarray(mine), np.asarray(theirs)
+    if mine.dtype != theirs.dtype:
+        return f"dtype {mine.dtype} and NumPy's {theirs.dtype}"
+    if mine.shape != theirs.shape:
+        return f"shape {mine.shape} and NumPy's {theirs.shape}"
+    why = _values_differ(case, mine, theirs)
+    return why and f"{_shown(mine)} and NumPy's {_shown(theirs)}: {why}"
+
+
+def _values_differ(case, mine, theirs):
+    if mine.dtype.names is not None:
+        return next((why for why in (_values_differ(case, mine[one], theirs[one]) for one in mine.dtype.names) if why), None)
+    if mine.dtype.kind not in "fc":
+        return None if mine.tobytes() == theirs.tobytes() else "values"
+    if mine.dtype.kind == "c":
+        return _values_differ(case, mine.real, theirs.real) or _values_differ(case, mine.imag, theirs.imag)
+    mine, theirs = mine.astype("f8"), theirs.astype("f8")
+    if not np.array_equal(np.isnan(mine), np.isnan(theirs)):
+        return "NaNs"
+    name = case.name.removeprefix("numpy.").removeprefix("ndarray.").removeprefix("operator.").removesuffix(".reduce")
+    holds = ~np.isnan(theirs) & (mine != theirs)
+    if not holds.any():
+        return None
+    spacing = np.spacing(np.abs(theirs[holds]).astype(_result_kind(case)))
+    apart = np.abs(mine[holds] - theirs[holds]) / spacing.astype("f8")
+    most = 2.0
+    if name in SUMS:
+        scale = max(1.0, float(np.nanmax(np.abs(np.where(np.isfinite(theirs), theirs, 0)), initial=1)))
+        size = float(np.max(np.abs(np.nan_to_num(np.asarray(case.main, "c16"), posinf=0, neginf=0)), initial=1)) if case.main.dtype.kind in "biufc" else 1
+        bound = 8 * float(np.finfo(_result_kind(case)).eps) * max(scale, size**2 if name in ("var", "std", "nanvar", "nanstd") else size * case.main.size, 1)
+        return None if (np.abs(mine[holds] - theirs[holds]) <= bound).all() or not np.isfinite(theirs[holds]).all() else "sums"
+    if name in EXACT:
+        most = 0.0
+    return None if (apart <= most).all() else f"{apart.max()} units in the last place"
+
+
+def _result_kind(case):
+    """The least precise float that a result is rounded to on the way."""
+    kinds = [one.dtype for one in _arrays((case.args, case.keywords))]
+    asked = case.keywords.get("dtype")
+    if asked is not None:
+        kinds.append(np.dtype(asked))
+    floats = [np.finfo(one.newbyteorder("=")).dtype for one in kinds if one.kind in "fc"]
+    # Integers and bools of few bytes are floats of few bytes for functions.
+    floats += [np.dtype(f"f{2 * one.itemsize}") for one in kinds if one.kind in "biu" and one.itemsize < 4]
+    return min(floats, key=lambda one: one.itemsize, default=np.dtype("f8"))
+
+
+def _arrays(values):
+    if isinstance(values, Theirs):
+        return [values.items]
+    if isinstance(values, np.ndarray):
+        return [values]
+    if isinstance(values, dict):
+        values = list(values.values())
+    return [one for value in values for one in _arrays(value)] if isinstance(values, (list, tuple)) else []
+
+
+def _is_same(mine, theirs):
+    """Whether items are the same bit for bit, but that NaNs are any."""
+    if mine.dtype.kind in "fc" and mine.dtype == theirs.dtype:
+        return mine.shape == theirs.shape and bool(((mine == theirs) | (np.isnan(mine) & np.isnan(theirs))).all())
+    return mine.tobytes() == theirs.tobytes()
+
+
+def _listed(out):
+    return list(out) if isinstance(out, tuple) else out
+
+
+def _sources_differ(case, ours_args, theirs_args, when):
+    for mine, theirs in zip(ours_args, theirs_args):
+        if isinstance(theirs, np.ndarray) and when == "that is written to":
+            if why := _values_differ(case, np.asarray(mine), theirs):
+                return f"the array {when} is {_shown(mine)}, NumPy's {_shown(theirs)}: {why}"
+        elif isinstance(theirs, np.ndarray) and not _is_same(np.asarray(mine), theirs):
+            return f"the operand {when} is {_shown(mine)}, NumPy's {_shown(theirs)}"
+        if type(theirs) is list and theirs and isinstance(theirs[0], np.ndarray):
+            if why := _sources_differ(case, mine, theirs, when):
+                return why
+    return None
+
+
+def _aliasing_differs(case, mine, theirs, ours_args, theirs_args):
+    if isinstance(theirs, (tuple, list)) and isinstance(mine, (tuple, list)):
+        for own, other in zip(mine, theirs):
+            if why := _aliasing_differs(case, own, other, ours_args, theirs_args):
+                return why
+        return None
+    if not isinstance(theirs, np.ndarray) or not theirs.size or not isinstance(mine, (vm.Array, np.ndarray)):
+        return None
+    if theirs.dtype != mine.dtype:
+        return None
+    value = np.zeros((), theirs.dtype) if np.ravel(theirs)[:1].tobytes().strip(b"\0") else np.ones((), theirs.dtype if theirs.dtype.names is None else "i1").astype(theirs.dtype)
+    (_, error), (_, mistake) = told(lambda: theirs.__setitem__(Ellipsis, value)), told(lambda: mine.__setitem__(Ellipsis, value))
+    if (error is None) != (mistake is None):
+        return f"a write to the result: {mistake!r}, NumPy's: {error!r}"
+    return _sources_differ(case, ours_args, theirs_args, "after a write to the result")
