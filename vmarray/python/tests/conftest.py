@@ -1,5 +1,6 @@
 """What tests have in common: random arrays and keys, and a comparison bit for bit."""
 
+import datetime
 import os
 
 import hypothesis
@@ -27,10 +28,28 @@ def pytest_addoption(parser):
         metavar="N",
         help="runs what has random examples alone, with so many in all",
     )
+    parser.addoption(
+        "--census", type=int, default=0, metavar="N", help="runs the census alone, with so many cases of each function"
+    )
+    parser.addoption("--census-log", metavar="FILE", help="keeps what the census has done there, and goes on after that")
+    day = int(os.environ.get("VMARRAY_CENSUS_SEED") or datetime.date.today().toordinal())
+    parser.addoption(
+        "--census-seed", type=int, default=day, metavar="SEED", help="what the cases of the census are drawn by: the day"
+    )
+
+
+def pytest_terminal_summary(terminalreporter):
+    seed = terminalreporter.config.getoption("--census-seed")
+    terminalreporter.write_line(f"cases of the census: --census-seed {seed}, with NumPy {np.__version__}")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
+    if config.getoption("--census"):
+        wanted = [item for item in items if item.originalname == "test_a_function_beside_numpy"]
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+        items[:] = wanted
+        return
     if not (programs := config.getoption("--programs")):
         return
     random = [item for item in items if getattr(item.obj, "is_hypothesis_test", False)]

@@ -60,14 +60,16 @@ def _partly(array: Any) -> Any:
     return np.asarray(array).tolist()
 
 
+def _is_cast_to_integers(case: Any, why: str) -> bool:
+    if not (why.endswith(": values") or "the operand after the call" in why):
+        return False
+    out = case.keywords.get("out")
+    dtypes = [getattr(getattr(one, "items", one), "dtype", None) for one in (out if isinstance(out, tuple) else (out,))]
+    is_cast = any(one is not None and one.kind in "iu" for one in dtypes)
+    return is_cast or case.name in ("ndarray.astype", "key.write", "numpy.copyto", "numpy.full_like")
+
+
 DIFFERENCES = [
-    Difference(
-        "`empty_like`",
-        "any values",
-        "zeroes",
-        lambda case, why: why.endswith(": values") or "places" in why,
-        lambda: ("zeroes", "any"),
-    ),
     Difference(
         "`argsort`, `sort`, `argpartition`, `partition`",
         "an order of equal items, or beside the place `kth`, by `kind`",
@@ -80,7 +82,7 @@ DIFFERENCES = [
         "`unique_values`, and `unique` with `sorted=False`, in any order",
         "ascending",
         lambda case, why: why.endswith(": values"),
-        lambda: ("ascending", "any"),
+        lambda: _twice(lambda a: np.unique_values(a).tolist(), np.array([-4, 8, -2, 7, 6, 5, -1, 5, -1, 7, 4, -4], "i1")),
     ),
     Difference(
         "`median`, `quantile`, `percentile`",
@@ -117,10 +119,17 @@ DIFFERENCES = [
         lambda: (_partly(vm.zeros(3, "u1")), _partly(np.zeros(3, "u1"))),
     ),
     Difference(
-        "`astype`, `write`, `copyto`, `full_like`",
-        "floats that are no integer's value become any integer",
-        "the nearest one, and NaN 0",
-        lambda case, why: case.main.dtype.kind in "fiub" and why.endswith(": values") or "the operand after the call" in why,
+        "`to_device`",
+        "takes `'cpu'`",
+        "takes devices of the package",
+        lambda case, why: False,
+        lambda: (_refused(lambda: vm.arange(3).to_device("cpu")), _refused(lambda: np.arange(3).to_device("cpu"))),
+    ),
+    Difference(
+        "",
+        "floats that are no integer's value, and NaN, become any integer: by `astype`, writes, and unsafe `out=`",
+        "the nearest one, and 0",
+        _is_cast_to_integers,
         lambda: (int(vm.asarray([300.0]).astype("i1")[0]), int(np.array([300.0]).astype("i1")[0])),
     ),
 ]

@@ -11,7 +11,7 @@ import vmarray as vm
 
 pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
-pytest.importorskip("zarr")
+zarr = pytest.importorskip("zarr")
 import dask  # noqa: E402
 import dask.array as da  # noqa: E402
 
@@ -143,3 +143,53 @@ def test_xarray_computes_on_both(store):
             assert np.allclose(np.asarray(result), work(numpys).data)
     ours = xarray.DataArray(vm.open_zarr(path), dims=dims)
     assert isinstance((ours + 1).data, vm.Array)
+
+
+@pytest.mark.parametrize("chunks", [(4, 4), (3, 5), (7, 2), (100, 100), (1, 1)])
+@pytest.mark.parametrize("given", [{}, {"chunks": (4, 4)}, {"chunks": (2, 2), "shards": (6, 4)}, {"shards": (10, 10)}, {"chunks": (5, 3)}])
+def test_stored_chunks_are_written_as_a_whole(tmp_path, chunks, given):
+    own = np.arange(30 * 41.0).reshape(30, 41) + 1
+    for n in range(3):
+        x = da.from_array(own, chunks=chunks)
+        with dask.config.set(scheduler="threads", num_workers=8):
+            vmarray.dask.to_zarr(x, str(tmp_path / f"{n}.zarr"), **given)
+            assert np.array_equal(np.asarray(vm.open_zarr(tmp_path / f"{n}.zarr")), own)
+            # To an array that is there, as well, and to a part of it.
+            target = zarr.open_array(tmp_path / f"{n}.zarr", mode="r+")
+            vmarray.dask.to_zarr(x + 1, target)
+            assert np.array_equal(target[...], own + 1)
+            vmarray.dask.to_zarr(x[:20, :30], target, region=(slice(3, 23), slice(7, 37)))
+            expected = own + 1
+            expected[3:23, 7:37] = own[:20, :30]
+            assert np.array_equal(target[...], expected)
+
+
+def test_what_is_handed_on_is_refused_or_done(tmp_path):
+    x = da.from_array(np.arange(12.0).reshape(3, 4), chunks=(2, 2))
+    target = zarr.create_array(str(tmp_path / "there.zarr"), shape=x.shape, dtype=x.dtype, chunks=(3, 3))
+    for wrong in (
+        lambda: vmarray.dask.to_zarr(x, target, chunks=(2, 2)),
+        lambda: vmarray.dask.to_zarr(x, target, overwrite=True),
+        lambda: vmarray.dask.to_zarr(x, str(tmp_path / "a.zarr"), dtype="i4"),
+        lambda: vmarray.dask.to_zarr(x, str(tmp_path / "a.zarr"), no_such=1),
+        lambda: vmarray.dask.to_zarr(x, str(tmp_path / "a.zarr"), region=(slice(0, 3),)),
+        lambda: vmarray.dask.from_dask(x, name="x"),
+        lambda: vmarray.dask.from_dask(x, chunks=(1, 1)),
+        lambda: vm.to_zarr(np.ones(3), tmp_path / "a.zarr", shape=(5,)),
+        lambda: vm.to_zarr(np.ones(3), tmp_path / "a.zarr", data=np.zeros(3)),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(ValueError):
+        vmarray.dask.to_zarr(x, target, region=(slice(0, 2), slice(None)))
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        vmarray.dask.to_zarr(x[x > 3], str(tmp_path / "a.zarr"))
+    later = vmarray.dask.to_zarr(x, target, compute=False)
+    assert not target[...].any()
+    later.compute(scheduler="threads")
+    same(target[...], np.arange(12.0).reshape(3, 4))
+    vmarray.dask.to_zarr(x, str(tmp_path / "group.zarr"), component="b")
+    same(vm.open_zarr(str(tmp_path / "group.zarr" / "b")), np.arange(12.0).reshape(3, 4))
+    empty = da.zeros((0, 4), chunks=(2, 2))
+    vmarray.dask.to_zarr(empty, str(tmp_path / "empty.zarr"))
+    assert vm.open_zarr(tmp_path / "empty.zarr").shape == (0, 4)

@@ -413,6 +413,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return
         if not isinstance(value, np.ndarray):
             value = self._items(value)
+            if value.ndim > self.ndim:
+                raise ValueError("setting an array element with a sequence: it has more axes than the items")
         if value.ndim == 0:
             self._core.fill(self._converted(value))
             return
@@ -558,7 +560,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
         """The same items in another shape: a view where that is possible, else a copy."""
         shape = shape[0] if len(shape) == 1 else shape
-        if order == "F":
+        if order == "K":
+            raise ValueError("order 'K' is not permitted for reshaping")
+        if order in ("F", "A") and self._in_order(order) is not self:
             extents = shape if isinstance(shape, (tuple, list)) else (shape,)
             return self.transpose().reshape(tuple(extents)[::-1], copy=copy).transpose()
         _check_order(order)
@@ -572,10 +576,20 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def ravel(self, order: str = "C") -> Array:
         """All items along one axis: a view of items that lie side by side in order, else a copy."""
+        own = self._in_order(order)
+        return own.reshape(-1) if own._is_contiguous() else own.flatten()
+
+    def _in_order(self, order: str) -> Array:
+        """A view whose items are, in the order of C, those of this array in one of NumPy's orders."""
+        if order == "A":
+            order = "F" if not self._is_contiguous() and self.transpose()._is_contiguous() else "C"
+        if order == "K":
+            steps = self._core.strides
+            return self.transpose(sorted(range(self.ndim), key=lambda axis: -abs(steps[axis])))
         if order == "F":
-            return self.transpose().ravel()
+            return self.transpose() if self.ndim > 1 else self
         _check_order(order)
-        return self.reshape(-1) if self._is_contiguous() else self.flatten()
+        return self
 
     def _is_contiguous(self) -> bool:
         step = self.itemsize
@@ -587,10 +601,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def flatten(self, order: str = "C") -> Array:
         """A copy of all items, along one axis."""
-        if order == "F":
-            return self.transpose().flatten()
-        _check_order(order)
-        return Array._of(self._core.copied()).reshape(-1)
+        return Array._of(self._in_order(order)._core.copied()).reshape(-1)
 
     def transpose(self, *axes: Any) -> Array:
         """A view with the axes in another order."""
@@ -979,8 +990,17 @@ def ones(shape: Any, dtype: Any = float, **options: Any) -> Array:
 def full(shape: Any, value: Any, dtype: Any = None, **options: Any) -> Array:
     """An array of one value; see `empty` for the options."""
     array = empty(shape, np.asarray(value).dtype if dtype is None else dtype, **options)
-    array[...] = value
+    array[...] = value if isinstance(value, Array) else _cast(value, array.dtype)
     return array
+
+
+def _cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Values to fill an array with: as another type by any rule."""
+    if dtype.names is not None and not hasattr(value, "dtype"):
+        return np.array(value, dtype)
+    items = np.empty(np.shape(value), dtype)
+    np.copyto(items, value, casting="unsafe")
+    return items
 
 
 def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:

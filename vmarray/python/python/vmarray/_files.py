@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import math
 import os
 import threading
@@ -115,9 +116,29 @@ def zarr_array(store: Any) -> Any:
     """An array of the package ``zarr``: itself, or that of a path or store."""
     if hasattr(store, "chunks") and hasattr(store, "shape"):
         return store
-    import zarr
+    return _zarr().open_array(store, mode="r")
 
-    return zarr.open_array(store, mode="r")
+
+def _zarr() -> Any:
+    """The package ``zarr``."""
+    try:
+        import zarr
+    except ImportError as error:
+        raise ImportError(
+            "the package zarr is not installed; `pip install 'vmarray[zarr]'` installs it", name="zarr"
+        ) from error
+    return zarr
+
+
+def create_zarr(store: Any, **given: Any) -> Any:
+    """A new array of ``zarr``, by what ``zarr.create_array`` takes."""
+    for name in ("shape", "dtype", "data"):
+        if name in given:
+            raise TypeError(f"the array that is written has its own {name}; leave `{name}` out")
+    if given.get("shards") is not None and given.get("chunks") in (None, "auto"):
+        # One chunk fills a shard, whatever would be found for the array without shards.
+        given["chunks"] = given["shards"]
+    return functools.partial(_zarr().create_array, store, **given)
 
 
 def chunk_of(array: Any) -> tuple[int, ...]:
@@ -136,9 +157,7 @@ def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
         raise ValueError(f"mode is 'r' or 'r+', not {mode!r}")
     source = store
     if not (hasattr(store, "chunks") and hasattr(store, "shape")):
-        import zarr
-
-        source = zarr.open_array(store, mode=mode)
+        source = _zarr().open_array(store, mode=mode)
     shape, dtype = tuple(source.shape), np.dtype(source.dtype)
     if not shape or 0 in shape:
         raise ValueError(f"an array of shape {shape} has no chunks to be at home in; leave `home` out")
@@ -230,10 +249,9 @@ def to_zarr(
     **given
         More that ``zarr.create_array`` takes: ``compressors``, ``overwrite``, ``name``, ``attributes``, ...
     """
-    import zarr
-
+    create = create_zarr(store, chunks=chunks, shards=shards, **given)
     array = _array.asarray(array).compute()
-    target = zarr.create_array(store, shape=array.shape, dtype=array.dtype, chunks=chunks, shards=shards, **given)
+    target = create(shape=array.shape, dtype=array.dtype)
 
     def work(block: tuple[Any, ...]) -> int:
         part = np.asarray(array[block]) if array.ndim else np.asarray(array)

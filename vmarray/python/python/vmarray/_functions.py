@@ -396,6 +396,8 @@ def clip(
     """As ``numpy.clip``."""
     if (min is not np._NoValue or max is not np._NoValue) and (a_min is not np._NoValue or a_max is not np._NoValue):
         raise ValueError("Passing `min` or `max` keyword argument when `a_min` and `a_max` are provided is forbidden.")
+    if (a_min is np._NoValue) != (a_max is np._NoValue):
+        raise TypeError("clip() takes `a_min` and `a_max`, or none of them")
     least, most = (
         None if one is np._NoValue and other is np._NoValue else other if one is np._NoValue else one
         for one, other in ((a_min, min), (a_max, max))
@@ -490,7 +492,7 @@ def full_like(array: Any, fill_value: Any, **given: Any) -> Array:
     """As ``numpy.full_like``."""
     given.setdefault("dtype", array.dtype)
     result = _like(0)(array, **given)
-    result[...] = fill_value
+    result[...] = fill_value if isinstance(fill_value, Array) else _array._cast(fill_value, result.dtype)
     return result
 
 
@@ -511,6 +513,10 @@ def compared(one: Any, other: Any, is_equal: bool) -> Any:
 
 def copyto(target: Any, source: Any, casting: str = "same_kind", where: Any = True) -> None:
     """As ``numpy.copyto``."""
+    if type(source) in (int, float, complex) and isinstance(target, Array):
+        item = np.empty((), target.dtype)
+        np.copyto(item, source, casting=casting)
+        source = item
     _written(target, source if hasattr(source, "dtype") else np.asarray(source), where, casting, np.positive, False)
 
 

@@ -40,6 +40,17 @@ def _flat(array: Any) -> Array:
     return array if array.ndim == 1 else array.reshape(-1)
 
 
+def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
+    """The items that would be at places of an array of one axis, if it were sorted."""
+    found = _core.nth(array._core, places)
+    if found is None:
+        # Items that do not lie side by side are copied.
+        found = _core.nth(array.copy()._core, places)
+    if found is None:
+        raise NotOnDevices
+    return found
+
+
 def argsort(array: Array, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Array:
     """The indices that would sort an array: as ``numpy.argsort``, and stable.
 
@@ -320,8 +331,8 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
     array = _array.asarray(array)
     if array.ndim != 1:
         raise ValueError("object too deep for desired array" if array.ndim else "object of too small depth")
-    if not np.can_cast(array.dtype, np.intp):
-        raise TypeError(f"Cannot cast array data from {array.dtype!r} to dtype('int64') according to the rule 'safe'")
+    # Which integers are counted NumPy says.
+    np.bincount(np.zeros(1, array.dtype))
     if weights is not None:
         weights = weights if isinstance(weights, Array) else np.asarray(weights)
         if weights.shape != array.shape:
@@ -446,7 +457,7 @@ def quantile(
         below = np.floor(at).astype(np.intp)
         above = np.minimum(below + 1, array.size - 1)
         places, inverse = np.unique([below, above], return_inverse=True)
-        items = _core.nth(_flat(array)._core, places.tolist())[inverse.reshape(2, *shares.shape)]
+        items = _nth(_flat(array), places.tolist())[inverse.reshape(2, *shares.shape)]
         share = _BETWEEN[method](at - below).astype(whole.dtype if whole.dtype.kind == "f" else float)
         if method in ("lower", "higher"):
             result = np.where(share > 0, items[1], items[0])
@@ -485,7 +496,7 @@ def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool 
             middle = np.asarray(np.nan, array.dtype)
         else:
             places = sorted({(array.size - 1) // 2, array.size // 2})
-            middle = np.asarray(np.mean(_core.nth(_flat(array)._core, places)))
+            middle = np.asarray(np.mean(_nth(_flat(array), places)))
         return middle.reshape((1,) * array.ndim) if keepdims else middle[()]
     if axis is None or not isinstance(axis, (int, np.integer)):
         raise NotOnDevices
@@ -534,7 +545,7 @@ def top_k(array: Array, count: int) -> np.ndarray[Any, Any]:
     if not _has_order(flat):
         return np.sort(np.asarray(flat))[::-1][:count].copy()
     key = _as_key(flat).compute()
-    (least,) = _core.nth(key._core, [flat.size - count])
+    (least,) = _nth(key, [flat.size - count])
     above = np.asarray(key[(key > least).find(count)]) if not np.isnan(least) else np.empty(0, flat.dtype)
     if not np.isnan(least):
         above = np.concatenate([above, np.asarray(key[np.isnan(key).find(count)])])

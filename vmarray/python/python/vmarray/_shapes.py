@@ -45,6 +45,8 @@ def moveaxis(array: Array, source: Any, destination: Any) -> Array:
 def flip(array: Array, axis: Any = None) -> Array:
     """A view in the opposite order: as ``numpy.flip``."""
     axes = range(array.ndim) if axis is None else _axes_of(axis, array.ndim)
+    if not array.ndim:
+        return array[()]
     return array[
         tuple(slice(None, None, -1) if number in axes else slice(None) for number in range(array.ndim)) + (...,)
     ]
@@ -426,8 +428,14 @@ def nanprod(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, 
     return _without(array, 1).prod(axis, dtype, out, keepdims)
 
 
+def _check_float(dtype: Any) -> None:
+    if dtype is not None and np.dtype(dtype).kind != "f":
+        raise NotOnDevices
+
+
 def nanmean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """The mean without NaNs: as ``numpy.nanmean``."""
+    _check_float(dtype)
     if array.dtype.kind not in "fc":
         return array.mean(axis, dtype, out, keepdims)
     kind = array.dtype if dtype is None else np.dtype(dtype)
@@ -447,6 +455,7 @@ def nanvar(
     array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
 ) -> Any:
     """The variance without NaNs: as ``numpy.nanvar``, in 64 bits."""
+    _check_float(dtype)
     if array.dtype.kind not in "fc":
         return array.var(axis, dtype, out, ddof, keepdims)
     kind = array.dtype if dtype is None else np.dtype(dtype)

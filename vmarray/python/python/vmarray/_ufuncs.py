@@ -65,6 +65,11 @@ def _in_ram(number: Any) -> Any:
     return np.asarray(number) if hasattr(number, "_core") else number
 
 
+def _few(operand: Any) -> Any:
+    """An operand without items, where it has axes."""
+    return np.empty(0, operand.dtype) if np.ndim(operand) else operand
+
+
 def by_pieces(
     function: Callable[..., Any], inputs: list[Any], shape: tuple[Any, ...], dtypes: tuple[Any, ...]
 ) -> tuple[Any, ...]:
@@ -74,6 +79,9 @@ def by_pieces(
     options = _array._beside(*inputs)
     results = tuple(_array._result(shape, dtype, **options) for dtype in dtypes)
     wide = [np.broadcast_to(one, shape) if np.ndim(one) else _in_ram(one) for one in inputs]
+    if 0 in shape:
+        # For the errors of NumPy's.
+        function(*map(_few, wide))
     for block in blocks(shape):
         parts = [one if np.ndim(one) == 0 else np.asarray(one[block]) for one in wide]
         given = function(*parts)

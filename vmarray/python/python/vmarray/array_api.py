@@ -173,7 +173,7 @@ def astype(x: Array, dtype: Any, /, *, copy: Any = True, device: Any = None) -> 
     """The items as another type."""
     if np.dtype(x.dtype).kind == "c" and np.dtype(dtype).kind in "iuf":
         raise TypeError("complex numbers are not converted to real ones; take their real parts")
-    return asarray(x).astype(dtype, copy)
+    return asarray(x).astype(dtype, copy=copy)
 
 
 def can_cast(from_: Any, to: Any, /) -> Any:
@@ -219,10 +219,10 @@ def concat(arrays: Any, /, *, axis: Any = 0) -> Array:
 def argsort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Array:
     """The indices that would sort an array."""
     if not descending:
-        return _order.argsort(x, axis)
+        return np.argsort(x, axis)
     # Of the opposite order the opposite: equal items stay in theirs.
     extent = x.shape[axis]
-    return extent - 1 - np.flip(_order.argsort(np.flip(x, axis), axis), axis)
+    return extent - 1 - np.flip(np.argsort(np.flip(x, axis), axis), axis)
 
 
 def sort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Array:
@@ -233,7 +233,7 @@ def sort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any = 
 
 def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Array:
     """Where items belong."""
-    return _order.searchsorted(x1, x2, side, sorter)
+    return np.searchsorted(x1, x2, side, sorter)
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Array:
@@ -250,7 +250,7 @@ def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: Any = False) -> An
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Array:
     """What each item is more than the one before it."""
     parts = [one for one in (prepend, x, append) if one is not None]
-    return _shapes.diff(np.concatenate(parts, axis) if len(parts) > 1 else x, n, axis)
+    return np.diff(np.concatenate(parts, axis) if len(parts) > 1 else x, n, axis)
 
 
 def unique_all(x: Array, /) -> Any:

@@ -23,11 +23,17 @@ import functools
 import uuid
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.array.chunk_types import register_chunk_type
-from dask.base import normalize_token
-from dask.sizeof import sizeof
+
+try:
+    import dask.array as da
+    from dask.array.chunk_types import register_chunk_type
+    from dask.base import normalize_token
+    from dask.sizeof import sizeof
+except ImportError as error:
+    raise ImportError(
+        "the package dask is not installed; `pip install 'vmarray[dask]'` installs it", name="dask"
+    ) from error
 
 from . import _array, _files
 from ._array import Array
@@ -161,9 +167,90 @@ def from_zarr(store: Any, chunks: Any = None, **options: Any) -> da.Array:
 
 def from_dask(x: da.Array, **options: Any) -> da.Array:
     """The chunks of a ``dask.array`` as arrays on the devices of the workers that have them."""
-    return x.map_blocks(_array.asarray, dtype=x.dtype, meta=_meta(x.ndim, x.dtype), **options)
+    work = functools.partial(_array.asarray, **_array._checked(options))
+    return x.map_blocks(work, dtype=x.dtype, meta=_meta(x.ndim, x.dtype))
 
 
-def to_zarr(x: da.Array, store: Any, **given: Any) -> Any:
-    """Writes a ``dask.array`` to a Zarr array, each chunk by the worker that has it: as ``dask.array.to_zarr``."""
-    return x.map_blocks(np.asarray, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)).to_zarr(store, **given)
+def _cuts(start: int, stop: int, step: int) -> tuple[int, ...]:
+    """The lengths of pieces of a range that is cut at multiples of a step."""
+    ends = [*range(start // step * step + step, stop, step), stop]
+    return tuple(end - begin for begin, end in zip([start, *ends], ends))
+
+
+def _whole_chunks(x: da.Array, unit: tuple[int, ...], starts: tuple[int, ...]) -> da.Array:
+    """The same in chunks that end where stored ones do, so that no two tasks write to one; about as long as before."""
+    fits = all(
+        (start + int(end)) % step == 0
+        for sizes, step, start in zip(x.chunks, unit, starts)
+        for end in np.cumsum(sizes)[:-1]
+    )
+    if fits:
+        return x
+    steps = (max(1, most // step) * step for most, step in zip(x.chunksize, unit))
+    return x.rechunk(
+        tuple(_cuts(start, start + extent, step) for start, extent, step in zip(starts, x.shape, steps))
+    )
+
+
+def to_zarr(
+    x: da.Array,
+    store: Any,
+    *,
+    chunks: Any = None,
+    shards: Any = None,
+    component: str | None = None,
+    region: Any = None,
+    compute: bool = True,
+    **given: Any,
+) -> Any:
+    """Writes a ``dask.array`` to a Zarr array, each chunk by the worker that has it.
+
+    Each stored chunk, or shard, is written by one task, as a whole: chunks of the ``dask.array`` that end elsewhere are
+    put together before, which moves items between workers. Chunks that are multiples of the stored ones move nothing.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        What is written.
+    store : str, path, store or zarr.Array
+        What ``zarr.create_array`` takes, or an array of ``zarr`` of the same shape that is there.
+    chunks, shards : tuple of int, optional
+        How many items along each axis are compressed, and put to one file, together; by default the chunks of ``x``,
+        of which the longest counts.
+    component : str, optional
+        The name of the array in the store.
+    region : tuple of slice, optional
+        Where in an array that is there the items are written to, by steps of 1.
+    compute : bool, optional
+        False for a ``dask.delayed.Delayed`` that writes when it is computed.
+    **given
+        More that ``zarr.create_array`` takes: ``compressors``, ``overwrite``, ``attributes``, ...
+    """
+    if any(np.isnan(extent) for extent in x.shape):
+        raise ValueError("the length of some chunks is not known; call `x.compute_chunk_sizes()` before")
+    starts: tuple[int, ...] = (0,) * x.ndim
+    if hasattr(store, "chunks") and hasattr(store, "shape"):
+        if given or chunks is not None or shards is not None or component is not None:
+            names = sorted({**given, **{k: v for k, v in (("chunks", chunks), ("shards", shards)) if v is not None}})
+            raise TypeError(f"the array is there already, with its own {', '.join(names) or 'name'}; leave them out")
+        target = store
+        key = (slice(None),) * x.ndim if region is None else region if isinstance(region, tuple) else (region,)
+        key += (slice(None),) * (x.ndim - len(key))
+        if any(not isinstance(one, slice) or one.step not in (None, 1) for one in key):
+            raise TypeError("a region is a tuple of slices by steps of 1")
+        limits = [one.indices(extent) for one, extent in zip(key, target.shape)]
+        starts = tuple(one[0] for one in limits)
+        if len(target.shape) != x.ndim or tuple(stop - start for start, stop, _ in limits) != x.shape:
+            raise ValueError(f"items of shape {x.shape} are not written to {limits} of shape {target.shape}")
+    elif region is not None:
+        raise TypeError("a region is of an array that is there; open it by zarr.open_array, and give it as the store")
+    else:
+        if chunks is None:
+            chunks = "auto" if shards is not None else tuple(max(1, extent) for extent in x.chunksize)
+        if component is not None:
+            given["name"] = component
+        target = _files.create_zarr(store, chunks=chunks, shards=shards, **given)(shape=x.shape, dtype=x.dtype)
+    x = _whole_chunks(x, _files.chunk_of(target), starts)
+    x = x.map_blocks(np.asarray, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype))
+    place = tuple(slice(start, start + extent) for start, extent in zip(starts, x.shape))
+    return x.store(target, lock=False, regions=place if x.ndim else None, compute=compute)

@@ -1,0 +1,83 @@
+"""The census: every function of NumPy's, and method of its arrays, that the package has, beside NumPy.
+
+In each run a sample by the seed of the day, with `--census N` that many cases of each function: what is done is kept
+in the file of `--census-log`, with what differs, and is not done again.
+"""
+
+import inspect
+import os
+
+import census
+import numpy as np
+import pytest
+from differences import DIFFERENCES, rows
+
+import vmarray as vm
+
+#: How many cases of each function both compute in a sample, and how many are tried for these.
+SAMPLE, TRIED = 20, 120
+
+
+def _done(log):
+    """The functions in a log, each with the first seed and the number of cases."""
+    if not log or not os.path.exists(log):
+        return set()
+    with open(log) as lines:
+        return {tuple(line.split()[1:4]) for line in lines if line.startswith("done ")}
+
+
+@pytest.mark.parametrize("name", census.names())
+def test_a_function_beside_numpy(name, request):
+    whole, log, seed = (request.config.getoption(f"--census{one}") for one in ("", "-log", "-seed"))
+    key = (name, str(seed), str(whole))
+    if key in _done(log):
+        pytest.skip("the log has it")
+    wrong, computed = [], 0
+    for number in range(whole or TRIED):
+        case, why, is_computed = census.run(name, seed * 1_000_000 + number)
+        computed += is_computed
+        if why and not any(row.holds(name, case, why) for row in DIFFERENCES):
+            wrong.append(why)
+        if not whole and computed >= SAMPLE:
+            break
+    if log:
+        with open(log, "a") as file:
+            file.writelines(f"differs {why}\n" for why in wrong)
+            if not wrong:
+                file.write(f"done {' '.join(key)} {computed} computed by both, numpy {np.__version__}\n")
+    assert not wrong, "\n".join(wrong[:5])
+    # Half of what is drawn is refused by NumPy at the most, or by the package with advice.
+    assert computed >= (SAMPLE if not whole else whole // 8), f"{computed} cases were computed by both"
+
+
+@pytest.mark.parametrize("row", DIFFERENCES, ids=lambda row: f"{row.functions} {row.ours}")
+def test_each_row_of_the_table_is_a_difference(row):
+    ours, numpys = row.example()
+    assert ours != numpys
+
+
+def test_the_readme_has_the_table():
+    with open(os.path.join(os.path.dirname(__file__), "..", "README.md")) as readme:
+        lines = readme.read().split("\n")
+    first = lines.index("| functions | NumPy | here |") + 2
+    assert lines[first : first + len(rows())] == rows() and not lines[first + len(rows())].startswith("|")
+
+
+def test_functions_that_are_not_there_say_so():
+    tried = 0
+    known = set(census.names())
+    for name in dir(np):
+        function = getattr(np, name)
+        if not inspect.isfunction(getattr(function, "__wrapped__", None)) and not hasattr(function, "_implementation"):
+            continue
+        if f"numpy.{name}" in known or name in ("save", "savez", "savez_compressed", "savetxt"):
+            continue
+        required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
+        if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in required):
+            continue
+        arrays = [vm.arange(4).reshape(2, 2) for _ in required]
+        with pytest.raises(TypeError) as raised:
+            function(*arrays)
+        assert census.has_advice(raised.value), (name, raised.value)
+        tried += 1
+    assert tried > 40
