@@ -299,6 +299,7 @@ REQUIRED = {
     "kth": lambda case, of: case.one_of([0, -1, 1, 9]),
     "q": lambda case, of: case.one_of([0.5, 0, 1, 0.3, [0.1, 0.9]]) if "quantile" in case.name else case.one_of([50, 0, 100, 33.3, [10, 90]]),
     "fill_value": lambda case, of: case.one_of([3, 0, 2.5, -1]),
+    "device": lambda case, of: "cpu",
     "dtype": KEYWORDS["dtype"],
     "src": lambda case, of: case.like(of),
     "x": lambda case, of: case.like(of),
@@ -313,8 +314,6 @@ _LISTS = {"arrays", "tup", "array_list"}
 
 def _methods():
     names = [name for name in dir(np.ndarray) if not name.startswith("_") and hasattr(vm.Array, name)]
-    # The devices of one are not those of the other.
-    names.remove("to_device")
     return [f"ndarray.{name}" for name in names if callable(getattr(np.ndarray, name)) or name in _ATTRIBUTES]
 
 
@@ -437,6 +436,7 @@ _METHODS = {
     "diagonal": ("", ["offset", "axis1", "axis2"]),
     "item": ("", []),
     "tolist": ("", []),
+    "to_device": ("device", []),
     "nonzero": ("", []),
     "round": ("", ["decimals"]),
     "sort": ("", ["axis", "kind"]),
@@ -627,8 +627,10 @@ def _values_differ(case, mine, theirs):
     holds = ~np.isnan(theirs) & (mine != theirs)
     if not holds.any():
         return None
-    spacing = np.spacing(np.abs(theirs[holds]).astype(_result_kind(case)))
-    apart = np.abs(mine[holds] - theirs[holds]) / spacing.astype("f8")
+    limits = np.finfo(_result_kind(case))
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(theirs[holds]), float(limits.smallest_normal))
+        apart = np.abs(mine[holds] - theirs[holds]) / (float(limits.eps) * np.exp2(np.floor(np.log2(size))))
     most = 2.0
     if name in SUMS:
         scale = max(1.0, float(np.nanmax(np.abs(np.where(np.isfinite(theirs), theirs, 0)), initial=1)))

@@ -10,8 +10,8 @@ import vmarray as vm
 
 DTYPES = [np.dtype(name) for name in "? i1 i2 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 >i4 >u2 >f4 >f8 >c8 M8[s] m8[s] >m8[s] S3 U2".split()]
 TWO = "add subtract multiply true_divide maximum minimum equal not_equal less less_equal logical_and bitwise_and bitwise_xor".split()
-TWO += "floor_divide remainder left_shift power fmax copysign hypot".split()
-ONE = "negative absolute sqrt square logical_not invert isnan sign rint conjugate signbit isfinite exp".split()
+TWO += "floor_divide remainder left_shift fmax copysign".split()
+ONE = "negative absolute sqrt square logical_not invert isnan sign rint conjugate signbit isfinite trunc".split()
 OVER = "sum prod max min any all argmax mean var cumsum count_nonzero".split()
 WHOLE = "sort argsort unique flip transpose ravel round nan_to_num clip roll diff concatenate repeat where take isclose".split()
 STEPS = "view view two two two one over whole write write mask in_place astype where_out copy reshape list".split()

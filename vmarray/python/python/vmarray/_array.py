@@ -350,6 +350,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 value = item[0]
             view._assign(value)
             return
+        if len(key) == 1 and np.ndim(value) > 1 and getattr(key[0], "dtype", None) == np.bool_:
+            if np.ndim(key[0]) == self.ndim:
+                text = "boolean array indexing assignment requires a 0 or 1-dimensional input"
+                raise TypeError(f"{text}, input has {np.ndim(value)} dimensions")
         starts = self._starts(key)
         value = self._items(np.asarray(value) if isinstance(value, Array) else value)
         values = _spread(value, starts.shape, _MISMATCH)

@@ -43,6 +43,10 @@ def arrays_in(values: Any) -> list[Array]:
 def _copied(values: Any, copies: list[tuple[Any, Array]]) -> Any:
     """Arguments with copies in the place of arrays, which are listed with them."""
     if isinstance(values, Array):
+        # An array that is an operand and written to as well has one copy.
+        for copy, array in copies:
+            if array is values:
+                return copy
         copies.append((np.asarray(values), values))
         return copies[-1][0]
     if isinstance(values, dict):
@@ -89,15 +93,14 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
         words = "".join(f" with {one}=" for one in sorted(given))
         raise refused(function, f"is not computed by devices for {kinds}{words}, and {count} bytes are not copied")
     out = given.get("out")
-    kept = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    outs = out if isinstance(out, tuple) else (out,)
     copies: list[tuple[Any, Array]] = []
     given = _copied(given, copies)
     result = function(*_copied(args, copies), **given)
-    if isinstance(kept, Array):
-        own = given["out"]
-        kept._assign(own[0] if isinstance(own, tuple) else own)
-        return kept
-    if kept is not None or function in _GIVES_NUMPYS:
+    for copy, array in copies:
+        if any(array is one for one in outs):
+            array._assign(copy)
+    if function in _GIVES_NUMPYS or any(isinstance(one, np.ndarray) for one in outs):
         return result
     return wrapped(result, _beside(*arrays), copies)
 

@@ -21,6 +21,9 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
             f"numpy.{ufunc.__name__} of this form is not there for vmarray.Array; where there is room, it works on "
             "numpy.asarray(array), a copy in RAM"
         )
+    if "out" in given and not all(one.dtype.kind in "biuf" and one.dtype.isnative for one in _arrays(inputs, given)):
+        if sum(one.nbytes for one in _arrays(inputs, given)) <= _dispatch.RAM_BYTES_MAX:
+            return _dispatch.on_copies(ufunc, inputs, given)
     outs = given.pop("out", None)
     mask, casting = given.pop("where", True), given.pop("casting", "same_kind")
     dtype = given.pop("dtype", None)
@@ -38,6 +41,11 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     for out, result in zip(outs, results):
         written.append(result if out is None else _written(out, result, mask, casting, ufunc, True))
     return tuple(written) if ufunc.nout > 1 else written[0]
+
+
+def _arrays(inputs: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
+    """Operands and results that have dtypes."""
+    return [one for one in (*inputs, *given["out"]) if isinstance(one, (Array, np.ndarray, np.generic))]
 
 
 def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is_own: bool) -> Any:
