@@ -32,6 +32,10 @@ pub struct Args {
     /// The number of random programs compared with NumPy, in all, after the tests, with the last Python.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     programs: usize,
+    /// Number of census cases of each NumPy function, with the last Python; `target/python/census.log` keeps the
+    /// results, and a later run resumes there.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    census: usize,
     /// Builds less optimised, for this system alone, and runs the tests alone, with one Python: the part
     /// for continuous integration.
     #[arg(long)]
@@ -89,11 +93,23 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         if tested.len() + 1 == pythons.len() && programs > 0 {
             let programs = programs.to_string();
             cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider --programs {programs} .").run()?;
+            census(sh, &python, &folder, args.census)?;
         }
         tested.push(cmd!(sh, "{python} --version").quiet().read()?);
     }
     let mib = bytes as f64 / f64::from(1 << 20);
     Ok(Outcome::Passed(format!("{}; {programs} programs; a wheel of {mib:.1} MiB", tested.join(", "))))
+}
+
+/// Compares functions with NumPy's: `count` cases each with the pinned NumPy, and a sample with the newest.
+fn census(sh: &Shell, python: &Utf8Path, folder: &Utf8Path, count: usize) -> Result<()> {
+    let (count, log) = (count.to_string(), folder.join("census.log"));
+    let tests = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "test_census.py"];
+    // With a fixed seed a run resumes the run before.
+    cmd!(sh, "{python} {tests...} --census {count} --census-seed 1 --census-log {log}").run()?;
+    cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check --upgrade numpy").run()?;
+    cmd!(sh, "{python} {tests...} -k test_a_function").run()?;
+    Ok(())
 }
 
 /// Returns the Pythons to test with: the given ones, or the installed ones.

@@ -1,4 +1,4 @@
-"""The table of intended differences from NumPy, which the README prints."""
+"""The table of intended differences from NumPy, which the guide prints."""
 
 import dataclasses
 from collections.abc import Callable
@@ -143,5 +143,5 @@ DIFFERENCES = [
 
 
 def rows() -> list[str]:
-    """The table as the README has it."""
+    """The table as the guide has it."""
     return [f"| {one.functions or 'all'} | {one.numpys} | {one.ours} |" for one in DIFFERENCES]

@@ -56,9 +56,9 @@ def test_each_row_of_the_table_is_a_difference(row):
     assert ours != numpys
 
 
-def test_the_readme_has_the_table():
-    with open(os.path.join(os.path.dirname(__file__), "..", "README.md")) as readme:
-        lines = readme.read().split("\n")
+def test_the_guide_has_the_table():
+    with open(os.path.join(os.path.dirname(__file__), "..", "GUIDE.md")) as guide:
+        lines = guide.read().split("\n")
     first = lines.index("| functions | NumPy | here |") + 2
     assert lines[first : first + len(rows())] == rows() and not lines[first + len(rows())].startswith("|")
 
