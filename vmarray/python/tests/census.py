@@ -389,6 +389,8 @@ def _drawn(case, of, possible, share):
 
 def _keyed(case, rest, of):
     ways = []
+    # Arrays in a key are NumPy's or the package's.
+    kind = case.one_of([Theirs, lambda items: items])
     for extent in of.shape[: int(case.random.integers(0, of.ndim + 1))]:
         way = case.one_of(["slice", "step", "integer", "integers", "bools", "list", "new", "reverse"])
         at = int(case.random.integers(-extent, extent)) if extent else 0
@@ -398,8 +400,8 @@ def _keyed(case, rest, of):
             "step": slice(None, None, 2),
             "reverse": slice(None, None, -1),
             "integer": at,
-            "integers": Theirs(some.astype(case.one_of(["i8", "i4", "u1" if extent and (some >= 0).all() else "i8"]))),
-            "bools": Theirs(case.random.random(extent) < 0.5),
+            "integers": kind(some.astype(case.one_of(["i8", "i4", "u1" if extent and (some >= 0).all() else "i8"]))),
+            "bools": kind(case.random.random(extent) < 0.5),
             "list": some.tolist(),
             "new": None,
         }[way])

@@ -77,6 +77,9 @@ def test_programs_of_any_operands(data, dtype, seed):
             more = others = draw(st.sampled_from([0, 1, 3, -1, 2.5, True, 300, 1j]))
         elif form == "list":
             more = others = np.zeros(numpys.shape, int).tolist()
+        if step in ("write", "where_out") and numpys.dtype.kind in "iu" and np.asarray(others).dtype.kind in "fc":
+            # An intended difference: floats that no integer equals.
+            continue
         work, shown = _step(draw, step)
         before = numpys.copy()
         (theirs, error), (mine, mistake) = told(lambda: work(numpys, others)), told(lambda: work(ours, more))  # noqa: B023

@@ -293,3 +293,62 @@ def test_pickles_keep_mode_and_identity(tmp_path, monkeypatch):
     again = pickle.loads(shown)
     again[0] = 9
     same(again, [9.0, 2, 2])
+
+
+def test_messages_have_pythons_names(tmp_path):
+    array = vm.zeros(2, max_len=3)
+    with vm.create(tmp_path / "a", 3) as made:
+        made[:] = 1
+    for work in (
+        lambda: array.append([1, 2, 3]),
+        lambda: vm.zeros(3).append([1] * 100),
+        lambda: vm.zeros(2**42, "u1", devices="host"),
+        lambda: vm.zeros(3, devices="no such"),
+        lambda: vm.zeros(3, devices=","),
+        lambda: vm.open(tmp_path / "a", "i2"),
+        lambda: vm.open(tmp_path / "a", mode="r").__setitem__(0, 1),
+        lambda: vm.zeros(3, page_len=2**60),
+        lambda: np.flatnonzero(vm.zeros(3), wrong=1),
+        lambda: np.sum(vm.zeros(3), wrong=1),
+        lambda: vm.arange(3).sum(wrong=1),
+        lambda: np.copy(vm.zeros((2, 2)), order="F"),
+        lambda: np.linalg.inv(vm.zeros((2, 2))),
+    ):
+        with pytest.raises(Exception) as raised:  # noqa: PT011
+            work()
+        text = str(raised.value) + getattr(raised.value, "advice", "")
+        for rust in ("::", "HostDevice", "FileDevice", "<lambda>", "Some(", "None)"):
+            assert rust not in text, text
+        again = pickle.loads(pickle.dumps(raised.value))
+        assert str(again) == str(raised.value)
+    with pytest.raises(vm.OutOfMemoryError, match="vmarray.create") as raised:
+        vm.zeros(2**42, "u1", devices="host")
+    assert "vmarray.create" in raised.value.advice
+    with pytest.raises(Exception, match="max_len="):
+        array.append([1, 2, 3])
+
+
+def test_what_is_pending_is_shown():
+    later = vm.zeros((2000, 5000), devices="host") + 1
+    assert "shape=(2000, 5000)" in repr(later) and "float64" in repr(later) and "not computed yet" in repr(later)
+    assert later.devices[0].name in repr(later)
+    chosen = later[later > 0]
+    assert "not counted yet" in repr(chosen) and "float64" in repr(chosen)
+
+
+def test_packages_that_are_missing_are_named(monkeypatch, tmp_path):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    for work in (
+        lambda: vm.open_zarr(tmp_path / "a.zarr"),
+        lambda: vm.to_zarr(np.ones(3), tmp_path / "a.zarr"),
+        lambda: vm.open_zarr(tmp_path / "a.zarr", home=True),
+    ):
+        with pytest.raises(ImportError, match=r"pip install 'vmarray\[zarr\]'"):
+            work()
+    monkeypatch.setitem(sys.modules, "dask", None)
+    monkeypatch.setitem(sys.modules, "dask.array", None)
+    monkeypatch.delitem(sys.modules, "vmarray.dask", raising=False)
+    with pytest.raises(ImportError, match=r"pip install 'vmarray\[dask\]'"):
+        import vmarray.dask  # noqa: F401

@@ -1,5 +1,32 @@
 """Exceptions of the package. Each is of the class that NumPy or Python raises for the like."""
 
+import re
+from typing import Any
+
+#: Names of the library's that Python has by others, in its texts.
+_NAMES = {
+    "`Builder::max_len`": "`max_len=`",
+    "`Builder::create`": "`vmarray.create`",
+    "host RAM (`HostDevice`)": 'RAM (`devices="host"`)',
+    "a file (`FileDevice`) as a device": "put it in a file (`vmarray.create`)",
+    "share by `Placement::Capacity`, or ask for a little less": "ask for a little less",
+    "`Discovery::report` lists all, with the reasons": "`vmarray.devices()` lists those found by default",
+    "`Discovery::select`": "`devices=`",
+    "`RaggedBuilder::capacity`": "`max_len=`",
+    "`HostDevice`": '`devices="host"`',
+    "`FileDevice`": "`vmarray.create`",
+    "`open_with`": "`vmarray.open`",
+}
+#: Paths of Rust, whose last name the package's options have as well.
+_PATH = re.compile(r"\b(?:[A-Za-z_]\w*::)+(\w+)")
+
+
+def in_python(text: str) -> str:
+    """A text of the library's with the names that Python has."""
+    for rust, own in _NAMES.items():
+        text = text.replace(rust, own)
+    return _PATH.sub(r"\1", text)
+
 
 class Error(Exception):
     """What the library refuses, or what went wrong. Its text ends in what can be done about it.
@@ -14,6 +41,12 @@ class Error(Exception):
 
     kind = ""
     advice = ""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(in_python(one) if isinstance(one, str) else one for one in args))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, in_python(value) if name == "advice" else value)
 
 
 class InvalidError(Error, ValueError):

@@ -146,7 +146,8 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     if not shape:
         index = operator.index(np.asarray(indices)[()])
         index = index % extent if mode == "wrap" else min(max(index, 0), extent - 1) if mode == "clip" else index
-        return array[(slice(None),) * (own % array.ndim) + (index,)]
+        found = array[(slice(None),) * (own % array.ndim) + (index,)]
+        return found.copy() if isinstance(found, Array) else found
     indices = _array.asarray(indices, **_array._beside(array)).astype(np.intp, copy=False)
     if mode == "wrap":
         indices = indices % extent
@@ -401,10 +402,10 @@ def histogram(
                 limits = (float(edges[0]), float(edges[-1]))
                 counts = np.asarray(_core.histogram(array._core, count, limits, one, way), np.intp)
     if counts is None:
-        kind = np.intp if weights is None else np.histogram(sample, edges, weights=np.empty(0, weights.dtype))[0].dtype
-        counts = np.zeros(count, kind)
         # Bins of one width are told from those of given edges, which NumPy searches.
         way = {"bins": bins, "range": range} if np.ndim(bins) == 0 else {"bins": edges}
+        few = None if weights is None else np.empty(0, weights.dtype)
+        counts = np.zeros(count, np.histogram(sample, weights=few, **way)[0].dtype)
         for block in _ufuncs.blocks(array.shape):
             part = None if weights is None else np.asarray(weights[block])
             counts += np.histogram(np.asarray(array[block]), weights=part, **way)[0]

@@ -191,7 +191,8 @@ def roll(array: Array, shift: Any, axis: Any = None) -> Array:
         extent, before = array.shape[own], (slice(None),) * own
         if extent and by % extent:
             at = extent - by % extent
-            array = concatenate([array[(*before, slice(at, None))], array[(*before, slice(at))]], own)
+            parts = [array[(*before, slice(at, None))], array[(*before, slice(at))]]
+            array = concatenate(parts, own, dtype=array.dtype)
     return array.copy()
 
 
@@ -209,7 +210,8 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
             np.broadcast_to(pad_width.get(n, pad_width.get(n - array.ndim, 0)), 2).tolist() for n in range(array.ndim)
         ]
     )
-    if any(one < 0 for both in widths for one in both):
+    is_negative = not isinstance(pad_width, dict) and bool((np.asarray(pad_width) < 0).any())
+    if is_negative or any(one < 0 for both in widths for one in both):
         raise ValueError("index can't contain negative values")
     if mode == "constant":
         values = np.broadcast_to(np.asarray(given.get("constant_values", 0)), (array.ndim, 2))
@@ -273,11 +275,15 @@ def _accumulated(ufunc: np.ufunc) -> Any:
             return result
         carried: dict[str, Any] = {}
         for block in _ufuncs.blocks(array.shape):
-            part = ufunc.accumulate(np.asarray(array[block]), own, kind)
+            part = np.asarray(array[block])
             line = (*block[:own], *block[own + 1 :])
             key = tuple((one.start, one.stop) for one in line)
             if key in carried:
-                part = ufunc(carried[key], part)
+                # What came before is the first item, so that the order of operations is NumPy's.
+                part = ufunc.accumulate(np.concatenate([carried[key], part.astype(kind)], own), own, kind)
+                part = part[(slice(None),) * own + (slice(1, None),)]
+            else:
+                part = ufunc.accumulate(part, own, kind)
             if block[own] != slice(None):
                 carried[key] = part[(slice(None),) * own + (slice(-1, None),)]
             result[block] = part
