@@ -155,6 +155,7 @@ impl OpenClDevice {
         let ended = self.ended.lock();
         let mut sum = *ended;
         self.queues.live().iter().for_each(|queue| sum += queue.statistics());
+        sum.translations = self.core.kernels.translations.load(Ordering::Relaxed);
         sum
     }
 

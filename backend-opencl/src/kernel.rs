@@ -53,6 +53,8 @@ pub(crate) struct Kernels {
     pub cached: bool,
     /// The error that prevented loading or storing them.
     pub cache_error: Option<io::Error>,
+    /// Programs that were built for expressions and kernels of the program.
+    pub translations: AtomicU64,
 }
 
 impl Kernels {
@@ -104,6 +106,7 @@ impl Kernels {
                         division,
                         cached: true,
                         cache_error,
+                        translations: AtomicU64::new(0),
                     });
                 }
                 Err(status) => {
@@ -123,7 +126,8 @@ impl Kernels {
                 Err(status) => tracing::debug!(status, "a driver does not give built kernels away"),
             }
         }
-        Ok(Self { program, group, groups, steady: cpu, division, cached: false, cache_error })
+        let (cached, translations) = (false, AtomicU64::new(0));
+        Ok(Self { program, group, groups, steady: cpu, division, cached, cache_error, translations })
     }
 
     /// Builds kernels for a program, whose text precedes theirs.
@@ -134,6 +138,7 @@ impl Kernels {
         // Functions have unused variables and labels, here and below.
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [COMMON, self.division.text(), self.division.root(), LAUNCH, CHUNKS, text, COMPUTE];
+        self.translations.fetch_add(1, Ordering::Relaxed);
         build(&core.context, core.handles.device, &sources, &options, "compute")
     }
 
@@ -144,11 +149,13 @@ impl Kernels {
     pub fn build_kernels(&self, core: &Core, text: &str) -> Result<Program> {
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [CONTRACT_OFF, COMMON, self.division.text(), self.division.root(), LAUNCH, text];
+        self.translations.fetch_add(1, Ordering::Relaxed);
         build(&core.context, core.handles.device, &sources, &options, "launch")
     }
 
     /// Builds a foreign text.
     pub fn build_foreign(&self, core: &Core, text: &str) -> Result<Program> {
+        self.translations.fetch_add(1, Ordering::Relaxed);
         build(&core.context, core.handles.device, &[text], "", "launch")
     }
 

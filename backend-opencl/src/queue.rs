@@ -39,6 +39,9 @@ pub struct Statistics {
     pub launches: u64,
     /// Tickets issued.
     pub tickets: u64,
+    /// Programs that the driver translated for expressions and kernels of the program. Each kernel is
+    /// translated once for each form of its memory, whatever the number of arrays.
+    pub translations: u64,
 }
 
 impl std::ops::AddAssign for Statistics {
@@ -47,6 +50,7 @@ impl std::ops::AddAssign for Statistics {
         self.copied_bytes += other.copied_bytes;
         self.launches += other.launches;
         self.tickets += other.tickets;
+        self.translations += other.translations;
     }
 }
 

@@ -47,11 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Error>> {
     let [mut counted, mut memory, mut paged, mut paged_again, mut all_paged, mut on_devices] =
         [const { Vec::new() }; 6];
-    // The same devices, opened once, so that each device can read both sets.
-    let devices = vmarray::devices()?;
-    let in_pages = |set| {
-        PagedIndexSet::from_index_set(set, |array| array.devices(devices.clone()).cache_bytes(CACHE_BYTES))
-    };
+    let in_pages = |set| PagedIndexSet::from_index_set(set, |array| array.cache_bytes(CACHE_BYTES));
     let (paged_a, paged_b) = (in_pages(a)?, in_pages(b)?);
     let mut digest = None;
     for _ in 0..REPETITIONS {

@@ -5,7 +5,6 @@
 
 use std::time::Instant;
 
-use vmarray::device::Device;
 use vmarray::kernel::{Anywhere, At, Own, Session};
 use vmarray::prelude::*;
 
@@ -24,11 +23,8 @@ fn step(at: At<1>, rate: f32, old: &Anywhere<f32>, new: &mut Own<f32>) {
 }
 
 fn main() -> vmarray::Result<()> {
-    // Both arrays on one device, because each item reads its neighbours there.
-    let mut devices = vmarray::devices()?;
-    devices.truncate(1);
-    let new = || VirtualArray::<f32>::builder(LEN).devices(devices.clone()).build();
-    let (mut now, mut next) = (new()?, new()?);
+    let mut now = VirtualArray::<f32>::new(LEN)?;
+    let mut next = now.empty_like(LEN)?;
     now.set(0, 100.0)?;
 
     let begin = Instant::now();
@@ -45,7 +41,7 @@ fn main() -> vmarray::Result<()> {
         "{:.1} µs to submit a step, {:.1} µs until it is done, on {}",
         each(submitted),
         each(begin.elapsed()),
-        devices[0].info().name
+        now.homes()[0].replicas[0].device
     );
 
     let heat = now.to_vec(..)?;

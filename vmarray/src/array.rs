@@ -49,6 +49,7 @@ use std::sync::atomic::Ordering;
 use backend_api::Device;
 use bytemuck::{bytes_of, bytes_of_mut};
 
+use crate::array::alike::Recipe;
 use crate::array::builder::Builder;
 use crate::base::element::{self, Element, Layout};
 use crate::base::error::{Result, index_outside};
@@ -183,6 +184,7 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     /// Its greatest length.
     max_len: usize,
     pager: Box<Pager>,
+    recipe: Box<Recipe>,
     marker: PhantomData<fn(T) -> (T, D)>,
 }
 
@@ -208,7 +210,12 @@ impl<T: Element> VirtualArray<T> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    pub(crate) fn assemble((len, max_len): (usize, usize), page_len: usize, pager: Pager) -> Self {
+    pub(crate) fn assemble(
+        (len, max_len): (usize, usize),
+        page_len: usize,
+        pager: Pager,
+        recipe: Recipe,
+    ) -> Self {
         let _ = Layout::<T>::BYTES;
         let pager = Box::new(pager);
         let array = Self {
@@ -221,6 +228,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             page_len,
             max_len,
             pager,
+            recipe: Box::new(recipe),
             marker: PhantomData,
         };
         array.publish_len(len);

@@ -194,6 +194,7 @@ pub mod discovery {
 
     pub use crate::base::error::Unmet;
     pub use crate::setup::discovery::{Choice, DiscoveryReport};
+    pub use crate::setup::open_devices::{close_unused, set_devices};
 }
 
 pub mod profile {

@@ -3,6 +3,9 @@
 pub(crate) mod any;
 #[forbid(unsafe_code)]
 pub(crate) mod discovery;
+pub(crate) mod inherited;
+#[forbid(unsafe_code)]
+pub(crate) mod open_devices;
 #[forbid(unsafe_code)]
 pub(crate) mod placement;
 #[forbid(unsafe_code)]

@@ -166,7 +166,8 @@ fn watch(is_over: &AtomicBool) {
 
 /// Opens devices by value, as wrappers need them.
 fn open(list: &str) -> Result<Vec<AnyDevice>> {
-    Ok(Discovery::new().select(list)?.open()?.into_iter().filter_map(Arc::into_inner).collect())
+    let separate = Discovery::new().select(list)?.separate(true);
+    Ok(separate.open()?.into_iter().filter_map(Arc::into_inner).collect())
 }
 
 /// Returns the devices of a round.

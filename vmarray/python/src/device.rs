@@ -1,13 +1,12 @@
 //! Devices of the machine, as Python sees them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use vmarray::device::Device as _;
 use vmarray::{AnyDevice, Discovery};
 
 use crate::fault::{Fault, Result};
-use crate::handle::lock;
 
 /// A device that arrays can lie on.
 #[pyclass(frozen, module = "vmarray", from_py_object)]
@@ -59,29 +58,9 @@ impl Device {
     }
 }
 
-/// A wish for devices, the process that has opened them, and the devices.
-type Opened = (String, u32, Vec<Arc<AnyDevice>>);
-
-/// Devices that were opened: arrays of one process share them.
-static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
-
-/// The devices that a wish means, or by default; opened at the first call, which may take a second.
+/// The devices that a text means, or by default. A process opens each card once, which may take a second.
 fn opened(wish: &str) -> Result<Vec<Arc<AnyDevice>>> {
-    let process = std::process::id();
-    let known = |list: &[Opened]| {
-        list.iter().find(|(of, by, _)| of == wish && *by == process).map(|(.., devices)| devices.clone())
-    };
-    if let Some(devices) = known(&lock(&OPENED)) {
-        return Ok(devices);
-    }
-    let discovery = if wish.is_empty() { Discovery::from_env()? } else { Discovery::new().select(wish)? };
-    let devices = discovery.open()?;
-    let mut list = lock(&OPENED);
-    if let Some(devices) = known(&list) {
-        return Ok(devices);
-    }
-    list.push((wish.to_owned(), process, devices.clone()));
-    Ok(devices)
+    Ok(if wish.is_empty() { vmarray::devices()? } else { Discovery::new().select(wish)?.open()? })
 }
 
 /// The devices that are used by default, or those that a text means.

@@ -1,14 +1,16 @@
-//! Result arrays on the devices of their operands.
+//! Arrays on the devices of another array: for results, and for the program.
 
 use std::sync::Arc;
 
-use backend_api::{Device, DeviceKind, HostMemory};
+use backend_api::{Device, DeviceKind, ErrorKind, HostMemory};
+use parking_lot::Mutex;
 
 use crate::array::VirtualArray;
 use crate::array::builder::{Builder, CommonSettings, Homes, OpenDevices, Settings};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::in_ram;
+use crate::setup::placement::Placement;
 
 /// Maximum cache of an array on channels of these devices.
 const CACHE_BYTES: usize = 64 << 20;
@@ -58,7 +60,6 @@ fn of_settings<U: Element, D: Device>(
     };
     let devices = named.into_iter().map(in_place).collect::<Result<_>>()?;
     let pages = len.div_ceil(page_len) as u64;
-    turns.truncate((pages as usize).max(1));
     let homes = Homes {
         open: OpenDevices::of(devices, &CommonSettings::default())?,
         len,
@@ -68,6 +69,123 @@ fn of_settings<U: Element, D: Device>(
         page_len,
         turns,
         redundant: None,
+        is_exclusive: false,
     };
     Builder::<U, D>::build_on(settings, homes, |_| ())
+}
+
+/// Settings and devices of an array, of which another one can be made.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    settings: Settings,
+    /// None for an array whose devices can hold no other one.
+    devices: Mutex<Option<Vec<Arc<dyn Device>>>>,
+    /// The device of each channel, also of channels that the array is too short for.
+    turns: Vec<usize>,
+    /// How long the array may become, and whether as long as its devices allow, if it grows.
+    growth: Option<(usize, bool)>,
+}
+
+impl Recipe {
+    pub(crate) fn of(settings: &Settings, homes: &Homes) -> Self {
+        let devices = (!homes.is_exclusive).then(|| homes.open.devices.clone());
+        let grows = devices.is_some() && homes.max_len > homes.len;
+        let mut settings = settings.clone();
+        settings.published = None;
+        if homes.is_exclusive {
+            settings.common.placement = Placement::Equal;
+        }
+        #[cfg(feature = "host")]
+        {
+            settings.tier = None;
+        }
+        Self {
+            settings,
+            devices: Mutex::new(devices),
+            turns: homes.turns.clone(),
+            growth: grows.then_some((homes.max_len, homes.is_open)),
+        }
+    }
+
+    /// Notes that the channels are on these devices now.
+    pub(crate) fn move_to(&self, devices: &[Arc<dyn Device>]) {
+        *self.devices.lock() = Some(devices.to_vec());
+    }
+
+    /// Notes that a spare has taken the place of a lost device.
+    pub(crate) fn replace_lost(&self, spare: &Arc<dyn Device>) {
+        let is_lost =
+            |device: &Arc<dyn Device>| device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost);
+        let mut devices = self.devices.lock();
+        if let Some(lost) = devices.as_mut().and_then(|list| list.iter_mut().find(|one| is_lost(one))) {
+            *lost = Arc::clone(spare);
+        }
+    }
+
+    fn homes(&self, page_len: usize, page_bytes: usize, len: usize) -> Result<Homes> {
+        let devices = self.devices.lock().clone();
+        let devices = match devices {
+            Some(devices) => devices,
+            None => vec![in_ram()?],
+        };
+        let redundant = self.settings.common.placement.redundant(devices.len())?;
+        let turns = match &redundant {
+            Some(redundant) => (0..redundant.channels()).collect(),
+            // Channels that were moved may be on fewer devices.
+            None => self.turns.iter().map(|turn| turn % devices.len()).collect(),
+        };
+        let (max_len, is_open) = self.growth.unwrap_or_default();
+        let open = OpenDevices::of(devices, &self.settings.common)?;
+        let pages = |len: usize| len.div_ceil(page_len) as u64;
+        Ok(Homes {
+            pages_most: open.pages_most(pages(max_len), page_bytes as u64).max(pages(len)),
+            open,
+            len,
+            max_len: max_len.max(len),
+            is_open,
+            page_len,
+            turns,
+            redundant,
+            is_exclusive: false,
+        })
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    pub(crate) fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// An array of `len` zeroes on the same devices, with the same settings and the same page length. The
+    /// page of an index is on the same device in both, so kernels, copies and sessions that take both copy
+    /// nothing through the host, unless the arrays are [movable](crate::Builder::movable) or have
+    /// [checksums](crate::Builder::checksums).
+    ///
+    /// An array that [grows](Self#growth) makes one that grows as far. Statistics are not
+    /// [published](crate::Builder::publish). In place of files, which hold one array, the new one is in host
+    /// RAM, on one channel, with the same cache.
+    ///
+    /// # Errors
+    /// As [`Builder::build`](crate::Builder::build).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::sync::Arc;
+    /// use vmarray::host::HostDevice;
+    /// let device = Arc::new(HostDevice::new(1 << 20)?);
+    /// let array = VirtualArray::<u32>::builder(10_000).devices([device]).page_len(512).build()?;
+    /// array.fill(.., 7)?;
+    /// let other = array.empty_like(5000)?;
+    /// assert_eq!((other.len(), other.page_len(), other.get(4999)?), (5000, 512, 0));
+    /// let watch = other.watch();
+    /// other.copy_from(0, array.section(2500..7500)?)?;
+    /// assert_eq!(other.sum(.., Field::whole())?, 35_000);
+    /// assert_eq!(watch.report().stats.total().bytes_to_device, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn empty_like(&self, len: usize) -> Result<Self> {
+        let recipe = &self.recipe;
+        let homes = recipe.homes(self.page_len(), self.pager().page_bytes(), len)?;
+        Builder::<T, D>::build_on(recipe.settings.clone(), homes, |_| ())
+    }
 }

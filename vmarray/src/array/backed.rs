@@ -101,6 +101,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             page_len,
             turns: vec![0],
             redundant: None,
+            is_exclusive: true,
         };
         let array = Builder::<T, AnyDevice>::build_on(self.settings, homes, |pager| {
             (0..pages).for_each(|page| pager.table().entry(page).begin_with(HOME));

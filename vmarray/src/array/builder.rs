@@ -6,6 +6,7 @@ use std::sync::Arc;
 use backend_api::wrap::{Mirrored, ParityGroup};
 use backend_api::{Commit, Device, HostMemory};
 
+use crate::array::alike::Recipe;
 use crate::array::{VirtualArray, publishing};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
@@ -127,7 +128,7 @@ impl OpenDevices {
 
     /// The number of pages, limited to one more than all devices could hold, so that the devices report the
     /// shortage.
-    fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
+    pub(crate) fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
         let totals = self.devices.iter().map(|device| device.info().total_bytes);
         let bytes = totals.fold(0, u64::saturating_add).min(isize::MAX as u64 - page_bytes);
         pages.min(bytes / page_bytes + 1)
@@ -175,7 +176,7 @@ pub(crate) struct Settings {
     /// True to allocate host memory before its first use.
     is_ahead: bool,
     /// The name under which statistics are published.
-    published: Option<String>,
+    pub(crate) published: Option<String>,
     /// The cache of pages of files.
     #[cfg(feature = "host")]
     pub(crate) tier: Option<backend_host::Tier>,
@@ -231,13 +232,15 @@ pub(crate) struct Homes {
     /// The device of each channel.
     pub(crate) turns: Vec<usize>,
     pub(crate) redundant: Option<Redundant>,
+    /// True if the devices can hold no other array, as files.
+    pub(crate) is_exclusive: bool,
 }
 
 /// Settings of a new array, each with a default.
 ///
 /// | setting | default |
 /// |---|---|
-/// | devices | [all of the machine](crate::devices) |
+/// | devices | [all of the machine](crate::devices), shared with other arrays |
 /// | placement | equal shares |
 /// | greatest length | [its length](Self::max_len) |
 /// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::profile::Profile) is known what suits them |
@@ -609,13 +612,13 @@ impl<T: Element, D: Device> Builder<T, D> {
             let reason = "the array is to grow, which moves what parity is made of";
             return Err(ErrorKind::ParityRefused { reason }.into());
         }
-        let mut turns = match &redundant {
+        let turns = match &redundant {
             Some(redundant) => (0..redundant.channels()).collect(),
             None => open.turns(&settings.common.placement, pages_most, page_bytes)?,
         };
-        // A channel without a page would be of no use.
-        turns.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
-        let homes = Homes { open, len, max_len, pages_most, is_open, page_len, turns, redundant };
+        let is_exclusive = false;
+        let homes =
+            Homes { open, len, max_len, pages_most, is_open, page_len, turns, redundant, is_exclusive };
         Self::build_on(settings, homes, |_| ())
     }
 
@@ -625,7 +628,10 @@ impl<T: Element, D: Device> Builder<T, D> {
         homes: Homes,
         prepare: impl FnOnce(&mut Pager),
     ) -> Result<VirtualArray<T, D>> {
-        let Homes { open, len, max_len, pages_most, is_open, page_len, turns, redundant } = homes;
+        let recipe = Recipe::of(&settings, &homes);
+        let Homes { open, len, max_len, pages_most, is_open, page_len, mut turns, redundant, .. } = homes;
+        // A channel without a page would be of no use.
+        turns.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
         let Settings {
             common,
             cache,
@@ -692,6 +698,7 @@ impl<T: Element, D: Device> Builder<T, D> {
                 fall_back,
                 commit,
                 is_ahead,
+                wipe: common.wipe,
             })
         };
         let channels = turns.iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
@@ -701,6 +708,6 @@ impl<T: Element, D: Device> Builder<T, D> {
             publishing::begin(&mut pager, published.unwrap_or_default(), element::Layout::<T>::BYTES);
         }
         prepare(&mut pager);
-        Ok(VirtualArray::assemble((len, max_len), page_len, pager))
+        Ok(VirtualArray::assemble((len, max_len), page_len, pager, recipe))
     }
 }

@@ -30,7 +30,8 @@ pub struct Footprint {
     pub cache_max_bytes: usize,
     /// RAM besides the cache allocated so far, in bytes, for operations that bypass it: stages of long
     /// ranges, lists of indices, results of devices. The first such operation allocates it, and later ones
-    /// reuse it: up to 64 MiB of stages and some 130 MiB of lists and results a channel.
+    /// reuse it: up to 64 MiB of stages and some 130 MiB of lists and results a channel. Arrays
+    /// on the same devices share it, and each counts an equal part.
     pub staging_bytes: usize,
     /// True if the whole cache so far is page-locked.
     pub is_pinned: bool,

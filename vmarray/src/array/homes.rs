@@ -111,7 +111,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // It detects losses by queries.
         let _ = self.homes();
         profile::apply_known(std::slice::from_ref(&spare));
-        self.pager().redundancy().rebuild(&(spare as Arc<dyn Device>))
+        let spare = spare as Arc<dyn Device>;
+        self.pager().redundancy().rebuild(&spare)?;
+        self.recipe().replace_lost(&spare);
+        Ok(())
     }
 
     /// Moves the pages to other devices while the array is in use: to an added GPU, or away from one that
@@ -150,6 +153,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let devices: Vec<_> = devices.into_iter().collect();
         profile::apply_known(&devices);
         let devices: Vec<_> = devices.into_iter().map(|device| device as Arc<dyn Device>).collect();
-        self.pager().redundancy().rebalance(&devices)
+        self.pager().redundancy().rebalance(&devices)?;
+        self.recipe().move_to(&devices);
+        Ok(())
     }
 }

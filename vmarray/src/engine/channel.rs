@@ -139,6 +139,8 @@ pub(crate) struct ChannelPlan {
     pub(crate) commit: Commit,
     /// Whether host memory is taken before it is needed.
     pub(crate) is_ahead: bool,
+    /// Whether host memory is wiped before it goes back, which it does with the channel.
+    pub(crate) wipe: bool,
 }
 
 /// What does not change about a channel.
@@ -304,7 +306,10 @@ impl Channel {
                 work: WorkUnderWay::default(),
             }),
             events: EventCount::default(),
-            pinned: Arc::new(PinnedPool::new(&plan.device, plan.memory, plan.fall_back)),
+            pinned: Arc::new(match plan.fall_back && !plan.wipe {
+                true => PinnedPool::new(&plan.device, plan.layout.index, plan.memory),
+                false => PinnedPool::separate(&plan.device, plan.memory, plan.fall_back),
+            }),
             rents: Rents::default(),
             stages: Stages::default(),
             staged: Default::default(),
@@ -379,9 +384,10 @@ impl Channel {
         (frames, self.layout.frames_max as usize * self.layout.frame_stride, self.pinned.kind())
     }
 
-    /// Bytes of RAM that are kept for what goes past the frames.
+    /// Bytes of RAM that are kept for what goes past the frames, in equal parts for all channels that share
+    /// them.
     pub(crate) fn staging_bytes(&self) -> usize {
-        self.pinned.bytes()
+        self.pinned.share_bytes()
     }
 
     /// Host memory of the kind that the frames have, which the caller owns.

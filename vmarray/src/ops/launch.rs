@@ -59,6 +59,7 @@ use crate::base::error::Result;
 /// x.fill(.., 3.0)?;
 /// saxpy::run((2.0, &x, &mut y))?;
 /// assert_eq!((y.get(0)?, y.get(999)?), (6.0, 1005.0));
+/// # assert_eq!(y.stats().total().bytes_through_host, 0);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
@@ -166,8 +167,7 @@ pub trait RunKernel: Kernel + Sized {
     /// fn reversed(at: At<1>, of: &Anywhere<u32>, out: &mut Own<u32>) {
     ///     out.set(of[of.len() - 1 - at.index()]);
     /// }
-    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
-    /// # let new = || VirtualArray::<u32>::builder(3).devices(devices.clone()).build();
+    /// let new = || VirtualArray::<u32>::new(3);
     /// let (of, mut one, mut other) = (new()?, new()?, new()?);
     /// of.write(0, &[1, 2, 3])?;
     /// // Both are under way at a time, beside whatever else the executor has to do.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::setup::{inherited, open_devices};
 use backend_api::Device;
 use enum_dispatch::enum_dispatch;
 
@@ -100,20 +101,29 @@ pub enum AnyDevice {
     Own(Arc<dyn Device>),
 }
 
-// SAFETY: all calls are forwarded unchanged to one device, which keeps the contract.
+impl AnyDevice {
+    /// The device that answers requests: in a process that was forked off, not one of the parent.
+    fn answering(&self) -> &dyn Device {
+        let is_inherited = inherited::is_child() && open_devices::is_of_parent(self);
+        if is_inherited { &inherited::INHERITED } else { self.device() }
+    }
+}
+
+// SAFETY: all calls are forwarded unchanged to one device, which keeps the contract, or refused.
 unsafe impl Device for AnyDevice {
-    backend_api::forward! { self => self.device();
-        info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
+    backend_api::forward! { self => self.device(); info }
+    backend_api::forward! { self => self.answering();
+        memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
         release_host
         submit routes submit_by set_routing routing fill search gather scatter compute prepare launch prepare_launches
         kernel_facts poll wait wake reaches order_after wipe_on_release sync direct_reads addresses
     }
 }
 
-/// Host RAM as a device, in place of a full one.
+/// The shared device in host RAM, in place of a full one.
 pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
     #[cfg(feature = "host")]
-    let device = Ok(Arc::new(backend_host::HostDevice::builder().build()?) as Arc<dyn Device>);
+    let device = Ok(open_devices::host_ram()? as Arc<dyn Device>);
     #[cfg(not(feature = "host"))]
     let device = {
         let error = backend_api::Error::new(backend_api::ErrorKind::Unsupported, "allocate");

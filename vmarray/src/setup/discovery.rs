@@ -7,29 +7,39 @@ use backend_api::{Absence, AbsenceKind, CardHealth, Device, DeviceInfo, DeviceKi
 
 use crate::base::error::{ErrorKind, Result, Unmet};
 use crate::setup::any::AnyDevice;
+use crate::setup::inherited;
+use crate::setup::open_devices::{self, CardKey};
 
 /// The environment variable that overrides the choice of [`devices`].
 const VARIABLE: &str = "VMARRAY_DEVICES";
 
 /// The devices of the machine: every discrete GPU once, host RAM without a GPU, or the devices that the
-/// environment variable `VMARRAY_DEVICES` selects in the form of [`Discovery::select`].
+/// environment variable `VMARRAY_DEVICES` selects in the form of [`Discovery::select`]. The program can
+/// [set other devices](crate::discovery::set_devices).
 ///
-/// The first call loads the drivers, which can take a second.
+/// They are the devices of everything that is made without a list of devices. Each card is open once in the
+/// process, so every call returns the same devices: see [`Discovery::open`]. The first call loads the drivers
+/// and opens the cards, which can take a second.
 ///
 /// # Errors
 /// As [`Discovery::open`].
 ///
 /// ```
+/// use std::sync::Arc;
 /// use vmarray::device::Device;
 /// let devices = vmarray::devices()?;
 /// assert!(!devices.is_empty());
-/// for device in devices {
+/// for (device, again) in devices.iter().zip(vmarray::devices()?) {
 ///     println!("{}", device.info());
+///     assert!(Arc::ptr_eq(device, &again));
 /// }
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
-    Discovery::from_env()?.open()
+    match open_devices::set_by_program() {
+        Some(devices) => Ok(devices),
+        None => Discovery::from_env()?.open(),
+    }
 }
 
 /// Discovery of devices, with a filter.
@@ -57,10 +67,11 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 /// assert!(Discovery::new().select("no such device")?.open().is_err());
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     wishes: Vec<Wish>,
     duplicates: bool,
+    separate: bool,
 }
 
 /// One filter, with its text.
@@ -295,11 +306,32 @@ impl fmt::Display for DiscoveryReport {
 /// A device that was found and can be opened.
 struct Candidate {
     info: DeviceInfo,
+    key: CardKey,
     health: CardHealth,
     open: Box<dyn Fn() -> Result<AnyDevice, backend_api::Error>>,
 }
 
 impl Candidate {
+    /// The device of this card: the shared one of the process, or another one for the caller alone.
+    fn open(&self, separate: bool) -> Result<Arc<AnyDevice>, backend_api::Error> {
+        if inherited::is_child() && self.info.kind != DeviceKind::HostMemory {
+            // Drivers do not work in a process that was forked off one that used them, and may wait for ever.
+            return Err(inherited::refused("open").on(&self.info));
+        }
+        let (device, is_new) = match separate {
+            true => (Arc::new((self.open)()?), true),
+            false => open_devices::shared(&self.key, &self.open)?,
+        };
+        #[cfg(feature = "opencl")]
+        if let AnyDevice::OpenCl(device) = &*device
+            && let Some(error) = device.kernel_cache_error().filter(|_| is_new)
+        {
+            crate::base::trace::kernels_not_kept(device.info(), error);
+        }
+        let _ = is_new;
+        Ok(device)
+    }
+
     fn facts(&self) -> (DeviceInfo, CardHealth) {
         (self.info.clone(), self.health)
     }
@@ -364,6 +396,29 @@ impl Discovery {
         self
     }
 
+    /// Opens devices for the caller alone, in place of the shared ones. For programs, and above all tests,
+    /// that lose a device, count its work or wipe its memory, and must not disturb other arrays. Kernels and
+    /// copies between an array on a separate device and one on the shared device go from device to device.
+    ///
+    /// To open a device with other options (a memory limit, options of its driver), use the type of its
+    /// backend, such as [`HostDevice`](crate::host::HostDevice).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::Discovery;
+    /// let host = Discovery::new().select("host")?;
+    /// let (shared, again) = (host.open()?, host.open()?);
+    /// assert!(Arc::ptr_eq(&shared[0], &again[0]));
+    /// let own = host.separate(true).open()?;
+    /// assert!(!Arc::ptr_eq(&shared[0], &own[0]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn separate(mut self, separate: bool) -> Self {
+        self.separate = separate;
+        self
+    }
+
     /// Searches devices without opening them, and reports the choice for each with its reason, and the
     /// reasons of backends without devices.
     #[must_use]
@@ -386,19 +441,46 @@ impl Discovery {
     /// Searches devices and opens the chosen ones. A device whose [profile](crate::profile::Profile) is known
     /// in this process copies by it.
     ///
+    /// The process opens each card once, and host RAM once: every filter that chooses a card returns the same
+    /// device. Arrays, sources and index sets without a list of devices share it, with its compiled kernels,
+    /// threads and page-locked memory, and count each other's allocations. It stays open until the process
+    /// ends, or until [`close_unused`](crate::discovery::close_unused). After the loss of a device the next
+    /// call opens its card again, as another device; arrays on the lost device keep their errors.
+    /// [`separate`](Self::separate) opens devices that are not shared.
+    ///
+    /// A call with the same filters as an earlier one does not search again.
+    ///
     /// # Errors
     /// [`NoneFound`](ErrorKind::NoneFound) if no device is found or chosen, with the filters and all devices;
     /// [`Device`](ErrorKind::Device) if a requested device cannot be opened. Other devices that fail are left
     /// out with a warning.
     pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
+        let known = if self.separate { None } else { open_devices::chosen_before(self) };
+        let devices = match known {
+            Some(devices) => devices,
+            None => self.look_and_open()?,
+        };
+        // Also for threads that use a device without an array.
+        crate::setup::profile::apply_known(&devices);
+        Ok(devices)
+    }
+
+    fn look_and_open(&self) -> Result<Vec<Arc<AnyDevice>>> {
         let (candidates, absences) = candidates();
         let report = self.report_of(candidates.iter().map(Candidate::facts).collect(), absences);
         let is_default = self.wishes.is_empty();
-        let mut devices = Vec::new();
+        let (mut devices, mut cards, mut all_opened) = (Vec::new(), Vec::new(), true);
         for candidate in report.used().map(|at| &candidates[at]) {
-            match (candidate.open)() {
-                Ok(device) => devices.push(Arc::new(device)),
-                Err(error) if is_default => crate::base::trace::device_left_out(&candidate.info, &error),
+            match candidate.open(self.separate) {
+                Ok(device) => {
+                    devices.push(device);
+                    cards.push(candidate.key.clone());
+                }
+                // A child that works in RAM without notice would surprise: it is refused cards as such.
+                Err(error) if is_default && !inherited::is_child() => {
+                    all_opened = false;
+                    crate::base::trace::device_left_out(&candidate.info, &error);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -406,11 +488,9 @@ impl Discovery {
         if devices.is_empty() && is_default {
             // All GPUs failed: RAM may still work.
             for candidate in candidates.iter().filter(|c| c.info.kind == DeviceKind::HostMemory) {
-                devices.push(Arc::new((candidate.open)()?));
+                devices.push(candidate.open(self.separate)?);
             }
         }
-        // Also for threads that use a device without an array.
-        crate::setup::profile::apply_known(&devices);
         if devices.is_empty() {
             let found = report.found();
             return Err(ErrorKind::NoneFound { asked: report.unmet, found }.into());
@@ -419,6 +499,10 @@ impl Discovery {
         if is_default && devices.iter().all(|device| device.info().kind == DeviceKind::HostMemory) {
             let broken = report.absences.iter().filter(|absence| absence.kind == AbsenceKind::Unusable);
             broken.for_each(crate::base::trace::host_ram_instead);
+        }
+        // A card that could not be opened is tried again by the next call.
+        if all_opened && !self.separate {
+            open_devices::remember_choice(self, cards);
         }
         Ok(devices)
     }
@@ -494,6 +578,7 @@ fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
         absences.extend(why);
         candidates.extend(cards.into_iter().map(|card| Candidate {
             info: card.info.clone(),
+            key: key("cuda", String::new(), &card.info),
             health: card.health(),
             open: Box::new(move || backend_cuda::CudaDevice::open(card.index).map(AnyDevice::from)),
         }));
@@ -504,13 +589,11 @@ fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
         absences.extend(why);
         candidates.extend(devices.into_iter().map(|found| Candidate {
             info: found.info().clone(),
+            key: key("opencl", found.platform().to_owned(), found.info()),
             health: CardHealth::default(),
             open: Box::new(move || {
-                let device = backend_opencl::OpenClDevice::open(&found, &backend_opencl::Options::new())?;
-                if let Some(error) = device.kernel_cache_error() {
-                    crate::base::trace::kernels_not_kept(found.info(), error);
-                }
-                Ok(AnyDevice::from(device))
+                let options = backend_opencl::Options::new();
+                backend_opencl::OpenClDevice::open(&found, &options).map(AnyDevice::from)
             }),
         }));
     }
@@ -523,11 +606,21 @@ fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
         }
         candidates.extend(infos.into_iter().map(|info| Candidate {
             info,
+            key: CardKey::host_ram(),
             health: CardHealth::default(),
             open: Box::new(|| backend_host::HostDevice::builder().build().map(AnyDevice::from)),
         }));
     }
+    for at in (0..candidates.len()).rev() {
+        candidates[at].key.number =
+            candidates[..at].iter().filter(|one| one.key == candidates[at].key).count();
+    }
     (candidates, absences)
+}
+
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+fn key(backend: &'static str, platform: String, info: &DeviceInfo) -> CardKey {
+    CardKey { backend, platform, identity: info.identity.clone(), number: 0 }
 }
 
 #[cfg(test)]

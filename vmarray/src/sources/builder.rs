@@ -15,6 +15,7 @@ use crate::base::element::{Element, Layout};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::imported::ImportedMemory;
 use crate::base::trace;
+use crate::engine::channel::PinnedPool;
 use crate::engine::evict::EvictionPolicy;
 use crate::setup::any::AnyDevice;
 use crate::setup::placement::Placement;
@@ -211,7 +212,11 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let channels = (0..turns.len())
             .map(|index| {
                 let (device, import) = (Arc::clone(&devices[turns[index]]), imports[turns[index]].clone());
-                SourceChannel::new(device, slots(index), home_bytes, self.settings.eviction, import)
+                let pinned = match self.settings.wipe {
+                    true => PinnedPool::separate(&device, HostMemory::Pinned, true),
+                    false => PinnedPool::new(&device, index as u32, HostMemory::Pinned),
+                };
+                SourceChannel::new(device, slots(index), home_bytes, self.settings.eviction, import, pinned)
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Source {

@@ -3,9 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostMemory, HostSpan, Queue, Ticket, Transfer,
-};
+use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostSpan, Queue, Ticket, Transfer};
 use parking_lot::Mutex;
 
 use super::directory::{Cuts, DirectoryEntry, ExclusivePage};
@@ -131,10 +129,11 @@ impl SourceChannel {
         home: HomeBytes,
         policy: EvictionPolicy,
         import: Option<Arc<ImportedMemory>>,
+        pinned: PinnedPool,
     ) -> Result<Self> {
         let page_bytes = home.cuts.page_len * home.element_bytes;
         let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
-        let pinned = Arc::new(PinnedPool::new(&device, HostMemory::Pinned, true));
+        let pinned = Arc::new(pinned);
         let pool = Pool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],

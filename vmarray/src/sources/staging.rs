@@ -55,3 +55,14 @@ impl Staging {
         self.chunks[index].1 = Some(ticket);
     }
 }
+
+impl Drop for Staging {
+    /// Gives pieces to the other channels that share the stock, unless work that touches them has failed.
+    fn drop(&mut self) {
+        for (piece, ticket) in self.chunks.drain(..) {
+            if ticket.is_none_or(|ticket| self.device.wait(ticket).is_ok()) {
+                self.pinned.put(piece);
+            }
+        }
+    }
+}

@@ -52,6 +52,7 @@ mod registered;
 mod schedules;
 mod sections;
 mod session_devices;
+mod shared_devices;
 mod snapshots;
 mod sort;
 mod source_compute;

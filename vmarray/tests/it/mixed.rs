@@ -43,7 +43,7 @@ fn rig(file: &Scratch) -> Vec<Arc<AnyDevice>> {
         println!("found {info}");
     }
     let mut devices: Vec<Arc<AnyDevice>> = devices.drain(..).map(Arc::new).collect();
-    if let Ok(more) = found.open() {
+    if let Ok(more) = found.separate(true).open() {
         devices.extend(more);
     }
     devices

@@ -274,6 +274,7 @@ impl Files {
             page_len,
             turns: turns.clone(),
             redundant: None,
+            is_exclusive: true,
         };
         Builder::<T, AnyDevice>::build_on(settings, places, |pager| {
             for page in 0..pages {

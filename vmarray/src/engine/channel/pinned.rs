@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use backend_api::{Device, ErrorKind, HostBuffer, HostMemory, HostSpan};
 use crossbeam_queue::ArrayQueue;
@@ -87,11 +87,17 @@ impl PinnedPiece {
 
 #[derive(Debug)]
 pub(crate) struct PinnedPool {
-    device: Arc<dyn Device>,
+    stock: Arc<PinnedStock>,
     /// Whether pageable memory will do where page-locking is refused.
     fall_back: bool,
     /// What kind of memory new slabs are made of: that of the frames.
     kind: Mutex<HostMemory>,
+}
+
+/// The slabs of a device. Channels of one number share them, whichever arrays they belong to.
+#[derive(Debug)]
+struct PinnedStock {
+    device: Arc<dyn Device>,
     slabs: Mutex<Vec<PoolSlab>>,
     /// Pieces of one [`GRAIN`] that were given back: single elements of many threads come and go by them.
     short: ArrayQueue<PinnedPiece>,
@@ -143,16 +149,55 @@ impl PoolSlab {
     }
 }
 
-impl PinnedPool {
-    pub(crate) fn new(device: &Arc<dyn Device>, kind: HostMemory, fall_back: bool) -> Self {
+/// A stock that channels share, while one of them exists.
+struct SharedStock {
+    /// The address of its device, which the stock keeps alive.
+    device: usize,
+    channel: u32,
+    stock: Weak<PinnedStock>,
+}
+
+static SHARED: Mutex<Vec<SharedStock>> = Mutex::new(Vec::new());
+
+impl PinnedStock {
+    fn new(device: &Arc<dyn Device>) -> Self {
         Self {
             device: Arc::clone(device),
-            fall_back,
-            kind: Mutex::new(kind),
             slabs: Mutex::default(),
             short: ArrayQueue::new(SHORT),
             growing: Mutex::default(),
         }
+    }
+
+    /// The stock of all channels with this number on the device.
+    fn shared(device: &Arc<dyn Device>, channel: u32) -> Arc<Self> {
+        let address = Arc::as_ptr(device).addr();
+        let mut shared = SHARED.lock();
+        shared.retain(|one| one.stock.strong_count() > 0);
+        let known = shared.iter().find(|one| one.device == address && one.channel == channel);
+        known.and_then(|one| one.stock.upgrade()).unwrap_or_else(|| {
+            let stock = Arc::new(Self::new(device));
+            shared.push(SharedStock { device: address, channel, stock: Arc::downgrade(&stock) });
+            stock
+        })
+    }
+
+    /// How much memory there is.
+    fn bytes(&self) -> usize {
+        self.slabs.lock().iter().map(PoolSlab::bytes).sum()
+    }
+}
+
+impl PinnedPool {
+    /// With the stock that channels of this number share on the device.
+    pub(crate) fn new(device: &Arc<dyn Device>, channel: u32, kind: HostMemory) -> Self {
+        Self { stock: PinnedStock::shared(device, channel), fall_back: true, kind: Mutex::new(kind) }
+    }
+
+    /// With a stock of its own: all of it is page-locked if pageable memory will not do, and it goes back to
+    /// the system with its channel.
+    pub(crate) fn separate(device: &Arc<dyn Device>, kind: HostMemory, fall_back: bool) -> Self {
+        Self { stock: Arc::new(PinnedStock::new(device)), fall_back, kind: Mutex::new(kind) }
     }
 
     /// What kind of memory new slabs are made of.
@@ -169,12 +214,12 @@ impl PinnedPool {
     /// unless it is required.
     pub(crate) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
         let kind = self.kind();
-        match HostBuffer::new(&self.device, bytes, kind) {
+        match HostBuffer::new(&self.stock.device, bytes, kind) {
             Err(error)
                 if self.fall_back && kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused =>
             {
                 trace::pin_refused(&error);
-                let memory = HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?;
+                let memory = HostBuffer::new(&self.stock.device, bytes, HostMemory::Pageable)?;
                 Ok((memory, HostMemory::Pageable))
             }
             memory => Ok((memory?, kind)),
@@ -189,14 +234,14 @@ impl PinnedPool {
         // until the kernel is done.
         let wanted = if is_short { HostMemory::Pinned } else { self.kind() };
         if bytes == GRAIN
-            && let Some(piece) = self.short.pop()
+            && let Some(piece) = self.stock.short.pop()
         {
             return Ok(piece);
         }
         if let Some(piece) = self.take_kept(bytes, wanted) {
             return Ok(piece);
         }
-        let _growing = self.growing.lock();
+        let _growing = self.stock.growing.lock();
         // Another thread may have made one meanwhile.
         if let Some(piece) = self.take_kept(bytes, wanted) {
             return Ok(piece);
@@ -205,7 +250,7 @@ impl PinnedPool {
             PIECE_BYTES_MAX.. => bytes,
             _ => self.bytes().clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX).max(bytes),
         };
-        let new = |bytes, kind| HostBuffer::new(&self.device, bytes, kind);
+        let new = |bytes, kind| HostBuffer::new(&self.stock.device, bytes, kind);
         // Perhaps there is memory for this one alone, or such as is not page-locked.
         let memory = match new(length, wanted).or_else(|_| new(bytes, wanted)) {
             Ok(memory) => memory,
@@ -214,12 +259,12 @@ impl PinnedPool {
         };
         let mut slab = PoolSlab::new(memory, wanted);
         let piece = slab.take(bytes).expect("it is as long");
-        self.slabs.lock().push(slab);
+        self.stock.slabs.lock().push(slab);
         Ok(piece)
     }
 
     fn take_kept(&self, bytes: usize, wanted: HostMemory) -> Option<PinnedPiece> {
-        let mut slabs = self.slabs.lock();
+        let mut slabs = self.stock.slabs.lock();
         let retired = retired(&mut slabs);
         let piece = slabs.iter_mut().filter(|slab| slab.wanted == wanted).find_map(|slab| slab.take(bytes));
         drop(slabs);
@@ -229,27 +274,27 @@ impl PinnedPool {
 
     /// Makes so much memory now that is not there yet, for the calls to come.
     pub(super) fn reserve(&self, bytes: usize) {
-        let (_growing, wanted) = (self.growing.lock(), self.kind());
+        let (_growing, wanted) = (self.stock.growing.lock(), self.kind());
         let missing = bytes.saturating_sub(self.bytes());
         // If there is none the calls find out.
         if missing > 0
-            && let Ok(memory) = HostBuffer::new(&self.device, missing, wanted)
+            && let Ok(memory) = HostBuffer::new(&self.stock.device, missing, wanted)
         {
-            self.slabs.lock().push(PoolSlab::new(memory, wanted));
+            self.stock.slabs.lock().push(PoolSlab::new(memory, wanted));
         }
     }
 
     /// Takes memory back, with nothing in flight on it.
     pub(crate) fn put(&self, mut piece: PinnedPiece) {
         if piece.bytes() == GRAIN {
-            match self.short.push(piece) {
+            match self.stock.short.push(piece) {
                 Ok(()) => return,
                 Err(back) => piece = back,
             }
         }
         piece.is_returned = true;
         let mut dropped = Vec::new();
-        let mut slabs = self.slabs.lock();
+        let mut slabs = self.stock.slabs.lock();
         let kept: usize = slabs.iter().map(PoolSlab::bytes).sum();
         if let Some(at) = slabs.iter().position(|slab| Arc::ptr_eq(&slab.slab, &piece.slab)) {
             let is_free = slabs[at].put(piece.range.clone());
@@ -266,7 +311,12 @@ impl PinnedPool {
 
     /// How much memory there is.
     pub(super) fn bytes(&self) -> usize {
-        self.slabs.lock().iter().map(PoolSlab::bytes).sum()
+        self.stock.bytes()
+    }
+
+    /// The part of it that counts for this channel: as much as for each of the others that share it.
+    pub(super) fn share_bytes(&self) -> usize {
+        self.bytes().div_ceil(Arc::strong_count(&self.stock))
     }
 }
 
@@ -283,7 +333,7 @@ mod tests {
 
     fn pool() -> PinnedPool {
         let device: Arc<dyn Device> = Arc::new(ReferenceDevice::new(64 << 20));
-        PinnedPool::new(&device, HostMemory::Pinned, true)
+        PinnedPool::separate(&device, HostMemory::Pinned, true)
     }
 
     #[test]
@@ -302,8 +352,8 @@ mod tests {
         pieces.into_iter().for_each(|piece| pool.put(piece));
         pieces_again(&pool);
         assert!(pool.bytes() <= 2 * made, "{} instead of {made}", pool.bytes());
-        let short = pool.short.len() * GRAIN;
-        let free: usize = pool.slabs.lock().iter().flat_map(|slab| &slab.free).map(Range::len).sum();
+        let short = pool.stock.short.len() * GRAIN;
+        let free: usize = pool.stock.slabs.lock().iter().flat_map(|slab| &slab.free).map(Range::len).sum();
         assert_eq!(free + short, pool.bytes(), "all came back");
     }
 
@@ -320,9 +370,12 @@ mod tests {
     fn a_piece_as_long_as_its_slab_leaves_nothing_free() {
         let pool = pool();
         let piece = pool.take(SLAB_BYTES_MIN).unwrap();
-        assert!(pool.slabs.lock()[0].free.is_empty());
+        assert!(pool.stock.slabs.lock()[0].free.is_empty());
         pool.put(piece);
-        assert_eq!(pool.slabs.lock()[0].free.iter().map(Range::len).collect::<Vec<_>>(), [SLAB_BYTES_MIN]);
+        assert_eq!(
+            pool.stock.slabs.lock()[0].free.iter().map(Range::len).collect::<Vec<_>>(),
+            [SLAB_BYTES_MIN]
+        );
     }
 
     #[test]
@@ -334,7 +387,7 @@ mod tests {
         drop(lost);
         let next = pool.take(4096).unwrap();
         assert!(!Arc::ptr_eq(&next.slab, &beside.slab) && next.address() != place);
-        assert_eq!(pool.slabs.lock().len(), 1, "the pool has let go of the slab");
+        assert_eq!(pool.stock.slabs.lock().len(), 1, "the pool has let go of the slab");
         pool.put(next);
         pool.put(beside);
         assert_eq!(pool.bytes(), SLAB_BYTES_MIN);
@@ -351,5 +404,24 @@ mod tests {
         let pieces: Vec<_> = (0..4).map(|_| pool.take(1 << 18).unwrap()).collect();
         assert_eq!(pool.bytes(), 1 << 20);
         pieces.into_iter().for_each(|piece| pool.put(piece));
+    }
+
+    #[test]
+    fn channels_of_one_number_share_slabs() {
+        let device: Arc<dyn Device> = Arc::new(ReferenceDevice::new(64 << 20));
+        let pool = |channel| PinnedPool::new(&device, channel, HostMemory::Pinned);
+        let (one, same, other) = (pool(0), pool(0), pool(1));
+        let piece = one.take(9000).unwrap();
+        let place = piece.address();
+        one.put(piece);
+        drop(one);
+        let again = same.take(9000).unwrap();
+        assert_eq!(again.address(), place, "a dropped channel leaves its memory to the others");
+        assert_eq!(other.bytes(), 0);
+        let own = PinnedPool::separate(&device, HostMemory::Pinned, true);
+        assert_eq!(own.bytes(), 0);
+        same.put(again);
+        drop(same);
+        assert_eq!(pool(0).bytes(), 0, "the last one gives it back");
     }
 }

@@ -63,6 +63,14 @@ impl Stage {
     }
 }
 
+impl Drop for Channel {
+    /// Gives stages, with nothing in flight on them, to the other channels that share the stock.
+    fn drop(&mut self) {
+        let stages = std::mem::take(&mut self.stages.stock.get_mut().free);
+        stages.into_iter().for_each(|stage| self.pinned.put(stage.memory));
+    }
+}
+
 impl Channel {
     /// A stage, unless there are enough, or there is no memory for one more.
     pub(crate) fn take_stage(&self) -> Option<Stage> {

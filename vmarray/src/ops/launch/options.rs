@@ -131,8 +131,7 @@ impl<K: Kernel> KernelLaunch<K> {
     ///     }
     ///     out.set(sum + at.index() as u64);
     /// }
-    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
-    /// let mut out = VirtualArray::<u64>::builder(3).devices(devices).build()?;
+    /// let mut out = VirtualArray::<u64>::new(3)?;
     /// let error = sum_of_squares::run((5000, &mut out)).unwrap_err();
     /// assert!(matches!(error.kind(), ErrorKind::KernelArena { asked: 40_000, arena_bytes: 16_384, .. }));
     /// sum_of_squares::launch().arena_bytes(40_000).run((5000, &mut out))?;

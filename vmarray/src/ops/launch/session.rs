@@ -51,9 +51,7 @@ const LAUNCHES: usize = 1024;
 ///     let right = if i < last { old[i + 1] } else { 0 };
 ///     new.set(left ^ right);
 /// }
-/// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
-/// # let new = |len| VirtualArray::<u8>::builder(len).devices(devices.clone()).build();
-/// let (mut one, mut other) = (new(65)?, new(65)?);
+/// let (mut one, mut other) = (VirtualArray::<u8>::new(65)?, VirtualArray::<u8>::new(65)?);
 /// one.set(32, 1)?;
 ///
 /// let mut session = Session::new();
@@ -184,9 +182,7 @@ impl<'a> Session<'a> {
     /// fn moved(at: At<2>, from: &Window<u32, 2>, to: &mut Own<u32>) {
     ///     to.set(from[at.plus([-1, 1])]);
     /// }
-    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
-    /// # let new = || NdArray::<u32, 2>::builder([3, 4]).devices(devices.clone()).build();
-    /// let (mut one, mut other) = (new()?, new()?);
+    /// let (mut one, mut other) = (NdArray::<u32, 2>::new([3, 4])?, NdArray::<u32, 2>::new([3, 4])?);
     /// one.set([0, 3], 7)?;
     /// let mut session = Session::new();
     /// let (a, b) = (session.hold(&mut one)?, session.hold(&mut other)?);

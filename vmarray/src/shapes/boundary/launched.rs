@@ -90,9 +90,7 @@ impl<T: Memory, S: Shape> SessionArray<T, S> {
     /// fn next(at: At<1>, of: &Window<u32, 1>, out: &mut Own<u32>) {
     ///     out.set(of[at.plus(1)]);
     /// }
-    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
-    /// # let new = || VirtualArray::<u32>::builder(3).devices(devices.clone()).build();
-    /// let (mut from, mut to) = (new()?, new()?);
+    /// let (mut from, mut to) = (VirtualArray::<u32>::new(3)?, VirtualArray::<u32>::new(3)?);
     /// from.write(0, &[1, 2, 3])?;
     /// let mut session = Session::new();
     /// let (a, b) = (session.hold(&mut from)?, session.hold(&mut to)?);

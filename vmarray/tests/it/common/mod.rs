@@ -50,7 +50,8 @@ fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
         Ok(wishes) => {
             let discovery =
                 Discovery::new().select(&wishes).expect("wishes for devices").allow_duplicates(true);
-            discovery.open().expect("the devices that VMARRAY_TEST_DEVICES names")
+            // Tests lose devices, count their work and fill their memory.
+            discovery.separate(true).open().expect("the devices that VMARRAY_TEST_DEVICES names")
         }
         Err(_) => Vec::new(),
     });

@@ -184,9 +184,7 @@ handles!(SessionArray SessionCopy);
 ///     let neighbours = old[at.plus(-1)] + old[at.plus(1)];
 ///     new.set(if neighbours == 1 { 1 - old[at] } else { old[at] });
 /// }
-/// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
-/// # let new = || VirtualArray::<u8>::builder(7).devices(devices.clone()).build();
-/// let (mut one, mut other) = (new()?, new()?);
+/// let (mut one, mut other) = (VirtualArray::<u8>::new(7)?, VirtualArray::<u8>::new(7)?);
 /// one.set(0, 1)?;
 /// let mut session = Session::new();
 /// let (a, b) = (session.hold(&mut one)?, session.hold(&mut other)?);

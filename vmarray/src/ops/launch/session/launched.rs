@@ -311,7 +311,8 @@ impl Session<'_> {
                 ),
                 _ => format!(
                     "its elements are on several devices or channels: there `{}` has to lie beside `{}`, as part of \
-                     an array that is held and alike in devices, channels and page length, from the same index on",
+                     an array that is held and alike in devices, channels and page length, from the same index on; \
+                     `empty_like` makes such an array",
                     other.info.name, first.info.name
                 ),
             };
@@ -352,6 +353,15 @@ impl Session<'_> {
                     let maps =
                         || reach(&device, other) == Reach::Maps && reach(other, &device) == Reach::Maps;
                     if !*known[number].get_or_insert_with(maps) {
+                        if other.info().identity == device.info().identity {
+                            let reason = format!(
+                                "`{}` is on {} as well, but through another device: make all arrays without a list of \
+                                 devices or with the same `Arc`, and without checksums and `movable`",
+                                of.info.name,
+                                device.info().name
+                            );
+                            return Err(refused(name, &reason));
+                        }
                         return refused_between(&other.info().name);
                     }
                 }

@@ -1,0 +1,284 @@
+//! Devices that are open in this process, one for each card: everything that names no devices shares them.
+
+use std::sync::Arc;
+
+use backend_api::{Device, ErrorKind};
+use parking_lot::Mutex;
+
+use crate::base::error::Result;
+use crate::setup::any::AnyDevice;
+use crate::setup::discovery::Discovery;
+use crate::setup::inherited;
+
+/// Names a card for as long as the process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CardKey {
+    pub(crate) backend: &'static str,
+    /// The driver, of backends that have several; else empty.
+    pub(crate) platform: String,
+    pub(crate) identity: String,
+    /// How many cards with the same three names discovery lists before this one.
+    pub(crate) number: usize,
+}
+
+/// The device of one card. A thread that opens it holds the lock, so that no thread opens it a second time.
+type CardSlot = Arc<Mutex<Option<Arc<AnyDevice>>>>;
+
+#[derive(Debug)]
+struct OpenCard {
+    /// The process that opened it: after `fork` the child has neither its threads nor its context.
+    process: u32,
+    key: CardKey,
+    slot: CardSlot,
+}
+
+/// The cards that a discovery chose.
+#[derive(Debug)]
+struct KnownChoice {
+    process: u32,
+    discovery: Discovery,
+    cards: Vec<CardKey>,
+}
+
+/// Devices stay open until the process ends, or until [`close_unused`]: to open one takes up to a second.
+static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
+static CHOICES: Mutex<Vec<KnownChoice>> = Mutex::new(Vec::new());
+/// The addresses of open devices, each with the process that opened it.
+static OPENED: Mutex<Vec<(u32, usize)>> = Mutex::new(Vec::new());
+/// The devices that the program [has set](set_devices), and its process.
+static SET: Mutex<Option<(u32, Vec<Arc<AnyDevice>>)>> = Mutex::new(None);
+
+fn slot_of(key: &CardKey) -> CardSlot {
+    let process = std::process::id();
+    let mut cards = CARDS.lock();
+    if let Some(card) = cards.iter().find(|card| card.process == process && card.key == *key) {
+        return Arc::clone(&card.slot);
+    }
+    let slot = CardSlot::default();
+    cards.push(OpenCard { process, key: key.clone(), slot: Arc::clone(&slot) });
+    slot
+}
+
+fn is_lost(device: &AnyDevice) -> bool {
+    device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost)
+}
+
+/// The open device of a card, and whether this call opened it. A lost device is dropped and opened again.
+pub(crate) fn shared(
+    key: &CardKey,
+    open: impl Fn() -> Result<AnyDevice, backend_api::Error>,
+) -> Result<(Arc<AnyDevice>, bool), backend_api::Error> {
+    let slot = slot_of(key);
+    loop {
+        let mut held = slot.lock();
+        match held.take() {
+            Some(device) if !is_lost(&device) => {
+                *held = Some(Arc::clone(&device));
+                return Ok((device, false));
+            }
+            Some(lost) => {
+                // Dropping a device may run wakers of the program, and a driver opens a card again only after
+                // its lost context is gone.
+                drop(held);
+                close(lost);
+            }
+            None => {
+                inherited::watch_forks();
+                let device = Arc::new(open()?);
+                OPENED.lock().push((std::process::id(), Arc::as_ptr(&device).addr()));
+                *held = Some(Arc::clone(&device));
+                return Ok((device, true));
+            }
+        }
+    }
+}
+
+fn close(device: Arc<AnyDevice>) {
+    let own = (std::process::id(), Arc::as_ptr(&device).addr());
+    OPENED.lock().retain(|one| *one != own);
+    drop(device);
+}
+
+/// Whether the parent of this process opened a shared device.
+pub(crate) fn is_of_parent(device: &AnyDevice) -> bool {
+    let (process, address) = (std::process::id(), std::ptr::from_ref(device).addr());
+    let opened = OPENED.lock();
+    let mut by = opened.iter().filter(|(_, other)| *other == address).map(|(by, _)| *by).peekable();
+    by.peek().is_some() && by.all(|by| by != process)
+}
+
+/// The devices that an equal discovery chose before, if all are open and none is lost.
+pub(crate) fn chosen_before(discovery: &Discovery) -> Option<Vec<Arc<AnyDevice>>> {
+    let process = std::process::id();
+    let is_equal = |choice: &&KnownChoice| choice.process == process && choice.discovery == *discovery;
+    let cards = CHOICES.lock().iter().find(is_equal)?.cards.clone();
+    let open = |key| slot_of(key).lock().clone().filter(|device| !is_lost(device));
+    cards.iter().map(open).collect()
+}
+
+/// Notes the cards that a discovery chose, for [`chosen_before`].
+pub(crate) fn remember_choice(discovery: &Discovery, cards: Vec<CardKey>) {
+    let process = std::process::id();
+    let mut choices = CHOICES.lock();
+    choices.retain(|choice| choice.process != process || choice.discovery != *discovery);
+    choices.push(KnownChoice { process, discovery: discovery.clone(), cards });
+}
+
+/// The shared device in host RAM.
+#[cfg(feature = "host")]
+pub(crate) fn host_ram() -> Result<Arc<AnyDevice>> {
+    Ok(shared(&CardKey::host_ram(), || backend_host::HostDevice::builder().build().map(AnyDevice::from))?.0)
+}
+
+impl CardKey {
+    /// Names host RAM.
+    #[cfg(feature = "host")]
+    pub(crate) fn host_ram() -> Self {
+        Self { backend: "host", platform: String::new(), identity: "host:0".into(), number: 0 }
+    }
+}
+
+/// Closes the shared devices that nothing uses, and returns their number. The next array without a list of
+/// devices opens them again.
+///
+/// Shared devices stay open otherwise, until the process ends: an open card keeps its driver's context, its
+/// compiled kernels and some threads. A device is in use as long as an array, a source or the program has it.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::discovery::close_unused;
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// array.fill(.., 7)?;
+/// close_unused(); // not the device of `array`
+/// assert_eq!(array.get(999)?, 7);
+/// drop(array);
+/// close_unused();
+/// assert_eq!(VirtualArray::<u32>::new(1000)?.get(999)?, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub fn close_unused() -> usize {
+    let process = std::process::id();
+    let cards = CARDS.lock();
+    let own = cards.iter().filter(|card| card.process == process);
+    let slots: Vec<_> = own.map(|card| Arc::clone(&card.slot)).collect();
+    drop(cards);
+    // A thread that is opening a card is about to use it.
+    let take_unused = |slot: &CardSlot| slot.try_lock()?.take_if(|device| Arc::strong_count(device) == 1);
+    let unused: Vec<_> = slots.iter().filter_map(take_unused).collect();
+    let count = unused.len();
+    unused.into_iter().for_each(close);
+    count
+}
+
+/// Puts these devices in place of [those of the machine](crate::devices), for everything that this process
+/// makes without a list of devices from now on. An empty list takes that back. What exists stays where it is.
+///
+/// For programs whose devices are opened on other terms: with a limit of memory, other options of a driver,
+/// or in a context of another library. Set them once, before the first array.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use std::sync::Arc;
+/// use vmarray::{AnyDevice, discovery::set_devices, host::HostDevice};
+/// let small = HostDevice::builder().bytes(1 << 20).name("small").build()?;
+/// set_devices([Arc::new(AnyDevice::from(small))]);
+/// assert!(VirtualArray::<u8>::new(2 << 20).is_err());
+/// let array = VirtualArray::<u8>::new(1000)?;
+/// assert!(array.homes()[0].replicas[0].device.contains("small"));
+/// set_devices([]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub fn set_devices(devices: impl IntoIterator<Item = Arc<AnyDevice>>) {
+    let devices: Vec<_> = devices.into_iter().collect();
+    let set = (!devices.is_empty()).then(|| (std::process::id(), devices));
+    let before = std::mem::replace(&mut *SET.lock(), set);
+    // Without the lock: the devices may be dropped here.
+    match before {
+        Some((process, devices)) if process != std::process::id() => std::mem::forget(devices),
+        before => drop(before),
+    }
+}
+
+/// The devices that the program has set.
+pub(crate) fn set_by_program() -> Option<Vec<Arc<AnyDevice>>> {
+    let set = SET.lock();
+    set.as_ref().filter(|(process, _)| *process == std::process::id()).map(|(_, devices)| devices.clone())
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use backend_host::SimulatedDevice;
+
+    use super::*;
+
+    fn key(identity: &str) -> CardKey {
+        CardKey { backend: "test", platform: String::new(), identity: identity.into(), number: 0 }
+    }
+
+    fn simulated() -> Result<AnyDevice, backend_api::Error> {
+        Ok(SimulatedDevice::builder(1).build().into())
+    }
+
+    #[test]
+    fn threads_open_a_card_once() {
+        let opened = AtomicUsize::new(0);
+        let open = || {
+            opened.fetch_add(1, Ordering::Relaxed);
+            simulated()
+        };
+        let own = || shared(&key("threads"), open).unwrap().0;
+        let devices: Vec<_> = std::thread::scope(|threads| {
+            let threads: Vec<_> = (0..8).map(|_| threads.spawn(own)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(devices.iter().all(|device| Arc::ptr_eq(device, &devices[0])));
+        assert_eq!(opened.into_inner(), 1);
+    }
+
+    #[test]
+    fn a_lost_device_is_opened_again_and_stays_lost_for_its_owners() {
+        let (first, is_new) = shared(&key("lost"), simulated).unwrap();
+        let AnyDevice::Simulated(device) = &*first else { unreachable!("it is simulated") };
+        assert!(is_new && !shared(&key("lost"), simulated).unwrap().1);
+        device.lose();
+        let (second, is_new) = shared(&key("lost"), simulated).unwrap();
+        assert!(is_new && !Arc::ptr_eq(&first, &second));
+        assert!(is_lost(&first) && !is_lost(&second));
+    }
+
+    #[test]
+    fn a_card_that_cannot_be_opened_is_tried_again() {
+        let refused = || Err(backend_api::Error::new(ErrorKind::Driver, "open"));
+        assert!(shared(&key("refused"), refused).is_err());
+        assert!(shared(&key("refused"), simulated).is_ok());
+    }
+
+    #[test]
+    fn a_choice_holds_while_its_devices_work() {
+        let discovery = Discovery::new().select("a wish of this test").unwrap();
+        assert!(chosen_before(&discovery).is_none());
+        let keys = [key("choice 1"), key("choice 2")];
+        let open = || keys.each_ref().map(|key| shared(key, simulated).unwrap().0);
+        let devices = open();
+        remember_choice(&discovery, keys.to_vec());
+        let chosen = chosen_before(&discovery).unwrap();
+        assert!(chosen.iter().zip(&devices).all(|(one, other)| Arc::ptr_eq(one, other)));
+        let AnyDevice::Simulated(device) = &*devices[1] else { unreachable!("it is simulated") };
+        device.lose();
+        assert!(chosen_before(&discovery).is_none());
+        open();
+        assert!(chosen_before(&discovery).is_some());
+    }
+
+    #[test]
+    fn devices_in_use_are_not_closed() {
+        let used = shared(&key("used"), simulated).unwrap().0;
+        let unused = Arc::downgrade(&shared(&key("unused"), simulated).unwrap().0);
+        // Other tests of the process may close it first.
+        close_unused();
+        assert!(unused.upgrade().is_none());
+        assert!(Arc::ptr_eq(&used, &shared(&key("used"), simulated).unwrap().0));
+    }
+}
