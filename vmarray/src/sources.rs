@@ -1,4 +1,4 @@
-//! Sources: memory that the program owns, worked on by devices.
+//! Sources: memory of the program as an operand of devices.
 
 #[forbid(unsafe_code)]
 mod batch;
@@ -41,27 +41,25 @@ pub use builder::SourceBuilder;
 pub use future::SourceFlushAsync;
 pub use home::{Home, HomeMut};
 
-/// Elements in memory that the program owns (a slice, a vector, a mapped file), which devices work on as
-/// well.
+/// Elements in memory of the program (a slice, a vector, a mapped file) on which devices work too.
 ///
-/// Where an array's pages live on devices and are cached in RAM, a source's live in RAM and are cached on
-/// devices: copied there when an operation needs them, and back when the program looks at them, if they are
-/// newer on the device. Device memory is bounded, so that data larger than a card can be searched and changed
-/// on it.
+/// Pages of an array live on devices and are cached in RAM. Pages of a source live in RAM and are cached on
+/// devices: an operation copies them there, and an access of the program copies newer ones back. Device
+/// memory is bounded, so devices can search and change data larger than their memory.
 ///
 /// # Coherence
 ///
-/// A directory knows of each *block*, a 64th of a page, whether the device of its page has a copy, and
-/// whether that is newer than the home. At most one of the two is newer, and there is one device for each
-/// page. An access transfers nothing that is valid where it is needed:
+/// For each *block*, 1/64 of a page, a directory records whether the device of the page has a copy, and
+/// whether the copy is newer than the home. At most one of the two is newer, and each page has one device. An
+/// access transfers no data that is valid at its destination:
 ///
-/// | operation | what is copied |
+/// | operation | copied data |
 /// |---|---|
 /// | [`find`](crate::views::View::find), [`count`](crate::views::View::count), [`position`](crate::views::View::position), [`prefetch`](crate::views::View::prefetch) | to the devices, blocks of the range that are not there |
-/// | [`count_where`](crate::views::Query::count_where), [`sum`](crate::views::Query::sum), [`min`](crate::views::Query::min) and other questions by [expressions](crate::expr) | the same |
-/// | [`select_where`](crate::views::View::select_where) | the same; back, those selected elements that are newer on a device |
-/// | [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where) | the same; nothing for blocks all of whose bytes are written, whatever they were |
-/// | the same of what is [joined](crate::views::View::join) | the same, and each time the elements of the others |
+/// | [`count_where`](crate::views::Query::count_where), [`sum`](crate::views::Query::sum), [`min`](crate::views::Query::min) and other queries by [expressions](crate::expr) | the same |
+/// | [`select_where`](crate::views::View::select_where) | the same; back, selected elements that are newer on a device |
+/// | [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where) | the same; nothing for blocks that are overwritten completely |
+/// | the same on [joined](crate::views::View::join) views | the same, and each time the elements of the others |
 /// | [`sort`](crate::views::ViewMut::sort) | home, all that is newer on a device; nothing is valid there afterwards |
 /// | [`fill`](crate::views::ViewMut::fill) | to the devices, the blocks at the two ends if the range covers only parts of them |
 /// | [`get`](crate::views::View::get), [`read`](crate::views::View::read), [`slice`](Self::slice) | home, blocks of the range that are newer on a device |
@@ -72,17 +70,16 @@ pub use home::{Home, HomeMut};
 ///
 /// # Consistency
 ///
-/// All operations can be called from any number of threads. A write that has returned is seen by every later
-/// access of the program and of devices. Element operations are atomic; those on ranges are atomic by page.
-/// Each access of the program takes a lock of the page; it waits while a device writes to the page, and, to
-/// write, while a device reads it. Device-side operations on one source take turns on each channel.
+/// Any number of threads may call all operations. Every later access of the program and of devices sees a
+/// completed write. Operations on elements are atomic; operations on ranges are atomic by page. Each access
+/// of the program takes a lock of the page; it waits while a device writes the page, and a write also waits
+/// while a device reads it. Device-side operations on one source alternate on each channel.
 ///
 /// # Lifetime
 ///
-/// The memory is borrowed, or owned, by the source; [`into_home`](Self::into_home) gives it back. Dropping
-/// the source brings home what is newer on the devices; what cannot be, because a device fails, is reported
-/// to `tracing` or standard error. [`flush`](crate::views::View::flush) first where that matters. A source
-/// that is leaked brings nothing home.
+/// The source borrows or owns the memory; [`into_home`](Self::into_home) returns it. Dropping the source
+/// copies newer elements home; a failure of a device is reported to `tracing` or standard error. Call
+/// [`flush`](crate::views::View::flush) first to get the error. A leaked source copies nothing home.
 ///
 /// # Example
 ///
@@ -92,14 +89,14 @@ pub use home::{Home, HomeMut};
 /// let source = Source::new(&mut elements[..])?;
 /// assert_eq!(source.count(.., Field::whole(), &1)?, 100_000);
 /// source.fill(500..600, 2)?;
-/// // Again nothing is copied: it is all there.
+/// // The second time nothing is copied.
 /// assert_eq!(source.count(.., Field::whole(), &1)?, 99_900);
 /// drop(source);
 /// assert_eq!(elements[500], 2);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// What is where, what is right, and what was done:
+/// Page states, coherence, and counters:
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -110,24 +107,24 @@ pub use home::{Home, HomeMut};
 /// assert_eq!(source.stats().total().bytes_from_device, 0);
 /// source.flush(..)?;
 /// source.reset_stats();
-/// // Changed behind the source's back, as a mapped file may be, the home would differ from the devices.
+/// // A change from outside, as of a mapped file, would make the home differ from the devices.
 /// assert_eq!(source.verify(..)?, None);
 /// source.invalidate(..)?;
-/// // In place: nobody else has the source.
+/// // In place, with exclusive access to the source.
 /// source.slice_mut(900..)?.fill(2);
 /// assert_eq!(source.slice(499..501)?, [5, 7]);
 /// assert_eq!(source.into_home().unwrap()[899..901], [7, 2]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
-    // Declared first, dropped first: it brings home what is newer elsewhere.
+    // Declared first, dropped first: it copies newer elements home.
     core: Box<Core<T>>,
-    /// Never touched while there is the core; boxed, so that it is not even moved.
+    /// Never accessed while the core exists; boxed, so that it does not move.
     home: Box<H>,
     devices: PhantomData<fn() -> D>,
 }
 
-/// Where the elements of a page are, as [`Source::page_state`] tells.
+/// Places of the elements of a page, from [`Source::page_state`].
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -142,24 +139,24 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageState {
-    /// The channel, and so the device, that the page belongs to.
+    /// The channel of the page, which determines its device.
     pub channel: usize,
-    /// How many elements there are.
+    /// Number of elements.
     pub elements: usize,
-    /// Whether the page has a place in device memory.
+    /// True if the page has a place in device memory.
     pub has_slot: bool,
-    /// How many elements are valid on the device.
+    /// Number of elements that are valid on the device.
     pub on_device: usize,
-    /// How many of those are newer than the home. All others are valid at home.
+    /// Number of elements that are newer there. All others are valid at home.
     pub newer: usize,
 }
 
-/// A source whose home cannot be given back yet: the error of [`Source::into_home`].
+/// A source whose home cannot be returned yet: the error of [`Source::into_home`].
 ///
 /// ```
 /// # use vmarray::prelude::*;
 /// # fn f(source: vmarray::Source<u32>) -> Vec<u32> {
-/// // Tries again, for instance.
+/// // For instance, try again.
 /// source.into_home().or_else(|unfinished| unfinished.source.into_home()).expect("twice in a row")
 /// # }
 /// # assert!(f(vmarray::Source::new(vec![1])?) == [1]);
@@ -168,7 +165,7 @@ pub struct PageState {
 pub struct Unfinished<T: Element, H: Home<T>, D: Device = AnyDevice> {
     /// The source, with everything that is newer on its devices.
     pub source: Source<T, H, D>,
-    /// Why that cannot be brought home.
+    /// The error of copying that home.
     pub error: Error,
 }
 
@@ -191,8 +188,8 @@ impl<T: Element, H: Home<T>, D: Device> std::error::Error for Unfinished<T, H, D
 }
 
 impl<T: Element, H: Home<T>> Source<T, H> {
-    /// Memory of the program over the [devices of the machine](crate::devices), with defaults that suit them.
-    /// Takes device memory; copies nothing.
+    /// A source of this memory over the [devices of the machine](crate::devices), with default settings.
+    /// Allocates device memory; copies nothing.
     ///
     /// # Errors
     /// As [`SourceBuilder::build`].
@@ -205,7 +202,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
-    /// What is only borrowed for reading cannot be written to:
+    /// A source of a shared borrow cannot be written:
     ///
     /// ```compile_fail
     /// use vmarray::prelude::*;
@@ -223,20 +220,20 @@ impl<T: Element, H: Home<T>> Source<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
-    /// How many elements a page has. The last page may have fewer; a block, the least that is copied, has a
-    /// 64th of them, rounded up.
+    /// Number of elements of a page. The last page may have fewer; a block, the unit of copies, has 1/64 of
+    /// them, rounded up.
     #[must_use]
     pub fn page_len(&self) -> usize {
         self.core.cuts.page_len
     }
 
-    /// How much device memory the source has, of all devices together.
+    /// Device memory of the source in bytes, over all devices.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         self.core.channels.iter().map(|channel| channel.slot_bytes()).sum()
     }
 
-    /// What the directory says of a page, at the moment of asking.
+    /// The directory's state of a page, at the time of the call.
     ///
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length.
@@ -255,31 +252,31 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         })
     }
 
-    /// A range in place, in the program's memory: no copy, and no lock, since nobody else has the source.
+    /// A range in place, in the program's memory: without a copy and without a lock, by exclusive access.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
-    /// [`Device`](ErrorKind::Device) if what is newer on a device cannot be brought home.
+    /// [`Device`](ErrorKind::Device) if newer elements cannot be copied home.
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Result<&[T]> {
         let range = checked_range(range, self.len())?;
         self.core.flush(&range)?;
         Ok(self.core.slice(&range))
     }
 
-    /// Takes the home's elements of a range for right, whatever devices have: for memory that was changed
-    /// behind the source's back, such as a mapped file. What was newer on a device is lost.
+    /// Declares the home's elements of a range valid and drops device copies: for memory changed from
+    /// outside, such as a mapped file. Newer elements on a device are lost.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
-    /// [`Device`](ErrorKind::Device) if elements beside the range, in blocks that it covers in part, are
-    /// newer on a device that fails.
+    /// [`Device`](ErrorKind::Device) if elements next to the range, in partly covered blocks, are newer on a
+    /// device that fails.
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         self.core.invalidate(&checked_range(range, self.len())?)
     }
 
-    /// Compares what devices have of a range, and is not newer there, with the home. The index of the first
-    /// element that differs, if any: the memory was changed behind the source's back, and needs
-    /// [`invalidate`](Self::invalidate). May look as far as the blocks of the range do.
+    /// Compares shared copies of a range on devices with the home. Returns the index of the first differing
+    /// element, if any: the memory was changed from outside, and needs [`invalidate`](Self::invalidate). The
+    /// comparison covers whole blocks of the range.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
@@ -288,10 +285,10 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         self.core.verify(&checked_range(range, self.len())?)
     }
 
-    /// Brings home what is newer on the devices and gives the memory back.
+    /// Copies newer elements home and returns the memory.
     ///
     /// # Errors
-    /// The source, unharmed, and why something cannot be brought home.
+    /// The unchanged source, with the error.
     pub fn into_home(self) -> std::result::Result<H, Unfinished<T, H, D>> {
         if let Err(error) = self.core.flush(&(0..self.len())) {
             return Err(Unfinished { source: self, error });
@@ -301,23 +298,23 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         Ok(*home)
     }
 
-    /// What the source has done since it was built or [`reset_stats`](Self::reset_stats) was called. A hit is
-    /// a page of a device-side operation that had all that was needed on its device; a miss one that had not.
+    /// Counters since the source was built, or since [`reset_stats`](Self::reset_stats). A hit is a page of a
+    /// device-side operation with all necessary data on its device; a miss is any other page.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
     }
 
-    /// Sets all [statistics](Self::stats) back to zero.
+    /// Resets all [statistics](Self::stats) to zero.
     pub fn reset_stats(&self) {
         self.core.reset_stats();
     }
 }
 
 impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
-    /// A range in place, in the program's memory, to be changed: no copy, and no lock, since nobody else has
-    /// the source. What devices have of it is void. [`discard`](crate::views::ViewMut::discard) first what
-    /// will be overwritten anyway.
+    /// A mutable range in place, in the program's memory: without a copy and without a lock, by exclusive
+    /// access. Device copies become invalid. Call [`discard`](crate::views::ViewMut::discard) first for data
+    /// that will be overwritten.
     ///
     /// # Errors
     /// As [`slice`](Self::slice).

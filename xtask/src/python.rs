@@ -32,8 +32,8 @@ pub struct Args {
     /// The number of random programs compared with NumPy, in all, after the tests, with the last Python.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     programs: usize,
-    /// Number of census cases of each NumPy function, with the last Python; `target/python/census.log` keeps the
-    /// results, and a later run resumes there.
+    /// Number of census cases of each NumPy function, with the last Python; `target/python/census.log` keeps
+    /// the results, and a later run resumes there.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     census: usize,
     /// Builds less optimised, for this system alone, and runs the tests alone, with one Python: the part

@@ -1,9 +1,8 @@
 //! Device-side work on a range of a source, in batches of pages that fit into the slots.
 //!
-//! A batch holds some pages of one channel, sees to it that they have slots and what the work needs of their
-//! contents, and starts the work on each run of pages whose slots follow one another, some runs at a time.
-//! While the device works on one batch, the next is prepared. What the pages are afterwards is noted in the
-//! directory when the work is done, not before.
+//! A batch holds some pages of one channel, gives them slots and the necessary contents, and starts the work
+//! on each run of pages with contiguous slots, some runs at a time. While the device works on one batch, the
+//! next is prepared. The directory records the new page states after the work has ended, not before.
 
 mod finish;
 
@@ -26,26 +25,25 @@ use crate::ops::executor::{Lane as _, RefusedRun, Run, RunAccess};
 
 /// A batch has at most this many bytes.
 const BATCH_BYTES: usize = 256 << 20;
-/// And this many pages: what is known of them stays in a core's second-level cache.
+/// And at most this many pages, whose states fit in a core's second-level cache.
 const BATCH_PAGES: usize = 4096;
-/// A batch for which this much had to be copied is started without waiting for more, so that copies and work
-/// overlap.
+/// A batch with this much copied data starts without waiting for more, so that copies and work overlap.
 const COPIED_BYTES: u64 = 32 << 20;
 /// Below this, one thread serves all channels in turn.
 const SMALL_BYTES: usize = 1 << 20;
-/// Work whose results are rounded is cut at multiples of so many bytes of a channel. Each cut is a launch and
-/// an answer.
+/// Work with rounded results is cut at multiples of this number of bytes of a channel. Each cut is a launch
+/// and a result.
 const GROUP_BYTES: usize = BATCH_BYTES;
-/// The work on so many runs of a batch is under way at once: each may need memory of its own.
+/// Maximum runs of a batch in flight: each may need its own memory.
 const WORKS: usize = 8;
 
-/// Elements in slots that follow one another on a device.
+/// Elements in contiguous slots on a device.
 #[derive(Clone, Debug)]
 pub(super) struct SlotRun {
     pub(super) elements: Elements<'static>,
-    /// Which index each has.
+    /// The indices of the elements.
     geometry: Geometry,
-    /// Which members of the batch they are.
+    /// The members of the batch.
     members: Range<usize>,
 }
 
@@ -55,35 +53,33 @@ impl SlotRun {
     }
 }
 
-/// The tickets of the work on a run, and what else there is to it.
+/// The tickets of the work on a run, with its state.
 pub(super) type Started<W> = Result<(Vec<Ticket>, W), RefusedRun>;
 
-/// Device-side work, as seen by the batches: what is done with each run, and what becomes of its outcome.
+/// Device-side work over batches: the work on each run, and the handling of its outcome.
 pub(super) trait Operation<T: Element>: Sync {
-    /// What is under way for a run.
+    /// State of the work on a run.
     type Work;
-    /// What a channel has found out.
+    /// Result of a channel.
     type Found: Default + Send;
 
     fn access(&self) -> RunAccess;
 
-    /// Whether it matters which elements are worked on together, so that runs must not depend on what had to
-    /// be fetched.
+    /// True if results depend on the grouping of elements, so that runs must not depend on fetches.
     fn is_rounded(&self) -> bool {
         false
     }
 
-    /// Has the device translate what the work on runs like this one needs, if it does not know it yet. The
-    /// run has no elements, and nothing is held.
+    /// Lets the device prepare the work on runs like this one. The run has no elements, and no page is held.
     fn prepare(&self, channel: &SourceChannel, like: &SlotRun) {
         let _ = (channel, like);
     }
 
-    /// Starts the work on a run, which is done when all of its tickets are.
+    /// Starts the work on a run, which ends with all of its tickets.
     fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<Self::Work>;
 
-    /// Takes in the outcome of a run, in order, while its pages are held. Breaks if the channel's other pages
-    /// are of no interest.
+    /// Handles the outcome of a run, in order, while its pages are held. Breaks if the channel's other pages
+    /// are irrelevant.
     fn finish(
         &self,
         channel: &SourceChannel,
@@ -95,18 +91,18 @@ pub(super) trait Operation<T: Element>: Sync {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What it writes to all elements, if it is one value: where a device fails, that is done at home.
+    /// The single value that it writes to all elements, if any: the host writes it if a device fails.
     fn value(&self) -> Option<T> {
         None
     }
 
-    /// Takes note of elements that were written to; or, if the work is not done, that hold anything.
+    /// Records written elements; or unspecified ones, if the work failed.
     fn changed(&self, elements: Range<usize>, done: bool, found: &mut Self::Found) {
         let _ = (elements, done, found);
     }
 }
 
-/// How a batch keeps others from a page.
+/// Lock of a batch on a page.
 #[derive(Debug)]
 enum Hold<'a> {
     Exclusive(ExclusivePage<'a>),
@@ -120,33 +116,33 @@ struct Member<'a> {
     slot: u32,
     within: Range<usize>,
     touched: u64,
-    /// Blocks that are copied to the device for this batch.
+    /// Blocks copied to the device for this batch.
     fetched: u64,
-    /// Always there, but while it is exchanged.
+    /// Always `Some`, except during an exchange.
     hold: Option<Hold<'a>>,
 }
 
-/// Pages that are worked on together.
+/// Pages that are processed together.
 struct PageBatch<'a, W> {
     channel: &'a SourceChannel,
     members: Vec<Member<'a>>,
     uploads: Vec<Ticket>,
-    /// Whether all that is missing on the device is being fetched.
+    /// True if all missing data are in transfer to the device.
     is_fetched: bool,
-    /// Its pages are worked on in groups of so many, if that matters.
+    /// The size of page groups, if grouping matters.
     group: Option<usize>,
     /// Not started yet.
     runs: VecDeque<SlotRun>,
     works: VecDeque<(SlotRun, Vec<Ticket>, W)>,
-    /// The run that was refused, if a part of the work on it may be carried out all the same.
+    /// The refused run, if a part of its work may have run.
     refused: Option<SlotRun>,
-    /// Why not all of the work was started.
+    /// The error that stopped the submission.
     error: Option<Error>,
 }
 
 impl<W> Drop for PageBatch<'_, W> {
     fn drop(&mut self) {
-        // Nothing touches slots or home any more when the pages are let go.
+        // No work accesses slots or home when the pages are released.
         let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
         for ticket in self.uploads.iter().chain(works) {
             let _ = self.channel.device().wait(*ticket);
@@ -155,8 +151,8 @@ impl<W> Drop for PageBatch<'_, W> {
 }
 
 impl<T: Element> Core<T> {
-    /// Runs an operation on all channels that have pages of a range, at the same time; gives what each has
-    /// found or done, also up to an error.
+    /// Runs an operation on all channels with pages of a range, in parallel; returns the result of each, also
+    /// partial ones after an error.
     pub(super) fn operate<O: Operation<T>>(
         &self,
         range: &Range<usize>,
@@ -194,7 +190,7 @@ impl<T: Element> Core<T> {
         operation.prepare(channel, &self.run_of(channel, 0, index, 0));
         let mut pool = channel.pool.lock();
         let mut pages = self.pages_of_channel(index, range).peekable();
-        // Two batches at a time have to fit.
+        // Two batches at a time must fit.
         let most = (pool.slots() / 2).min(BATCH_BYTES / self.page_bytes()).clamp(1, BATCH_PAGES);
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Found::default();
@@ -202,7 +198,7 @@ impl<T: Element> Core<T> {
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
             let batch = self.start(channel, &mut pool, &mut pages, most, range, operation);
-            // What is not done is done at home, or is the end.
+            // The host does the rest, or the operation ends.
             failed = batch.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(batch) } else { Some(batch) };
             if let Some(due) = due {
@@ -216,7 +212,7 @@ impl<T: Element> Core<T> {
         (outcome, result.map(drop))
     }
 
-    /// The pages of a range that belong to a channel.
+    /// The pages of a range on a channel.
     pub(super) fn pages_of_channel(
         &self,
         index: usize,
@@ -227,7 +223,7 @@ impl<T: Element> Core<T> {
         (first..pages.end).step_by(count)
     }
 
-    /// Whether a page is the first of its group.
+    /// True for the first page of a group.
     fn begins(&self, page: usize, group: Option<usize>) -> bool {
         group.is_none_or(|group| (page / self.channels.len()).is_multiple_of(group))
     }
@@ -277,7 +273,7 @@ impl<T: Element> Core<T> {
                 copied += self.cuts.ranges(page, fetched).map(bytes).sum::<usize>() as u64;
                 channel.counters.misses.add(1);
             }
-            // Slots are given to all at once, so that they follow one another.
+            // All slots are assigned at once, so that they are contiguous.
             let slot = entry.slot();
             if let Some(slot) = slot {
                 pool.touched(slot);
@@ -290,8 +286,8 @@ impl<T: Element> Core<T> {
         batch
     }
 
-    /// Keeps others from a page: from writing to it, if it is read and nothing of it has to be fetched; else
-    /// from it altogether. The caller holds the channel, so that what is there stays.
+    /// Locks a page: shared if it is only read and needs no fetch, else exclusively. The caller holds the
+    /// channel, so valid blocks stay.
     fn hold<'a>(&self, entry: &'a DirectoryEntry, access: RunAccess, needed: u64) -> Hold<'a> {
         if access == RunAccess::Read {
             let shared = entry.share();
@@ -302,7 +298,7 @@ impl<T: Element> Core<T> {
         Hold::Exclusive(entry.take())
     }
 
-    /// Gives the members slots, starts to fetch what is missing there, and starts the work.
+    /// Assigns slots to the members, starts the fetches of missing data, and starts the work.
     fn prepare<O: Operation<T>>(
         &self,
         batch: &mut PageBatch<'_, O::Work>,
@@ -333,7 +329,7 @@ impl<T: Element> Core<T> {
         batch.runs = self.runs(batch).into();
         self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
-            // Others may read at home meanwhile.
+            // Other threads may read at home meanwhile.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
                     Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),
@@ -344,7 +340,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// Starts the work on runs, until enough is under way. After an error no more is started.
+    /// Starts the work on runs up to the limit in flight. After an error it starts no more.
     fn launch<O: Operation<T>>(&self, batch: &mut PageBatch<'_, O::Work>, operation: &O) -> Result<()> {
         while batch.works.len() < WORKS
             && let Some(run) = batch.runs.pop_front()
@@ -377,7 +373,7 @@ impl<T: Element> Core<T> {
         }
     }
 
-    /// Members whose slots follow one another.
+    /// Members with contiguous slots.
     fn runs<W>(&self, batch: &PageBatch<'_, W>) -> Vec<SlotRun> {
         let mut runs: Vec<SlotRun> = Vec::new();
         let mut next = None;

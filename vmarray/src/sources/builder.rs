@@ -1,4 +1,4 @@
-//! Describing and building sources.
+//! Builders of sources.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::engine::evict::EvictionPolicy;
 use crate::setup::any::AnyDevice;
 use crate::setup::placement::Placement;
 
-/// The page size that the default page length comes closest to without exceeding it.
+/// Upper bound of the default page size.
 const PAGE_BYTES: usize = 256 << 10;
-/// How many slots a channel has at most.
+/// Maximum number of slots of a channel.
 const SLOTS_MAX: usize = 1 << 30;
 
-/// Describes a [`Source`]; every setting has a default that works.
+/// Settings of a new [`Source`], each with a default.
 ///
 /// | setting | default |
 /// |---|---|
-/// | devices | [those of the machine](crate::devices) |
+/// | devices | [all of the machine](crate::devices) |
 /// | placement | equal shares |
 /// | page length | the power of two that makes a page 256 KiB long, or just below |
-/// | device memory | as much as the elements take, three quarters of what is usable at most |
+/// | device memory | the size of the elements, at most three quarters of the usable memory |
 /// | eviction | CLOCK |
 /// | import | none: copies go through page-locked staging memory |
 ///
@@ -78,7 +78,7 @@ impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
-    /// Works on these devices. Their type may change, so this comes first or nowhere.
+    /// Sets the devices. It may change their type, so call it first.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
         SourceBuilder {
             home: self.home,
@@ -90,42 +90,42 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         }
     }
 
-    /// How the pages are distributed over the devices.
+    /// Sets the distribution of pages over the devices.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.placement = placement;
         self
     }
 
-    /// How many elements a page has. A 64th of it, a block, is what is copied at least.
+    /// Sets the number of elements of a page. A block, 1/64 of it, is the unit of copies.
     pub fn page_len(mut self, elements: usize) -> Self {
         self.settings.page_len = Some(elements);
         self
     }
 
-    /// How much device memory is taken, of all devices together. Each channel takes a page at least.
+    /// Sets the device memory in bytes, over all devices. Each channel takes at least one page.
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
         self
     }
 
-    /// Which pages give up their device memory first.
+    /// Sets the eviction policy of device memory.
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
         self.settings.eviction = policy;
         self
     }
 
-    /// As [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop). The home is not wiped, nor are pieces of
-    /// up to 16 MiB on their way from and to homes that are no memory.
+    /// Wipes memory as [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop). It does not wipe the home,
+    /// nor pieces of up to 16 MiB in transfer from and to homes outside memory.
     pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
         self.settings.wipe = wipe;
         self
     }
 
-    /// Makes the elements' memory known to the devices, which then copy from and to it without a stop in
-    /// between: page-locked ([`HostMemory::Pinned`]), which is slow to do and fast to use, or as it is. Where
-    /// that is refused, copies go through staging memory.
+    /// Registers the elements' memory with the devices, which then copy it directly: page-locked
+    /// ([`HostMemory::Pinned`]), which takes long once and copies fast, or unchanged. If a device refuses,
+    /// copies use staging memory.
     ///
-    /// Only for memory that the home owns:
+    /// Only for memory owned by the home:
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -134,8 +134,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
-    /// Borrowed memory can be freed while a leaked source still has it known to a driver, so this does not
-    /// compile:
+    /// Borrowed memory could be freed while a leaked source keeps it registered with a driver, so this does
+    /// not compile:
     ///
     /// ```compile_fail
     /// use vmarray::prelude::*;
@@ -150,16 +150,16 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Builds the source. Takes device memory at once; copies nothing.
+    /// Builds the source. Allocates all device memory; copies nothing.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
     /// [`NoDevices`](ErrorKind::NoDevices), [`NoChannels`](ErrorKind::NoChannels),
     /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
     /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
-    /// [`Misaligned`](ErrorKind::Misaligned) for a file that was mapped from an odd offset on,
-    /// [`Device`](ErrorKind::Device) for refused memory. The home is dropped then; lend it (`&mut [T]`) to
-    /// keep it.
+    /// [`Misaligned`](ErrorKind::Misaligned) for a file mapped from an odd offset,
+    /// [`Device`](ErrorKind::Device) for refused memory. The home is then dropped; pass a borrow (`&mut [T]`)
+    /// to keep it.
     pub fn build(self) -> Result<Source<T, H, D>> {
         let mut home = Box::new(self.home);
         let memory = home.memory();
@@ -174,7 +174,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let (devices, usable) = (&open.devices, &open.usable);
         let cuts = Cuts::new(len, page_len);
         let pages = cuts.pages();
-        // What does not fit takes turns in device memory, so placement need not find room for it.
+        // Data beyond device memory are processed piece by piece, so placement need not fit all.
         let room = self.device_bytes.unwrap_or(usable.iter().map(|bytes| bytes / 4 * 3).sum());
         let placed = (pages as u64).min(room / page_bytes as u64).max(1);
         let mut turns = open.turns(&self.settings.placement, placed, page_bytes)?;
@@ -202,9 +202,9 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .enumerate()
             .map(|(number, device)| {
                 let kind = self.import.filter(|_| H::OWNED && len > 0 && turns.contains(&number))?;
-                // SAFETY: the home owns its memory, so that it stays allocated until the home is dropped,
-                // which is after the channels. Nothing is downloaded to memory that cannot be written to,
-                // since nothing becomes dirty then.
+                // SAFETY: the home owns its memory, so it stays allocated until the home is dropped, after
+                // the channels. No device writes to read-only memory, because none of its blocks becomes
+                // dirty.
                 let import = unsafe { ImportedMemory::new(device, first.cast(), len * element_bytes, kind) };
                 import.inspect_err(trace::pin_refused).ok().map(Arc::new)
             })

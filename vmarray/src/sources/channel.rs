@@ -15,14 +15,14 @@ use crate::engine::channel::{PinnedPiece, PinnedPool};
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
 use crate::ops::executor::{Lane, RunAccess};
 
-/// How much is copied by way of one piece of staging memory.
+/// Bytes copied through one piece of staging memory.
 const CHUNK_BYTES: usize = 8 << 20;
-/// How many copies a submission has at most.
+/// Maximum number of copies of a submission.
 const BATCH: usize = 256;
-/// In place of the page of a slot that has none.
+/// Marks a slot without a page.
 const NO_PAGE: usize = usize::MAX;
 
-/// Where a source's elements are at home, in bytes.
+/// The home memory of a source's elements, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HomeBytes {
     pub(super) first: NonNull<u8>,
@@ -30,7 +30,7 @@ pub(super) struct HomeBytes {
     pub(super) cuts: Cuts,
 }
 
-// SAFETY: an address and figures; who may touch the bytes is decided by the directory's locks.
+// SAFETY: an address and numbers; the directory's locks control access to the bytes.
 unsafe impl Send for HomeBytes {}
 // SAFETY: as above.
 unsafe impl Sync for HomeBytes {}
@@ -39,12 +39,12 @@ impl HomeBytes {
     /// # Safety
     /// The offset is within the home's bytes.
     unsafe fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: vouched for by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.first.as_ptr().add(offset) }
     }
 }
 
-/// Blocks of a page that has a slot.
+/// Blocks of a page with a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageBlocks {
     pub(super) page: usize,
@@ -52,7 +52,7 @@ pub(super) struct PageBlocks {
     pub(super) blocks: u64,
 }
 
-/// Bytes that follow one another both at home and on the device.
+/// Bytes that are contiguous both at home and on the device.
 #[derive(Clone, Copy, Debug)]
 struct BlockPiece {
     home: usize,
@@ -62,29 +62,29 @@ struct BlockPiece {
 
 #[derive(Debug)]
 pub(super) struct SourceChannel {
-    // Declared first, dropped first: ending a queue waits for its work.
+    // Declared first, dropped first: releasing a queue waits for its work.
     uploads: Queue<dyn Device>,
     downloads: Queue<dyn Device>,
     kernels: Queue<dyn Device>,
-    /// The home, as the device knows it: one for all of the device's channels.
+    /// The home registered with the device: one handle for all of the device's channels.
     import: Option<Arc<ImportedMemory>>,
     slots: DeviceBuffer<dyn Device>,
     device: Arc<dyn Device>,
     page_bytes: usize,
     home: HomeBytes,
-    /// Held by the thread that works on several pages.
+    /// Held by a thread that works on several pages.
     pub(super) pool: Mutex<Pool>,
-    /// For answers, single pages, and pieces of the home on their way.
+    /// For results, single pages, and pieces of the home in transfer.
     pinned: Arc<PinnedPool>,
     pub(super) counters: Counters,
 }
 
-/// Who has which slot.
+/// Assignment of slots.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// The page of each slot.
     pages: Vec<usize>,
-    /// Whether the slot was used again since the policy last asked.
+    /// True if the slot was used since the policy's last query.
     referenced: Vec<bool>,
     free: Vec<u32>,
     evictor: Evictor,
@@ -96,27 +96,27 @@ impl Pool {
         self.pages.len()
     }
 
-    /// A page that has a slot is used.
+    /// Records the use of a page with a slot.
     pub(super) fn touched(&mut self, slot: u32) {
         self.referenced[slot as usize] = true;
         self.evictor.touched(slot);
     }
 
-    /// A page gets a slot that nobody has.
+    /// Assigns a free slot to a page.
     pub(super) fn policy_insert(&mut self, slot: u32, page: usize) {
         self.pages[slot as usize] = page;
         self.referenced[slot as usize] = false;
         self.evictor.inserted(slot, page as u64);
     }
 
-    /// A page has given up its slot.
+    /// Frees the slot of a page.
     pub(super) fn policy_remove(&mut self, slot: u32) {
         self.evictor.removed(slot);
         self.pages[slot as usize] = NO_PAGE;
         self.free.push(slot);
     }
 
-    /// The pages that have slots.
+    /// The pages with slots.
     pub(super) fn tenants(&self) -> impl Iterator<Item = usize> + '_ {
         self.pages.iter().copied().filter(|&page| page != NO_PAGE)
     }
@@ -137,7 +137,7 @@ impl SourceChannel {
         let pool = Pool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],
-            // Taken from the end, so ascending.
+            // Taken from the end, in ascending order.
             free: (0..slots as u32).rev().collect(),
             evictor: Evictor::new(policy, slots),
             staging: Staging::new(&device, &pinned, chunk_bytes),
@@ -161,13 +161,13 @@ impl SourceChannel {
         &self.kernels
     }
 
-    /// All slots, as elements one after the other.
+    /// All slots as contiguous elements.
     pub(super) fn all_elements(&self) -> Elements<'_> {
         let stride = self.home.element_bytes as u64;
         Elements { start: self.slots.at(0), count: self.slots.bytes() / stride, stride }
     }
 
-    /// The home, as the device knows it, if it does.
+    /// The home's handle on the device, if registered.
     pub(super) fn import(&self) -> Option<&ImportedMemory> {
         self.import.as_deref()
     }
@@ -179,8 +179,7 @@ impl SourceChannel {
     /// The place of an element of a slot.
     pub(super) fn place(&self, slot: u32, at: usize) -> DeviceSpan<'static> {
         let offset = slot as u64 * self.page_bytes as u64 + (at * self.home.element_bytes) as u64;
-        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the source
-        // alone.
+        // SAFETY: the channel owns the slots while it lives, and only the source submits work on them.
         unsafe { self.slots.at(offset).detach() }
     }
 
@@ -216,7 +215,7 @@ impl SourceChannel {
         Transfer::Download { from: self.slots.at(piece.device), to, bytes: piece.bytes as u64 }
     }
 
-    /// Starts to copy pieces to a buffer, one after the other.
+    /// Starts copies of pieces to contiguous places of a buffer.
     fn download(&self, pieces: &[BlockPiece], buffer: &PinnedPiece) -> Result<Ticket> {
         let mut at = 0;
         let copy = |piece: &BlockPiece| {
@@ -232,8 +231,8 @@ impl SourceChannel {
         Ok(queue.submit(transfers)?)
     }
 
-    /// Starts to copy blocks from home to the device. The caller holds the pages. Adds the tickets of all
-    /// that is under way, also if it fails.
+    /// Starts copies of blocks from home to the device. The caller holds the pages. Adds the tickets of all
+    /// work in flight, also on failure.
     pub(super) fn fetch(
         &self,
         staging: &mut Staging,
@@ -252,7 +251,8 @@ impl SourceChannel {
                 let (mut at, mut transfers) = (0, Vec::with_capacity(batch.len()));
                 for piece in &batch {
                     let buffer = staging.chunk(chunk);
-                    // SAFETY: the piece is within the home, and nobody writes to it while the page is held.
+                    // SAFETY: the piece is within the home, and no thread writes to it while the page is
+                    // held.
                     let bytes = unsafe { std::slice::from_raw_parts(self.home.at(piece.home), piece.bytes) };
                     buffer.write(at, bytes);
                     transfers.push(self.upload_of(piece, buffer.at(at as u64)));
@@ -267,8 +267,8 @@ impl SourceChannel {
         Ok(())
     }
 
-    /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes
-    /// the outcome; after an error any of the blocks may be home or not.
+    /// Copies blocks from the device to the home, and waits. The caller holds the pages exclusively, and
+    /// records the outcome; after an error any of the blocks may be copied or not.
     pub(super) fn bring_home(&self, staging: &mut Staging, pages: &[PageBlocks]) -> Result<()> {
         if let Some(done) = self.bring_home_directly(pages) {
             return done;
@@ -277,11 +277,11 @@ impl SourceChannel {
         let land =
             |staging: &Staging, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
                 self.device.wait(ticket)?;
-                // SAFETY: the caller has the pages exclusively, and the copy is done.
+                // SAFETY: the caller holds the pages exclusively, and the copy has ended.
                 unsafe { self.land(staging.chunk(chunk), &batch) };
                 Ok(())
             };
-        // One batch is copied home by this thread while the next is copied by the device.
+        // This thread copies one batch home while the device copies the next.
         let mut former = None;
         for batch in batches(&pieces, staging.chunk_bytes()) {
             let chunk = staging.next()?;
@@ -294,7 +294,7 @@ impl SourceChannel {
         former.map_or(Ok(()), |last| land(staging, last))
     }
 
-    /// The same if the device knows the home; else nothing is done.
+    /// The same if the home is registered with the device; else it does nothing.
     pub(super) fn bring_home_directly(&self, pages: &[PageBlocks]) -> Option<Result<()>> {
         let (import, pieces) = (self.import.as_ref()?, self.pieces(pages));
         let copy = |piece: &BlockPiece| self.download_of(piece, import.at(piece.home as u64));
@@ -303,7 +303,7 @@ impl SourceChannel {
             tickets.push(self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>())?);
             Ok(())
         });
-        // Nothing may be under way when this returns, so all are waited for.
+        // No copy may be in flight when this returns, so it waits for all.
         let waits = tickets.into_iter().map(|ticket| self.device.wait(ticket).map_err(Error::from));
         let done = waits.fold(submitted, Result::and);
         if done.is_ok() {
@@ -312,14 +312,14 @@ impl SourceChannel {
         Some(done)
     }
 
-    /// Copies pieces home that have arrived in a buffer, one after the other.
+    /// Copies pieces home from contiguous places of a buffer.
     ///
     /// # Safety
-    /// The pages are the caller's alone, and nothing is copied to the buffer any more.
+    /// The caller holds the pages exclusively, and no copy to the buffer is in flight.
     unsafe fn land(&self, buffer: &PinnedPiece, pieces: &[BlockPiece]) {
         let mut at = 0;
         for piece in pieces {
-            // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
+            // SAFETY: the piece is within the home; the caller guarantees exclusive access.
             let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
             buffer.read(at, home);
             at += piece.bytes;
@@ -327,17 +327,17 @@ impl SourceChannel {
         self.counters.bytes_from_device.add(at as u64);
     }
 
-    /// Starts to copy blocks of a page to a buffer, one after the other.
+    /// Starts copies of blocks of a page to contiguous places of a buffer.
     pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(PinnedPiece, Ticket)> {
         let buffer = self.buffer(self.page_bytes)?;
         let ticket = self.download(&self.pieces(&[page]), &buffer)?;
         Ok((buffer, ticket))
     }
 
-    /// Slots that nobody has, ascending; if need be, taken from other pages, whose newer copies are brought
+    /// Free slots in ascending order; if necessary, taken from other pages, whose newer copies are copied
     /// home.
     ///
-    /// The caller sees to it that it does not hold so many pages itself that there are too few.
+    /// The caller must not hold so many pages that too few slots remain.
     pub(super) fn allocate(
         &self,
         pool: &mut Pool,
@@ -349,7 +349,7 @@ impl SourceChannel {
         while slots.len() < want {
             let victims = self.victims(pool, entries, want - slots.len());
             if victims.is_empty() {
-                // Others use all that are left, one page each and for a moment only.
+                // Other threads use all remaining ones, briefly and one page each.
                 std::thread::yield_now();
             } else if let Err(error) = self.evict(pool, entries, victims, &mut slots) {
                 pool.free.append(&mut slots);
@@ -383,7 +383,7 @@ impl SourceChannel {
         victims
     }
 
-    /// Takes their slots from pages.
+    /// Takes slots from pages.
     fn evict(
         &self,
         pool: &mut Pool,
@@ -445,7 +445,7 @@ impl Lane for SourceChannel {
     }
 }
 
-/// Cuts pieces into batches of so many bytes at most.
+/// Cuts pieces into batches of a maximum number of bytes.
 fn batches(pieces: &[BlockPiece], most_bytes: usize) -> Vec<Vec<BlockPiece>> {
     let (mut batches, mut room) = (Vec::new(), 0);
     for mut piece in pieces.iter().copied() {

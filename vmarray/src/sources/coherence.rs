@@ -1,4 +1,4 @@
-//! Bringing home and devices into agreement, or telling them that there is no need.
+//! Coherence between home and devices: flush, discard, invalidate, evict, verify.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::Lane as _;
 
-/// How many bytes are brought home in one go.
+/// Bytes copied home at a time.
 const BATCH_BYTES: usize = 32 << 20;
 
 impl<T: Element> Core<T> {
-    /// Brings home what is newer on the devices, of a range. On an error some of it is still newer there;
-    /// what belongs to other channels is brought home all the same.
+    /// Copies newer elements of a range home. After an error some are still newer on the device; elements of
+    /// other channels are copied home anyway.
     pub(super) fn flush(&self, range: &Range<usize>) -> Result<()> {
         let mut outcome = Ok(());
         for (index, channel) in self.channels.iter().enumerate() {
@@ -60,7 +60,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// Declares the elements of a range void: neither fetched nor brought home.
+    /// Declares the elements of a range void: they are neither fetched nor copied home.
     pub(super) fn discard(&self, range: &Range<usize>) {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];
@@ -71,8 +71,8 @@ impl<T: Element> Core<T> {
         }
     }
 
-    /// Declares what the devices have of a range void: the home is right. Newer elements beside it, in the
-    /// same blocks, are brought home.
+    /// Declares device copies of a range void: the home is valid. Newer neighbouring elements in the same
+    /// blocks are copied home.
     pub(super) fn invalidate(&self, range: &Range<usize>) -> Result<()> {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];
@@ -93,7 +93,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// Takes their slots from the pages of a range, after bringing home what is newer there.
+    /// Takes the slots from the pages of a range, after copying newer elements home.
     pub(super) fn evict(&self, range: &Range<usize>) -> Result<()> {
         self.flush(range)?;
         let touched = self.cuts.touched_pages(range);
@@ -109,7 +109,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// The same of these pages, whose channel the caller holds.
+    /// The same for these pages, whose channel the caller holds.
     pub(super) fn evict_pages(&self, pool: &mut Pool, pages: Vec<usize>) -> Result<()> {
         for page in pages {
             let entry = &self.entries[page];

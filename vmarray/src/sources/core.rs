@@ -1,5 +1,5 @@
-//! What a source is apart from the type of its home: directory, channels, and access of the program to its
-//! elements.
+//! The part of a source that is independent of its home's type: directory, channels, and access of the
+//! program to its elements.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) struct Core<T: Element> {
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,
     first: NonNull<T>,
-    /// Pages of device-side operations that had all that was needed on their device.
+    /// Pages of device-side operations with all necessary data on their device.
     pub(super) hits: Counter,
     baseline: Baseline,
     marker: PhantomData<fn(T) -> T>,
@@ -61,13 +61,13 @@ impl<T: Element> Core<T> {
         &self.channels[page % self.channels.len()]
     }
 
-    /// Where a part of the home begins.
+    /// The address of a part of the home.
     ///
     /// # Panics
-    /// If it is not inside.
+    /// If the part is out of bounds.
     fn first_of(&self, range: &Range<usize>) -> *mut T {
         assert!(range.start <= range.end && range.end <= self.cuts.len);
-        // SAFETY: within the home's memory, which stays where it is while there is the core.
+        // SAFETY: within the home's memory, which does not move while the core exists.
         unsafe { self.first.add(range.start) }.as_ptr()
     }
 
@@ -86,13 +86,13 @@ impl<T: Element> Core<T> {
         within: &Range<usize>,
     ) -> &'g [T] {
         assert!(held.is_of(&self.entries[page]));
-        // SAFETY: initialised, and inside; writers take the page exclusively, which is shared while the slice
-        // lives.
+        // SAFETY: initialised, and within bounds; writers need the page exclusively, and it is shared while
+        // the slice lives.
         unsafe { std::slice::from_raw_parts(self.first_of(&self.indices_of(page, within)), within.len()) }
     }
 
-    /// The same of a page that the caller has for itself, to be written to. Called for homes that can be
-    /// written to alone: nothing is ever newer elsewhere in the others.
+    /// The same, mutable, for a page that the caller holds exclusively. Only for writable homes: elements of
+    /// other homes are never newer elsewhere.
     pub(super) fn elements_mut<'g>(
         &self,
         held: &'g mut ExclusivePage<'_>,
@@ -100,33 +100,33 @@ impl<T: Element> Core<T> {
         within: &Range<usize>,
     ) -> &'g mut [T] {
         assert!(held.is_of(&self.entries[page]));
-        // SAFETY: initialised, and inside; threads and copies that touch the elements hold the page, which
-        // the caller alone does while the slice lives.
+        // SAFETY: initialised, and within bounds; threads and copies that access the elements hold the page,
+        // and only the caller holds it while the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.first_of(&self.indices_of(page, within)), within.len()) }
     }
 
-    /// Where elements are at home, all of whose pages the caller has for itself; of homes that can be written
-    /// to. Nobody else touches them while it does.
+    /// The address of elements at home, for a caller that holds all their pages exclusively; for writable
+    /// homes. No other code accesses them meanwhile.
     pub(super) fn start_of(&self, held: &[ExclusivePage<'_>], range: &Range<usize>) -> NonNull<T> {
         let pages = &self.entries[self.cuts.touched_pages(range)];
         assert!(held.len() == pages.len() && held.iter().zip(pages).all(|(held, page)| held.is_of(page)));
         NonNull::new(self.first_of(range)).expect("a home has an address")
     }
 
-    /// Elements at home that nobody else reaches.
+    /// Elements at home with exclusive access.
     pub(super) fn slice(&mut self, range: &Range<usize>) -> &[T] {
-        // SAFETY: as above. The core is borrowed exclusively, so that no operation runs; none leaves work
-        // behind that touches the home.
+        // SAFETY: as above. The core is borrowed exclusively, so no operation runs, and no operation leaves
+        // work on the home behind.
         unsafe { std::slice::from_raw_parts(self.first_of(range), range.len()) }
     }
 
-    /// The same, of a home that can be written to.
+    /// The same, mutable, for a writable home.
     pub(super) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts_mut(self.first_of(range), range.len()) }
     }
 
-    /// Writes elements from a place on; of homes that can be written to.
+    /// Writes elements from a place on; for writable homes.
     pub(super) fn write(&self, place: usize, from: &[T]) -> Result<()> {
         parts(place..place + from.len(), self.cuts.page_len).try_for_each(|part| {
             let from = &from[part.of_range.clone()];
@@ -134,7 +134,7 @@ impl<T: Element> Core<T> {
         })
     }
 
-    /// Brings blocks of a page home of which the device has newer copies.
+    /// Copies newer blocks of a page home.
     pub(super) fn settle(&self, held: &mut ExclusivePage<'_>, page: usize, blocks: u64) -> Result<()> {
         let entry = &self.entries[page];
         let blocks = entry.dirty() & blocks;
@@ -164,7 +164,7 @@ impl<T: Element> Core<T> {
         Ok(arrived?)
     }
 
-    /// Copies home what was read by [`start_to_read`](SourceChannel::start_to_read) and has arrived.
+    /// Copies home the completed reads of [`start_to_read`](SourceChannel::start_to_read).
     pub(super) fn land(&self, held: &mut ExclusivePage<'_>, buffer: &PinnedPiece, page: PageBlocks) {
         let mut at = 0;
         for range in self.cuts.ranges(page.page, page.blocks) {
@@ -175,7 +175,7 @@ impl<T: Element> Core<T> {
         self.channel(page.page).counters.bytes_from_device.add(at as u64);
     }
 
-    /// Runs code on a part of a page that is valid at home and that nobody writes to meanwhile.
+    /// Runs code on a part of a page that is valid at home and not written meanwhile.
     pub(super) fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let entry = &self.entries[part.page];
         let blocks = self.cuts.touched(&part.within);
@@ -189,8 +189,8 @@ impl<T: Element> Core<T> {
         Ok(run(self.elements(&shared, part.page, &part.within)))
     }
 
-    /// Runs code that changes a part of a page at home; what the device has of it is void afterwards. If all
-    /// of the part will be overwritten, only what lies beside it is brought home.
+    /// Runs code that changes a part of a page at home; the device copy is void afterwards. If the whole part
+    /// will be overwritten, only neighbouring elements are copied home.
     ///
     /// The code must not panic or use the source.
     pub(super) fn with_exclusive<R>(
@@ -211,7 +211,7 @@ impl<T: Element> Core<T> {
         Ok(result)
     }
 
-    /// An element that is there.
+    /// An element that exists.
     pub(super) fn part_of(&self, index: usize) -> PagePart {
         let (page, at) = (index / self.cuts.page_len, index % self.cuts.page_len);
         PagePart { page, within: at..at + 1, of_range: 0..1 }
@@ -252,7 +252,7 @@ impl<T: Element> Core<T> {
 
 impl<T: Element> Drop for Core<T> {
     fn drop(&mut self) {
-        // Nobody else has it any more, and nothing is under way.
+        // No other owner exists, and no work is in flight.
         if let Err(error) = self.flush(&(0..self.cuts.len)) {
             trace::not_brought_home(&error);
         }

@@ -1,53 +1,52 @@
-//! The directory of a source: where valid copies of its pages are, in blocks.
+//! The directory of a source: places of valid copies of its pages, in blocks.
 //!
-//! A page is in memory of the program (its home) and, in blocks of a 64th of a page, possibly on the device
-//! of its channel. Two words of 64 bits say so, one bit a block:
+//! A page is in memory of the program (its home) and possibly, in blocks of 1/64 of a page, on the device of
+//! its channel. Two words of 64 bits record this, one bit a block:
 //!
-//! | valid | dirty | the home | the device | in other words |
+//! | valid | dirty | the home | the device | meaning |
 //! |---|---|---|---|---|
 //! | 0 | 0 | valid | nothing | exclusive to the home, or never fetched |
 //! | 1 | 0 | valid | valid | shared: both are equal |
 //! | 1 | 1 | stale | valid | exclusive to the device |
 //!
-//! Invariants, asserted after each change in debug builds: what is dirty is valid; what is valid has a slot;
-//! no block lies behind the page's end. So at most one location is exclusive, and a valid copy is always
-//! somewhere.
+//! Invariants, asserted after each change in debug builds: dirty implies valid; valid implies a slot; no
+//! block lies behind the page's end. So at most one location is exclusive, and a valid copy always exists.
 //!
-//! Each page has a lock. Elements at home are read by threads that share it, and written by threads that have
-//! it exclusively. The two words are changed by threads that have it exclusively; and bits are *set* in
-//! `valid` also by the thread that shares it and holds its channel, since only threads that hold the channel
-//! look for missing bits. The thread that holds more than one page holds their channel, or waits for none;
-//! the thread that holds a page does not wait for a channel.
+//! Each page has a lock. Threads that share it read elements at home; threads that hold it exclusively write
+//! them. Exclusive holders change the two words. The thread that shares a page and holds its channel may also
+//! *set* bits in `valid`, because only threads that hold the channel search missing bits. A thread that holds
+//! several pages holds their channel, or waits for none; a thread that holds a page does not wait for a
+//! channel.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Stands for no slot.
+/// Marks a missing slot.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 const BLOCKS: usize = 64;
 
-/// What the directory knows of a page.
+/// The directory's state of a page.
 #[derive(Debug)]
 pub(super) struct DirectoryEntry {
     lock: RwLock<()>,
     valid: AtomicU64,
     dirty: AtomicU64,
     slot: AtomicU32,
-    /// Rises whenever the words or what the slot holds change: tells an asynchronous copy that it came too
-    /// late. Never comes round, however long that copy is not looked at.
+    /// Version that increases with each change of the words or the slot, so that an asynchronous copy detects
+    /// that it is too late. It never wraps in practice.
     version: AtomicU64,
 }
 
-/// A page that its holder shares: nobody writes to its elements at home.
+/// A shared page: no thread writes to its elements at home.
 #[derive(Debug)]
 pub(super) struct SharedPage<'a> {
     entry: &'a DirectoryEntry,
     _guard: RwLockReadGuard<'a, ()>,
 }
 
-/// A page that its holder has for itself.
+/// An exclusively held page.
 #[derive(Debug)]
 pub(super) struct ExclusivePage<'a> {
     entry: &'a DirectoryEntry,
@@ -65,7 +64,7 @@ impl<'a> ExclusivePage<'a> {
         std::ptr::eq(self.entry, entry)
     }
 
-    /// Lets others share it, too.
+    /// Downgrades it to shared.
     pub(super) fn downgrade(self) -> SharedPage<'a> {
         SharedPage { entry: self.entry, _guard: RwLockWriteGuard::downgrade(self.guard) }
     }
@@ -96,13 +95,13 @@ impl DirectoryEntry {
         Some(ExclusivePage { entry: self, guard: self.lock.try_write()? })
     }
 
-    /// The blocks that the device has.
+    /// The blocks valid on the device.
     #[inline]
     pub(super) fn valid(&self) -> u64 {
         self.valid.load(Relaxed)
     }
 
-    /// The blocks that only the device has.
+    /// The blocks valid on the device only.
     #[inline]
     pub(super) fn dirty(&self) -> u64 {
         self.dirty.load(Relaxed)
@@ -117,27 +116,27 @@ impl DirectoryEntry {
         self.version.load(Relaxed)
     }
 
-    /// Blocks have been copied to the device.
+    /// Records blocks copied to the device.
     #[inline]
     pub(super) fn fetched(&self, blocks: u64) {
         self.valid.fetch_or(blocks, Relaxed);
         self.check();
     }
 
-    /// Blocks have been written to on the device.
+    /// Records blocks written on the device.
     pub(super) fn changed_on_device(&self, blocks: u64) {
         self.valid.store(self.valid() | blocks, Relaxed);
         self.dirty.store(self.dirty() | blocks, Relaxed);
         self.rise();
     }
 
-    /// Blocks have been copied to the home.
+    /// Records blocks copied to the home.
     pub(super) fn flushed(&self, blocks: u64) {
         self.dirty.store(self.dirty() & !blocks, Relaxed);
         self.rise();
     }
 
-    /// What the device has of some blocks is void.
+    /// Invalidates blocks on the device.
     pub(super) fn invalidate(&self, blocks: u64) {
         if self.valid() & blocks != 0 {
             self.dirty.store(self.dirty() & !blocks, Relaxed);
@@ -146,7 +145,7 @@ impl DirectoryEntry {
         }
     }
 
-    /// Gives the page a slot, or takes it away; nothing is valid there.
+    /// Assigns or removes the slot of the page; no block is valid there.
     pub(super) fn place(&self, slot: Option<u32>) {
         debug_assert!(self.valid() == 0, "a page with copies changes its slot");
         self.slot.store(slot.unwrap_or(NO_SLOT), Relaxed);
@@ -165,13 +164,13 @@ impl DirectoryEntry {
     }
 }
 
-/// How a source is cut into pages and blocks.
+/// Geometry of a source: pages and blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cuts {
     pub(super) len: usize,
     pub(super) page_len: usize,
     pub(super) block_len: usize,
-    /// All blocks of a page that is whole.
+    /// All blocks of a full page.
     all: u64,
 }
 
@@ -185,25 +184,25 @@ impl Cuts {
         self.len.div_ceil(self.page_len)
     }
 
-    /// The pages that a range touches.
+    /// The pages of a range.
     pub(super) fn touched_pages(&self, range: &Range<usize>) -> Range<usize> {
         if range.is_empty() { 0..0 } else { range.start / self.page_len..range.end.div_ceil(self.page_len) }
     }
 
-    /// How many elements a page has.
+    /// Number of elements of a page.
     #[inline]
     pub(super) fn elements(&self, page: usize) -> usize {
         (self.len - page * self.page_len).min(self.page_len)
     }
 
-    /// Which elements of a page are in a range that touches it.
+    /// The elements of a page within an overlapping range.
     #[inline]
     pub(super) fn within(&self, page: usize, range: &Range<usize>) -> Range<usize> {
         let first = page * self.page_len;
         range.start.max(first) - first..(range.end - first).min(self.page_len)
     }
 
-    /// The blocks that have elements in a part of a page.
+    /// The blocks that overlap a part of a page.
     #[inline]
     pub(super) fn touched(&self, within: &Range<usize>) -> u64 {
         if within.start == 0 && within.end == self.page_len {
@@ -212,7 +211,7 @@ impl Cuts {
         bits(within.start / self.block_len, within.end.div_ceil(self.block_len))
     }
 
-    /// The blocks all of whose elements are in a part of a page.
+    /// The blocks completely within a part of a page.
     #[inline]
     pub(super) fn covered(&self, page: usize, within: &Range<usize>) -> u64 {
         let elements = self.elements(page);
@@ -224,7 +223,7 @@ impl Cuts {
         bits(within.start.div_ceil(self.block_len), end)
     }
 
-    /// The elements of some blocks of a page, as few ranges as possible, ascending.
+    /// The elements of some blocks of a page, in as few ascending ranges as possible.
     pub(super) fn ranges(&self, page: usize, blocks: u64) -> impl Iterator<Item = Range<usize>> + use<> {
         let (block_len, elements) = (self.block_len, self.elements(page));
         let mut left = blocks;
@@ -240,7 +239,7 @@ impl Cuts {
     }
 }
 
-/// The bits from one up to, but not with, another.
+/// The bits from one up to another, exclusive.
 #[inline]
 fn bits(start: usize, end: usize) -> u64 {
     if end <= start { 0 } else { (u64::MAX >> (BLOCKS - (end - start))) << start }

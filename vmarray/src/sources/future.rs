@@ -1,4 +1,4 @@
-//! Bringing home what is newer on the devices, without blocking.
+//! Non-blocking flush of a source.
 
 use std::fmt;
 use std::future::Future;
@@ -16,14 +16,14 @@ use crate::base::error::{Error, Result};
 use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::Lane as _;
 
-/// How many pages are under way at a time.
+/// Pages in transfer at a time.
 const PAGES: usize = 16;
 
-/// What [`View::flush_async`](crate::views::View::flush_async) of a source returns; see there.
+/// Future of [`View::flush_async`](crate::views::View::flush_async) of a source.
 ///
-/// Nothing is held between two polls: pages that change while they are copied are copied once more. It can be
-/// dropped at any time, which blocks until copies under way are done: what was taken in by then is home, the
-/// rest is still newer on the devices.
+/// It holds nothing between two polls: pages that change during their copy are copied again. The program may
+/// drop it at any time, which blocks until running copies end: pages handled by then are home, the rest is
+/// still newer on the devices.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -42,9 +42,9 @@ const PAGES: usize = 16;
 pub struct SourceFlushAsync<'a, T: Element> {
     core: &'a Core<T>,
     range: Range<usize>,
-    /// Not looked at yet.
+    /// Unexamined pages.
     pages: Range<usize>,
-    /// To be copied once more.
+    /// Pages to copy again.
     again: Vec<usize>,
     under_way: Vec<Copy>,
     error: Option<Error>,
@@ -75,7 +75,7 @@ impl<T: Element> SourceFlushAsync<'_, T> {
         self.again.pop().or_else(|| self.pages.find(|&page| entries[page].dirty() != 0))
     }
 
-    /// Starts to copy a page if there is anything to copy.
+    /// Starts the copy of a page if it has newer blocks.
     fn start(&mut self, page: usize) -> Result<()> {
         let core = self.core;
         let entry = &core.entries[page];
@@ -85,13 +85,13 @@ impl<T: Element> SourceFlushAsync<'_, T> {
         drop(guard);
         let Some(slot) = slot.filter(|_| blocks != 0) else { return Ok(()) };
         let page = PageBlocks { page, slot, blocks };
-        // The slot may change hands before the copy is done; the version tells.
+        // The slot may change its page before the copy ends; the version detects it.
         let (buffer, ticket) = core.channel(page.page).start_to_read(page)?;
         self.under_way.push(Copy { ticket, buffer, page, version, asked: Asked::default() });
         Ok(())
     }
 
-    /// Takes in a copy that is done.
+    /// Handles a completed copy.
     fn land(&mut self, copy: Copy) {
         let entry = &self.core.entries[copy.page.page];
         let channel = self.core.channel(copy.page.page);
@@ -145,7 +145,7 @@ impl<T: Element> Future for SourceFlushAsync<'_, T> {
                 return Poll::Ready(this.error.take().map_or(Ok(()), Err));
             }
             if !landed {
-                // Any one that is done is a reason to go on.
+                // Any completed copy allows progress.
                 for copy in &mut this.under_way {
                     let channel = this.core.channel(copy.page.page);
                     copy.asked.wake(&**channel.device(), copy.ticket, context.waker());

@@ -1,4 +1,4 @@
-//! Lists of indices of a source: elements are collected from wherever they are valid.
+//! Lists of indices of a source, with elements from home or device.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::base::memory::zeroed_vec;
 use crate::ops::executor::Collecting;
 use crate::ops::gather::check_list;
 
-/// So many elements are collected at once.
+/// Number of elements collected at a time.
 const BATCH: usize = 1 << 16;
 
-/// The numbers of a list's entries, by ascending index; those of one index in the order of the list.
+/// The numbers of a list's entries by ascending index, stable.
 fn by_index(list: &[usize]) -> Result<Vec<usize>> {
     let mut order = zeroed_vec(list.len())?;
     order.iter_mut().zip(0..).for_each(|(place, number)| *place = number);
@@ -24,8 +24,8 @@ fn by_index(list: &[usize]) -> Result<Vec<usize>> {
 }
 
 impl<T: Element> Core<T> {
-    /// Reads the elements of a list, which count from the start of a range: at home, or on the devices where
-    /// they are newer.
+    /// Reads the elements of a list, whose indices count from the start of a range: at home, or on the
+    /// devices with newer copies.
     pub(super) fn gather(&self, of: Range<usize>, list: &[usize], into: &mut [T]) -> Result<()> {
         check_list(list, of.len())?;
         for numbers in by_index(list)?.chunks(BATCH) {
@@ -43,7 +43,7 @@ impl<T: Element> Core<T> {
         by_index(list)?.into_iter().try_for_each(|number| self.set(of.start + list[number], values[number]))
     }
 
-    /// Elements by ascending index, collected where they are.
+    /// Elements by ascending index, from their valid places.
     pub(super) fn collect(&self, indices: &[usize]) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); indices.len()];
         let mut by_channel: Vec<Vec<usize>> = vec![Vec::new(); self.channels.len()];
@@ -56,7 +56,7 @@ impl<T: Element> Core<T> {
         Ok(values)
     }
 
-    /// Collects those of a list that stand at some places and belong to a channel.
+    /// Collects some entries of a list that belong to a channel.
     fn collect_from(
         &self,
         channel: &SourceChannel,

@@ -1,11 +1,11 @@
-//! Memory that the program owns, as the home of a source.
+//! Memory of the program as the home of a source.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::element::Element;
 
-/// Memory that the program owns and lends to a [`Source`](crate::Source): slices, vectors, mapped files.
+/// Memory of the program for a [`Source`](crate::Source): slices, vectors, mapped files.
 ///
 /// ```
 /// fn length<T: vmarray::Element>(mut home: impl vmarray::source::Home<T>) -> usize {
@@ -16,15 +16,15 @@ use crate::base::element::Element;
 /// ```
 ///
 /// # Safety
-/// [`memory`](Self::memory) gives the same initialised elements at the same place each time, also after the
-/// home was moved. From then on until the home is dropped, they stay allocated and nobody else writes to
-/// them. With [`OWNED`](Self::OWNED), they stay allocated even if the home is leaked.
+/// [`memory`](Self::memory) returns the same initialised elements at the same address each time, also after
+/// the home was moved. From then on until the home is dropped, they stay allocated, and no other code writes
+/// to them. With [`OWNED`](Self::OWNED), they stay allocated even if the home is leaked.
 pub unsafe trait Home<T: Element>: Send {
-    /// Whether the memory stays allocated when the home is forgotten instead of dropped. What is only
-    /// borrowed may be freed then, so it is never made known to a driver.
+    /// True if the memory stays allocated when the home is forgotten instead of dropped. Borrowed memory may
+    /// be freed then, so it is never registered with a driver.
     const OWNED: bool;
 
-    /// The elements. If they are not aligned, there will be no source.
+    /// The elements. A source requires their alignment.
     fn memory(&mut self) -> NonNull<[T]>;
 }
 
@@ -37,11 +37,11 @@ pub unsafe trait Home<T: Element>: Send {
 /// ```
 ///
 /// # Safety
-/// As [`Home`]; and nobody else reads the elements either, and they can be written to through the pointer
-/// that [`memory`](Home::memory) gives.
+/// As [`Home`]; in addition no other code reads the elements, and the pointer of [`memory`](Home::memory)
+/// allows writes.
 pub unsafe trait HomeMut<T: Element>: Home<T> {}
 
-// SAFETY: a vector's elements stay where they are while nobody touches the vector, and belong to it.
+// SAFETY: a vector owns its elements, which do not move while no code accesses the vector.
 unsafe impl<T: Element> Home<T> for Vec<T> {
     const OWNED: bool = true;
 
@@ -65,7 +65,7 @@ unsafe impl<T: Element> Home<T> for Box<[T]> {
 // SAFETY: as above; the pointer comes from an exclusive borrow.
 unsafe impl<T: Element> HomeMut<T> for Box<[T]> {}
 
-// SAFETY: nobody writes to what is shared, and it lives as long as any owner.
+// SAFETY: shared memory has no writers, and lives as long as any owner.
 unsafe impl<T: Element> Home<T> for Arc<[T]> {
     const OWNED: bool = true;
 
@@ -74,7 +74,7 @@ unsafe impl<T: Element> Home<T> for Arc<[T]> {
     }
 }
 
-// SAFETY: nobody writes to what is borrowed.
+// SAFETY: borrowed memory has no writers.
 unsafe impl<T: Element> Home<T> for &[T] {
     const OWNED: bool = false;
 
@@ -83,7 +83,7 @@ unsafe impl<T: Element> Home<T> for &[T] {
     }
 }
 
-// SAFETY: nobody else touches what is borrowed exclusively.
+// SAFETY: no other code accesses exclusively borrowed memory.
 unsafe impl<T: Element> Home<T> for &mut [T] {
     const OWNED: bool = false;
 
@@ -95,18 +95,17 @@ unsafe impl<T: Element> Home<T> for &mut [T] {
 // SAFETY: as above; the pointer comes from an exclusive borrow.
 unsafe impl<T: Element> HomeMut<T> for &mut [T] {}
 
-/// As many elements as fit into a mapping, which may start in the middle of a page of the system.
+/// The whole elements of a mapping, which may start within a page of the system.
 #[cfg(feature = "memmap2")]
 fn elements<T: Element>(address: *const u8, bytes: usize) -> NonNull<[T]> {
     let first = NonNull::new(address.cast_mut().cast::<T>()).expect("mappings have addresses");
     NonNull::slice_from_raw_parts(first, bytes / size_of::<T>())
 }
 
-/// The file's bytes as elements; a rest that is shorter than an element is left alone.
+/// The file's bytes as elements; a shorter rest is ignored.
 ///
-/// That the file is not changed or cut short by others meanwhile is the promise that was given when it was
-/// mapped.
-// SAFETY: a mapping stays where it is until it is dropped; the rest was promised to `memmap2`.
+/// The mapping's creator has promised that no other program changes or truncates the file meanwhile.
+// SAFETY: a mapping does not move until it is dropped; the creator promised the rest to `memmap2`.
 #[cfg(feature = "memmap2")]
 unsafe impl<T: Element> Home<T> for memmap2::MmapMut {
     const OWNED: bool = true;
@@ -120,11 +119,10 @@ unsafe impl<T: Element> Home<T> for memmap2::MmapMut {
 #[cfg(feature = "memmap2")]
 unsafe impl<T: Element> HomeMut<T> for memmap2::MmapMut {}
 
-/// The file's bytes as elements; a rest that is shorter than an element is left alone.
+/// The file's bytes as elements; a shorter rest is ignored.
 ///
-/// That the file is not changed or cut short by others meanwhile is the promise that was given when it was
-/// mapped.
-// SAFETY: a mapping stays where it is until it is dropped; the rest was promised to `memmap2`.
+/// The mapping's creator has promised that no other program changes or truncates the file meanwhile.
+// SAFETY: a mapping does not move until it is dropped; the creator promised the rest to `memmap2`.
 #[cfg(feature = "memmap2")]
 unsafe impl<T: Element> Home<T> for memmap2::Mmap {
     const OWNED: bool = true;

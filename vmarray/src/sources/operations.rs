@@ -1,4 +1,4 @@
-//! What is done with batches of pages: questions, assignments, fills, fetches.
+//! Operations on batches of pages: queries, assignments, fills, fetches.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ops::executor::{
     in_parts,
 };
 
-/// Asks a question.
+/// Runs a query.
 struct AskRuns<'a, Q>(&'a Q);
 
 impl<T: Element, Q: Question> Operation<T> for AskRuns<'_, Q> {
@@ -50,7 +50,7 @@ impl<T: Element, Q: Question> Operation<T> for AskRuns<'_, Q> {
     }
 }
 
-/// Writes what is computed from elements, and from others beside them.
+/// Writes results computed from elements and from other operands.
 struct Assign<'a> {
     change: &'a dyn Change,
     access: RunAccess,
@@ -92,7 +92,7 @@ impl<T: Element> Operation<T> for Assign<'_> {
     }
 }
 
-/// Writes one value everywhere.
+/// Writes one value to all elements.
 struct FillWith<T>(T);
 
 impl<T: Element> Operation<T> for FillWith<T> {
@@ -114,7 +114,7 @@ impl<T: Element> Operation<T> for FillWith<T> {
     }
 }
 
-/// Has the elements on the device, for what comes.
+/// Fetches the elements to the device.
 struct Fetch;
 
 impl<T: Element> Operation<T> for Fetch {
@@ -147,7 +147,7 @@ impl<T: Element> Core<T> {
         done.map(|()| question.whole(parts))
     }
 
-    /// Writes to a range what is computed from it and from as many elements of others.
+    /// Writes to a range the results computed from it and from operands of the same length.
     pub(super) fn assign(
         &self,
         others: &[Operand<'_>],
@@ -168,7 +168,7 @@ impl<T: Element> Core<T> {
         })
     }
 
-    /// Asks each device, where there are several, whether it can make a change.
+    /// Checks with each of several devices that it supports a change.
     fn check(
         &self,
         others: &[(usize, Operand<'_>)],
@@ -182,7 +182,7 @@ impl<T: Element> Core<T> {
                 asked.push(channel);
             }
         }
-        // A single one says it before it has begun.
+        // A single device reports it before it starts.
         for channel in asked.iter().filter(|_| asked.len() > 1) {
             Writing::check(*channel, change, self.run_of(channel, 0, 0, 0).run(), others)?;
         }

@@ -1,4 +1,4 @@
-//! Sorting a source's elements by way of its devices.
+//! Sorting of a source through its devices.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::ops::sort::{
 };
 
 impl<T: Element> Core<T> {
-    /// Sorts the elements of a range, which are numbers, in slots of all channels, if their devices know the
-    /// home; of homes that can be written to. No page has a slot afterwards.
+    /// Sorts the numbers of a range in slots of all channels, if the home is registered with their devices;
+    /// for writable homes. No page has a slot afterwards.
     pub(super) fn sort_in_slots(
         &self,
         range: &Range<usize>,
@@ -47,8 +47,8 @@ impl<T: Element> Core<T> {
             lanes.push(ExternalLane { share, import, offset: (range.start * size_of::<T>()) as u64 });
         }
         let home = self.start_of(&held, range).cast();
-        // SAFETY: the pages are held, so that nobody else touches the elements, and can be written to by the
-        // caller's word. What devices import is all of the home.
+        // SAFETY: the pages are held, so no other code accesses the elements, and the caller guarantees that
+        // they are writable. The devices have imported the whole home.
         match unsafe { sort_by_way_of_cards(home, range.len(), lanes, order, plan) } {
             DeviceOutcome::Done => Ok(true),
             DeviceOutcome::Refused => Ok(false),
@@ -72,7 +72,7 @@ mod tests {
 
     type OnCards<T> = Source<T, Vec<T>, Faulty<CardModel>>;
 
-    /// Elements, and some behind them, on so many cards, which have memory for so many of them in all.
+    /// Elements, and some behind them, on a number of devices, with memory for a number of elements in all.
     fn source<T: Element>(
         elements: &[T],
         behind: usize,
@@ -87,8 +87,8 @@ mod tests {
         (source.build().unwrap(), devices)
     }
 
-    /// Numbers below 2^64 of several kinds: any, in order, reversed, equal, two, few of which most are small,
-    /// in order again and again.
+    /// Numbers below 2^64 of several kinds: random, sorted, reversed, equal, two values, few and mostly small
+    /// values, repeatedly sorted.
     fn numbers(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
         let step = u64::MAX / len as u64;
         let number = |at: usize| match kind % 7 {
@@ -103,13 +103,13 @@ mod tests {
         (0..len).map(number).collect()
     }
 
-    /// Sorts numbers of a type, but for the first one, behind which there are some more; `room` is for how
-    /// many there is device memory.
+    /// Sorts numbers of a type except the first one, with some more behind them; `room` is the capacity of
+    /// device memory.
     fn check<T: SortKey>(numbers: &[u64], behind: usize, cards: usize, room: usize, is_descending: bool) {
         let bits = |number: &u64| bytemuck::pod_read_unaligned(&number.to_ne_bytes()[8 - size_of::<T>()..]);
         let mut expected: Vec<T> = numbers.iter().map(bits).collect();
         let (source, _) = source(&expected, behind, cards, room);
-        // What is newer on a device is sorted as well.
+        // Newer elements on a device are sorted too.
         let (len, value) = (expected.len(), bits(&(5 << 60)));
         source.fill(150..170, value).unwrap();
         source.reset_stats();
@@ -126,7 +126,7 @@ mod tests {
         let bytes = |elements: &[T]| bytemuck::cast_slice::<T, u8>(elements).to_vec();
         assert!(bytes(&source.to_vec(..len).unwrap()) == bytes(&expected), "{what}");
         assert!(bytes(&source.to_vec(len..).unwrap()).iter().all(|byte| *byte == 0), "{what}");
-        // Once if all of it has room twice, else twice; and what fills up the strips.
+        // Once if two copies fit, else twice; and the padding of strips.
         let (size, all) = (size_of::<T>(), (len - 1) * size_of::<T>());
         let strips = if room < len { 64 } else { 32 };
         let (often, padding) = if behind > 0 { (1, 0) } else { (2, strips * strips * (8 + size)) };
@@ -134,7 +134,7 @@ mod tests {
             let right = (often * all) as u64..=(often * (all + padding)) as u64;
             assert!(right.contains(&moved), "{what}: {moved} of {all} {often} times");
         }
-        // Devices are given what came out.
+        // The devices get the result.
         let same = expected.iter().filter(|key| bytemuck::bytes_of(*key) == bytemuck::bytes_of(&value));
         assert_eq!(source.count(..len, Field::<T, T>::whole(), &value).unwrap(), same.count(), "{what}");
         assert_eq!(source.verify(..).unwrap(), None);
@@ -148,7 +148,7 @@ mod tests {
             let is_whole = round % 4 == 3;
             let len = if is_whole { 300 + random.index(200) } else { 3000 + random.index(9000) };
             let numbers = numbers(&mut random, len, round / 3);
-            // Elements behind are as many as make room for these twice on each card.
+            // The number of elements behind lets two copies of these fit on each device.
             let behind = if is_whole { 6 * len + 400 } else { 0 };
             let room = if round % 4 == 2 { cards * len / 4 } else { len + behind };
             match round % 5 {
@@ -180,14 +180,14 @@ mod tests {
                     let (mut call, mut failures) = (1, 0);
                     loop {
                         let unsorted = numbers(&mut random, len, call as usize);
-                        // The short ones are sorted as a whole, by the first card.
+                        // The first device sorts short ones as a whole.
                         let (behind, card) = if len == 300 { (2000, 0) } else { (0, cards - 1) };
                         let (source, devices) = source(&unsorted, behind, cards, len + behind);
                         let fault = Fault::new(operation, kind).on_call(call);
                         devices[card].inject(if is_later { fault.reported_later() } else { fault });
                         let sorted = source.sort(..len);
                         let has_struck = devices[card].injected() > 0;
-                        // Nothing is left on a lost device.
+                        // No element remains on a lost device.
                         let mut found = source.to_vec(..len).unwrap();
                         let mut expected = unsorted;
                         expected.sort_unstable();

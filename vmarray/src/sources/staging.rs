@@ -1,4 +1,4 @@
-//! Page-locked memory between the home, which drivers do not know, and a device.
+//! Page-locked staging memory between an unregistered home and a device.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use backend_api::{Device, Ticket};
 use crate::base::error::Result;
 use crate::engine::channel::{PinnedPiece, PinnedPool};
 
-/// How many pieces take turns, so that one is filled or emptied while others are copied from or to.
+/// Number of alternating pieces, so that one is filled or emptied during copies of others.
 const CHUNKS: usize = 3;
 
-/// Host memory that takes turns.
+/// Alternating pieces of host memory.
 #[derive(Debug)]
 pub(super) struct Staging {
     device: Arc<dyn Device>,
     pinned: Arc<PinnedPool>,
     chunk_bytes: usize,
-    /// Each with the last work that touches it.
+    /// Each with the last work on it.
     chunks: Vec<(PinnedPiece, Option<Ticket>)>,
     next: usize,
 }
 
 impl Staging {
-    /// Takes no memory yet.
+    /// Allocates no memory yet.
     pub(super) fn new(device: &Arc<dyn Device>, pinned: &Arc<PinnedPool>, chunk_bytes: usize) -> Self {
         let (device, pinned) = (Arc::clone(device), Arc::clone(pinned));
         Self { device, pinned, chunk_bytes, chunks: Vec::new(), next: 0 }
@@ -32,7 +32,7 @@ impl Staging {
         self.chunk_bytes
     }
 
-    /// A piece that no work touches; waits for the work that does.
+    /// A piece without work in flight; waits for its last work.
     pub(super) fn next(&mut self) -> Result<usize> {
         let index = self.next;
         if index == self.chunks.len() {
@@ -40,7 +40,7 @@ impl Staging {
         }
         self.next = (index + 1) % CHUNKS;
         if let Some(ticket) = self.chunks[index].1.take() {
-            // The thread that submitted it hears of its errors.
+            // The submitting thread gets its errors.
             let _ = self.device.wait(ticket);
         }
         Ok(index)
@@ -50,7 +50,7 @@ impl Staging {
         &self.chunks[index].0
     }
 
-    /// Work that touches a piece is under way.
+    /// Records work in flight on a piece.
     pub(super) fn busy(&mut self, index: usize, ticket: Ticket) {
         self.chunks[index].1 = Some(ticket);
     }

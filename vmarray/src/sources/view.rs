@@ -120,7 +120,8 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
-        // A block of several elements has to come home, since the others in it are newer on the device.
+        // A block of several elements must be copied home, because its other elements are newer on the
+        // device.
         self.core.with_exclusive(&self.core.part_of(place), false, |element| {
             (std::mem::replace(&mut element[0], value), true)
         })

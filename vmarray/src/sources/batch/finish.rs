@@ -1,4 +1,4 @@
-//! The end of a batch: what its pages are now.
+//! The end of a batch: the new states of its pages.
 
 use std::ops::{ControlFlow, Range};
 
@@ -9,7 +9,7 @@ use crate::ops::executor::{Lane as _, RunAccess};
 use crate::sources::channel::PageBlocks;
 
 impl<T: Element> Core<T> {
-    /// Waits for a batch, notes what its pages are now, and takes in what was found.
+    /// Waits for a batch, records the new states of its pages, and handles the results.
     pub(super) fn finish<O: Operation<T>>(
         &self,
         mut batch: PageBatch<'_, O::Work>,
@@ -17,7 +17,7 @@ impl<T: Element> Core<T> {
         outcome: &mut O::Found,
     ) -> Result<ControlFlow<()>> {
         let mut result = batch.error.take().map_or(Ok(()), Err);
-        // If the fetches were not all started, who knows which; what came is fetched again.
+        // If some fetches were not started, the started ones are unknown; all are repeated.
         let mut arrived = batch.is_fetched;
         for ticket in std::mem::take(&mut batch.uploads) {
             if let Err(error) = batch.channel.device().wait(ticket) {
@@ -32,7 +32,7 @@ impl<T: Element> Core<T> {
         let by_run = operation.access() != RunAccess::Read && operation.value().is_none();
         let mut flow = ControlFlow::Continue(());
         while let Some((run, tickets, work)) = batch.works.pop_front() {
-            // All of them, so that nothing is under way any more.
+            // All of them, so that no work is in flight.
             let waits = tickets.iter().map(|ticket| batch.channel.device().wait(*ticket));
             let done = waits.reduce(Result::and).unwrap_or(Ok(())).map_err(Error::from);
             if by_run {
@@ -50,7 +50,7 @@ impl<T: Element> Core<T> {
             }
         }
         if operation.access() != RunAccess::Read && result.is_err() {
-            // Of work that was refused a part may be under way.
+            // A part of refused work may be in flight.
             let rest = batch.channel.kernels().submit(&[]);
             let _ = rest.and_then(|ticket| batch.channel.device().wait(ticket));
         }
@@ -63,10 +63,10 @@ impl<T: Element> Core<T> {
         result.map(|()| flow)
     }
 
-    /// Notes what has become of the pages of a run that was to change them.
+    /// Records the states of the pages of a changing run.
     ///
-    /// What the device does not have for certain, but the home has, is as it was. What only the device has is
-    /// written, or holds anything.
+    /// Blocks that the home has, and the device perhaps not, keep their value. Blocks that only the device
+    /// has are written, or unspecified.
     fn note_changed<O: Operation<T>>(
         &self,
         batch: &PageBatch<'_, O::Work>,
@@ -96,8 +96,7 @@ impl<T: Element> Core<T> {
         }
     }
 
-    /// Notes that a batch's elements were overwritten with a value. If a device has failed, that is done at
-    /// home.
+    /// Records that a batch's elements were overwritten with a value. If a device failed, the host writes it.
     fn note_overwritten<W>(&self, batch: &mut PageBatch<'_, W>, value: T, result: Result<()>) -> Result<()> {
         let Err(error) = result else {
             batch.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
@@ -107,7 +106,7 @@ impl<T: Element> Core<T> {
             let Some(Hold::Exclusive(held)) = &mut member.hold else { continue };
             let entry = &self.entries[member.page];
             let covered = self.cuts.covered(member.page, &member.within);
-            // The device holds anything there now; what lies beside it is as it was.
+            // The device's contents there are unspecified; neighbouring blocks are unchanged.
             entry.invalidate(covered);
             let beside = member.touched & !covered;
             let newer = entry.dirty() & beside;
