@@ -60,6 +60,12 @@ pub enum Error {
     /// The path of a new folder exists already.
     #[error("{} exists already; remove it first, or choose another name", path.display())]
     Exists { path: PathBuf },
+    /// A chunk of a Zarr store is damaged: its checksum differs, or its bytes make no sense.
+    #[error(
+        "chunk {chunk} of {} is damaged: {reason}; write the chunk again, or restore its file from a copy",
+        path.display()
+    )]
+    Corrupted { path: PathBuf, chunk: String, reason: String },
     /// A Zarr store could not be read or written.
     #[error("{}: {cause}", path.display())]
     Zarr { path: PathBuf, cause: Box<dyn std::error::Error + Send + Sync> },

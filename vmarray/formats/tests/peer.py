@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import xarray
 import zarr
-from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 warnings.simplefilter("ignore")
 
@@ -88,14 +88,17 @@ def check_zarr(request):
 
 
 def compressors(request):
+    """The compressor and the checksum, or none of them."""
     name, level = request["compressor"], request["level"]
     if name == "none":
-        return None
-    if name == "zstd":
-        return ZstdCodec(level=level, checksum=level % 2 == 0)
-    if name == "gzip":
-        return GzipCodec(level=level)
-    return BloscCodec(cname=name.removeprefix("blosc "), clevel=level, shuffle=request["shuffle"])
+        codecs = []
+    elif name == "zstd":
+        codecs = [ZstdCodec(level=level, checksum=level % 2 == 0)]
+    elif name == "gzip":
+        codecs = [GzipCodec(level=level)]
+    else:
+        codecs = [BloscCodec(cname=name.removeprefix("blosc "), clevel=level, shuffle=request["shuffle"])]
+    return codecs + [Crc32cCodec()] * request["checksums"] or None
 
 
 def create(path, elements, request):

@@ -41,6 +41,23 @@ def test_npy_both_ways(folder, shape, dtype, seed, is_fortran):
     assert os.listdir(folder).count("a.npy.unfinished") == 0
 
 
+@pytest.mark.parametrize("shards", [None, (8,)])
+def test_damaged_chunks_are_errors(tmp_path, shards):
+    path = tmp_path / "damaged.zarr"
+    vm.to_zarr(vm.arange(16), path, chunks=(4,), shards=shards)
+    file = path / "c" / "1"
+    whole = file.read_bytes()
+    for at in range(len(whole)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(Exception):
+            vm.open_zarr(path)
+        with pytest.raises(Exception):
+            np.asarray(vm.open_zarr(path, home=True, mode="r"))
+    file.write_bytes(whole)
+    assert np.array_equal(vm.open_zarr(path), np.arange(16))
+
+
+
 @pytest.mark.parametrize("dtype", ["i4", "f2", "c8", "?", "u1"])
 @pytest.mark.parametrize("shards", [None, (6, 8)])
 def test_zarr_both_ways(tmp_path, dtype, shards):

@@ -1,4 +1,5 @@
-//! Bounded decompression: at most the length of a chunk, for any compressed bytes.
+//! Bounded decoding: at most the length of a chunk, for any compressed bytes. Checksums are compared in partial
+//! reads too.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -13,18 +14,20 @@ use zarrs::array::{
 use zarrs::metadata::Configuration;
 use zarrs::plugin::{ExtensionName, ZarrVersion};
 
-/// The compressed format.
+/// The codec of encoded bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Compressed {
+pub(super) enum EncodedBy {
     Zstd,
     Gzip,
     Blosc,
+    /// A checksum at the end. The codec of zarrs skips it in partial reads.
+    Crc32c,
 }
 
-/// A codec with bounded decoding.
+/// A codec with bounded decoding, always of a whole chunk.
 #[derive(Debug)]
 pub(super) struct Bounded {
-    pub(super) of: Compressed,
+    pub(super) of: EncodedBy,
     pub(super) codec: Arc<dyn BytesToBytesCodecTraits>,
     /// The maximum decoded length in bytes.
     pub(super) most: u64,
@@ -88,17 +91,18 @@ impl BytesToBytesCodecTraits for Bounded {
         let too_many =
             || CodecError::Other(format!("a chunk has more than {most} bytes when it is decompressed"));
         match self.of {
-            Compressed::Zstd => {
+            EncodedBy::Zstd => {
                 let bytes = zstd::bulk::decompress(&encoded, most as usize);
                 bytes.map(Cow::Owned).map_err(|error| CodecError::Other(format!("zstd: {error}")))
             }
-            Compressed::Gzip => {
+            EncodedBy::Crc32c => self.codec.decode(encoded, decoded, &options.with_validate_checksums(true)),
+            EncodedBy::Gzip => {
                 let mut bytes = Vec::new();
                 let read = flate2::read::GzDecoder::new(&encoded[..]).take(most + 1).read_to_end(&mut bytes);
                 read.map_err(|error| CodecError::Other(format!("gzip: {error}")))?;
                 if bytes.len() as u64 > most { Err(too_many()) } else { Ok(Cow::Owned(bytes)) }
             }
-            Compressed::Blosc => {
+            EncodedBy::Blosc => {
                 // The header has the decoded length at this place.
                 let len = encoded.get(4..8).and_then(|len| len.try_into().ok()).map(u32::from_le_bytes);
                 match len {

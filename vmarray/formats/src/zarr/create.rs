@@ -112,7 +112,7 @@ impl<T: Element> Description<'_, T> {
         };
         builder
             .array_to_bytes_codec(Arc::new(BytesCodec::new(order)))
-            .bytes_to_bytes_codecs(encoding.compression.codecs(number_bytes).map_err(unsupported)?)
+            .bytes_to_bytes_codecs(encoding.codecs(number_bytes).map_err(unsupported)?)
             .dimension_names(Some(self.axis_names()?));
         if encoding.shard.is_some() {
             builder.subchunk_shape(with_axes(self.chunk));

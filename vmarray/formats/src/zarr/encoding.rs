@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vmarray::Element;
 use zarrs::array::BytesToBytesCodecTraits;
 use zarrs::array::codec::{
-    BloscCodec, BloscCompressionLevel, BloscCompressor, BloscShuffleMode, GzipCodec, ZstdCodec,
+    BloscCodec, BloscCompressionLevel, BloscCompressor, BloscShuffleMode, Crc32cCodec, GzipCodec, ZstdCodec,
 };
 
 /// Compression of chunks.
@@ -69,6 +69,7 @@ pub enum Blosc {
 /// | chunk | a tile of a tiled array; else about 1 MiB, of whole pages if possible |
 /// | shard, a file with several chunks | none: each chunk is a file |
 /// | compression | Zstandard, level 3 |
+/// | checksums | a CRC-32C after each chunk: the codec `crc32c` |
 /// | fill value; chunks of fill values only are not stored | zeroes |
 /// | names of axes | `dim_0`, `dim_1` and so on |
 ///
@@ -102,6 +103,7 @@ pub struct Encoding<T> {
     pub(super) chunk: Option<Vec<usize>>,
     pub(super) shard: Option<Vec<usize>>,
     pub(super) compression: Compression,
+    pub(super) checksums: bool,
     pub(super) fill_value: T,
     pub(super) axis_names: Option<Vec<String>>,
 }
@@ -113,6 +115,7 @@ impl<T: Element> Encoding<T> {
             chunk: None,
             shard: None,
             compression: Compression::default(),
+            checksums: true,
             fill_value: T::zeroed(),
             axis_names: None,
         }
@@ -136,6 +139,44 @@ impl<T: Element> Encoding<T> {
         self
     }
 
+    /// Sets whether each chunk ends with a CRC-32C of its compressed bytes; four bytes a chunk. By default it
+    /// does, and every reader of the store notices damage. Without checksums a reader notices damage only if
+    /// the compressed bytes cannot be decoded; otherwise a damaged chunk has wrong values. The index of a shard
+    /// always has a checksum.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// use vmarray_formats::{Error, Options, zarr::{self, Encoding, Zarr}};
+    /// let path = std::env::temp_dir().join(format!("checksums {}.zarr", std::process::id()));
+    /// let numbers = VirtualArray::<u32>::new(100)?;
+    /// numbers.fill(.., 7)?;
+    /// zarr::write(&path, &numbers, Encoding::new().chunk([50]), Options::new())?;
+    /// let chunk = path.join("c/1");
+    /// let mut bytes = std::fs::read(&chunk)?;
+    /// bytes[5] ^= 1;
+    /// std::fs::write(&chunk, bytes)?;
+    /// let error = Zarr::open(&path)?.read(&numbers, Options::new()).unwrap_err();
+    /// assert!(matches!(error, Error::Corrupted { chunk, .. } if chunk == "c/1"));
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn checksums(mut self, are_written: bool) -> Self {
+        self.checksums = are_written;
+        self
+    }
+
+    /// The codecs from numbers of a length to stored bytes.
+    pub(super) fn codecs(
+        &self,
+        number_bytes: usize,
+    ) -> Result<Vec<Arc<dyn BytesToBytesCodecTraits>>, String> {
+        let mut codecs = self.compression.codecs(number_bytes)?;
+        if self.checksums {
+            codecs.push(Arc::new(Crc32cCodec::new()));
+        }
+        Ok(codecs)
+    }
+
     /// Sets the value of elements that are not stored.
     pub fn fill_value(mut self, value: T) -> Self {
         self.fill_value = value;
@@ -157,7 +198,7 @@ impl<T: Element> Default for Encoding<T> {
 
 impl Compression {
     /// The codecs for numbers of a length; an error names a missing one.
-    pub(super) fn codecs(self, number_bytes: usize) -> Result<Vec<Arc<dyn BytesToBytesCodecTraits>>, String> {
+    fn codecs(self, number_bytes: usize) -> Result<Vec<Arc<dyn BytesToBytesCodecTraits>>, String> {
         Ok(match self {
             Self::None => Vec::new(),
             Self::Zstd { level } => {

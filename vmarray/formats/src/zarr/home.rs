@@ -35,9 +35,9 @@ impl<T: Element + KernelType> Zarr<T> {
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for stores of other
     /// programs whose fields have different chunks, and for `bool`; [`Array`](Error::Array) for errors of the
-    /// array. The array reports a damaged chunk as a device error of kind `Corrupted` with its number. Chunks
-    /// that could not be written stay in the cache for the next attempt. After removal of the store, `sync`
-    /// and reads of chunks fail.
+    /// array. The array reports a damaged chunk as a device error of kind `Corrupted` with store and chunk, [if
+    /// the store has checksums](super). Chunks that could not be written stay in the cache for the next
+    /// attempt. After removal of the store, `sync` and reads of chunks fail.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -212,7 +212,7 @@ impl<T: Element + KernelType> Backing for Home<T> {
 /// Converts an error to one of a page: invalid chunks are damaged, system errors stay.
 fn told(error: Error) -> io::Error {
     let kind = match &error {
-        Error::Malformed { .. } => io::ErrorKind::InvalidData,
+        Error::Corrupted { .. } | Error::Malformed { .. } => io::ErrorKind::InvalidData,
         Error::Array(_) => io::ErrorKind::OutOfMemory,
         Error::File { cause, .. } => cause.kind(),
         Error::Zarr { cause, .. } => match cause.downcast_ref::<ArrayError>() {
@@ -220,7 +220,7 @@ fn told(error: Error) -> io::Error {
                 ArrayError::StorageError(cause) | ArrayError::CodecError(CodecError::StorageError(cause)),
             ) => of_storage(cause),
             Some(ArrayError::CodecError(CodecError::IOError(cause))) => cause.kind(),
-            Some(_) => io::ErrorKind::InvalidData,
+            Some(_) => io::ErrorKind::Other,
             None => cause.downcast_ref::<StorageError>().map_or(io::ErrorKind::Other, of_storage),
         },
         _ => io::ErrorKind::Other,

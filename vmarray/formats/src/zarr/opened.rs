@@ -3,16 +3,16 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use vmarray::bytemuck::cast_slice_mut;
 use vmarray::kernel::KernelType;
 use vmarray::{Element, ErrorKind};
-use zarrs::array::{ArrayBytes, ArraySubset, CodecOptions};
+use zarrs::array::{ArraySubset, CodecOptions};
 use zarrs::storage::{ReadableWritableStorage, StoreKey};
 
 use super::chunks::{ChunkArrays, Chunks, codec_options, limit_threads};
+use super::damaged;
 use super::described;
 use super::grid::{Grid, lengths};
 use super::joined;
@@ -140,9 +140,9 @@ impl<T: Element + KernelType> Zarr<T> {
     /// chunks.
     ///
     /// # Errors
-    /// [`ShapeMismatch`](Error::ShapeMismatch) with nothing read; [`Zarr`](Error::Zarr) for damaged chunks,
-    /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which the view has some of the
-    /// elements.
+    /// [`ShapeMismatch`](Error::ShapeMismatch) with nothing read; [`Corrupted`](Error::Corrupted) with the
+    /// damaged chunk, [`Zarr`](Error::Zarr), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which
+    /// the view has some of the elements. Damage in [stores without checksums](super) can stay unnoticed.
     pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: Options<'_>) -> Result<()> {
         self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
@@ -241,12 +241,8 @@ impl<T: Element + KernelType> Zarr<T> {
             let own = leaf.axes.iter().map(|len| 0..*len as u64);
             let of = bounds.iter().map(|of| of.start as u64..of.end as u64).chain(own);
             let subset = ArraySubset::new_with_ranges(&of.collect::<Vec<_>>());
-            let retrieve = || stored.array.retrieve_array_subset_opt::<ArrayBytes<'static>>(&subset, codecs);
-            // Numbers of a damaged index overflow in zarrs, without effect on values still in use.
-            let bytes = catch_unwind(AssertUnwindSafe(retrieve))
-                .map_err(|_| Error::malformed(&self.path, "the index of a shard makes no sense"))?;
-            let bytes =
-                bytes.map_err(Error::zarr(&self.path))?.into_fixed().map_err(Error::zarr(&self.path))?;
+            let bytes = damaged::read_box(stored, &subset, codecs, &self.path)?;
+            let bytes = bytes.into_fixed().map_err(Error::zarr(&self.path))?;
             if bytes.len() != elements.len() * leaf.bytes() {
                 return Err(Error::malformed(&self.path, "a chunk has other bytes than its elements"));
             }

@@ -14,7 +14,7 @@ use crate::pieces::element_count;
 
 /// Writes the rows of a ragged array to a new folder, or to new objects: a group of `offsets`, the starts of
 /// rows and the end of the last one, and `items`, their elements. The encoding applies to the items; offsets
-/// have the same compression.
+/// have the same compression and checksums.
 ///
 /// The folder gets its name when it is complete, as with [`write`](super::write).
 ///
@@ -42,7 +42,10 @@ pub fn write_ragged<T: Element + KernelType, D: Device>(
     let to = to.into();
     let offsets = rows.offsets().section(..=rows.row_count())?;
     let items = rows.items().section(..rows.item_total())?;
-    let of_offsets = Encoding::<u64>::new().compression(encoding.compression).axis_names(["offset"]);
+    let of_offsets = Encoding::<u64>::new()
+        .compression(encoding.compression)
+        .checksums(encoding.checksums)
+        .axis_names(["offset"]);
     options.of_several = Some((0, bytes::<u64>(offsets.len()) + bytes::<T>(items.len())));
     to.make(|store| {
         let path = to.path();

@@ -16,7 +16,7 @@ use zarrs::metadata_ext::codec::sharding::ShardingIndexLocation;
 use zarrs::storage::{ReadableStorageTraits, ReadableWritableStorage, StoreKey};
 
 use super::CHUNK_MAX;
-use super::bounded::{Bounded, Compressed};
+use super::bounded::{Bounded, EncodedBy};
 use super::described::Described;
 use super::leaves::Leaf;
 use crate::data_type::Number;
@@ -255,13 +255,10 @@ impl Description<'_> {
                 "zstd" | "gzip" | "blosc" | "crc32c" if codecs.to_bytes.is_some() => {
                     let Codec::BytesToBytes(codec) = known(codec)? else { continue };
                     let of = match name {
-                        "zstd" => Compressed::Zstd,
-                        "gzip" => Compressed::Gzip,
-                        "blosc" => Compressed::Blosc,
-                        _ => {
-                            codecs.of_bytes.push(codec);
-                            continue;
-                        }
+                        "zstd" => EncodedBy::Zstd,
+                        "gzip" => EncodedBy::Gzip,
+                        "blosc" => EncodedBy::Blosc,
+                        _ => EncodedBy::Crc32c,
                     };
                     codecs.of_bytes.push(Arc::new(Bounded { of, codec, most: 2 * CHUNK_MAX }));
                 }

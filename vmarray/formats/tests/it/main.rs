@@ -9,6 +9,8 @@ mod raw;
 #[cfg(feature = "zarr")]
 mod zarr;
 #[cfg(feature = "zarr")]
+mod zarr_corrupted;
+#[cfg(feature = "zarr")]
 mod zarr_damaged;
 #[cfg(feature = "zarr")]
 mod zarr_home;

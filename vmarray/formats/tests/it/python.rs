@@ -70,6 +70,7 @@ struct Case {
     is_big: bool,
     is_transposed: bool,
     compression: Compression,
+    has_checksums: bool,
     shuffle: &'static str,
     separator: &'static str,
     version: u64,
@@ -108,6 +109,7 @@ impl Case {
             separator: [".", "/"][below(2) as usize],
             version: below(4),
             has_fill: below(2) == 0,
+            has_checksums: below(2) == 0,
         }
     }
 
@@ -142,6 +144,7 @@ impl Case {
             "first_fastest": self.is_transposed, "transposed": self.is_transposed, "version": self.version,
             "chunk": self.chunk[..shape.len()], "shard": self.times.map(shard), "compressor": compressor,
             "level": level, "shuffle": self.shuffle, "separator": self.separator, "fill": null,
+            "checksums": self.has_checksums,
         })
     }
 }
@@ -182,6 +185,7 @@ where
 
     let mut encoding =
         Encoding::new().compression(case.compression).chunk(first(case.chunk)).fill_value(fill[0]);
+    encoding = encoding.checksums(case.has_checksums);
     if let Some(times) = case.times {
         encoding = encoding.shard(std::array::from_fn::<_, N, _>(|axis| times[axis] * case.chunk[axis]));
     }
@@ -241,6 +245,7 @@ fn rows_both_ways<T: Element + KernelType + Debug>(peer: &mut Peer, case: &Case,
     let path = folder.file("ours.zarr");
     let ours = rows::<T>().from_rows(&lists).unwrap();
     let encoding = Encoding::new().compression(case.compression).chunk([case.chunk[0]]);
+    let encoding = encoding.checksums(case.has_checksums);
     zarr::write_ragged(&path, &ours, encoding, case.options()).unwrap();
     std::fs::write(path.with_extension("raw"), bytes(&items)).unwrap();
     let mut request = case.request(&path, dtype, &[items.len()]);

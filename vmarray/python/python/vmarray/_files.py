@@ -232,7 +232,14 @@ def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any
 
 
 def to_zarr(
-    array: Any, store: Any, *, chunks: Any = "auto", shards: Any = None, progress: Any = None, **given: Any
+    array: Any,
+    store: Any,
+    *,
+    chunks: Any = "auto",
+    shards: Any = None,
+    checksums: bool = True,
+    progress: Any = None,
+    **given: Any,
 ) -> None:
     """Writes an array to a new Zarr array, chunk by chunk, some at once; see `open_zarr`.
 
@@ -244,14 +251,27 @@ def to_zarr(
         What ``zarr.create_array`` takes.
     chunks, shards : tuple of int, optional
         How many items along each axis are compressed, and put to one file, together.
+    checksums : bool, optional
+        Whether each chunk ends with a CRC-32C, so that a damaged one is an error when it is read; four bytes a chunk.
+        With ``compressors`` of your own, add ``zarr.codecs.Crc32cCodec()`` to them. Stores of Zarr version 2 have none.
     progress : optional
         An object as of ``tqdm``, that is told how many bytes were written.
     **given
         More that ``zarr.create_array`` takes: ``compressors``, ``overwrite``, ``name``, ``attributes``, ...
     """
+<<<<<<< HEAD
     create = create_zarr(store, chunks=chunks, shards=shards, **given)
     array = _array.asarray(array).compute()
     target = create(shape=array.shape, dtype=array.dtype)
+=======
+    import zarr
+    import zarr.codecs
+
+    array = _array.asarray(array).compute()
+    if checksums and "compressors" not in given and given.get("zarr_format", 3) == 3:
+        given["compressors"] = [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]
+    target = zarr.create_array(store, shape=array.shape, dtype=array.dtype, chunks=chunks, shards=shards, **given)
+>>>>>>> ca42b4bd (formats: Zarr chunks end with a CRC-32C, damaged ones are named)
 
     def work(block: tuple[Any, ...]) -> int:
         part = np.asarray(array[block]) if array.ndim else np.asarray(array)

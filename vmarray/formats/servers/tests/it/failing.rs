@@ -57,7 +57,7 @@ fn chunks_that_cannot_be_read() {
             let store = Zarr::<u32>::open(bucket.at_by(&proxy, "x", 2)).unwrap();
             let whole = places([8, 8]);
             let failed = store.read(&whole, Options::new()).unwrap_err();
-            assert!(matches!(failed, Error::Zarr { .. } | Error::Malformed { .. }), "{fault:?}: {failed}");
+            assert!(matches!(failed, Error::Zarr { .. } | Error::Corrupted { .. }), "{fault:?}: {failed}");
             let array: NdArray<u32, 2> = store.into_array(|elements| elements.read_ahead(false)).unwrap();
             let failed = array.get([7, 7]).unwrap_err();
             assert!(failed.to_string().contains("page 3"), "{fault:?}: {failed}");

@@ -1,0 +1,80 @@
+//! Errors of chunks that were read: damage, or a failure of the storage.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use zarrs::array::{ArrayBytes, ArrayError, ArraySubset, CodecError, CodecOptions};
+
+use super::stored::Stored;
+use crate::error::{Error, Result};
+
+/// Reads the bytes of a box of an array.
+///
+/// # Errors
+/// [`Corrupted`](Error::Corrupted) with the damaged chunk, or [`Zarr`](Error::Zarr) if the storage fails.
+pub(super) fn read_box<'a>(
+    stored: &'a Stored,
+    bounds: &ArraySubset,
+    codecs: &CodecOptions,
+    path: &Path,
+) -> Result<ArrayBytes<'a>> {
+    let bytes = decoded(|| stored.array.retrieve_array_subset_opt(bounds, codecs));
+    bytes.map_err(|failure| match failure {
+        Failure::Storage(error) => Error::zarr(path)(error),
+        Failure::Damage(reason) => Error::Corrupted {
+            path: path.to_path_buf(),
+            chunk: damaged_chunk(stored, bounds, codecs),
+            reason,
+        },
+    })
+}
+
+/// A failed read of chunks.
+enum Failure {
+    Storage(ArrayError),
+    /// The bytes are no chunk; with the reason.
+    Damage(String),
+}
+
+/// Reads chunks, and classifies the failure.
+fn decoded<B>(read: impl FnOnce() -> Result<B, ArrayError>) -> Result<B, Failure> {
+    // Numbers of a damaged index overflow in zarrs, also when it words the error; nothing that is still used
+    // has changed then.
+    let read = || read().map_err(classified);
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(Failure::Damage("its index points outside".into())))
+}
+
+fn classified(error: ArrayError) -> Failure {
+    match error {
+        error if is_of_storage(&error) => Failure::Storage(error),
+        ArrayError::CodecError(CodecError::InvalidChecksum) => Failure::Damage("its checksum differs".into()),
+        error => Failure::Damage(error.to_string()),
+    }
+}
+
+/// True if the storage failed, false if the decoding did.
+fn is_of_storage(error: &ArrayError) -> bool {
+    use zarrs::storage::StorageError::InvalidByteRangeError;
+    match error {
+        ArrayError::StorageError(cause) | ArrayError::CodecError(CodecError::StorageError(cause)) => {
+            !matches!(cause, InvalidByteRangeError(_))
+        }
+        ArrayError::CodecError(CodecError::IOError(_)) => true,
+        _ => false,
+    }
+}
+
+/// The key of the damaged chunk of a box: each is read alone if there are several.
+fn damaged_chunk(stored: &Stored, bounds: &ArraySubset, codecs: &CodecOptions) -> String {
+    let array = &stored.array;
+    let chunks = array.chunks_in_array_subset(bounds).ok().flatten();
+    let places: Vec<Vec<u64>> =
+        chunks.iter().flat_map(ArraySubset::indices).map(|place| place.to_vec()).collect();
+    let is_damaged = |place: &&Vec<u64>| {
+        let read = || array.retrieve_chunk_opt::<ArrayBytes<'static>>(place, codecs);
+        places.len() == 1 || matches!(decoded(read), Err(Failure::Damage(_)))
+    };
+    let place = places.iter().find(is_damaged).or(places.first());
+    place.map_or_else(|| array.path().to_string(), |place| array.chunk_key(place).to_string())
+}
