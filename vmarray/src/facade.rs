@@ -131,6 +131,21 @@ pub mod compute {
 pub mod kernel {
     //! Kernels: Rust functions of the program that [run](RunKernel::run) on the devices that store the
     //! result. See [the guide](crate::guide::kernels).
+    //!
+    //! ```
+    //! use vmarray::{kernel::*, prelude::*};
+    //!
+    //! #[kernel]
+    //! fn doubled(x: &Own<u32>, y: &mut Own<u32>) {
+    //!     y.set(2 * x.get());
+    //! }
+    //!
+    //! let (x, mut y) = (VirtualArray::<u32>::new(10)?, VirtualArray::<u32>::new(10)?);
+    //! x.fill(.., 3)?;
+    //! doubled::run((&x, &mut y))?;
+    //! assert_eq!(y.sum(.., Field::whole())?, 60);
+    //! # Ok::<(), vmarray::Error>(())
+    //! ```
 
     pub use crate::ops::launch::{
         Appended, Argument, Arguments, CodedKernel, Holdable, KernelLaunch, PrefixSummed, ReturnedSum,
@@ -138,16 +153,16 @@ pub mod kernel {
         Windowed,
     };
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
-    pub use vmarray_kernel::random;
     pub use vmarray_kernel::{
         ARENA_BYTES, Alloc, Anywhere, Append, AroundPart, At, Atomic, AxisPart, Bits, Define, Definition,
-        Error, ErrorKind, Field, Float, Function, Group, GroupIndex, Half, Integer, Kernel, KernelType,
-        Layout, Lowered, Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind, Returned,
-        Rows, Scalar, ScalarArguments, ScalarSource, Shared, Signed, SourcePlace, TableSource, Window,
-        function, host_form, host_form_returning, interpret, lower, lower_returning, run_on_host,
+        Error, ErrorKind, Float, Function, Group, GroupIndex, Half, Integer, Kernel, KernelType, Layout,
+        LayoutField, Lowered, Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind,
+        Returned, Rows, Scalar, ScalarArguments, ScalarSource, Shared, Signed, SourcePlace, TableSource,
+        Window, function, host_form, host_form_returning, interpret, lower, lower_returning, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};
+    pub use vmarray_kernel::{kernel, random};
 }
 
 pub mod nd {

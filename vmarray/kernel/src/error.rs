@@ -1,5 +1,6 @@
 //! Errors of lowering.
 
+use crate::lower::{Lowered, SourcePlace};
 use std::fmt;
 
 /// Failure to lower a kernel. The compiler reports most errors; these depend on the kernel's type and const
@@ -61,8 +62,9 @@ impl Error {
     }
 
     /// The verifier's error for a body.
-    pub(crate) fn refused(function: &'static str, detail: &str) -> Self {
-        Self::new(ErrorKind::TooLarge, function, "", 0, detail.to_owned())
+    pub(crate) fn refused(kind: ErrorKind, lowered: &Lowered, detail: &str) -> Self {
+        let SourcePlace { file, line } = lowered.defined_at();
+        Self::new(kind, lowered.name, file, line, detail.to_owned())
     }
 
     /// The kind.
@@ -75,6 +77,18 @@ impl Error {
     #[must_use]
     pub const fn function(&self) -> &'static str {
         self.function
+    }
+
+    /// Its file, as the compiler calls it.
+    #[must_use]
+    pub const fn file(&self) -> &'static str {
+        self.file
+    }
+
+    /// The fault and its remedy.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.detail
     }
 
     /// The line in its file.

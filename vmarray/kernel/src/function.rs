@@ -93,9 +93,8 @@ where
 {
     let lowered = lower_function(A::TYPES, F::define)?;
     let table = lowered.table_bytes(|_| &[]);
-    let function = kernel::Function::new(lowered.body, table).map_err(|refused| {
-        Error::new(ErrorKind::Unsupported, lowered.name, "", 0, refused.detail().to_owned())
-    })?;
+    let function = kernel::Function::new(lowered.body.clone(), table)
+        .map_err(|refused| Error::refused(ErrorKind::Unsupported, &lowered, refused.detail()))?;
     Ok(function.named(lowered.name).with_host(on_host::<F, A, R>))
 }
 

@@ -3,7 +3,7 @@
 //! They are stored as bits. Operators compute in `f32`, and round the result to nearest even. For `+`, `-`,
 //! `*` and `/` this is the nearest 16-bit float, because `f32` has more than twice the digits.
 
-use crate::layout::{Field, KernelType, Layout};
+use crate::layout::{KernelType, Layout, LayoutField};
 use crate::number::Half;
 use crate::rules::{Arithmetic, Equality, Negated, Ordered};
 use backend_api::expr::Type;
@@ -16,7 +16,7 @@ macro_rules! halves {
             const ZERO: Self = $T::ZERO;
 
             fn layout() -> Layout {
-                let bits = Field { name: "bits", offset: 0, layout: Layout::Scalar(Type::U16) };
+                let bits = LayoutField { name: "bits", offset: 0, layout: Layout::Scalar(Type::U16) };
                 Layout::Struct { name: $name, fields: vec![bits], bytes: 2 }
             }
 

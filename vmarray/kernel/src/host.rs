@@ -44,6 +44,11 @@ const BLOCK_ITEMS: usize = 512;
 /// assert_eq!((scale::group(), scale::group_len()), (vec![], None));
 /// let nothing: <scale as Kernel>::Returned = ();
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is a function of values, which runs for no items: launch a kernel with a `&mut Own<T>` that \
+               calls it",
+    label = "this is not launched"
+)]
 pub trait Kernel: Define {
     /// Sources of the parameters on the host, in their order: nothing for [`At`](crate::At), values for
     /// values, slices of all running items for [`Own`](crate::Own), slices of all elements for

@@ -1,7 +1,7 @@
 //! Kernels by the interpreter of their lowered form.
 
 use crate::KernelType;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::host::{ARENA_BYTES, Kernel};
 use crate::lower::{AroundPart, Form, ScalarSource, lower_for};
 use crate::place::DomainAxis;
@@ -70,7 +70,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let has_tiles = tile.len() > 1;
     let lowered = lower_for::<K>(&Form { is_part: has_tiles, keeps: has_tiles, ..Form::default() })?;
     // Lowering has verified the body, and slices are always in order.
-    let refused = |error: backend_api::Error| Error::refused(lowered.name, error.detail());
+    let refused = |error: backend_api::Error| Error::refused(ErrorKind::TooLarge, &lowered, error.detail());
     let mut arguments = K::arguments(sources);
     let shape = arguments.iter().find_map(|argument| match argument {
         Argument::Shape(shape) => Some(shape.clone()),

@@ -23,7 +23,7 @@ pub enum Layout {
         /// Its name.
         name: &'static str,
         /// Its fields, as declared.
-        fields: Vec<Field>,
+        fields: Vec<LayoutField>,
         /// Its size in memory.
         bytes: usize,
     },
@@ -32,13 +32,13 @@ pub enum Layout {
 /// A field of a struct.
 ///
 /// ```
-/// use vmarray_kernel::{Field, KernelType, Layout};
-/// let field = Field { name: "x", offset: 0, layout: f32::layout() };
+/// use vmarray_kernel::{LayoutField, KernelType, Layout};
+/// let field = LayoutField { name: "x", offset: 0, layout: f32::layout() };
 /// let layout = Layout::Struct { name: "Point", fields: vec![field], bytes: 4 };
 /// assert_eq!((layout.bytes(), layout.part("x")), (4, Some(0)));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Field {
+pub struct LayoutField {
     /// Its name, or number.
     pub name: &'static str,
     /// Bytes from the start of the struct.
@@ -186,6 +186,6 @@ pub fn layout<T: KernelType>() -> Layout {
 }
 
 /// A field of a type.
-pub fn field<T: KernelType>(name: &'static str, offset: usize) -> Field {
-    Field { name, offset, layout: T::layout() }
+pub fn field<T: KernelType>(name: &'static str, offset: usize) -> LayoutField {
+    LayoutField { name, offset, layout: T::layout() }
 }

@@ -70,7 +70,7 @@ pub use error::{Error, ErrorKind};
 pub use function::{ScalarArguments, function};
 pub use host::{ARENA_BYTES, Kernel, host_form, host_form_returning, run_on_host};
 pub use interpret::interpret;
-pub use layout::{Field, KernelType, Layout};
+pub use layout::{KernelType, Layout, LayoutField};
 pub use lower::{
     AroundPart, AxisPart, Lowered, ScalarSource, SourcePlace, TableSource, lower, lower_returning,
 };
@@ -107,10 +107,11 @@ pub mod k {
     pub use crate::rules::*;
     pub use crate::shared::alloc;
     pub use crate::slots::{
-        Call, Constant, Define, Definition, Function, Lit, Of, call, constant, never, slots, typed_call,
+        Call, CalledByKernels, Constant, Define, Definition, Function, FunctionOfValues, LaunchedForItems,
+        Lit, Of, PlainFunction, call, constant, never, slots, typed_call,
     };
     pub use crate::source::Given;
-    pub use crate::together::{barrier, group_extent, lanes};
+    pub use crate::together::{barrier, check_group, check_lanes, group_extent, lanes};
     pub use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt, Tree};
     pub use crate::views::{Item, Parameter, ParameterInfo};
     pub use backend_api::expr::Type;

@@ -82,6 +82,8 @@ pub struct Lowered {
     pub tables: Vec<TableSource>,
     /// Source places of operations that may fail, by their numbers.
     places: Vec<(u32, SourcePlace)>,
+    /// The source place of the function.
+    defined: SourcePlace,
 }
 
 /// A place in the program's source.
@@ -130,6 +132,12 @@ impl Lowered {
     pub fn place_of(&self, site: u32) -> Option<SourcePlace> {
         let at = self.places.binary_search_by_key(&site, |(site, _)| *site).ok()?;
         Some(self.places[at].1)
+    }
+
+    /// The source place of the function.
+    #[must_use]
+    pub const fn defined_at(&self) -> SourcePlace {
+        self.defined
     }
 
     /// The failing index from the item's view; it may be negative in windows.
@@ -199,6 +207,8 @@ struct Lower {
     frames: Vec<Frame>,
     /// The extents of a group, if groups are tiles of the result.
     tile: Vec<u32>,
+    /// True if items run in groups.
+    has_group: bool,
     /// Register that is true for items with an element, if tiles have padding items.
     is_inside: Option<Operand>,
     /// Upper bounds of registers.
@@ -329,6 +339,7 @@ impl Lower {
             own: Vec::new(),
             away: HashMap::new(),
             tile: Vec::new(),
+            has_group: false,
             is_inside: None,
             most: HashMap::new(),
             frames: Vec::new(),
@@ -350,6 +361,7 @@ impl Lower {
         definition: Definition,
     ) -> Result<Lowered> {
         let tree = definition.tree;
+        self.has_group = !group.is_empty();
         let own_axes = parameters.iter().find_map(ParameterInfo::axes);
         if self.form.axes == 0 {
             self.form.axes = own_axes.unwrap_or(1);
@@ -374,6 +386,12 @@ impl Lower {
             if matches!(parameter.kind, ParameterKind::Rows(_)) {
                 // The starts of rows are no argument of the function.
                 arguments.pop();
+            }
+            if matches!(parameter.kind, ParameterKind::Group(..)) && !self.has_group {
+                let name = parameter.name;
+                let detail = format!("`{name}` needs a group: say how long it is, `#[kernel(group = 64)]`");
+                let error = Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail);
+                return Err(Exit::Error(Box::new(error)));
             }
             arguments.push(self.parameter(number, &parameter.kind)?);
         }
@@ -419,7 +437,7 @@ impl Lower {
         parameters: Vec<ParameterInfo>,
         group_len: Option<u32>,
     ) -> Result<Lowered> {
-        let (name, file) = (tree.name, tree.file);
+        let (name, defined) = (tree.name, SourcePlace { file: tree.file, line: tree.line });
         let mut body = Body {
             params: self.scalars.iter().map(|scalar| scalar.1).collect(),
             tables: self.tables.decls(),
@@ -441,12 +459,12 @@ impl Lower {
             let error = match body.divergent_site() {
                 Some(site) => {
                     let place = places.iter().find(|place| place.0 == site).map(|place| place.1);
-                    let SourcePlace { file, line } = place.unwrap_or(SourcePlace { file, line: 0 });
+                    let SourcePlace { file, line } = place.unwrap_or(defined);
                     let detail = "not all items of a group need to come here, or equally often: put it where \
                                   conditions and turns of loops are the same for all of them";
                     Error::new(ErrorKind::Divergent, name, file, line, detail.into())
                 }
-                None => Error::new(ErrorKind::TooLarge, name, file, 0, detail),
+                None => Error::new(ErrorKind::TooLarge, name, defined.file, defined.line, detail),
             };
             return Err(Exit::Error(Box::new(error)));
         }
@@ -457,6 +475,7 @@ impl Lower {
             scalars: self.scalars.iter().map(|scalar| scalar.0).collect(),
             views: self.views.iter().map(|view| view.parameter).collect(),
             places,
+            defined,
             tables: self.tables.sources(),
         })
     }
@@ -727,6 +746,16 @@ impl Lower {
             None => ("", "", 0),
         };
         Exit::Error(Box::new(Error::new(kind, name, file, line, detail)))
+    }
+
+    /// Refuses group operations in a kernel without groups.
+    fn expect_group(&self, what: &str) -> Result<()> {
+        if self.has_group {
+            return Ok(());
+        }
+        let detail =
+            format!("{what} needs a group: say how long it is at the kernel, `#[kernel(group = 64)]`");
+        Err(self.error(ErrorKind::Unsupported, detail))
     }
 
     /// An impossible case, because rustc has checked the function.

@@ -280,8 +280,9 @@ pub fn from_f32<T: Half>(a: f32) -> T {
 
 /// Types whose elements are read by an index.
 #[diagnostic::on_unimplemented(
-    message = "a `{Self}` has no elements with an index of type `{I}`",
-    note = "indices of arrays are `usize`: write `a[i as usize]`"
+    message = "a `{I}` is no index of a `{Self}`: write `a[i as usize]`, `a[[i, j]]` along several axes, and a \
+               place `at` for a `Window`",
+    label = "another index is needed here"
 )]
 pub trait Elements<I> {
     type Element: KernelType;
@@ -387,9 +388,9 @@ impl<const N: usize> Elements<usize> for At<N> {
 
 /// Types whose elements are assigned by an index.
 #[diagnostic::on_unimplemented(
-    message = "elements of a `{Self}` are not assigned by an index of type `{I}`",
-    note = "local arrays are assigned, by `usize`; results are written by `.set(value)`, memory of a group by \
-            `.set(index, value)`"
+    message = "elements of a `{Self}` are not assigned by a `{I}`: local arrays are, by `a[i as usize] = value`; \
+               memory of a group and of an item by `a.set(i, value)`",
+    label = "is not assigned so"
 )]
 pub trait ElementsMut<I> {
     type Element;
@@ -417,10 +418,89 @@ pub fn at<A: Elements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
     a.element(index)
 }
 
-/// `a[index]` as a place.
-#[inline(always)]
-pub fn element<A: ElementsMut<I> + ?Sized, I>(a: &mut A, index: I) -> Option<&mut A::Element> {
-    a.place(index)
+/// A value as an element of a type: only of this one.
+#[diagnostic::on_unimplemented(
+    message = "the elements are `{T}`, this value is a `{Self}`: cast numbers, `value as {T}`",
+    label = "a `{T}` is needed here"
+)]
+pub trait Fits<T> {
+    fn fit(self) -> T;
+}
+
+/// A number as an index: only of this type.
+#[diagnostic::on_unimplemented(
+    message = "an index is a `{T}` here, this is a `{Self}`: cast it, `i as {T}`",
+    label = "a `{T}` is needed here"
+)]
+pub trait FitsIndex<T> {
+    fn fit(self) -> T;
+}
+
+impl<T> Fits<T> for T {
+    #[inline(always)]
+    fn fit(self) -> T {
+        self
+    }
+}
+
+impl<T> FitsIndex<T> for T {
+    #[inline(always)]
+    fn fit(self) -> T {
+        self
+    }
+}
+
+/// No element's type: with it, rustc does not take the only type that a number fits for the one that is needed.
+pub enum NoElement {}
+
+macro_rules! fit_nothing {
+    ($($T:ty)*) => { $(
+        impl Fits<NoElement> for $T {
+            fn fit(self) -> NoElement {
+                crate::slots::never()
+            }
+        }
+
+        impl FitsIndex<NoElement> for $T {
+            fn fit(self) -> NoElement {
+                crate::slots::never()
+            }
+        }
+    )* };
+}
+fit_nothing!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 bool);
+
+/// An index, or an argument of a view's method, of which rustc knows the type before that of the parameter.
+pub struct ViewArgument<V>(pub V);
+
+impl<V> ViewArgument<V> {
+    /// The element of an array at this index.
+    #[inline(always)]
+    pub fn of<A: Elements<V> + ?Sized>(self, array: &A) -> A::Element {
+        array.element(self.0)
+    }
+
+    /// The place of the element of an array at this index.
+    #[inline(always)]
+    pub fn place<A: ElementsMut<V> + ?Sized>(self, array: &mut A) -> Option<&mut A::Element> {
+        array.place(self.0)
+    }
+
+    #[inline(always)]
+    pub fn element<T>(self) -> T
+    where
+        V: Fits<T>,
+    {
+        self.0.fit()
+    }
+
+    #[inline(always)]
+    pub fn index<T>(self) -> T
+    where
+        V: FitsIndex<T>,
+    {
+        self.0.fit()
+    }
 }
 
 /// The numbers of a loop.
@@ -509,7 +589,7 @@ mod tests {
     fn indices_outside_read_zero_and_write_nothing() {
         let mut array = [1, 2, 3];
         assert_eq!((at(&array, 2), at(&array, 3)), (3, 0));
-        assert!(element(&mut array, 7).is_none());
+        assert!(ViewArgument(7).place(&mut array).is_none());
         assert_eq!(outside::take().map(|outside| outside.count), Some(2));
         assert_eq!(outside::take(), None);
     }

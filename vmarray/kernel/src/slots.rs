@@ -178,6 +178,37 @@ pub trait Function<Arguments, Output>: Define {
     fn call(arguments: Arguments) -> Output;
 }
 
+/// A function without `#[kernel]`, in the place of a type of its name.
+#[derive(Debug)]
+pub struct PlainFunction;
+
+/// A function of values, in the place of a kernel that is launched.
+#[derive(Debug)]
+pub struct FunctionOfValues;
+
+/// A value that kernels can call. A missing function passes, because rustc reports it elsewhere.
+#[diagnostic::on_unimplemented(
+    message = "a kernel calls kernel functions only: write `#[kernel]` above this function",
+    label = "this function has no `#[kernel]`"
+)]
+pub trait CalledByKernels {}
+impl CalledByKernels for &'static () {}
+
+/// A kernel that runs for items.
+#[diagnostic::on_unimplemented(
+    message = "a function of values is not launched: write a kernel with a `&mut Own<T>` that calls it",
+    label = "this function runs for no items",
+    note = "expressions of elements call it as well: `name::of(…)`"
+)]
+pub trait LaunchedForItems {}
+impl LaunchedForItems for &'static Definition {}
+
+impl Define for PlainFunction {
+    fn define() -> Definition {
+        never()
+    }
+}
+
 /// Calls a function that is a type parameter.
 #[inline(always)]
 pub fn call<F: Function<A, R>, A, R>(arguments: A) -> R {

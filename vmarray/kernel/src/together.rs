@@ -6,6 +6,34 @@ pub const fn group_extent(len: usize) -> u32 {
     if len > u32::MAX as usize { u32::MAX } else { len as u32 }
 }
 
+/// Refuses lengths of groups that no device has.
+pub const fn check_group(extents: &[usize]) {
+    let len = product(extents);
+    assert!(len > 0, "a group has no items: give it 1 to 1024, as in `group = 64`");
+    assert!(
+        len <= 1024,
+        "a group has more than 1024 items: make it smaller, as in `group = 256` or `[16, 16]`"
+    );
+}
+
+/// Refuses operations across lanes in groups that have a part of 32 lanes.
+pub const fn check_lanes(extents: &[usize]) {
+    assert!(
+        product(extents).is_multiple_of(32),
+        "operations across lanes need whole lanes: make the group a multiple of 32 items, as in `group = 64`"
+    );
+}
+
+/// The items of a group, as far as they can be counted.
+const fn product(extents: &[usize]) -> usize {
+    let (mut len, mut axis) = (1_usize, 0);
+    while axis < extents.len() {
+        len = len.saturating_mul(extents[axis]);
+        axis += 1;
+    }
+    len
+}
+
 /// Barrier of a group.
 pub fn barrier() {
     never()

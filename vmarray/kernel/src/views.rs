@@ -21,6 +21,7 @@ use std::ops::Range;
             `#[derive(Clone, Copy, Pod, Zeroable, KernelType)]`"
 )]
 pub trait Memory: KernelType + Pod {}
+#[diagnostic::do_not_recommend]
 impl<T: KernelType + Pod> Memory for T {}
 
 /// The item's own element, of an operand or of the result.
@@ -240,6 +241,7 @@ pub trait Parameter {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: KernelType> Parameter for T {
     type Source<'s> = T;
     type Bound<'s> = T;

@@ -13,6 +13,12 @@ pub struct Body<'a> {
     pub k: TokenStream,
     /// The name of the function.
     pub name: &'a syn::Ident,
+    /// True if it may run in groups: it has them, or another kernel calls it.
+    pub is_grouped: bool,
+    /// The first operation across lanes.
+    pub lanes: Option<syn::Ident>,
+    /// The functions that it calls.
+    pub callees: Vec<Callee>,
     /// Variables and loops.
     pub scope: Scope,
     /// The types of the slots.
@@ -23,6 +29,16 @@ pub struct Body<'a> {
     pub constants: Vec<TokenStream>,
     /// The errors.
     pub errors: Option<syn::Error>,
+}
+
+/// A function that is called.
+pub struct Callee {
+    /// The path, without generic arguments at its end.
+    pub path: syn::Path,
+    /// The name by which its type is known.
+    pub name: syn::Ident,
+    /// How many arguments the first call has.
+    pub arguments: usize,
 }
 
 /// The name of a slot.
@@ -104,6 +120,14 @@ impl Body<'_> {
         }
         let k = &self.k;
         Code::same(quote!(#k::never()), quote!(#k::Expr::Bool(false)))
+    }
+
+    /// Reads an expression as a value. Refuses views and places, which have methods and indices.
+    pub fn value(&mut self, expr: &Expr) -> Code {
+        match self.view(expr) {
+            Some((name, view)) => self.error(expr, view.as_value(&name)),
+            None => self.expr(expr),
+        }
     }
 
     /// Refuses attributes, which would apply to one form only.
@@ -236,15 +260,16 @@ impl Body<'_> {
         let k = located(&self.k, span);
         match unary.op {
             UnOp::Neg(_) => Code::of(
-                [&self.expr(&unary.expr)],
+                [&self.value(&unary.expr)],
                 |[of]| quote_spanned!(span=> #k::neg(#of)),
                 |[of]| quote!(#k::Expr::Call("neg", &[#of])),
             ),
             UnOp::Not(_) => Code::of(
-                [&self.expr(&unary.expr)],
+                [&self.value(&unary.expr)],
                 |[of]| quote_spanned!(span=> #k::not(#of)),
                 |[of]| quote!(#k::Expr::Call("not", &[#of])),
             ),
+            UnOp::Deref(_) if self.view(&unary.expr).is_some() => self.value(&unary.expr),
             UnOp::Deref(_) if self.reference(&unary.expr).is_some() => {
                 let of = self.expr(&unary.expr);
                 of.with_rust(|of| quote!((*#of))).with_tree(|of| quote!(#k::Expr::Deref(&#of)))
@@ -258,7 +283,7 @@ impl Body<'_> {
         if is_compound(&binary.op) {
             return self.compound(binary);
         }
-        let (left, right) = (self.expr(&binary.left), self.expr(&binary.right));
+        let (left, right) = (self.value(&binary.left), self.value(&binary.right));
         let k = self.k.clone();
         match binary.op {
             BinOp::And(and) => Code::of(
@@ -304,7 +329,7 @@ impl Body<'_> {
         {
             return self.literal(literal, is_negative, Some(&name));
         }
-        let (of, number) = (self.expr(of), self.type_number(to));
+        let (of, number) = (self.value(of), self.type_number(to));
         let k = located(&self.k, span);
         Code::of(
             [&of],

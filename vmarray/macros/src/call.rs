@@ -1,9 +1,10 @@
 //! Calls of kernel functions, and methods.
 
-use crate::body::{Body, bare};
+use crate::body::{Body, Callee, bare};
 use crate::code::{Code, located};
 use crate::literal::NUMBERS;
 use crate::methods::{self, Method};
+use crate::view::View;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -48,11 +49,8 @@ impl Body<'_> {
         if name == "new" && callee.path.segments.iter().rev().nth(1).is_some_and(|of| of.ident == "Complex") {
             let arguments: Vec<Code> = call.args.iter().map(|argument| self.expr(argument)).collect();
             let k = located(&self.k, call.span());
-            return self.call_function(
-                quote_spanned!(call.span()=> #k::composed::complex),
-                &arguments,
-                call.span(),
-            );
+            let callee = quote_spanned!(call.span()=> #k::composed::complex);
+            return self.call_function(callee.clone(), callee, &arguments, call.span());
         }
         if callee.path.get_ident().is_some_and(|name| self.scope.find(&name.to_string()).is_some()) {
             let text = "functions are no values in kernels: take one as a type parameter, `F: Function<…>`, \
@@ -62,8 +60,30 @@ impl Body<'_> {
         if name.starts_with(|first: char| first.is_uppercase()) {
             return self.tuple_struct(callee, call);
         }
+        if callee.path.segments.iter().rev().nth(1).is_some_and(|of| is_type(&of.ident)) {
+            return self.error(callee, methods::associated(&callee.to_token_stream().to_string()));
+        }
         let arguments: Vec<Code> = call.args.iter().map(|argument| self.argument(argument)).collect();
-        self.call_function(callee.to_token_stream(), &arguments, call.span())
+        let typed = self.callee(callee, arguments.len());
+        self.call_function(callee.to_token_stream(), typed, &arguments, call.span())
+    }
+
+    /// The name of the type of a function that is called, with its generic arguments.
+    fn callee(&mut self, callee: &ExprPath, arguments: usize) -> TokenStream {
+        let mut path = callee.path.clone();
+        let generics = path
+            .segments
+            .last_mut()
+            .map(|last| std::mem::replace(&mut last.arguments, syn::PathArguments::None));
+        let text = path.to_token_stream().to_string();
+        let is_known = |known: &&Callee| known.path.to_token_stream().to_string() == text;
+        let known = self.callees.iter().find(is_known).map(|known| known.name.clone());
+        let name = known.unwrap_or_else(|| {
+            let name = quote::format_ident!("callee_{}", self.callees.len(), span = callee.span());
+            self.callees.push(Callee { path, name: name.clone(), arguments });
+            name
+        });
+        quote!(#name #generics)
     }
 
     /// `alloc::<T>(n)`.
@@ -89,20 +109,34 @@ impl Body<'_> {
         if !call.args.is_empty() {
             return self.error(&call.args, "`barrier()` takes no arguments");
         }
+        if !self.is_grouped {
+            return self.ungrouped(call, "items of a group meet at a barrier");
+        }
         let span = call.span();
         let k = located(&self.k, span);
         let tree = self.lined(span, quote!(#k::Expr::Call("barrier", &[])));
         Code::same(quote_spanned!(span=> #k::barrier()), tree)
     }
 
+    /// Refuses group operations in a kernel without groups.
+    fn ungrouped(&mut self, at: impl ToTokens, text: &str) -> Code {
+        self.error(at, format!("{text}: say how long it is, `#[kernel(group = 64)]`"))
+    }
+
     /// `lanes::sum(x)` and similar calls.
     fn call_lanes(&mut self, name: &Ident, call: &ExprCall) -> Code {
         let text = name.to_string();
         let Some(takes) = methods::lanes(&text) else {
-            return self.error(name, "there is no such operation across lanes");
+            let text =
+                format!("there is no operation `{text}` across lanes: take `lanes::sum`, `min`, `max`, …");
+            return self.error(name, text);
         };
+        if !self.is_grouped {
+            return self.ungrouped(name, "lanes are those of a group");
+        }
+        self.lanes.get_or_insert_with(|| name.clone());
         if call.args.len() != takes {
-            return self.error(name, format!("`lanes::{text}` takes {takes} arguments"));
+            return self.error(name, format!("`lanes::{text}` takes {}", methods::count(takes)));
         }
         let span = name.span();
         let (k, text) = (located(&self.k, span), format!("lanes_{text}"));
@@ -114,7 +148,13 @@ impl Body<'_> {
     }
 
     /// A call of the kernel function at a path.
-    fn call_function(&mut self, callee: TokenStream, arguments: &[Code], span: proc_macro2::Span) -> Code {
+    fn call_function(
+        &mut self,
+        callee: TokenStream,
+        typed: TokenStream,
+        arguments: &[Code],
+        span: proc_macro2::Span,
+    ) -> Code {
         let number = self.slots.len() as u16;
         let k = self.k.clone();
         let slot = self.slot(quote!(#k::Call<_>));
@@ -122,7 +162,7 @@ impl Body<'_> {
         let (host, slots, trees) = (&arguments.host, &arguments.slots, &arguments.tree);
         Code {
             host: quote_spanned!(span=> #callee(#host)),
-            slots: quote_spanned!(span=> #callee::typed(&#slot, #slots)),
+            slots: quote_spanned!(span=> #typed::typed(&#slot, #typed)(#slots)),
             tree: self.lined(span, quote!(#k::Expr::CallSlot(#number, #trees))),
         }
     }
@@ -204,15 +244,34 @@ impl Body<'_> {
     /// A method of a number or a view, the first argument.
     fn method(&mut self, method: &Ident, arguments: &[&Expr]) -> Code {
         let name = method.to_string();
+        if let Some(text) = self.wrong_method(&name, arguments[0]) {
+            return self.error(method, text);
+        }
         let span = method.span();
         let k = located(&self.k, span);
         let Some((kind, takes)) = methods::find(&name, arguments.len() - 1) else {
-            return self.error(method, methods::advice(&name));
+            return match bare(arguments[0]) {
+                // The first one of a chain is the one to replace.
+                Expr::MethodCall(inner)
+                    if methods::find(&inner.method.to_string(), inner.args.len()).is_none() =>
+                {
+                    self.method_call(inner)
+                }
+                _ => self.error(method, methods::advice(&name)),
+            };
         };
         if arguments.len() != takes + 1 {
-            return self.error(method, format!("`{name}` takes {takes} arguments"));
+            return self.error(method, format!("`{name}` takes {}", methods::count(takes)));
         }
-        let codes: Vec<Code> = arguments.iter().map(|argument| self.expr(argument)).collect();
+        let mut codes = Vec::with_capacity(arguments.len());
+        for (at, argument) in arguments.iter().enumerate() {
+            // A view's own methods are called on it.
+            codes.push(if at == 0 && kind == Method::View {
+                self.expr(argument)
+            } else {
+                self.value(argument)
+            });
+        }
         match kind {
             Method::Number => {
                 let tree = |arguments| self.lined(span, quote!(#k::Expr::Call(#name, #arguments)));
@@ -220,16 +279,70 @@ impl Body<'_> {
                 Code::list(&codes).with_rust(rust).with_tree(tree)
             }
             Method::Composed => {
-                self.call_function(quote_spanned!(span=> #k::composed::#method), &codes, span)
+                let callee = quote_spanned!(span=> #k::composed::#method);
+                self.call_function(callee.clone(), callee, &codes, span)
             }
             Method::View => {
-                let rest = Code::list(&codes[1..]);
+                let fitted = self.fitted(&name, arguments[0], &codes[1..], &arguments[1..]);
+                let rest = Code::list(&fitted);
                 let rust = |[of, rest]: [&TokenStream; 2]| quote!(#of.#method(#rest));
                 let tree = |[of, rest]: [&TokenStream; 2]| {
                     self.lined(span, quote!(#k::Expr::Method(&#of, #name, #rest)))
                 };
                 Code::of([&codes[0], &rest], rust, tree)
             }
+        }
+    }
+
+    /// Wraps the arguments of a view's method, so that an argument of another type gets advice.
+    fn fitted(&self, name: &str, view: &Expr, codes: &[Code], arguments: &[&Expr]) -> Vec<Code> {
+        // Memory of a group has indices of several types.
+        let has_numbers = match self.view(view) {
+            Some((_, view)) => matches!(view, View::Shared | View::At(_) | View::Rows),
+            None => self.reference(view).is_none(),
+        };
+        let values = match name {
+            "plus" | "row_len" => 0,
+            "compare_exchange" => 2,
+            _ => 1,
+        };
+        let fit = |(at, (code, argument)): (usize, (&Code, &&Expr))| {
+            let span = argument.span();
+            let k = located(&self.k, span);
+            let is_element = at + values >= codes.len();
+            // Of a call rustc knows less, and says enough.
+            if !is_element && !has_numbers || matches!(bare(argument), Expr::Call(_)) {
+                return code.clone();
+            }
+            let of = Ident::new(if is_element { "element" } else { "index" }, span);
+            code.clone().with_rust(|code| quote_spanned!(span=> #k::ViewArgument(#code).#of()))
+        };
+        codes.iter().zip(arguments).enumerate().map(fit).collect()
+    }
+
+    /// Advice for a method that a view does not have, or not in this kernel.
+    fn wrong_method(&self, name: &str, of: &Expr) -> Option<String> {
+        let (of, view) = self.view(of)?;
+        match (name, view) {
+            ("index", View::At(Some(2..))) => {
+                Some(format!("`{of}` has several axes: write `{of}[0]`, `{of}[1]` and so on"))
+            }
+            ("in_group" | "group" | "groups", View::At(_)) if !self.is_grouped => {
+                Some("this kernel has no groups: say how long they are, `#[kernel(group = 64)]`".into())
+            }
+            ("set", View::Own { is_mutable: false }) => {
+                Some(format!("`{of}` is read only: take `{of}: &mut Own<T>`"))
+            }
+            ("set", View::Anywhere(_) | View::Window | View::Rows | View::Shared | View::Append) => {
+                Some(view.as_element(&of))
+            }
+            ("get", View::Anywhere(_) | View::Window | View::Rows | View::Group | View::Shared) => {
+                Some(view.as_value(&of))
+            }
+            _ if methods::find(name, 0).is_none() && !methods::is_iterator(name) => {
+                Some(view.without_method(&of, name))
+            }
+            _ => None,
         }
     }
 
@@ -240,4 +353,9 @@ impl Body<'_> {
         let k = self.k.clone();
         of.with_rust(|of| quote!(&#mutability #of)).with_tree(|of| quote!(#k::Expr::Reference(&#of)))
     }
+}
+
+/// True for the name of a type, by Rust's convention.
+fn is_type(name: &Ident) -> bool {
+    name.to_string().starts_with(|first: char| first.is_uppercase())
 }

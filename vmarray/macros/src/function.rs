@@ -4,6 +4,8 @@ use crate::arguments::Arguments;
 use crate::body::{Body, slot_name};
 use crate::code::{Code, located};
 use crate::scope::Scope;
+use crate::spans::placed;
+use crate::view::{self, View};
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -25,6 +27,9 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     let mut body = Body {
         k: arguments.module(),
         name: &function.sig.ident,
+        is_grouped: arguments.group.is_some() || !needs_own_group(&function.sig),
+        lanes: None,
+        callees: Vec::new(),
         scope: Scope::default(),
         slots: Vec::new(),
         types: Vec::new(),
@@ -33,22 +38,32 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     };
     let parameters = check(&mut body, &function.sig);
     if let Some(errors) = &body.errors {
-        // No output without a valid signature.
-        return errors.to_compile_error();
+        // No kernel without a valid signature; a function keeps the names of its types in use.
+        let (errors, unused) = (errors.to_compile_error(), refused_form(function));
+        return quote!(#errors #unused);
     }
     let patterns: Vec<TokenStream> = parameters
         .patterns
         .iter()
         .zip(&parameters.types)
-        .map(|(pattern, of)| body.pattern(pattern, matches!(of, Type::Reference(_))))
+        .map(|(pattern, of)| {
+            let tree = body.pattern(pattern, matches!(of, Type::Reference(_)));
+            if let Pat::Ident(_) = pattern {
+                body.scope.is_view(View::of(of));
+            }
+            tree
+        })
         .collect();
     let mut code = body.block(&function.block, None);
     if body.errors.is_some() {
         let k = &body.k;
         code = Code::same(quote!({ #k::never() }), quote!(#k::Expr::Bool(false)));
         (body.slots, body.types, body.constants) = (Vec::new(), Vec::new(), Vec::new());
+        body.callees.clear();
     }
-    let host = host_form(function, &code);
+    let at = function.sig.ident.span();
+    (code.host, code.slots) = (placed(code.host, at), placed(code.slots, at));
+    let host = host_form(function, &code, body.errors.is_some());
     let of = type_form(&body, arguments, function, &parameters, &patterns, &code);
     let errors = body.errors.map(|errors| errors.to_compile_error());
     quote!(#host #of #errors)
@@ -88,6 +103,12 @@ fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
             FnArg::Typed(input) => {
                 body.no_attributes(&input.attrs);
                 check_type(body, &input.ty, true);
+                if let Some(text) = View::of(&input.ty).and_then(|view| view.wrong_reference(&input.ty)) {
+                    body.error(&input.ty, text);
+                }
+                if let Some((element, text)) = view::wrong_element(&input.ty) {
+                    body.error(element, text);
+                }
                 parameters.patterns.push(&input.pat);
                 parameters.types.push(&input.ty);
             }
@@ -121,6 +142,12 @@ fn check_type(body: &mut Body<'_>, of: &Type, may_refer: bool) {
         Type::Never(_) => "kernels come to an end: return a value, or nothing",
         Type::Array(array) => return check_type(body, &array.elem, false),
         Type::Tuple(tuple) => return tuple.elems.iter().for_each(|part| check_type(body, part, false)),
+        Type::Path(path) => {
+            match path.path.segments.last().and_then(|last| unknown_type(&last.ident.to_string())) {
+                Some(text) => text,
+                None => return,
+            }
+        }
         Type::Paren(inner) => return check_type(body, &inner.elem, may_refer),
         Type::Group(inner) => return check_type(body, &inner.elem, may_refer),
         _ => return,
@@ -128,16 +155,47 @@ fn check_type(body: &mut Body<'_>, of: &Type, may_refer: bool) {
     body.error(of, text);
 }
 
+/// Advice for an unknown type of Rust's library.
+fn unknown_type(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "Option" | "Result" => {
+            "there is no `Option` or `Result` in kernels: take or return a value and a `bool`"
+        }
+        "String" | "str" => "kernels have no strings: take bytes, `&Anywhere<u8>`",
+        "Vec" | "Box" | "Rc" | "Arc" | "HashMap" | "HashSet" | "BTreeMap" | "VecDeque" => {
+            "kernels have no heap: take `&Anywhere<T>` or `&[T; N]`"
+        }
+        "u128" | "i128" => "kernels know integers of at most 64 bits: take two `u64`",
+        "char" => "kernels know no `char`: take a `u8` or `u32`",
+        _ => return None,
+    })
+}
+
 /// The host form.
-fn host_form(function: &ItemFn, code: &Code) -> TokenStream {
+fn host_form(function: &ItemFn, code: &Code, is_refused: bool) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = function;
     let body = &code.host;
+    // A refused body does not show the use of its parameters.
+    let unused = is_refused.then(|| quote!(#[allow(unused)]));
     quote! {
         #(#attrs)*
         #[allow(unused_braces, unused_parens, clippy::too_many_arguments, clippy::let_and_return, clippy::unit_arg)]
         #[allow(clippy::useless_conversion, clippy::needless_return, clippy::blocks_in_conditions)]
+        #unused
         #vis #sig #body
     }
+}
+
+/// A function with a refused signature, so that its types count as used.
+fn refused_form(function: &ItemFn) -> Option<TokenStream> {
+    let has_receiver = matches!(function.sig.inputs.first(), Some(FnArg::Receiver(_)));
+    let returns_trait = match &function.sig.output {
+        syn::ReturnType::Type(_, of) => matches!(**of, Type::ImplTrait(_)),
+        syn::ReturnType::Default => false,
+    };
+    let (vis, sig) = (&function.vis, &function.sig);
+    let is_function = !has_receiver && !returns_trait && sig.asyncness.is_none();
+    is_function.then(|| quote!(#[allow(warnings)] #vis #sig { ::core::unimplemented!() }))
 }
 
 /// The type of its name, with its definition for lowering.
@@ -158,15 +216,16 @@ fn type_form(
         syn::ReturnType::Type(_, of) => of.to_token_stream(),
     };
     let line = name.span().unwrap().line() as u32;
-    let names = (0..types.len()).map(|number| format_ident!("argument_{number}"));
     let marker = type_parameters(generics);
     let (slot_patterns, slot_types) = nested(&body.slots);
     let (locals, text, slots, tree) = (body.scope.locals(), name.to_string(), &code.slots, &code.tree);
     let (layouts, constants) = (&body.types, &body.constants);
+    let callees = callee_names(body);
     let is_placed = types.iter().any(|of| is_placed(of));
     let launched = is_placed.then(|| kernel_impl(body, arguments, &function.sig, parameters));
     let callable = (!types.iter().any(|of| matches!(of, Type::Reference(_))) && !is_placed)
         .then(|| function_impl(body, generics, types, &output));
+    let refused_launches = (!is_placed).then(|| refused_launches(body, generics));
     quote! {
         #[doc(hidden)]
         #[allow(non_camel_case_types, missing_docs, dead_code, missing_debug_implementations)]
@@ -178,13 +237,14 @@ fn type_form(
         const _: () = {
             impl #implemented #name #of #condition {
                 #[doc(hidden)]
-                #vis fn typed(_: &#k::Call<Self>, #(#names: #types),*) -> #output {
+                #vis fn typed(_: &#k::Call<Self>, _: fn(#(#types),*) -> #output) -> fn(#(#types),*) -> #output {
                     #k::never()
                 }
             }
 
             impl #implemented #k::Define for #name #of #condition {
                 fn define() -> #k::Definition {
+                    #callees
                     static TREE: #k::Tree = #k::Tree {
                         name: #text,
                         file: ::core::file!(),
@@ -208,6 +268,7 @@ fn type_form(
 
             #launched
             #callable
+            #refused_launches
         };
     }
 }
@@ -215,6 +276,57 @@ fn type_form(
 /// The type parameters, for a marker that names them.
 fn type_parameters(generics: &Generics) -> Vec<TokenStream> {
     generics.type_params().map(|parameter| parameter.ident.to_token_stream()).collect()
+}
+
+/// Names of the called functions, as types and as values. A function without `#[kernel]` has no type of its
+/// name. Its import brings none, so the type of `others` applies, and refuses the function by its value. A
+/// missing function has neither; rustc reports it in the host form.
+fn callee_names(body: &Body<'_>) -> TokenStream {
+    if body.callees.is_empty() {
+        return TokenStream::new();
+    }
+    let k = &body.k;
+    let imports = body.callees.iter().map(|callee| {
+        let (path, name) = (&callee.path, &callee.name);
+        // A macro of the name, so that the import never fails.
+        let any = path.get_ident().map(|path| quote!(macro_rules! #path { () => {}; }));
+        quote_spanned!(path.span()=> #any use #path as #name;)
+    });
+    let names: Vec<_> = body.callees.iter().map(|callee| &callee.name).collect();
+    let typed = body.callees.iter().map(|callee| {
+        let name = &callee.name;
+        let arguments: Vec<_> = (0..callee.arguments).map(|at| format_ident!("A{at}")).collect();
+        quote! {
+            impl others::#name {
+                fn typed<V: #k::CalledByKernels, #(#arguments,)* R>(
+                    _: &#k::Call<#k::PlainFunction>,
+                    _: V,
+                ) -> fn(#(#arguments),*) -> R {
+                    #k::never()
+                }
+            }
+        }
+    });
+    quote! {
+        #(#imports)*
+        mod others {
+            #(pub struct #names {})*
+            #(pub static #names: &() = &();)*
+        }
+        use others::*;
+        #(#typed)*
+    }
+}
+
+/// True if a function can be launched and takes no group memory of a caller: then groups are its own.
+fn needs_own_group(signature: &Signature) -> bool {
+    let types = || {
+        signature.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(input) => Some(&*input.ty),
+            FnArg::Receiver(_) => None,
+        })
+    };
+    types().any(is_placed) && !types().any(|of| View::of(of) == Some(View::Group))
 }
 
 /// True for a parameter type of launched kernels.
@@ -289,11 +401,19 @@ fn kernel_impl(
             quote_spanned!(extent.span()=> #k::group_extent(#extent))
         };
         let all = all.iter().map(extent);
+        // Of a length that depends on parameters, the check is made with these.
+        let checked = (!signature.generics.params.is_empty()).then(|| group_check(body, extents));
+        let checked = checked.map(|check| quote!(const { #check };));
         quote! {
             fn group() -> ::std::vec::Vec<u32> {
+                #checked
                 ::std::vec![#(#all),*]
             }
         }
+    });
+    let check = arguments.group.as_ref().filter(|_| signature.generics.params.is_empty()).map(|extents| {
+        let check = group_check(body, extents);
+        quote!(const _: () = #check;)
     });
     // A place is given by the launch itself, and so is memory of the group.
     let given: Vec<&TokenStream> = taken
@@ -302,7 +422,12 @@ fn kernel_impl(
         .filter(|(_, of)| !is_given_by_launch(of))
         .map(|(taken, _)| taken)
         .collect();
-    quote! {
+    let code = quote! {
+        // Parameters below can have the name of the function.
+        use #name as kernel_function_of_items;
+
+        #check
+
         impl #implemented #k::Kernel for #name #of #condition {
             type Sources<'s> = (#(#lasting::Source<'s>,)*);
             type Bound<'s> = ((#(#lasting::Bound<'s>,)*), #k::Returning<'s, #returned>);
@@ -335,7 +460,7 @@ fn kernel_impl(
             #[inline(always)]
             fn run_item(bound: &mut Self::Bound<'_>, item: #k::Item) {
                 let ((#(#names,)*), returned) = bound;
-                returned.put(item, #name #turbofish(#(#lasting::of_item(#names, item)),*));
+                returned.put(item, kernel_function_of_items #turbofish(#(#lasting::of_item(#names, item)),*));
             }
 
             fn end(bound: &mut Self::Bound<'_>) {
@@ -350,6 +475,48 @@ fn kernel_impl(
                 #(#lasting::arguments(#names, &mut all);)*
                 all
             }
+        }
+    };
+    placed(code, name.span())
+}
+
+/// The check of the length of a group.
+fn group_check(body: &Body<'_>, extents: &Expr) -> TokenStream {
+    let extents = match extents {
+        Expr::Array(extents) => extents.to_token_stream(),
+        len => quote_spanned!(len.span()=> [#len]),
+    };
+    let at = extents.span();
+    let k = located(&body.k, at);
+    let lanes = body.lanes.as_ref().map(|name| {
+        let k = located(&body.k, name.span());
+        quote_spanned!(name.span()=> #k::check_lanes(&#extents))
+    });
+    let check = quote_spanned!(at=> #k::check_group(&#extents));
+    quote!({ #check; #lanes })
+}
+
+/// Refuses launches of a function of values, which runs for no items.
+fn refused_launches(body: &Body<'_>, generics: &Generics) -> TokenStream {
+    let (k, name) = (&body.k, body.name);
+    let (implemented, of, condition) = generics.split_for_impl();
+    let launches = [("run", 1), ("run_async", 1), ("sum", 1), ("run_in", 2), ("launch", 0)];
+    let functions = launches.map(|(name, arguments)| {
+        let name = format_ident!("{name}");
+        let types: Vec<_> = (0..arguments).map(|at| format_ident!("LaunchArgument{at}")).collect();
+        quote! {
+            #[doc(hidden)]
+            pub fn #name<'launch, #(#types,)* LaunchResult>(#(_: #types),*) -> LaunchResult
+            where
+                &'launch #k::FunctionOfValues: #k::LaunchedForItems,
+            {
+                #k::never()
+            }
+        }
+    });
+    quote! {
+        impl #implemented #name #of #condition {
+            #(#functions)*
         }
     }
 }

@@ -16,6 +16,8 @@ mod methods;
 mod pattern;
 mod place;
 mod scope;
+mod spans;
+mod view;
 
 use proc_macro::TokenStream;
 use syn::parse_macro_input;

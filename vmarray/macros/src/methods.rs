@@ -165,17 +165,98 @@ pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     named.clone().find(|(_, takes)| *takes == arguments).or_else(|| named.clone().next())
 }
 
+/// Methods of iterators, slices and collections.
+const ITERATORS: [&str; 34] = [
+    "all",
+    "any",
+    "chain",
+    "chunks",
+    "cloned",
+    "collect",
+    "contains",
+    "copied",
+    "count",
+    "enumerate",
+    "extend",
+    "filter",
+    "find",
+    "first",
+    "flat_map",
+    "fold",
+    "for_each",
+    "into_iter",
+    "iter",
+    "iter_mut",
+    "last",
+    "map",
+    "next",
+    "nth",
+    "position",
+    "product",
+    "skip",
+    "sort",
+    "sum",
+    "take",
+    "take_while",
+    "to_vec",
+    "windows",
+    "zip",
+];
+
+/// A number of arguments in words.
+pub fn count(arguments: usize) -> String {
+    match arguments {
+        0 => "no arguments".into(),
+        1 => "1 argument".into(),
+        more => format!("{more} arguments"),
+    }
+}
+
+/// True for a method of iterators, slices or collections.
+pub fn is_iterator(name: &str) -> bool {
+    ITERATORS.contains(&name)
+}
+
 /// Replacement of an unsupported method.
 pub fn advice(name: &str) -> String {
     match name {
-        "iter" | "into_iter" | "iter_mut" => "write `for i in 0..N` and `a[i]`".into(),
+        name if is_iterator(name) => {
+            "kernels have no iterators and slices: write `for i in 0..n` and `a[i]`".into()
+        }
         "clone" | "to_owned" => "values of kernels are copied: leave it out".into(),
         "checked_add" | "checked_sub" | "checked_mul" | "checked_div" => {
             "there is no `Option` in kernels: compare before, or take `wrapping_…` or `saturating_…`".into()
         }
+        "unwrap" | "expect" | "unwrap_or" | "unwrap_or_default" | "is_some" | "is_none" | "is_ok"
+        | "is_err" => {
+            "there is no `Option` or `Result` in kernels: compare before, or return a value and a `bool`"
+                .into()
+        }
+        "into" | "try_into" | "from" | "try_from" => "numbers are cast by `x as T`: write that".into(),
+        "to_string" | "push_str" | "as_str" | "as_bytes" | "chars" => {
+            "kernels have no strings: take bytes, `&Anywhere<u8>`".into()
+        }
+        "spawn" | "lock" | "unlock" => {
+            "items of kernels run at once already: share by `&Shared<T>`, meet at `barrier()`".into()
+        }
         _ => {
             format!("`{name}` is no method that kernels know: make it a kernel function and call `{name}(x)`")
         }
+    }
+}
+
+/// Replacement of a function of a type, by its path.
+pub fn associated(path: &str) -> String {
+    let path = path.replace(' ', "");
+    let of = path.split("::").next().unwrap_or_default();
+    match of {
+        "Vec" | "Box" | "Rc" | "Arc" | "HashMap" | "HashSet" | "BTreeMap" | "VecDeque" => {
+            "kernels have no heap: take an array, `[0; N]`, or memory of the item, `alloc::<T>(n)`".into()
+        }
+        "String" => "kernels have no strings: take bytes, `&Anywhere<u8>`".into(),
+        _ => format!(
+            "`{path}` is a function of a type: write it as a function with `#[kernel]`, outside of `impl`"
+        ),
     }
 }
 
@@ -191,5 +272,6 @@ mod tests {
         assert_eq!((find("max", 1), find("max", 2)), (Some((Method::Number, 1)), Some((Method::View, 2))));
         assert_eq!((find("swap", 1), lanes("shuffle"), lanes("sort")), (None, Some(2), None));
         assert!(advice("swap").contains("swap(x)") && advice("iter").contains("for i in"));
+        assert!(associated("Vec :: new").contains("alloc") && associated("A :: b").contains("`A::b`"));
     }
 }

@@ -3,6 +3,7 @@
 use crate::body::{Body, bare, operator};
 use crate::code::{Code, located};
 use crate::scope::Local;
+use crate::view::View;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -27,16 +28,54 @@ impl Body<'_> {
         self.local(expr).filter(|local| local.is_reference)
     }
 
+    /// The view among the parameters that an expression is, and its name.
+    pub fn view(&self, expr: &Expr) -> Option<(String, View)> {
+        let view = self.local(expr)?.view?;
+        Some((bare(expr).to_token_stream().to_string(), view))
+    }
+
+    /// Advice for a view with a wrong index.
+    fn wrong_index(&self, index: &ExprIndex) -> Option<String> {
+        let at = self.view(&index.index);
+        if let Some((name, view)) = self.view(&index.expr) {
+            return view.by_index(
+                &name,
+                at.as_ref().map(|(name, view)| (name.as_str(), *view)),
+                bare(&index.index),
+            );
+        }
+        // An index of several axes in the manner of nested arrays.
+        let Expr::Index(outer) = bare(&index.expr) else { return None };
+        match self.view(&outer.expr)? {
+            (name, View::Anywhere(Some(2..)) | View::Window) => {
+                Some(format!("an index of several axes is one array: write `{name}[[i, j]]`"))
+            }
+            _ => None,
+        }
+    }
+
     /// `a[i]` as a value.
     pub fn index(&mut self, index: &ExprIndex) -> Code {
         self.no_attributes(&index.attrs);
+        if let Some(text) = self.wrong_index(index) {
+            return self.error(&index.index, text);
+        }
         let is_reference = self.reference(&index.expr).is_some();
         let (of, at) = (self.expr(&index.expr), self.expr(&index.index));
         let span = index.index.span();
         let k = located(&self.k, span);
         let star = is_reference.then(|| quote!(*));
         let tree = |[of, at]: [&TokenStream; 2]| self.lined(span, quote!(#k::Expr::Index(&#of, &#at)));
-        Code::of([&of, &at], |[of, at]| quote_spanned!(span=> #k::at(&#star #of, #at)), tree)
+        // rustc reports the index's type, if it sees the index first. The order is free for a plain place.
+        let is_plain = matches!(bare(&index.expr), Expr::Path(_) | Expr::Field(_));
+        let rust = |[of, at]: [&TokenStream; 2]| {
+            if is_plain {
+                quote_spanned!(span=> #k::ViewArgument(#at).of(&#star #of))
+            } else {
+                quote_spanned!(span=> #k::at(&#star #of, #at))
+            }
+        };
+        Code::of([&of, &at], rust, tree)
     }
 
     /// `p.x` as a value.
@@ -55,7 +94,7 @@ impl Body<'_> {
     /// `place = value`.
     pub fn assign(&mut self, assign: &ExprAssign) -> Code {
         self.no_attributes(&assign.attrs);
-        let value = self.expr(&assign.right);
+        let value = self.value(&assign.right);
         let k = self.k.clone();
         if let Expr::Infer(_) = *assign.left {
             return value
@@ -78,7 +117,7 @@ impl Body<'_> {
 
     /// `place += value` and similar assignments.
     pub fn compound(&mut self, binary: &ExprBinary) -> Code {
-        let value = self.expr(&binary.right);
+        let value = self.value(&binary.right);
         let Some((operator, function)) = operator(&binary.op) else {
             return self.error(binary.op, "kernels do not know this operator");
         };
@@ -91,6 +130,9 @@ impl Body<'_> {
     /// Assigns to a place: the value is evaluated first, then the indices. With a function of the rule table,
     /// its result for place and value is assigned.
     fn place(&mut self, expr: &Expr, function: Option<&syn::Ident>, value: &Code) -> Code {
+        if let Some(text) = self.wrong_place(expr, function.is_some()) {
+            return self.error(expr, text);
+        }
         let (mut steps, mut indices) = (Vec::new(), Vec::new());
         let Some((root, tree)) = self.steps(expr, &mut steps, &mut indices) else {
             return self.error(expr, "only variables, their fields and elements are assigned");
@@ -104,7 +146,7 @@ impl Body<'_> {
                 Step::Index(index, span) => {
                     let inner = format_ident!("place_{}", around.len(), span = Span::mixed_site());
                     around
-                        .push(quote_spanned!(span=> if let Some(#inner) = #k::element(&mut #place, #index)));
+                        .push(quote_spanned!(span=> if let Some(#inner) = #k::ViewArgument(#index).place(&mut #place)));
                     place = quote!((*#inner));
                 }
             }
@@ -125,6 +167,18 @@ impl Body<'_> {
             |[value, indices]| quote!({ let #name = #value; #indices #innermost }),
             |[value, _]| quote!(&#tree, &#value),
         )
+    }
+
+    /// Advice for an assignment to a view or its element.
+    fn wrong_place(&self, expr: &Expr, is_compound: bool) -> Option<String> {
+        let of = match bare(expr) {
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Deref(_)) => &unary.expr,
+            Expr::Index(index) => {
+                return self.view(&index.expr).map(|(name, view)| view.as_element(&name));
+            }
+            other => other,
+        };
+        self.view(of).map(|(name, view)| view.as_place(&name, is_compound))
     }
 
     /// The way from a variable to a place: the variable, and the place as a tree.

@@ -1,5 +1,6 @@
 //! Scopes of variables and loops.
 
+use crate::view::View;
 use std::collections::HashSet;
 
 /// A variable of the function.
@@ -9,6 +10,8 @@ pub struct Local {
     pub number: u16,
     /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
+    /// The kind of view, for a parameter.
+    pub view: Option<View>,
 }
 
 /// A loop, or a block with a label.
@@ -32,10 +35,17 @@ pub struct Scope {
 impl Scope {
     /// A new variable, which hides others of its name.
     pub fn declare(&mut self, name: String, is_reference: bool) -> Local {
-        let local = Local { number: self.locals, is_reference };
+        let local = Local { number: self.locals, is_reference, view: None };
         self.locals += 1;
         self.names.push((name, local));
         local
+    }
+
+    /// Sets the view of the last variable.
+    pub fn is_view(&mut self, view: Option<View>) {
+        if let Some((_, local)) = self.names.last_mut() {
+            local.view = view;
+        }
     }
 
     /// The variable of a name here.

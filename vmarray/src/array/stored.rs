@@ -55,7 +55,7 @@ fn in_words(layout: &Layout) -> String {
         Layout::Array(of, count) => format!("[{}; {count}]", in_words(of)),
         Layout::Tuple(parts) => format!("({})", parts.iter().map(in_words).collect::<Vec<_>>().join(", ")),
         Layout::Struct { name, fields, bytes } => {
-            let field = |field: &vmarray_kernel::Field| {
+            let field = |field: &vmarray_kernel::LayoutField| {
                 format!("{}: {} at {}", field.name, in_words(&field.layout), field.offset)
             };
             let fields = fields.iter().map(field).collect::<Vec<_>>().join(", ");

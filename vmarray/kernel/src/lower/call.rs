@@ -139,6 +139,7 @@ impl Lower {
                 None => reduced(name).map(Across::Reduce),
             },
         };
+        self.expect_group("an operation across lanes")?;
         let Some((how, gives)) = how.and_then(|how| Some((how, how.gives(found)?))) else {
             return Err(self.unexpected(&format!("`lanes::{name}`")));
         };
@@ -224,6 +225,7 @@ impl Lower {
     /// A function of the rule table.
     pub fn call_number(&mut self, name: &str, arguments: &'static [Expr]) -> Result<Value> {
         if name == "barrier" {
+            self.expect_group("`barrier()`")?;
             self.mark();
             self.code.push(Op::Barrier);
             return Ok(Value::unit());
@@ -412,6 +414,7 @@ impl Lower {
                 Ok(self.of_tile(name))
             }
             ("in_group" | "group" | "groups", []) => {
+                self.expect_group(&format!("`{name}()`"))?;
                 let what = match name {
                     "in_group" => Where::InGroup,
                     "group" => Where::Group,

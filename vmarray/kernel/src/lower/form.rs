@@ -2,7 +2,7 @@
 
 use super::Lowered;
 use crate::around::Mode;
-use crate::layout::{Field, Layout};
+use crate::layout::{Layout, LayoutField};
 use backend_api::kernel::{Report, Type};
 
 /// Places have 32 bits if the result, and all operands read by places, have fewer elements.
@@ -211,8 +211,8 @@ impl Form {
 #[must_use]
 pub fn numbered(of: Layout) -> Layout {
     let bytes = 8 + of.bytes().next_multiple_of(8);
-    let index = Field { name: "item", offset: 0, layout: Layout::Scalar(PLACE) };
-    let value = Field { name: "value", offset: 8, layout: of };
+    let index = LayoutField { name: "item", offset: 0, layout: Layout::Scalar(PLACE) };
+    let value = LayoutField { name: "value", offset: 8, layout: of };
     Layout::Struct { name: "Numbered", fields: vec![index, value], bytes }
 }
 

@@ -204,7 +204,7 @@ impl Lower {
     /// The only scalar of a value.
     pub fn operand(&mut self, value: &Value) -> Result<Operand> {
         let Node::Leaf(leaf) = &value.node else {
-            return Err(self.error(ErrorKind::Unsupported, "a number or a bool is wanted here".into()));
+            return Err(self.error(ErrorKind::Unsupported, "this is no number and no `bool`: use one".into()));
         };
         let (of, leaf) = match leaf {
             Leaf::Value(operand) => return Ok(*operand),
@@ -284,7 +284,7 @@ impl Lower {
     /// The element of an array.
     pub fn element(&mut self, of: &Value, at: Operand) -> Result<Value> {
         let (Node::Array(len, element), Layout::Array(layout, _)) = (&of.node, &of.layout) else {
-            return Err(self.error(ErrorKind::Unsupported, "an array is wanted here".into()));
+            return Err(self.error(ErrorKind::Unsupported, "this is no array: use one".into()));
         };
         let (len, layout) = (*len, (**layout).clone());
         let node = (**element).clone();

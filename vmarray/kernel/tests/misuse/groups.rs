@@ -24,8 +24,8 @@ fn types(at: At<1>, part: &Group<f32, 64>, bins: &Shared<u32>, sums: &Shared<f32
     part.set(1); //~ this method takes 2 arguments but 1 argument was supplied
 }
 
-#[kernel(crate = vmarray_kernel)] //~ a `u8` cannot be changed as one step
-fn elements(bins: &Shared<u8>) {}
+#[kernel(crate = vmarray_kernel)]
+fn elements(bins: &Shared<u8>) {} //~ elements that are changed as one step have 4 or 8 bytes: use `u32`
 
 #[kernel(crate = vmarray_kernel, group = "many")] //~ mismatched types
 fn length(at: At<1>) {}

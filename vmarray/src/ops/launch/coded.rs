@@ -9,7 +9,7 @@ use super::arguments::Arguments;
 use super::kernel::Kernels;
 use super::options::Options;
 use super::plan::{self, Wanted};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
 /// A kernel with code from elsewhere: [`RunKernel::with_code`](super::RunKernel::with_code).
@@ -53,8 +53,7 @@ impl<K: Kernel> CodedKernel<K> {
             // It would be given elements in the order of tiles, and another puts them into their places.
             let reason = "its groups are tiles of a result, which code from elsewhere is not given: write the \
                           code for groups along one axis, `group = N`";
-            let kernel = kernels.usual.lowered.name.into();
-            return Err(ErrorKind::KernelRefused { kernel, reason: reason.into() }.into());
+            return Err(kernels.usual.refused(reason));
         }
         kernels.code = Some(code);
         Ok(Self { kernels, kernel: PhantomData })

@@ -10,7 +10,7 @@ use vmarray_kernel::launch::{Form, host_form_of, lower_for};
 use vmarray_kernel::{Kernel, Lowered};
 
 use super::options::Options;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::expr::refused;
 
 /// A kernel that can be launched.
@@ -100,6 +100,22 @@ fn prepared_by(
 }
 
 impl PreparedKernel {
+    /// Refuses a launch.
+    pub fn refused(&self, reason: &str) -> Error {
+        let reason = format!("{reason} ({})", self.lowered.defined_at());
+        ErrorKind::KernelRefused { kernel: self.lowered.name.into(), reason }.into()
+    }
+
+    /// The same error with the place of the kernel, if a launch was refused.
+    pub fn placed(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::KernelRefused { kernel, reason } if kernel == self.lowered.name => {
+                self.refused(reason)
+            }
+            _ => error,
+        }
+    }
+
     /// What a report says, of which this is the number of the item.
     pub fn outcome(
         &self,

@@ -20,7 +20,7 @@ use super::spread::{
 };
 use super::stored::{Reordered, StoredBox};
 use super::tiled_groups::{Band, TiledGroups, TiledResult};
-use crate::base::error::{Error, ErrorKind, Result, expect_len};
+use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
@@ -49,7 +49,6 @@ pub(super) fn run(
 ) -> Result<()> {
     let counters = Counters::default();
     let parameters = &kernels.usual.lowered.parameters;
-    let name = kernels.usual.lowered.name;
     let mut values = vec![Vec::new(); parameters.len()];
     // With an element for each item; read by many items, and which elements of stores these are.
     let (mut own, mut spread, mut elsewhere) = (Vec::new(), Vec::<SpreadArgument<'_>>::new(), Vec::new());
@@ -87,9 +86,7 @@ pub(super) fn run(
             }
         }
     }
-    let refused = |reason: &str| -> Error {
-        ErrorKind::KernelRefused { kernel: name.into(), reason: reason.into() }.into()
-    };
+    let refused = |reason: &str| kernels.usual.refused(reason);
     // The first result says where the work is done, and comes first; the first argument, if there is none.
     let first = own.iter().position(|(_, _, placed)| placed.operand.target.is_some());
     let has_result = elsewhere.iter().any(|argument| argument.operand.target.is_some());
@@ -104,13 +101,13 @@ pub(super) fn run(
     let given = elsewhere.first().map(|argument: &RangeArgument<'_>| argument.operand.store);
     let numbers = over.and_then(|over| OverStore::new(over, &counters, given));
     if over.is_some() && (!own.is_empty() || around.iter().any(|argument| argument.halo.is_some())) {
-        return Err(refused("`over` is for kernels without `Own` and `Window`"));
+        return Err(refused("`over` is for kernels without `Own` and `Window`: leave it out"));
     }
     let (domain, extents) = match (own.first(), over) {
         (Some((_, name, Placed { extents, stored, .. })), _) => {
             let Some(domain) = stored.clone() else {
                 let reason = format!(
-                    "`{name}` has fewer axes than what it is a part of: take that, or a section of it"
+                    "`{name}` has fewer axes than the array that it is a part of: give that array, or a section of it"
                 );
                 return Err(refused(&reason));
             };
@@ -141,7 +138,9 @@ pub(super) fn run(
     let tiles = (!kernels.tile.is_empty()).then(|| TiledGroups::new(&domain, &kernels.tile));
     let numbers = match &tiles {
         Some(_) if !matches!(wanted, Wanted::Nothing | Wanted::Facts(_)) => {
-            return Err(refused("what items return is not reduced where groups are tiles of a result"));
+            return Err(refused(
+                "values that items return are not reduced if groups are tiles: write them to an `Own`, and sum that",
+            ));
         }
         Some(tiles) => Some(OverStore::beside(own[0].2.operand.store, tiles.len())),
         None => numbers,
@@ -165,7 +164,9 @@ pub(super) fn run(
             if let Some(target) = operand.target {
                 let stored = placed.stored.clone().filter(|stored| stored.axes.len() == domain.axes.len());
                 let Some(stored) = stored else {
-                    return Err(refused(&format!("`{name}` has fewer axes than what it is a part of")));
+                    return Err(refused(&format!(
+                        "`{name}` has fewer axes than the array that it is a part of: give the whole array"
+                    )));
                 };
                 let of = Box::new(Room(operand.stride()));
                 let memory = spread.len();
@@ -175,7 +176,9 @@ pub(super) fn run(
                 let is_here =
                     |(device, _): &(&_, _)| here.iter().any(|(other, _)| Arc::ptr_eq(device, other));
                 if !target.devices().iter().all(is_here) {
-                    return Err(refused(&format!("the result `{name}` is not on the first one's devices")));
+                    return Err(refused(&format!(
+                        "the result `{name}` is on other devices than the first result: build both on the same devices"
+                    )));
                 }
                 results.push(TiledResult { number, target, stored, layout: layout.clone(), memory });
             }
@@ -189,7 +192,9 @@ pub(super) fn run(
         let Placed { operand, stored, of, .. } = placed;
         let is_alike = stored.is_some_and(|stored| stored.axes.len() == 1 || stored == domain);
         if !is_alike && operand.target.is_some() {
-            return Err(refused(&format!("the result `{name}` is not stored as the first one is")));
+            return Err(refused(&format!(
+                "the result `{name}` is not stored like the first result: build both with the same tiles and pages"
+            )));
         }
         reordered.push((!is_alike).then(|| Reordered { of, like: domain.clone() }));
         columns.push(RangeArgument { number, name, operand, range });
@@ -208,7 +213,9 @@ pub(super) fn run(
     }
     form.returns = matches!(wanted, Wanted::Reduced(_));
     if form.returns && (form.is_part || form.is_tiled) {
-        return Err(refused("what its items return is reduced over ranges and whole arrays in rows"));
+        return Err(refused(
+            "values that items return are reduced over ranges and whole arrays in rows: copy the elements to one",
+        ));
     }
     let (range, Operand { store, target, .. }) = (domain.range(), columns[0].operand);
     if range.is_empty() {
@@ -291,7 +298,7 @@ pub(super) fn run(
     let devices = if spread.is_empty() { Vec::new() } else { store.devices() };
     if devices.len() > 1 && has_result {
         return Err(refused(
-            "its `Shared` elements would be on several devices: run it over elements of one",
+            "its `Shared` elements would be on several devices: run it over elements of one device",
         ));
     }
     let several = devices.len() > 1;

@@ -500,11 +500,11 @@ impl<K: Kernel> KernelLaunch<K> {
         arguments: impl SessionArguments<K::Parameters>,
     ) -> Result<()> {
         if self.is_over_numbers() {
-            return Err(refused(
-                std::any::type_name::<K>(),
-                "in a session it runs for the elements of an `Own`",
-            ));
+            let reason = "in a session it runs for the elements of an `Own`: leave `over` and `on` out";
+            return Err(Kernels::of::<K>()?.usual.refused(reason));
         }
-        session.launch(&Kernels::of::<K>()?, arguments.held(INTERNAL), self.options())
+        let kernels = Kernels::of::<K>()?;
+        let launched = session.launch(&kernels, arguments.held(INTERNAL), self.options());
+        launched.map_err(|error| kernels.usual.placed(error))
     }
 }

@@ -1,7 +1,7 @@
 //! Elements by the indices in another array.
 
 use bytemuck::{Pod, Zeroable};
-use vmarray_kernel::{Anywhere, Field, KernelType, Layout, Memory, Number, Own, Scalar as _, kernel};
+use vmarray_kernel::{Anywhere, KernelType, Layout, LayoutField, Memory, Number, Own, Scalar as _, kernel};
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -77,7 +77,7 @@ impl<T: Element> KernelType for Plain<T> {
         };
         let bytes = size_of::<T>();
         let layout = Layout::Array(Box::new(word), bytes / Self::WORD);
-        let field = Field { name: "words", offset: 0, layout };
+        let field = LayoutField { name: "words", offset: 0, layout };
         Layout::Struct { name: "Plain", fields: vec![field], bytes }
     }
 

@@ -156,7 +156,8 @@ impl<'a> Session<'a> {
             })
         });
         let held = held.collect::<Result<Vec<HeldBound>>>();
-        Some(held.and_then(|held| self.launch(kernels, held, options)))
+        let launched = held.and_then(|held| self.launch(kernels, held, options));
+        Some(launched.map_err(|error| kernels.usual.placed(error)))
     }
 
     /// Has the pages of an argument up to date at home.

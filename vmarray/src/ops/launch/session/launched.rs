@@ -94,7 +94,10 @@ impl Session<'_> {
         let usual = Arc::clone(&kernels.usual);
         let (name, parameters) = (usual.lowered.name, &usual.lowered.parameters);
         if !kernels.tile.is_empty() {
-            return Err(refused(name, "its groups are tiles of a result, which need a `run`"));
+            return Err(refused(
+                name,
+                "its groups are tiles of a result: launch it by `run`, outside of a session",
+            ));
         }
         let (values, taken) = self.taken(name, parameters, arguments)?;
         apart(name, &taken)?;
@@ -109,7 +112,10 @@ impl Session<'_> {
         for other in own() {
             expect_shape(name, other.info.name, &first.extents, &other.extents)?;
             if domain.axes.len() > 1 && other.stored != *domain {
-                let reason = format!("`{}` is not stored as `{}` is", other.info.name, first.info.name);
+                let reason = format!(
+                    "`{}` is not stored like `{}`: build both with the same devices, page length and tiles",
+                    other.info.name, first.info.name
+                );
                 return Err(refused(name, &reason));
             }
         }
@@ -211,20 +217,26 @@ impl Session<'_> {
             };
             let is_long = |(mode, value): &(Mode, Vec<u64>)| *mode == Mode::Value && value.len() > VALUES_MAX;
             let Some(modes) = modes.filter(|modes| !modes.iter().any(is_long)) else {
-                return Err(refused(name, "devices know none but the library's own boundary modes"));
+                return Err(refused(
+                    name,
+                    "devices know none but the library's own boundary modes: use one of them",
+                ));
             };
             if of.session != self.number {
-                return Err(refused(name, "an argument is of another session"));
+                return Err(refused(name, "an argument is of another session: hold the array in this one"));
             }
             let Some(stored) = stored else {
-                let reason = format!("`{}` has fewer axes than what it is a part of", info.name);
+                let reason = format!(
+                    "`{}` has fewer axes than the array that it is a part of: hold the whole array",
+                    info.name
+                );
                 return Err(refused(name, &reason));
             };
             let mut taken = TakenElements { parameter, info, number: of.number, extents, stored, modes };
             let stored = &taken.stored;
             if taken.is_around() && (stored.is_tiled() || taken.is_counted() && stored.is_part()) {
                 let reason = format!(
-                    "`{}` is read where it lies, for which all of it has to be stored row by row",
+                    "`{}` is read in place, which needs a whole array that is stored row by row: copy it to one",
                     info.name
                 );
                 return Err(refused(name, &reason));
@@ -250,7 +262,7 @@ impl Session<'_> {
         let worked_on = || taken.iter().filter(|taken| !taken.is_around());
         let homes: Vec<&Pager> = worked_on().filter_map(|of| self.stores[of.number].pager()).collect();
         let Some(device) = homes.first().map(|pager| Arc::clone(pager.channels()[0].device())) else {
-            return Err(refused(name, "it has no result on a device"));
+            return Err(refused(name, "it has no result on a device: hold an array as a result"));
         };
         let mut channels = homes.iter().flat_map(|pager| pager.channels());
         let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), &device));
@@ -271,7 +283,10 @@ impl Session<'_> {
                 return Err(refused(name, &too_many_channels(of.info.name, channels)));
             }
             if channels > 1 && of.skipped() > 0 {
-                let reason = format!("`{}` is a section of an array with several channels", of.info.name);
+                let reason = format!(
+                    "`{}` is a section of an array with several channels: hold the whole array",
+                    of.info.name
+                );
                 return Err(refused(name, &reason));
             }
             parts.iter().try_for_each(|part| self.expect_reach(name, part.lane, of))?;
@@ -337,7 +352,7 @@ impl Session<'_> {
             let device = &device.info().name;
             let reason = format!(
                 "its elements are on several devices: `{}` is read by items on {device}, which does not reach the memory \
-                 of {other}; a `run` copies it",
+                 of {other}; launch it by `run`, which copies it",
                 of.info.name
             );
             Err(refused(name, &reason))

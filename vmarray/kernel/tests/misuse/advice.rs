@@ -1,0 +1,129 @@
+//! Mistakes of a first kernel. Each is one error with the remedy, which follows the line. No warning reports
+//! unused names.
+
+use vmarray_kernel::{Anywhere, Append, At, Group, KernelType, Own, Rows, Shared, Window, kernel};
+
+#[kernel(crate = vmarray_kernel)]
+fn square(x: f32) -> f32 {
+    x * x
+}
+
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+struct Pair {
+    a: f32,
+    b: f32,
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn elements(at: At<1>, x: &Own<f32>, y: &mut Own<f32>, i: usize) {
+    y.set(x[i]); //~ `x` is the item's own element: read it by `x.get()`
+    y.set(x[0]); //~ or take `x: &Anywhere<T>` to read elements by index
+    y[i] = 3.0; //~ write the item's own element by `y.set(value)`
+    *y = x.get(); //~ write the item's own element by `y.set(value)`
+    *y = 3.0; //~ write the item's own element by `y.set(value)`
+    *y += 3.0; //~ write the item's own element by `y.set(y.get() + …)`
+    y = 3.0; //~ write the item's own element by `y.set(value)`
+    *x = 3.0; //~ `x` is read only: take `x: &mut Own<T>`, and write `x.set(value)`
+    x.set(3.0); //~ `x` is read only: take `x: &mut Own<T>`
+    y.set(*x + 1.0); //~ `x` is the item's own element: read it by `x.get()`
+    y.set(x + 1.0); //~ `x` is the item's own element: read it by `x.get()`
+    y.set(-x); //~ `x` is the item's own element: read it by `x.get()`
+    y.set(x as f32); //~ `x` is the item's own element: read it by `x.get()`
+    y.set(x.sqrt()); //~ `x` is the item's own element: read it by `x.get()`
+    y.set(x.read()); //~ `x` has no `read`: it has `get()`
+    y.put(1.0); //~ `y` has no `put`: it has `get()` and `set(value)`
+    y.set(at); //~ `at` is a place: write `at.index()` for its index
+    at[0] = 1; //~ the place of an item does not change: use a variable instead of `at`
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn places(
+    at: At<1>,
+    at2: At<2>,
+    a: &Anywhere<f32>,
+    b: &Anywhere<f32, 2>,
+    w: &Window<f32, 1>,
+    r: &Rows<f32>,
+    y: &mut Own<f32>,
+) {
+    y.set(a[at]); //~ an index is a number: write `a[at.index()]`
+    y.set(b[at2]); //~ an index is numbers: write `b[[at2[0], at2[1]]]`
+    y.set(b[0][1]); //~ an index of several axes is one array: write `b[[i, j]]`
+    y.set(w[at.index()]); //~ a window is read by a place: write `w[at]`
+    y.set(w[at - 1]); //~ a window is read by a place: write `w[at]`, or `w[at.plus(1)]`
+    y.set(w[at.plus(1, 0)]); //~ `plus` takes 1 argument
+    y.set(r[at.index()]); //~ a row and an index in it are needed: write `r[[row, i]]`
+    y.set(at2.index() as f32); //~ `at2` has several axes: write `at2[0]`, `at2[1]` and so on
+    y.set(a.get(0)); //~ `a` has many elements: read one by an index, `a[i]`
+    a.set(0, 1.0); //~ `a` is read only: write the item's own element by `&mut Own<T>`
+    a[0] = 1.0; //~ `a` is read only: write the item's own element by `&mut Own<T>`
+    y.set(a[0..3]); //~ ranges stand behind `in` of a `for` only
+    y.set(at.in_group() as f32); //~ this kernel has no groups: say how long they are
+    barrier(); //~ say how long it is, `#[kernel(group = 64)]`
+    y.set(lanes::sum(y.get())); //~ say how long it is, `#[kernel(group = 64)]`
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn collections(x: &Anywhere<f32>, table: &[f32; 4], y: &mut Own<f32>) {
+    for v in x.iter() {} //~ loops run over ranges
+    for v in x {} //~ loops run over ranges: write `for i in 0..n` and `a[i]`
+    for v in table.windows(2) {} //~ loops run over ranges
+    y.set(x.iter().sum()); //~ kernels have no iterators and slices: write `for i in 0..n` and `a[i]`
+    y.set(table.iter().map(|v| v * 2.0).sum()); //~ kernels have no iterators and slices
+    let v = Vec::new(); //~ kernels have no heap: take an array, `[0; N]`, or memory of the item
+    let v = Box::new(1.0); //~ kernels have no heap
+    let v = vec![0.0; 4]; //~ macros are outside of the subset
+    let s = String::from("a"); //~ kernels have no strings: take bytes, `&Anywhere<u8>`
+    let s = "a".to_string(); //~ kernels have no strings
+    let p = Pair::new(1.0); //~ `Pair::new` is a function of a type
+    let z = u32::try_from(3); //~ numbers are cast by `x as T`
+    let z: u32 = 3.into(); //~ numbers are cast by `x as T`
+    let z = y.get().partial_cmp(&1.0).unwrap(); //~ `partial_cmp` is no method that kernels know
+    assert!(y.get() > 0.0); //~ macros are outside of the subset
+}
+
+#[kernel(crate = vmarray_kernel, group = 64)]
+fn shared(bins: &Shared<u32>, part: &Group<f32, 64>, found: &Append<u32>, y: &mut Own<f32>) {
+    bins[0] += 1; //~ change shared elements by `bins.add(i, value)` and the like
+    bins.set(0, 1); //~ change shared elements by `bins.add(i, value)` and the like
+    part[0] = 1.0; //~ write memory of a group by `part.set(i, value)`
+    found[0] = 1; //~ append an element by `found.push(value)`
+    y.set(found[0]); //~ `found` is only appended to, by `found.push(value)`
+    y.set(part + 1.0); //~ `part` has many elements: read one by an index, `part[i]`
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn no_option(x: Option<f32>) {} //~ there is no `Option` or `Result` in kernels
+
+#[kernel(crate = vmarray_kernel)]
+fn no_result(x: &Own<f32>) -> Option<f32> {} //~ take or return a value and a `bool`
+
+#[kernel(crate = vmarray_kernel)]
+fn no_string(x: &str) {} //~ kernels have no strings: take bytes, `&Anywhere<u8>`
+
+#[kernel(crate = vmarray_kernel)]
+fn no_vector(x: Vec<f32>) {} //~ kernels have no heap: take `&Anywhere<T>` or `&[T; N]`
+
+#[kernel(crate = vmarray_kernel)]
+fn no_letter(x: char) {} //~ kernels know no `char`: take a `u8` or `u32`
+
+#[kernel(crate = vmarray_kernel)]
+fn no_wide_integer(x: u128) {} //~ kernels know integers of at most 64 bits: take two `u64`
+
+#[kernel(crate = vmarray_kernel)]
+fn no_bools(x: &Own<bool>, y: &mut Own<f32>) {} //~ elements of arrays are not `bool`: use `u8`
+
+#[kernel(crate = vmarray_kernel)]
+fn no_value(x: Own<f32>) {} //~ the item's own element is taken by reference
+
+#[kernel(crate = vmarray_kernel)]
+fn no_view_by_value(x: Anywhere<f32>) {} //~ views are taken by reference: write `&` before the type
+
+#[kernel(crate = vmarray_kernel)]
+fn no_mutable_view(x: &mut Anywhere<f32>) {} //~ only `Own` is taken by `&mut`
+
+#[kernel(crate = vmarray_kernel)]
+fn no_reference_to_a_place(at: &At<1>) {} //~ a place is taken by value: leave `&` out
+
+fn main() {}

@@ -1,0 +1,73 @@
+//! Spans of generated code: rustc reports errors at the user's tokens.
+
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
+
+/// Gives generated tokens the span of the nearest token of the user's code: of the next one, or else of the
+/// previous one. Names of generated variables keep their hygiene. rustc reports a mixture of generated and
+/// written tokens at the attribute.
+pub fn placed(code: TokenStream, fallback: Span) -> TokenStream {
+    let generated = place_of(Span::call_site());
+    within(code, fallback, generated)
+}
+
+/// The line and column of a span.
+fn place_of(span: Span) -> (usize, usize) {
+    let span = span.unwrap();
+    (span.line(), span.column())
+}
+
+fn within(code: TokenStream, fallback: Span, generated: (usize, usize)) -> TokenStream {
+    let tokens: Vec<TokenTree> = code.into_iter().collect();
+    // The place of the next token of the user's code, for each token.
+    let mut next = vec![None; tokens.len()];
+    let mut last = None;
+    for (at, token) in tokens.iter().enumerate().rev() {
+        next[at] = last;
+        last = first_written(token, generated).or(last);
+    }
+    let mut before = None;
+    let placed = tokens.into_iter().zip(next).map(|(token, next)| {
+        let is_written = place_of(token.span()) != generated;
+        let own = if is_written { Some(token.span()) } else { None };
+        let token = match token {
+            TokenTree::Group(group) => {
+                let inner = before.or_else(|| first_in(&group.stream(), generated)).or(next);
+                let at = own.or(inner).unwrap_or(fallback);
+                let mut placed = Group::new(group.delimiter(), within(group.stream(), at, generated));
+                placed.set_span(if is_written { group.span() } else { at });
+                TokenTree::Group(placed)
+            }
+            mut token if !is_written => {
+                let at = next.or(before).unwrap_or(fallback);
+                token.set_span(if is_variable(&token) { token.span().located_at(at) } else { at });
+                token
+            }
+            token => token,
+        };
+        before = own.or(before);
+        token
+    });
+    placed.collect()
+}
+
+/// True for a generated name of a variable.
+fn is_variable(token: &TokenTree) -> bool {
+    let TokenTree::Ident(name) = token else { return false };
+    let name = name.to_string();
+    name == "value" || ["slot_", "index_", "place_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The place of the first token of the user's code in a token.
+fn first_written(token: &TokenTree, generated: (usize, usize)) -> Option<Span> {
+    if place_of(token.span()) != generated {
+        return Some(token.span());
+    }
+    match token {
+        TokenTree::Group(group) => first_in(&group.stream(), generated),
+        _ => None,
+    }
+}
+
+fn first_in(code: &TokenStream, generated: (usize, usize)) -> Option<Span> {
+    code.clone().into_iter().find_map(|token| first_written(&token, generated))
+}

@@ -1,0 +1,222 @@
+//! Parameters that are views and places, and advice for their misuse.
+
+use quote::ToTokens;
+use syn::{Expr, GenericArgument, Lit, PathArguments, Type};
+
+/// The kind of a view or place among the parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// `At<N>`; `None` if `N` is a parameter.
+    At(Option<usize>),
+    /// `&Own<T>`, or `&mut Own<T>`.
+    Own {
+        is_mutable: bool,
+    },
+    /// `&Anywhere<T, N>`; `None` if `N` is a parameter.
+    Anywhere(Option<usize>),
+    Window,
+    Rows,
+    Group,
+    Shared,
+    Append,
+}
+
+impl View {
+    /// The view that a parameter of a type is.
+    pub fn of(of: &Type) -> Option<Self> {
+        match of {
+            Type::Reference(reference) => Self::named(&reference.elem, reference.mutability.is_some()),
+            of => Self::named(of, false),
+        }
+    }
+
+    fn named(of: &Type, is_mutable: bool) -> Option<Self> {
+        let Type::Path(path) = of else { return None };
+        let last = path.path.segments.last()?;
+        Some(match last.ident.to_string().as_str() {
+            "At" => Self::At(number(&last.arguments, 0)),
+            "Own" => Self::Own { is_mutable },
+            "Anywhere" if is_alone(&last.arguments) => Self::Anywhere(Some(1)),
+            "Anywhere" => Self::Anywhere(number(&last.arguments, 1)),
+            "Window" => Self::Window,
+            "Rows" => Self::Rows,
+            "Group" => Self::Group,
+            "Shared" => Self::Shared,
+            "Append" => Self::Append,
+            _ => return None,
+        })
+    }
+
+    /// Advice for the parameter in the place of a value.
+    pub fn as_value(self, name: &str) -> String {
+        match self {
+            Self::At(Some(1)) => format!("`{name}` is a place: write `{name}.index()` for its index"),
+            Self::At(_) => {
+                format!("`{name}` is a place: write `{name}[0]`, `{name}[1]` and so on for its indices")
+            }
+            Self::Own { .. } => format!("`{name}` is the item's own element: read it by `{name}.get()`"),
+            Self::Window => format!("`{name}` has many elements: read one by a place, `{name}[at]`"),
+            Self::Append => format!("`{name}` is only appended to, by `{name}.push(value)`"),
+            Self::Anywhere(_) | Self::Rows | Self::Group | Self::Shared => {
+                format!("`{name}` has many elements: read one by an index, `{name}[i]`")
+            }
+        }
+    }
+
+    /// Advice for an assignment to the parameter.
+    pub fn as_place(self, name: &str, is_compound: bool) -> String {
+        match self {
+            Self::Own { is_mutable: true } if is_compound => {
+                format!("write the item's own element by `{name}.set({name}.get() + …)`")
+            }
+            Self::Own { is_mutable: true } => {
+                format!("write the item's own element by `{name}.set(value)`")
+            }
+            Self::Own { is_mutable: false } => {
+                format!("`{name}` is read only: take `{name}: &mut Own<T>`, and write `{name}.set(value)`")
+            }
+            Self::At(_) => {
+                format!("the place of an item does not change: use a variable instead of `{name}`")
+            }
+            other => other.as_element(name),
+        }
+    }
+
+    /// Advice for an assignment to an element.
+    pub fn as_element(self, name: &str) -> String {
+        match self {
+            Self::Own { .. } => self.as_place(name, false),
+            Self::At(_) => {
+                format!("the place of an item does not change: use a variable instead of `{name}`")
+            }
+            Self::Anywhere(_) | Self::Window | Self::Rows => format!(
+                "`{name}` is read only: write the item's own element by `&mut Own<T>`, any other one by \
+                 `&Shared<T>`"
+            ),
+            Self::Group => format!("write memory of a group by `{name}.set(i, value)`"),
+            Self::Shared => format!("change shared elements by `{name}.add(i, value)` and the like"),
+            Self::Append => format!("append an element by `{name}.push(value)`"),
+        }
+    }
+
+    /// Advice for a missing method.
+    pub fn without_method(self, name: &str, method: &str) -> String {
+        let has = match self {
+            Self::At(_) => "`index()`, `plus(by)`, `shape()`, `in_group()`, `group()` and `groups()`",
+            Self::Own { is_mutable: true } => "`get()` and `set(value)`",
+            Self::Own { is_mutable: false } => "`get()`",
+            Self::Anywhere(_) => "`len()` and `shape()`",
+            Self::Window => "`shape()`",
+            Self::Rows => "`len()` and `row_len(row)`",
+            Self::Group => "`set(i, value)`, `add(i, value)` and the like",
+            Self::Shared => "`len()`, `add(i, value)`, `max(i, value)`, `exchange(i, value)` and the like",
+            Self::Append => "`push(value)`",
+        };
+        format!("`{name}` has no `{method}`: it has {has}")
+    }
+
+    /// Advice for a wrong or missing `&` of the parameter.
+    pub fn wrong_reference(self, of: &Type) -> Option<&'static str> {
+        match (self, of) {
+            (Self::At(_), Type::Reference(_)) => Some("a place is taken by value: leave `&` out"),
+            (Self::Own { .. }, Type::Reference(_)) => None,
+            (Self::Own { .. }, _) => {
+                Some("the item's own element is taken by reference: `&Own<T>` or `&mut Own<T>`")
+            }
+            (_, Type::Reference(reference)) if reference.mutability.is_some() => Some(
+                "only `Own` is taken by `&mut`: read by `&Anywhere<T>`, change any element by `&Shared<T>`",
+            ),
+            (Self::At(_), _) | (_, Type::Reference(_)) => None,
+            _ => Some("views are taken by reference: write `&` before the type"),
+        }
+    }
+
+    /// Advice for a read of an element, if the view has none, or not by this index;
+    /// `at` is the name of a place, if the index is one.
+    pub fn by_index(self, name: &str, at: Option<(&str, Self)>, index: &Expr) -> Option<String> {
+        match (self, at) {
+            (Self::Own { .. }, _) => Some(format!(
+                "`{name}` is the item's own element: read it by `{name}.get()`, or take `{name}: &Anywhere<T>` \
+                 to read elements by index"
+            )),
+            (Self::Append, _) => Some(self.as_value(name)),
+            (Self::Window, None) if is_number(index) => Some(format!(
+                "a window is read by a place: write `{name}[at]`, or `{name}[at.plus(1)]` for a neighbour"
+            )),
+            (Self::Rows, None) if is_number(index) => {
+                Some(format!("a row and an index in it are needed: write `{name}[[row, i]]`"))
+            }
+            (Self::Anywhere(_) | Self::Shared | Self::Group | Self::Rows, Some((at, Self::At(axes)))) => {
+                Some(match axes {
+                    Some(1) => format!("an index is a number: write `{name}[{at}.index()]`"),
+                    Some(3) => format!("an index is numbers: write `{name}[[{at}[0], {at}[1], {at}[2]]]`"),
+                    _ => format!("an index is numbers: write `{name}[[{at}[0], {at}[1]]]`"),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// True for an index that is certainly a number.
+fn is_number(index: &Expr) -> bool {
+    match index {
+        Expr::Lit(_) | Expr::Binary(_) | Expr::Cast(_) => true,
+        Expr::MethodCall(call) => call.method == "index",
+        _ => false,
+    }
+}
+
+fn is_alone(arguments: &PathArguments) -> bool {
+    match arguments {
+        PathArguments::AngleBracketed(arguments) => arguments.args.len() < 2,
+        _ => true,
+    }
+}
+
+/// The argument at a place, if it is a number.
+fn number(arguments: &PathArguments, at: usize) -> Option<usize> {
+    let PathArguments::AngleBracketed(arguments) = arguments else { return None };
+    let GenericArgument::Const(Expr::Lit(literal)) = arguments.args.iter().nth(at)? else { return None };
+    match &literal.lit {
+        Lit::Int(number) => number.base10_parse().ok(),
+        _ => None,
+    }
+}
+
+/// The element of a view that arrays do not have, or that is not changed as one step, and the advice.
+pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
+    let of = match of {
+        Type::Reference(reference) => &*reference.elem,
+        of => of,
+    };
+    let view = View::named(of, false).filter(|view| !matches!(view, View::At(_) | View::Group))?;
+    let Type::Path(path) = of else { return None };
+    let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
+    let GenericArgument::Type(element) = arguments.args.first()? else { return None };
+    match (view, element.to_token_stream().to_string().as_str()) {
+        (_, "bool") => Some((element, "elements of arrays are not `bool`: use `u8`, and compare with 0")),
+        (View::Shared, "u8" | "u16" | "i8" | "i16") => {
+            Some((element, "elements that are changed as one step have 4 or 8 bytes: use `u32` or `i32`"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_are_told_by_their_types() {
+        let of = |text: &str| View::of(&syn::parse_str::<Type>(text).unwrap());
+        assert_eq!(of("At<2>"), Some(View::At(Some(2))));
+        assert_eq!(of("At<N>"), Some(View::At(None)));
+        assert_eq!(of("&mut vmarray::kernel::Own<f32>"), Some(View::Own { is_mutable: true }));
+        assert_eq!(of("&Anywhere<f32>"), Some(View::Anywhere(Some(1))));
+        assert_eq!(of("&Anywhere<f32, 3>"), Some(View::Anywhere(Some(3))));
+        assert_eq!((of("&[f32; 3]"), of("f32")), (None, None));
+        let index = |name| View::At(Some(1)).as_value(name);
+        assert_eq!(index("at"), "`at` is a place: write `at.index()` for its index");
+    }
+}
