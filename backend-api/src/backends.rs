@@ -191,7 +191,7 @@ impl Direction {
 
 /// The advice for an error when the driver refuses to page-lock memory. The driver locks the pages, not
 /// this process, so the system's limit of locked memory does not apply.
-pub const PIN_ADVICE: &str = "ask for less, release pinned memory, or use HostMemory::Pageable";
+pub const PIN_ADVICE: &str = "request less, release pinned memory, or use HostMemory::Pageable";
 
 /// Wakes all wakers, even if one of them panics. Wakers are foreign code, so the caller must hold no lock.
 pub fn wake_all(due: impl IntoIterator<Item = Waker>) {

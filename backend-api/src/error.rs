@@ -66,16 +66,16 @@ macro_rules! kinds {
 
 kinds! {
     /// A temporary lack of memory; a smaller or a later request may succeed.
-    OutOfMemory "out of memory", "release memory there, or ask for less";
+    OutOfMemory "out of memory", "release memory on the device, or request less";
     /// A request for more than the device could ever hold.
-    TooLarge "larger than the device", "ask for less, or divide it among several devices or allocations";
+    TooLarge "larger than the device", "request less, or split it over several devices or allocations";
     /// The system refuses to page-lock host memory.
     PinRefused "page-locking refused",
-        "raise the limit of locked memory (`ulimit -l`), ask for less, or use HostMemory::Pageable";
+        "raise the limit of locked memory (`ulimit -l`), request less, or use HostMemory::Pageable";
     /// An argument breaks a rule of the contract. No work was started.
     InvalidArgument "invalid argument", "correct the request: nothing was started";
     /// A buffer, queue or ticket that this device does not know. No work was started.
-    UnknownHandle "unknown handle", "use what this device has made and not released yet: nothing was started";
+    UnknownHandle "unknown handle", "use a handle that this device has made and not released: nothing was started";
     /// A copy was started and failed; the device continues.
     CopyFailed "copy failed",
         "try again; if it persists, look for hardware faults in the logs of system and driver";
@@ -83,21 +83,21 @@ kinds! {
     KernelFailed "kernel failed",
         "try again; if it persists, update the driver, or do this work on the host or on another device";
     /// The device is lost for good: unplugged, reset, or its context destroyed.
-    Lost "device lost", "drop all that lies on this device, and open it anew or go on with the others";
+    Lost "device lost", "drop everything on this device, then open it again, or continue with the other devices";
     /// The device does not support the operation.
-    Unsupported "not supported", "use another way, or another device or backend";
+    Unsupported "not supported", "use another method, device or backend";
     /// The data that was read differs from the data that was written: a bit has flipped, or another
     /// program has overwritten it. The library does not return such data.
     Corrupted "corrupted",
-        "restore what is damaged from a copy, or write it anew; look for faults of the drive or device";
+        "restore the damaged data from a copy, or write it again; look for faults of the drive or device";
     /// Another program, or another part of this one, holds the resource.
     InUse "in use", "close it there first, or open it for reading everywhere";
     /// The file or the data has another format than expected.
-    WrongFormat "wrong format", "name the file that is meant, and its type and shape as they were made";
+    WrongFormat "wrong format", "name the right file, with the type and shape that it was made with";
     /// A write to an object that was opened for reading alone.
-    ReadOnly "opened for reading alone", "open it for writing, or write to a copy";
+    ReadOnly "opened read-only", "open it for writing, or write to a copy";
     /// A file exists at that path already and would be overwritten. It stays unchanged.
-    AlreadyExists "exists already", "name another path, or remove what is there if it is no longer needed";
+    AlreadyExists "exists already", "name another path, or remove the existing file if it is no longer needed";
     /// The operating system refused: a file, a mapping, a thread.
     System "refused by the system", "look at the system's reason: permissions, limits, space, the path";
     /// The driver is missing, or returned an error that no other kind covers.

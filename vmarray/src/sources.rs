@@ -236,11 +236,11 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// The directory's state of a page, at the time of the call.
     ///
     /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length.
+    /// [`PageOutside`](ErrorKind::PageOutside).
     pub fn page_state(&self, page: usize) -> Result<PageState> {
         let core = &self.core;
         let entry =
-            core.entries.get(page).ok_or(ErrorKind::IndexOutside { index: page, len: core.cuts.pages() })?;
+            core.entries.get(page).ok_or(ErrorKind::PageOutside { page, pages: core.cuts.pages() })?;
         let _guard = entry.share();
         let count = |blocks| core.cuts.ranges(page, blocks).map(|range| range.len()).sum();
         Ok(PageState {

@@ -48,6 +48,7 @@ fn class(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::IndexOutside { .. }
         | ErrorKind::ListedIndexOutside { .. }
+        | ErrorKind::PageOutside { .. }
         | ErrorKind::RangeOutside { .. }
         | ErrorKind::PositionOutside { .. }
         | ErrorKind::BoxOutside { .. }

@@ -83,7 +83,10 @@ impl<T: Element, D: Device> Builder<T, D> {
             return Err(mismatch("number of pages", stored, asked).into());
         }
         if self.settings.is_movable() {
-            return Err(ErrorKind::FileRefused { reason: "its pages stay where they are" }.into());
+            return Err(ErrorKind::FileRefused {
+                reason: "pages of the program's storage are not moved; leave `movable` out",
+            }
+            .into());
         }
         let is_read_only = backing.is_read_only();
         let mut device = BackedDevice::new(backing)?;

@@ -153,7 +153,7 @@ impl OpenDevices {
                 Keeper::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
             }
             Some(Redundant::Parity(_)) if is_movable => {
-                return Err(ErrorKind::MoveRefused { reason: "parity ties pages to their devices" }.into());
+                return Err(ErrorKind::MoveRefused { reason: "parity ties pages to their devices; use `Placement::Mirrored`, or leave `movable` out" }.into());
             }
             Some(Redundant::Parity(devices)) => Keeper::Parity(ParityGroup::new((0..*devices).map(device))?),
         };
@@ -591,7 +591,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let Self { len, max_len, devices, settings, .. } = self;
         #[cfg(feature = "host")]
         if settings.tier.is_some() {
-            let reason = "and files alone have a tier; a `FileDevice` is given one when it is made";
+            let reason = "only files have a tier; create the array by `create`, or give a `FileDevice` its tier when you make it";
             return Err(ErrorKind::FileRefused { reason }.into());
         }
         let open = devices.open(&settings.common)?;
@@ -609,7 +609,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         // Less where the devices can never have so much. What it is built with it may have again.
         let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
         if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
-            let reason = "the array is to grow, which moves what parity is made of";
+            let reason = "the array may grow, which moves the pages that parity is computed from; leave `max_len` out, or use \
+                          `Placement::Mirrored`";
             return Err(ErrorKind::ParityRefused { reason }.into());
         }
         let turns = match &redundant {

@@ -9,7 +9,7 @@ use backend_api::Device;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-use crate::base::error::{Result, index_outside};
+use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::Holder;
 use crate::engine::page::state::HOME;
 use crate::engine::pager::{Fetch, Stream};
@@ -163,7 +163,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let pages = self.touched_pages(of);
         let count = (pages.end - pages.start) as usize;
         if number >= count {
-            return Err(index_outside(number, count));
+            return Err(ErrorKind::PageOutside { page: number, pages: count }.into());
         }
         let page = pages.start as usize + number;
         let all = self.page_range(page);

@@ -64,6 +64,7 @@ use bytemuck::{NoUninit, Pod};
 )]
 pub trait Element: Pod + Send + Sync {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Pod + Send + Sync> Element for T {}
 
 /// A check at compile time of every element type in use.

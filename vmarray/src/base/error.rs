@@ -39,6 +39,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// An index is not below the length.
     IndexOutside { index: usize, len: usize },
+    /// The number of a page is not below the number of pages.
+    PageOutside { page: usize, pages: usize },
     /// An index of a list is not below the length; `position` is the position of the first such index in
     /// the list.
     ListedIndexOutside { position: usize, index: usize, len: usize },
@@ -211,22 +213,31 @@ impl ErrorKind {
         };
         let within = |len: usize| format!("end the range at {len} at most");
         let start_first = || "give the smaller number first: start..end with start at most end".to_owned();
-        let fewer_guards = "first drop the guards, cursors and iterators that this thread holds (no other thread can \
-                            go on as long as it waits for them)";
+        let fewer_guards = "first drop the guards, cursors and iterators that this thread holds: other threads may wait \
+                            for them";
         match self {
             Self::IndexOutside { index, len } => {
-                (format!("index {index} is outside of an array of {len} elements"), below("an index", *len))
+                (format!("index {index} is outside of an array of {}", counted(*len, "element")), below("an index", *len))
+            }
+            Self::PageOutside { page, pages } => {
+                (format!("page {page} is outside of {}", counted(*pages, "page")), below("a page", *pages))
             }
             Self::ListedIndexOutside { position, index, len } => (
-                format!("index {index} at place {position} of the list is outside of an array of {len} elements"),
-                format!("keep to indices below {len} in the list"),
+                format!(
+                    "index {index} at place {position} of the list is outside of an array of {}",
+                    counted(*len, "element")
+                ),
+                below("indices", *len),
             ),
             Self::RangeOutside { start, end, len } => {
-                (format!("range {start}..{end} is outside of an array of {len} elements"), within(*len))
+                (
+                    format!("range {start}..{end} is outside of an array of {}", counted(*len, "element")),
+                    within(*len),
+                )
             }
             Self::RangeReversed { start, end } => (format!("range {start}..{end} is reversed"), start_first()),
             Self::LengthMismatch { of, expected, got } => (
-                format!("{of} has length {got} where {expected} is wanted"),
+                format!("{of} has length {got}, but its length must be {expected}"),
                 format!("give {of} that length"),
             ),
             Self::TooLong { elements, element_bytes } => (
@@ -250,9 +261,12 @@ impl ErrorKind {
                 "build it with `Builder::max_len`, which costs no memory before it is used".into(),
             ),
             Self::PositionOutside { axis, index, extent } => (
-                format!("index {index} of axis {axis} is outside of an extent of {extent} elements"),
+                format!(
+                    "index {index} of axis {axis} is outside of an extent of {}",
+                    counted(*extent, "element")
+                ),
                 match extent {
-                    0 => "there is nothing along this axis: look at the shape first".into(),
+                    0 => "the axis is empty: compare with the shape first".into(),
                     _ => format!(
                         "use indices from 0 to {} along this axis, or a view with another boundary mode",
                         extent - 1
@@ -260,7 +274,10 @@ impl ErrorKind {
                 },
             ),
             Self::BoxOutside { axis, start, end, extent } => (
-                format!("range {start}..{end} of axis {axis} is outside of an extent of {extent} elements"),
+                format!(
+                    "range {start}..{end} of axis {axis} is outside of an extent of {}",
+                    counted(*extent, "element")
+                ),
                 within(*extent),
             ),
             Self::BoxReversed { axis, start, end } => {
@@ -271,15 +288,15 @@ impl ErrorKind {
                 format!("use extents whose product, with the padding of tiles, is at most {}", isize::MAX),
             ),
             Self::ShapeMismatch { shape, expected, got } => (
-                format!("a shape of {shape:?} has {expected} elements, {got} are there"),
+                format!("a shape of {shape:?} has {}, but the data has {got}", counted(*expected, "element")),
                 format!("use extents whose product is {got}"),
             ),
             Self::RankMismatch { expected, got } => (
-                format!("{expected} axes are wanted, {got} were given"),
-                format!("use a view of {expected} axes"),
+                format!("{} given, but the operation needs {expected}", counted(*got, "axis")),
+                format!("use a view of {}", counted(*expected, "axis")),
             ),
             Self::NoSuchAxis { axis, axes } => (
-                format!("there is no axis {axis} among {axes}"),
+                format!("axis {axis} does not exist: the shape has {}", counted(*axes, "axis")),
                 format!("count axes from 0: the last one is {}", axes.saturating_sub(1)),
             ),
             Self::EmptyTile { axis } => (
@@ -295,19 +312,19 @@ impl ErrorKind {
             }
             Self::RowIncomplete { row } => (
                 format!("row {row} was not written whole"),
-                "end with `freeze_complete` to keep the rows before it, and push it and those after it anew".into(),
+                "end with `freeze_complete` to keep the rows before it, then push it and all later rows again".into(),
             ),
             Self::NoDevices => (
                 "the list of devices is empty".into(),
-                "name one at least, or leave `devices` out to have those of the machine found".into(),
+                "name at least one, or leave `devices` out to use the devices of the machine".into(),
             ),
             Self::NoneFound { asked, found } => {
-                (none_found(asked, found), "`Discovery::report` lists all, with the reasons; write to \
-                    VMARRAY_DEVICES, or to `Discovery::select`, something of what is there, such as `cpu`, `host` or `all`".into())
+                (none_found(asked, found), "name a device that exists, such as `cpu`, `host` or `all`, in \
+                    VMARRAY_DEVICES or `Discovery::select`; `Discovery::report` lists all with reasons".into())
             }
             Self::DeviceFilter { wish } => (
-                format!("the wish for devices {wish:?} is empty or not UTF-8"),
-                "separate wishes by single commas: `cuda`, `opencl`, `host`, `cuda:0`, `gpu`, `integrated`, `cpu`, `all`, \
+                format!("invalid device filter {wish:?}: an entry is empty or not UTF-8"),
+                "separate entries by single commas: `cuda`, `opencl`, `host`, `cuda:0`, `gpu`, `integrated`, `cpu`, `all`, \
                  or part of a name"
                     .into(),
             ),
@@ -316,47 +333,51 @@ impl ErrorKind {
                 "give one of them a share above zero".into(),
             ),
             Self::TooManyChannels { channels, most } => (
-                format!("{channels} channels are asked for, at most {most} are possible"),
+                format!("{channels} channels requested, at most {most} are possible"),
                 "use smaller shares: a few channels for each device are enough".into(),
             ),
             Self::SharesMismatch { shares, devices } => (
                 format!("{shares} shares were given for {devices} devices"),
                 "give one share for each device, in their order".into(),
             ),
-            Self::MirrorRefused { reason } => (
-                format!("pages are not mirrored: {reason}"),
-                "mirror arrays over two devices or more, and rebuild them when one is lost".into(),
+            Self::MirrorRefused { reason } => refused(
+                "pages are not mirrored",
+                reason,
+                "mirror arrays over two devices or more, and rebuild them when one is lost",
             ),
-            Self::ParityRefused { reason } => (
-                format!("pages are not kept by parity: {reason}"),
-                "use parity for arrays over three devices or more, and rebuild them when one is lost".into(),
+            Self::ParityRefused { reason } => refused(
+                "pages are not kept by parity",
+                reason,
+                "use parity for arrays over three devices or more, and rebuild them when one is lost",
             ),
-            Self::MoveRefused { reason } => (
-                format!("pages are not moved: {reason}"),
-                "build the array with `Builder::movable`, and name the devices to move to".into(),
+            Self::MoveRefused { reason } => refused(
+                "pages are not moved",
+                reason,
+                "build the array with `Builder::movable`, and name the devices to move to",
             ),
-            Self::FileRefused { reason } => (
-                format!("the array is not kept in files: {reason}"),
-                "name one file or more, and see `Builder::create` for what can be set".into(),
+            Self::FileRefused { reason } => refused(
+                "the array is not kept in files",
+                reason,
+                "name at least one file, and use the settings that `Builder::create` lists",
             ),
             Self::Cancelled => {
                 ("the work was stopped by the program".into(), "call it again to do it from the beginning".into())
             }
             Self::FileMismatch { path, what, stored, asked } => (
-                format!("{path}: the {what} is `{stored}` in the file, and `{asked}` is asked for"),
-                "open it as what it is, name other files, or make a new array".into(),
+                format!("{path}: the {what} in the file is `{stored}`, but the program expects `{asked}`"),
+                "open the file as it was made, name another file, or create a new array".into(),
             ),
             Self::DoesNotFit { device, asked_bytes, usable_bytes, all_asked_bytes, all_usable_bytes } => (
                 format!(
-                    "{device} cannot take its part: {} asked, {} usable",
+                    "{device} cannot hold its part: {} requested, {} usable",
                     readable_bytes(*asked_bytes),
                     readable_bytes(*usable_bytes)
                 ),
                 if all_asked_bytes <= all_usable_bytes {
-                    "all devices together have room: share by `Placement::Capacity`, or ask for a little less".into()
+                    "all devices together have room: share by `Placement::Capacity`, or request a little less".into()
                 } else {
                     format!(
-                        "all devices together have {} of the {} asked: ask for less, or add host RAM (`HostDevice`) or \
+                        "all devices together have {} of the {} requested: request less, or add host RAM (`HostDevice`) or \
                          a file (`FileDevice`) as a device",
                         readable_bytes(*all_usable_bytes),
                         readable_bytes(*all_asked_bytes)
@@ -365,12 +386,12 @@ impl ErrorKind {
             ),
             Self::NoRoomToGrow { present_bytes, asked_bytes, usable_bytes } => (
                 format!(
-                    "an array of {} cannot grow to {}: only {} are usable beside it",
+                    "an array of {} cannot grow to {}: only {} are usable next to it",
                     readable_bytes(*present_bytes),
                     readable_bytes(*asked_bytes),
                     readable_bytes(*usable_bytes)
                 ),
-                "state at first how long it becomes (`RaggedBuilder::capacity`): while it grows, both need room".into(),
+                "set the final length first (`RaggedBuilder::capacity`): growth needs room for the old and the new array".into(),
             ),
             Self::NoTableMemory { pages } => (
                 format!("no memory for a page table of {pages} entries"),
@@ -385,7 +406,7 @@ impl ErrorKind {
                 format!("{fewer_guards}, or build the array with a larger cache (`cache_bytes`, `frames_per_channel`)"),
             ),
             Self::WouldDeadlock { page } => (
-                format!("page {page} is guarded, and this thread holds guards for which others may wait"),
+                format!("would deadlock: page {page} is guarded, and this thread holds page guards"),
                 fewer_guards.into(),
             ),
             Self::DuplicateDimension { dimension } => (
@@ -405,73 +426,73 @@ impl ErrorKind {
                 "merge them with `Combine::new`, or `relabel` one of the sets".into(),
             ),
             Self::RaggedTuple { tuple, expected, got } => (
-                format!("tuple {tuple} has {got} values, there are {expected} dimensions"),
+                format!("tuple {tuple} has {got} values, but there are {expected} dimensions"),
                 format!("give each tuple {expected} values"),
             ),
             Self::RaggedColumn { dimension, expected, got } => (
-                format!("the column of dimension {dimension} has {got} values, the first column has {expected}"),
+                format!("the column of dimension {dimension} has {got} values, but the first column has {expected}"),
                 "give all columns the same length".into(),
             ),
             Self::InputChanged { expected, got } => (
-                format!("the tuples have changed meanwhile: of {expected} results, {got} are left"),
+                format!("the input changed during the operation: {got} of {expected} results are left"),
                 "run the operation again, and leave its inputs unchanged while its results are in use".into(),
             ),
             Self::ExpressionTooLong { most } => (
                 format!("an expression has more than {most} operations"),
-                "split the operation into several, with a field for what is in between".into(),
+                "split the expression, and store the intermediate value in a field".into(),
             ),
             Self::AssignmentCount { assignments, most } => (
-                format!("{assignments} assignments at once, 1 to {most} are possible"),
+                format!("{assignments} assignments in one operation, 1 to {most} are possible"),
                 match assignments {
-                    0 => "give one at least".into(),
-                    _ => "make several operations of it".into(),
+                    0 => "give at least one".into(),
+                    _ => "split them over several operations".into(),
                 },
             ),
             Self::BinCount { bins, most } => (
-                format!("{bins} bins are asked for, 1 to {most} are possible"),
+                format!("{bins} bins requested, 1 to {most} are possible"),
                 match bins {
-                    0 => "ask for one at least".into(),
-                    _ => "make wider bins, or several histograms of a part of them each".into(),
+                    0 => "request at least one".into(),
+                    _ => "make wider bins, or several histograms with a part of the bins each".into(),
                 },
             ),
             Self::KernelRefused { kernel, reason } => (
                 format!("kernel `{kernel}` cannot run on devices: {reason}"),
-                "change the kernel there, or what it calls".into(),
+                "change the kernel there, or a function that it calls".into(),
             ),
             Self::KernelOverlap { kernel, result, argument } => (
-                format!("the result `{result}` of kernel `{kernel}` has elements that it takes as `{argument}`, too"),
-                format!("give `{result}` elements of its own; what they are before is `{result}.get()`"),
+                format!("the result `{result}` of kernel `{kernel}` shares elements with its argument `{argument}`"),
+                format!("give `{result}` elements of its own; the kernel reads their old values by `{result}.get()`"),
             ),
             Self::KernelShape { kernel, argument, expected, got } => (
                 format!(
                     "`{argument}` of kernel `{kernel}` has the shape {got:?}, but its result has {expected:?}"
                 ),
-                "give a section of that shape, or take what is anywhere".into(),
+                "give a section of that shape, or read the elements by `&Anywhere<T>` in the kernel".into(),
             ),
             Self::KernelOutside { kernel, place, index, item, items } => (
                 format!(
-                    "{items} items of kernel `{kernel}` accessed elements that are not there: item {item} index {index} \
+                    "{items} items of kernel `{kernel}` accessed elements outside of an array: item {item} used index {index} \
                      in {place}"
                 ),
-                "compare the index with the length before that, or take what is inside by `min`".into(),
+                "compare the index with the length first, or limit it by `min`".into(),
             ),
             Self::KernelBudget { kernel, place, turns, item, items } => (
                 format!(
-                    "{items} items of kernel `{kernel}` took more than {turns} turns of loops: item {item} ended in \
+                    "{items} items of kernel `{kernel}` ran loops for more than {turns} iterations: item {item} stopped in \
                      {place}"
                 ),
-                "look for a loop without an end there, or allow more by `launch().budget(turns)`".into(),
+                "look for an endless loop there, or allow more by `launch().budget(turns)`".into(),
             ),
             Self::KernelArena { kernel, place, asked, arena_bytes, item, items } => (
                 format!(
-                    "{items} items of kernel `{kernel}` have not enough of {arena_bytes} bytes of memory of their \
-                     own: item {item} asked for {asked} in {place}"
+                    "{items} items of kernel `{kernel}` used up the {arena_bytes} bytes that `alloc` has for each item: item {item} \
+                     requested {asked} in {place}"
                 ),
                 "allow more by `launch().arena_bytes(bytes)`".into(),
             ),
             Self::KernelAppend { kernel, argument, asked, most } => (
-                format!("kernel `{kernel}` appends {asked} elements to `{argument}`, {most} are allowed"),
-                "allow as many by `Appended::to(&mut vector, most)`".into(),
+                format!("kernel `{kernel}` appends {asked} elements to `{argument}`, but {most} are allowed"),
+                "allow that many by `Appended::to(&mut vector, most)`".into(),
             ),
             Self::Interrupted { written, unspecified, cause } => (
                 format!(
@@ -482,11 +503,26 @@ impl ErrorKind {
                     // The remedy follows it, once.
                     cause.to_string().trim_end_matches(cause.advice()).trim_end_matches("; "),
                 ),
-                "write the unspecified ranges anew, and repeat the operation for those that are neither".into(),
+                "write the unspecified ranges again, then repeat the operation for all ranges that are not written".into(),
             ),
             Self::Device(error) => (error.to_string(), error.advice().into()),
         }
     }
+}
+
+/// A number of things, in words.
+fn counted(number: usize, of: &str) -> String {
+    match (number, of) {
+        (1, _) => format!("1 {of}"),
+        (_, "axis") => format!("{number} axes"),
+        _ => format!("{number} {of}s"),
+    }
+}
+
+/// The description of a refusal, and its remedy: the reason's own after a semicolon, or else the usual one.
+fn refused(what: &str, reason: &str, usual: &str) -> (String, String) {
+    let (reason, remedy) = reason.split_once("; ").unwrap_or((reason, usual));
+    (format!("{what}: {reason}"), remedy.into())
 }
 
 /// A request for devices that discovery could not satisfy.
@@ -648,6 +684,7 @@ mod tests {
         let asked = vec![Unmet { wish: "gpu".into(), reason: "there is none".into() }];
         let all = one_of_each! {
             IndexOutside { index: 9, len: 9 },
+            PageOutside { page: 9, pages: 1 },
             ListedIndexOutside { position: 1, index: 9, len: 9 },
             RangeOutside { start: 1, end: 9, len: 8 },
             LengthLimit { asked: 9, max_len: 8 },
@@ -748,7 +785,7 @@ mod tests {
             "{text}"
         );
         let text = ErrorKind::LengthMismatch { of: "the list of labels", expected: 2, got: 1 }.to_string();
-        assert!(text.starts_with("the list of labels has length 1 where 2 is wanted"), "{text}");
+        assert!(text.starts_with("the list of labels has length 1, but its length must be 2"), "{text}");
         assert_ne!(
             ErrorKind::BinCount { bins: 0, most: 9 }.advice(),
             ErrorKind::BinCount { bins: 10, most: 9 }.advice()

@@ -73,7 +73,11 @@ pub(crate) fn card_left_out(device: &backend_api::DeviceInfo, reason: &str) {
 /// No device was found for a request; other devices are used.
 pub(crate) fn wish_unmet(unmet: &crate::discovery::Unmet) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(wish = unmet.wish, reason = unmet.reason, "nothing was found for a wish for devices");
+    tracing::warn!(
+        wish = unmet.wish,
+        reason = unmet.reason,
+        "no device matches an entry of the device filter"
+    );
     #[cfg(not(feature = "tracing"))]
     say_once(&unmet.to_string(), String::new);
 }

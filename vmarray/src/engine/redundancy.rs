@@ -83,13 +83,14 @@ impl Redundancy {
 
     /// Puts a spare in the place of the first device that is lost.
     pub(crate) fn rebuild(&self, spare: &Arc<dyn Device>) -> Result<()> {
-        const NOTHING_LOST: &str = "no device of the array is lost";
+        const NOTHING_LOST: &str = "no device of the array is lost; there is nothing to rebuild";
         let _only = self.replacing.lock();
         let spare = || Arc::clone(spare);
         match &self.keeper {
-            Keeper::None | Keeper::Movable(_) => {
-                Err(ErrorKind::MirrorRefused { reason: "the array is not mirrored" }.into())
+            Keeper::None | Keeper::Movable(_) => Err(ErrorKind::MirrorRefused {
+                reason: "the array has no copies; build it with `Placement::Mirrored`",
             }
+            .into()),
             Keeper::Mirrors(mirrors) => {
                 let lost = mirrors.iter().find_map(|mirror| mirror.first_lost());
                 let lost = lost.ok_or(ErrorKind::MirrorRefused { reason: NOTHING_LOST })?;
@@ -109,12 +110,18 @@ impl Redundancy {
         let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
         let _only = self.replacing.lock();
         let mirrors = match &self.keeper {
-            _ if devices.is_empty() => return refused("there is no device to move to"),
+            _ if devices.is_empty() => return refused("no device is given to move to; name at least one"),
             Keeper::Mirrors(_) if devices.iter().all(|one| is_same(one, &devices[0])) => {
-                return refused("a mirror is on two devices");
+                return refused("a mirror is on two devices; name two different devices");
             }
-            Keeper::None => return refused("the array was not built as movable"),
-            Keeper::Parity(_) => return refused("parity ties pages to their devices"),
+            Keeper::None => {
+                return refused("the array was not built as movable; build it with `Builder::movable`");
+            }
+            Keeper::Parity(_) => {
+                return refused(
+                    "parity ties pages to their devices; build it with `Placement::Mirrored` to move it",
+                );
+            }
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => mirrors,
         };
         let replicas = if matches!(self.keeper, Keeper::Movable(_)) { 1 } else { 2 };
@@ -122,7 +129,7 @@ impl Redundancy {
         let held = mirrors.iter().map(|mirror| mirror.memory().map(|_| mirror.devices()));
         let held = held.collect::<Result<Vec<_>, _>>()?;
         if held.iter().any(|held| held.len() < replicas) {
-            return refused("a device is lost, in the place of which another one has to be put first");
+            return refused("a device of the array is lost; replace it first by `rebuild`");
         }
         for ((mirror, held), wanted) in mirrors.iter().zip(&held).zip(shared_out(&held, devices, is_same)) {
             let is_in = |list: &[Arc<dyn Device>], one| list.iter().any(|other| is_same(other, one));

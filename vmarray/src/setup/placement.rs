@@ -205,10 +205,11 @@ impl Placement {
     #[cfg(feature = "host")]
     pub(crate) fn turns_of_files(&self, files: usize) -> Result<Vec<usize>> {
         if files == 0 {
-            return Err(ErrorKind::FileRefused { reason: "no file is named" }.into());
+            return Err(ErrorKind::FileRefused { reason: "no file is named; name at least one" }.into());
         }
         if !matches!(self, Self::Equal | Self::Ratios(_)) {
-            let reason = "files are shared by `Placement::Equal` or `Placement::Ratios`";
+            let reason =
+                "this placement measures devices, not files; use `Placement::Equal` or `Placement::Ratios`";
             return Err(ErrorKind::FileRefused { reason }.into());
         }
         self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| take_turns(&shares))
@@ -218,14 +219,16 @@ impl Placement {
     pub(crate) fn redundant(&self, devices: usize) -> Result<Option<Redundant>> {
         let refused = |kind: ErrorKind| Err(if devices == 0 { ErrorKind::NoDevices } else { kind }.into());
         match (self, devices) {
-            (Self::Mirrored, 0..2) => refused(ErrorKind::MirrorRefused { reason: "there is one device" }),
+            (Self::Mirrored, 0..2) => {
+                refused(ErrorKind::MirrorRefused { reason: "there is one device; name two devices or more" })
+            }
             (Self::Mirrored, _) => {
                 let pairs = (0..devices).map(|first| [first, (first + 1) % devices]);
                 Ok(Some(Redundant::Pairs(pairs.collect())))
             }
-            (Self::Parity, 0..3) => {
-                refused(ErrorKind::ParityRefused { reason: "there are less than three devices" })
-            }
+            (Self::Parity, 0..3) => refused(ErrorKind::ParityRefused {
+                reason: "there are fewer than three devices; name three or more, or use `Placement::Mirrored`",
+            }),
             (Self::Parity, _) => Ok(Some(Redundant::Parity(devices))),
             _ => Ok(None),
         }
@@ -256,7 +259,8 @@ impl Placement {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
             // The builder of the array creates these.
             Self::Mirrored | Self::Parity => {
-                let reason = "the home of a source is in RAM, and is not lost with a device";
+                let reason =
+                    "the home of a source is in RAM, and is not lost with a device; leave the placement out";
                 return Err(match self {
                     Self::Parity => ErrorKind::ParityRefused { reason },
                     _ => ErrorKind::MirrorRefused { reason },

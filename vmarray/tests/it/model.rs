@@ -109,7 +109,7 @@ fn outside<T: Element + PartialEq + Debug>(
     assert!(section.gather_into(&list, &mut []).is_err() && section.scatter(&list, &[]).is_err());
     refused(section.scatter_iter([(index, value)]), &listed_first(index, len));
     let pages = section.page_count();
-    let page = ErrorKind::IndexOutside { index: pages, len: pages };
+    let page = ErrorKind::PageOutside { page: pages, pages };
     refused(section.page(pages), &page);
     refused(section.page_mut(pages), &page);
 }
@@ -339,7 +339,7 @@ fn task_step(section: SectionMut<'_, VirtualArray<u32>>, model: &mut [u32], rand
         refused(block_on(section.flush_async(at / 2..=at)), &ends);
         refused(block_on(section.gather_async(&[at])), &listed_first(at, len));
         let pages = section.page_count();
-        let page = ErrorKind::IndexOutside { index: pages, len: pages };
+        let page = ErrorKind::PageOutside { page: pages, pages };
         refused(block_on(section.page_async(pages)), &page);
         refused(block_on(section.page_mut_async(pages)), &page);
         return;

@@ -147,7 +147,7 @@ impl Core {
                 // Another device may support it.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => {
                     refusal.get_or_insert(error.with_advice(
-                        "rebuild the lost device, or ask for less at once: another device does its work",
+                        "rebuild the lost device, or request less at once: another device does its work",
                     ));
                 }
                 Err(error) => return Err(error),

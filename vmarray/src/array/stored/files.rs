@@ -133,7 +133,7 @@ impl Files {
             parts.push((description, store, path));
         }
         parts.sort_by_key(|(description, ..)| description.file);
-        let nothing = ErrorKind::FileRefused { reason: "no file is named" };
+        let nothing = ErrorKind::FileRefused { reason: "no file is named; name at least one" };
         let (first, mut shape) = (parts.first().ok_or(nothing.clone())?.0.clone(), None);
         for (at, (description, store, path)) in parts.iter().enumerate() {
             let element = in_words(&T::layout());
@@ -221,7 +221,10 @@ impl Files {
         length: KeptLength,
     ) -> Result<VirtualArray<T>> {
         if builder.settings.is_movable() {
-            return Err(ErrorKind::FileRefused { reason: "its pages stay in their files" }.into());
+            return Err(ErrorKind::FileRefused {
+                reason: "pages of files are not moved to other devices; leave `movable` out",
+            }
+            .into());
         }
         let page_bytes = store(&self.devices[0]).page_bytes();
         let page_len = page_bytes / element::Layout::<T>::BYTES;

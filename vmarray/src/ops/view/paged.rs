@@ -154,7 +154,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// Lends a page as a slice. Blocks while another thread holds it exclusively, and until it is in RAM.
     ///
     /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length;
+    /// [`PageOutside`](ErrorKind::PageOutside);
     /// [`TooManyGuards`](ErrorKind::TooManyGuards) or [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the
     /// calling thread holds guards and would have to wait for others; [`Device`](ErrorKind::Device).
     fn page(self, page: usize) -> Result<PageRef<'a, T, D>> {

@@ -79,7 +79,7 @@ where
 /// let array = NdArray::<f64, 2>::try_from(matrix.t().to_owned())?;
 /// assert_eq!((array.shape(), array.get([2, 1])?), ([3, 2], 6.0));
 /// let error = NdArray::<f64, 3>::try_from(matrix).unwrap_err();
-/// assert!(error.to_string().starts_with("3 axes are wanted, 2 were given"));
+/// assert!(error.to_string().starts_with("2 axes given, but the operation needs 3"));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 impl<T: Element, E: Dimension, const N: usize> TryFrom<Array<T, E>> for NdArray<T, N> {
