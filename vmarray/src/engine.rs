@@ -1,4 +1,4 @@
-//! The engine of bytes: pages, the frames and homes that they are in, and who may touch them when.
+//! The engine of bytes: pages, their frames and homes, and the access protocol.
 
 #[cfg(not(loom))]
 pub(crate) mod channel;

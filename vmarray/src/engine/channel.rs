@@ -1,24 +1,25 @@
 //! One channel: a slice of a device's memory, its queues, and one shard of the page cache.
 //!
 //! A channel owns frames and slots and moves bytes between them. It never holds its lock while it copies,
-//! waits, or runs code of others; whatever is under way is on record as a [`FetchUnderWay`] or a
-//! [`WriteBack`], which *any* thread can wait for and finish. So no threads of our own do any work: the
-//! thread that needs a page or a frame drives the channel on.
+//! waits, or runs foreign code. Each transfer in flight is recorded as a [`FetchUnderWay`] or a
+//! [`WriteBack`], which *any* thread can wait for and finish. So the library needs no worker threads: a
+//! thread that needs a page or a frame advances the channel.
 //!
 //! # A miss, by threads, tasks and prefetches
 //!
 //! 1. *Frame*: one without a page, while nothing is held (`frames`, and an eviction if there is none).
-//! 2. *Claim*: of all that want the page one has it ([`Entry::try_claim_absent`], [`Entry::claim_to_load`]).
+//! 2. *Claim*: one of the threads that want the page claims it ([`Entry::try_claim_absent`],
+//!    [`Entry::claim_to_load`]).
 //! 3. *Place*: a page without contents is resident at once, as zeroes ([`Channel::install_new`]); else there
 //!    is a [`Load`].
-//! 4. *Submit*: loads of many threads as one batch (`combine`), those of tasks as another (`drive`).
+//! 4. *Submit*: loads of many threads as one batch (`combine`), loads of tasks as another (`drive`).
 //! 5. *Record*: the batch is a [`FetchUnderWay`], its pages are in flight; any thread may wait for it.
-//! 6. *Finish*: requests of tasks are served, pages handed over or, after a failure, given back
+//! 6. *Finish*: requests of tasks are served, and pages are published or, after a failure, released
 //!    (`transfers`).
 //!
 //! # An eviction
 //!
-//! 1. *Choose*: frames that the policy, or a scan that has gone on, gives up (`victims`).
+//! 1. *Choose*: frames selected by the policy, or left behind by a scan (`victims`).
 //! 2. *Claim*: clean pages exclusively, dirty ones shared ([`Entry::sweep`]).
 //! 3. *Quiesce*: one barrier ends the accesses without a lock (`page::quiesce`).
 //! 4. *Free* the frames of clean pages ([`Channel::free_clean`]); *write back* the dirty ones (`write_back`).
@@ -104,49 +105,48 @@ use victims::DropBehind;
 pub(crate) use victims::Victim;
 pub(crate) use write_back::WriteBackFor;
 
-/// A place in the slots, kept beside them: detached where a channel gives it out.
+/// A place in the slots, stored next to them: detached when a channel returns it.
 pub(crate) type DevicePlace = DeviceSpan<'static>;
-/// A place in host memory, kept beside that: detached where that is made.
+/// A place in host memory, stored next to it: detached at its creation.
 pub(crate) type HostPlace = HostSpan<'static>;
 
-/// In place of the page of a frame that has none.
+/// Marks a frame without a page.
 const NO_PAGE: u64 = u64::MAX;
 
-/// How much memory for lists and stages is made before it is needed, of all channels together: what 16
-/// threads need for a gather. It is at most this share of the slots, and not made at all if it would be
-/// short.
+/// Memory for lists and stages allocated in advance, over all channels: enough for a gather by 16 threads. It
+/// is at most this share of the slots, and omitted if it would be too small.
 const RESERVED_BYTES: u64 = 128 << 20;
 const RESERVED_BYTES_MIN: u64 = 8 << 20;
 const RESERVED_SHARE: u64 = 16;
 
-/// The pages of a range that are homed in the channel of this number, of so many, in ascending order.
+/// The pages of a range with their home in one of several channels, in ascending order.
 pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
     let first = range.start + (channel + channels - range.start % channels) % channels;
     (first..range.end).step_by(channels as usize)
 }
 
-/// What a channel is built from.
+/// Parts of a new channel.
 pub(crate) struct ChannelPlan {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) layout: Layout,
     pub(crate) slots: u64,
-    /// How many there may be later, and whether that is all that the device may have.
+    /// Greatest number of slots, and true if this is the capacity of the device.
     pub(crate) slots_most: u64,
     pub(crate) is_open: bool,
     pub(crate) policy: EvictionPolicy,
     pub(crate) memory: HostMemory,
     pub(crate) fall_back: bool,
     pub(crate) commit: Commit,
-    /// Whether host memory is taken before it is needed.
+    /// True to allocate host memory in advance.
     pub(crate) is_ahead: bool,
-    /// Whether host memory is wiped before it goes back, which it does with the channel.
+    /// True to wipe host memory before it is freed together with the channel.
     pub(crate) wipe: bool,
 }
 
-/// What does not change about a channel.
+/// Constant properties of a channel.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Its number, and how many channels there are.
+    /// Its number, and the number of channels.
     pub(crate) index: u32,
     pub(crate) channels: u32,
     pub(crate) page_bytes: usize,
@@ -154,45 +154,44 @@ pub(crate) struct Layout {
     pub(crate) frames_max: u32,
 }
 
-/// Frames without pages, and the threads that look for more of them.
+/// Free frames, and the search for more.
 #[derive(Debug)]
 struct FrameSupply {
-    /// In ascending order as far as possible: pages that come in order get neighbours, which processors
-    /// prefetch across, and which go home in one copy.
+    /// In ascending order if possible: consecutive pages get neighbouring frames, across which processors
+    /// prefetch, and which move home in one copy.
     free: ArrayQueue<Frame>,
-    /// Held by the one thread that looks for frames to be freed.
+    /// Held by the one thread that searches for frames to free.
     search: Mutex<()>,
-    /// Held by a thread that asks the device which write-backs are done; nobody waits for it.
+    /// Held by a thread that polls the device for completed write-backs; no thread waits for it.
     asking: Mutex<()>,
 }
 
 /// Loads that threads have queued, as seen without the lock of the shard.
 #[derive(Debug, Default)]
 struct LoadQueue {
-    /// Whether what is queued may be submitted.
+    /// True if queued loads may be submitted.
     may_combine: AtomicBool,
-    /// Loads whose failure nobody has been told of yet.
+    /// Number of unreported failed loads.
     untold_failures: AtomicU32,
-    /// Names loads.
+    /// Counter for names of loads.
     next: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Channel {
-    // Declared first, dropped first: ending a queue waits for its work.
+    // Declared first, dropped first: releasing a queue waits for its work.
     pub(crate) queues: HomeQueues,
     slots: DeviceBuffer<dyn Device>,
     shard: Mutex<Shard>,
     supply: FrameSupply,
-    /// Pages that were put in frames, and the policy was not told of. A thread that [locks](Self::lock) the
-    /// shard tells it.
+    /// Framed pages not yet reported to the policy. A thread that [locks](Self::lock) the shard reports them.
     newcomers: ArrayQueue<(u64, u32)>,
     drop_behind: DropBehind,
     loads: LoadQueue,
     ahead: AheadCount,
     guards: GuardCount,
     tasks: TaskRequests,
-    /// There may be frames, memory, fewer guards, or work that is done.
+    /// Signals new frames, memory, fewer guards, or completed work.
     events: EventCount,
     pinned: Arc<PinnedPool>,
     rents: Rents,
@@ -208,14 +207,14 @@ pub(crate) struct Channel {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// What a thread needs the lock of a channel for.
+/// State under the lock of a channel.
 #[derive(Debug)]
 struct Shard {
     frames: FrameTable,
     work: WorkUnderWay,
 }
 
-/// All frames, and which pages are in them.
+/// All frames, and their pages.
 #[derive(Debug)]
 struct FrameTable {
     chunks: Vec<HostBuffer<dyn Device>>,
@@ -225,30 +224,30 @@ struct FrameTable {
     pages: Vec<u64>,
     /// Frames of pages, for an exact order only.
     frame_of: HashMap<u64, u32>,
-    /// Pages that an eviction had written back: the next victims, unless they were used since.
+    /// Pages written back by an eviction: the next victims, unless used since.
     cleaned: Vec<u64>,
-    /// Frames that are kept for tasks.
+    /// Frames reserved for tasks.
     reserved: Reserved,
     stride: usize,
     growing: bool,
-    /// Set when the system gave no more memory: the cache stays as large as it is.
+    /// Set when the system refused memory: the cache does not grow any more.
     full: bool,
 }
 
-/// Copies that are queued or under way, and what failed.
+/// Copies that are queued or in flight, and failures.
 #[derive(Debug, Default)]
 struct WorkUnderWay {
     /// Loads that wait to be submitted.
     queued: Vec<Load>,
-    /// Reads that do.
+    /// Reads that wait to be submitted.
     queued_reads: Vec<Arc<Read>>,
-    /// Whether a thread submits loads.
+    /// True while a thread submits loads.
     has_combiner: bool,
     fetches: Vec<FetchUnderWay>,
     write_backs: Vec<WriteBack>,
-    /// Loads that failed, until the threads that asked for them have been told.
+    /// Failed loads, until their threads have got the error.
     failed_loads: Vec<FailedLoad>,
-    /// The first failure of a write-back that nobody has been told of.
+    /// The first unreported failure of a write-back.
     write_error: Option<backend_api::Error>,
 }
 
@@ -324,7 +323,7 @@ impl Channel {
         if plan.slots_most > 0 {
             // A refusal of the first frames is an error of the builder, not of the first access.
             channel.grow()?;
-            // What is required is known to be there from now on.
+            // The required memory is known to exist from now on.
             while !channel.fall_back && channel.lock().frames.list.len() < frames_max {
                 channel.grow()?;
             }
@@ -335,14 +334,14 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Has memory for lists and stages made in the background, for arrays on cards that are large: the first
-    /// call that needs it takes as long as later ones then.
+    /// Allocates memory for lists and stages in the background, for large arrays on GPUs, so that the first
+    /// call takes as long as later ones.
     fn reserve_pinned(&self) {
         let bytes =
             (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
         if self.device.info().kind.is_gpu() && bytes >= RESERVED_BYTES_MIN {
             let (pinned, node) = (Arc::clone(&self.pinned), self.device.info().numa_node);
-            // Without the thread the first calls make it.
+            // Without the thread, the first calls allocate it.
             let _ = thread::Builder::new().name("vmarray-reserve".into()).spawn(move || {
                 let _near = OnNode::run(node);
                 pinned.reserve(bytes as usize);
@@ -360,8 +359,7 @@ impl Channel {
     }
 
     pub(crate) fn slot_memory(&self) -> DevicePlace {
-        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the pager
-        // alone.
+        // SAFETY: the channel owns the slots while it lives, and only the pager submits work on them.
         unsafe { self.slots.at(0).detach() }
     }
 
@@ -369,7 +367,7 @@ impl Channel {
         self.slots.bytes()
     }
 
-    /// Has the device make room for so many slots, behind those that are there.
+    /// Extends the slots on the device to a number of slots.
     pub(crate) fn extend_slots(&self, slots: u64) -> Result<()> {
         Ok(self.slots.extend(slots * self.layout.page_bytes as u64, self.commit)?)
     }
@@ -378,25 +376,24 @@ impl Channel {
         self.layout.frames_max
     }
 
-    /// Bytes of RAM that the frames take now, and may take, and what kind of memory new ones are made of.
+    /// Present and maximum bytes of RAM of the frames, and the kind of memory of new ones.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
         let frames: usize = self.lock().frames.chunks.iter().map(HostBuffer::bytes).sum();
         (frames, self.layout.frames_max as usize * self.layout.frame_stride, self.pinned.kind())
     }
 
-    /// Bytes of RAM that are kept for what goes past the frames, in equal parts for all channels that share
-    /// them.
+    /// Bytes of RAM for transfers that bypass the frames, divided equally among the sharing channels.
     pub(crate) fn staging_bytes(&self) -> usize {
         self.pinned.share_bytes()
     }
 
-    /// Host memory of the kind that the frames have, which the caller owns.
+    /// Host memory of the kind of the frames, owned by the caller.
     pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         Ok(self.pinned.make(bytes)?.0)
     }
 
-    /// Host memory of at least so many bytes, page-locked if that is to be had. The caller
-    /// [gives it back](Self::put_pinned).
+    /// Host memory with a minimum length, page-locked if possible. The caller
+    /// [returns it](Self::put_pinned).
     pub(crate) fn take_pinned(&self, bytes: usize) -> Result<PinnedPiece> {
         self.pinned.take(bytes)
     }
@@ -406,12 +403,12 @@ impl Channel {
         self.pinned.put(memory);
     }
 
-    /// Whether recency is kept in the page's state; else the policy is told of every access.
+    /// True if the page's state records recency; otherwise every access is reported to the policy.
     pub(crate) fn recency(&self) -> bool {
         self.recency
     }
 
-    /// Tells an exact order of an access.
+    /// Reports an access to an exact policy.
     pub(crate) fn touched(&self, page: u64) {
         let frames = &mut self.lock().frames;
         if let Some(&frame) = frames.frame_of.get(&page) {
@@ -419,8 +416,8 @@ impl Channel {
         }
     }
 
-    /// The pages of a range that have frames now, in ascending order; of those only the dirty ones if so
-    /// wanted. All of that may change at once. Looks at the range or at the frames, whichever are fewer.
+    /// The pages of a range with frames, in ascending order; only dirty ones on request. The result may be
+    /// outdated at once. Examines the range or the frames, whichever are fewer.
     pub(crate) fn resident_pages(&self, table: &PageTable, range: &Range<u64>, only_dirty: bool) -> Vec<u64> {
         let is_wanted = |page: &u64| {
             let state = table.entry(*page).state(Ordering::Acquire);
@@ -441,15 +438,15 @@ impl Channel {
 }
 
 impl Channel {
-    /// How many pages could not be written back so far, of all writes that are done by now. A failed one
-    /// leaves a home slot with anything in it, while its page stays resident.
+    /// Number of failed write-backs among all completed writes. A failed one leaves unspecified contents in
+    /// the home slot, while its page stays resident.
     pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
         self.reap(table);
         self.counters.failed_write_backs.get()
     }
 
-    /// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller
-    /// holds the page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
+    /// Waits until no lock-free access allowed by the page's earlier state is running. The caller holds the
+    /// page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
     pub(crate) fn quiesce(&self, entry: &Entry, before: State, access: Access) {
         self.quiesce_all(std::iter::once((entry, before)), access);
     }
@@ -463,8 +460,8 @@ impl Channel {
         quiesce_by(pages, access, barrier, |entry| drain_all(entry, access));
     }
 
-    /// Sees to it that no write without a lock is under way to pages that a snapshot has marked, and nobody
-    /// holds; with one barrier for all. A page whose mark is gone by then stays as open as it is said to be.
+    /// Waits until no lock-free write is running on unheld pages marked by a snapshot, with one barrier for
+    /// all. A page that has lost its mark by then keeps its state.
     pub(crate) fn quiesce_unsaved(&self, pages: &[&Entry]) {
         if pages.is_empty() {
             return;

@@ -1,7 +1,7 @@
-//! How many frames hold pages that were fetched ahead and not used yet.
+//! Limit of frames with prefetched, unused pages.
 //!
-//! They may take half of a channel's frames: more would push each other out before they are used, the more so
-//! as threads do not know of each other's streams.
+//! They may take half of a channel's frames: more would evict each other before their use, because threads do
+//! not know each other's streams.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -9,10 +9,10 @@ use super::{Channel, NO_PAGE};
 use crate::engine::page::PageTable;
 use crate::engine::page::state::AHEAD;
 
-/// After so many refusals the pages are counted afresh.
+/// Number of refusals before a recount.
 const RECOUNT_REFUSALS: u32 = 64;
 
-/// How many pages were fetched ahead and not used yet, nearly.
+/// Approximate number of prefetched, unused pages.
 #[derive(Debug, Default)]
 pub(super) struct AheadCount {
     count: AtomicU64,
@@ -20,15 +20,14 @@ pub(super) struct AheadCount {
 }
 
 impl Channel {
-    /// How many pages more may be fetched ahead now.
+    /// Number of further pages that may be prefetched now.
     pub(crate) fn ahead_room(&self, table: &PageTable) -> usize {
         let most = u64::from(self.layout.frames_max / 2);
         let ahead = self.ahead.count.load(Ordering::Relaxed);
         if ahead < most {
             return (most - ahead) as usize;
         }
-        // Uses may be noted late, and by threads that do not tell: the count is a hint, which is put right
-        // now and then.
+        // Uses may be recorded late or not at all: the count is a hint, which is corrected from time to time.
         if self.ahead.refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
             let shard = self.lock();
             let is_ahead =
@@ -40,13 +39,12 @@ impl Channel {
         0
     }
 
-    /// Notes that so many pages are being fetched ahead.
+    /// Records pages being prefetched.
     pub(crate) fn more_ahead(&self, pages: usize) {
         self.ahead.count.fetch_add(pages as u64, Ordering::Relaxed);
     }
 
-    /// Notes that so many pages are no longer ahead of their use: they were used, lost their frame, or did
-    /// not come.
+    /// Records pages that are no longer prefetched and unused: they were used, evicted, or failed.
     pub(crate) fn fewer_ahead(&self, pages: usize) {
         if pages > 0 {
             let fewer = |ahead: u64| Some(ahead.saturating_sub(pages as u64));

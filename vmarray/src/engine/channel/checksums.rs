@@ -1,4 +1,4 @@
-//! Checksums of pages: the device that compares them, and what a page is called that is not sound.
+//! Checksums of pages: the comparing device, and the name of a damaged page.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::Channel;
 
 /// A device for channels whose pages have checksums.
 pub(crate) fn comparing(device: Arc<dyn Device>, page_bytes: usize) -> Arc<dyn Device> {
-    // SAFETY: channels, and what works on them, know this device and not the other one. Memory goes back to
-    // the device that its owner has it from, and whoever looks at host memory has asked the same one.
+    // SAFETY: channels, and all work on them, use this device and not the inner one. Memory returns to the
+    // device that its owner has it from, and readers of host memory have polled the same one.
     Arc::new(unsafe { Checksummed::new(device, page_bytes) })
 }
 
@@ -18,12 +18,12 @@ impl Channel {
     /// Waits for copies of pages.
     ///
     /// # Errors
-    /// Their failure, with the page that is to blame.
+    /// Their failure, with the damaged page.
     pub(super) fn wait_for_pages(&self, ticket: Ticket) -> Result<()> {
         self.queues.wait(ticket).map_err(|error| self.name_page(error))
     }
 
-    /// Says which page of the array it is whose checksum a device finds wrong in home slots.
+    /// Adds the page of the array to a device's error about a wrong checksum in home slots.
     pub(super) fn name_page(&self, error: Error) -> Error {
         let (page_bytes, channels) = (self.layout.page_bytes as u64, u64::from(self.layout.channels));
         match error.offset() {

@@ -1,8 +1,8 @@
-//! Copies between slots and frames, neighbours in one.
+//! Copies between slots and frames, with neighbours merged.
 
 use backend_api::{DeviceSpan, HostSpan, Transfer};
 
-/// Which way a page goes.
+/// Direction of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyWay {
     /// From its slot to a frame.
@@ -11,8 +11,7 @@ pub(crate) enum CopyWay {
     WriteBack,
 }
 
-/// Copies of so many bytes each, in ascending order of slots; those that follow each other on both sides are
-/// one.
+/// Copies of a length, in ascending order of slots; copies that are contiguous on both sides are merged.
 ///
 /// The driver takes microseconds for each piece, so one long copy is far cheaper than several short ones.
 pub(super) fn coalesce<'a>(

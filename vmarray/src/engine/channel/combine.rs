@@ -1,17 +1,15 @@
 //! Loads and reads of many threads in one submission.
 //!
-//! A driver's call costs microseconds, and calls into one context take turns; so threads that miss at the
-//! same time share calls. A load is queued under the lock of the shard. If nobody submits at that moment the
-//! thread becomes the combiner: it submits all that is queued as one batch, and what was queued meanwhile as
-//! the next one.
-//! With a single thread each load is a batch of its own at once: nothing ever waits for others to come.
+//! A driver call costs microseconds, and calls into one context alternate, so threads that miss at the same
+//! time share calls. A load is queued under the lock of the shard. If no thread is submitting, this thread
+//! becomes the combiner: it submits all queued loads as one batch, and later ones as the next batch. With a
+//! single thread, each load is its own batch at once: no load waits for others.
 //!
-//! A thread whose load is queued looks after it until it is submitted, so another thread can always take
-//! over: the combiner goes on only as long as nobody else could.
+//! A thread monitors its queued load until it is submitted, so another thread can always take over: the
+//! combiner continues only while no other thread could.
 //!
-//! A queue takes some microseconds for each submission, however short, so that many short ones would pile up
-//! there and not here. Hence no more than a few are under way while some thread waits for one of them; it
-//! submits what has been queued when that is done.
+//! A device queue takes some microseconds for each submission, so many short ones would pile up there. Hence
+//! only a few are in flight while a thread waits for one of them; it submits the queued loads afterwards.
 //!
 //! The idea is that of flat combining (D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
 //! synchronization-parallelism tradeoff", 2010).
@@ -35,64 +33,63 @@ use crate::base::recording;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
 use crate::engine::page::{Deferral, Holder, PageTable, State};
 
-/// How much one submission fetches at most, in bytes, unless a page is longer: what comes first is not to
-/// wait long for what comes last. Futures have such batches.
+/// Maximum bytes of one submission, unless a page is longer, so that the first page does not wait long for
+/// the last. Futures use such batches.
 pub(super) const BATCH_BYTES: usize = 2 << 20;
-/// The same for threads whose cache has room for many batches of that length: the longer the batches, the
-/// less of the bus is lost between them.
+/// The same for threads whose cache holds many batches of that length: longer batches lose less bus time
+/// between them.
 const LONG_BATCH_BYTES: usize = 4 << 20;
 const LONG_BATCHES: usize = 32;
-/// How many submissions are under way before others are held back. One is not enough: the device would be
-/// idle between the end of one and the next.
+/// Submissions in flight before others are held back. With one, the device would be idle between submissions.
 const DEPTH: usize = 2;
-/// How often a thread looks whether its load was submitted before it gives its time slice away.
+/// Number of checks for its submitted load before a thread yields.
 const LOOKS: u32 = 100;
 
-/// What a loaded page is turned into for the thread that asked for it, whichever thread finishes the load.
+/// State of a loaded page for its requester, set by any finishing thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadFor {
     Share(Holder),
-    /// The thread that asked for it has it exclusively, as a pin; a guard has to [count
+    /// The requester holds it exclusively, as a pin; a guard has to [count
     /// itself](crate::engine::page::Entry::hold_exclusive).
     Exclusive(Holder),
-    /// Nobody holds it: a prefetch.
+    /// No thread holds it: a prefetch.
     Release,
-    /// Nobody holds it: those tasks that asked for it have been [served](super::requests), so it is the next
-    /// to go.
+    /// No thread holds it: the requesting tasks have been [served](super::requests), so it is the next
+    /// victim.
     Leave,
 }
 
-/// An absent page, claimed, and the frame that it is to be loaded into.
+/// A claimed absent page, and its target frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) page: u64,
     pub(crate) frame: Frame,
     pub(crate) then: LoadFor,
-    /// Names it, so that the thread that asked for it finds out what came of it.
+    /// Its name, by which the requester learns the result.
     pub(crate) id: u64,
 }
 
-/// Bytes of a home slot on their way to pinned memory.
+/// Bytes of a home slot in transfer to pinned memory.
 #[derive(Debug)]
 pub(super) struct Read {
     copy: Transfer<'static>,
-    /// What came of it, and whether it was submitted without others.
+    /// Its result, and true if it was submitted alone.
     pub(super) outcome: OnceLock<(backend_api::Result<()>, bool)>,
 }
 
-/// What is submitted in one call.
+/// Content of one submission.
 struct Batch {
     loads: Vec<Load>,
     reads: Vec<Arc<Read>>,
-    /// Of tasks, for pages of the loads.
+    /// Requests of tasks for pages of the loads.
     requests: Vec<Arc<Request>>,
 }
 
-/// What came of a load.
+/// Result of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loaded {
     Yes,
-    /// It failed together with others: one of them may be to blame. To be tried again, alone.
+    /// It failed together with others, one of which may be the cause. Retry it alone.
     NotWithOthers,
 }
 
@@ -102,17 +99,17 @@ impl Channel {
         self.loads.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has absent pages, with contents, loaded that the caller has claimed: together with those of other
-    /// threads, soon. Returns before they are. If that fails, the claims are gone, the frames given back, and
-    /// threads that asked are told by [`await_load`](Self::await_load).
+    /// Loads claimed absent pages with contents, together with loads of other threads. Returns before they
+    /// complete. On failure the claims end, the frames are freed, and [`await_load`](Self::await_load)
+    /// returns the error to requesters.
     pub(crate) fn request(&self, table: &PageTable, loads: impl IntoIterator<Item = Load>) {
         let mut shard = self.lock();
         shard.work.queued.extend(loads);
         self.combine_now(table, shard);
     }
 
-    /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch.
-    /// Blocks.
+    /// Reads bytes of home slots, which the caller protects from changes, together with fetches of other
+    /// threads. Blocks.
     ///
     /// # Errors
     /// The failure of the copy, when it was submitted alone.
@@ -141,7 +138,7 @@ impl Channel {
                     let ticket = fetch.submission.ticket;
                     self.note_combiner(&shard);
                     drop(shard);
-                    // Told by the read.
+                    // The read reports it.
                     let _ = self.finish(table, ticket);
                 }
                 Some(_) => {
@@ -161,7 +158,7 @@ impl Channel {
         };
         match outcome {
             Err(_) if !was_alone => {
-                // One of the others may be to blame.
+                // Another copy may be the cause.
                 let again = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&[copy]));
                 again.and_then(|ticket| self.wait_for_pages(ticket))
             }
@@ -180,20 +177,20 @@ impl Channel {
         }
     }
 
-    /// Makes the thread the combiner if nobody is. Whether it was.
+    /// Makes the thread the combiner if there is none; returns true if it did.
     pub(crate) fn combine_if_needed(&self, table: &PageTable) -> bool {
         if !self.loads.may_combine.load(Ordering::Relaxed) {
             return false;
         }
-        // If it is taken, this one looks again. What nobody looks after is led by the thread that makes room
-        // for it.
+        // If the role is taken, this thread checks again. The thread that frees room leads loads without a
+        // waiting thread.
         let Some(shard) = self.shard.try_lock() else { return false };
         let combines = shard.work.may_combine();
         self.combine_now(table, shard);
         combines
     }
 
-    /// One look of a thread whose load or read is queued: for as long as others are in the driver.
+    /// One check by a thread with a queued load or read, while others are in the driver.
     fn combine_or_look_on(&self, table: &PageTable, turns: &mut u32) {
         if !self.combine_if_needed(table) {
             *turns += 1;
@@ -201,7 +198,7 @@ impl Channel {
         }
     }
 
-    /// Notes whether a thread may become the combiner, for threads that look without the lock.
+    /// Records whether a thread may become the combiner, for checks without the lock.
     pub(super) fn note_combiner(&self, shard: &Shard) {
         self.loads.may_combine.store(shard.work.may_combine(), Ordering::Relaxed);
     }
@@ -212,7 +209,7 @@ impl Channel {
         self.next_batch(shard)
     }
 
-    /// What is to be submitted next: what threads wait for before what is fetched ahead.
+    /// The next batch: loads with waiting threads precede prefetches.
     fn next_batch(&self, shard: &mut Shard) -> Batch {
         let cache_bytes = self.layout.frames_max as usize * self.layout.frame_stride;
         let bytes = (cache_bytes / LONG_BATCHES).clamp(BATCH_BYTES, LONG_BATCH_BYTES);
@@ -221,20 +218,19 @@ impl Channel {
         if shard.work.queued.len() <= most {
             return Batch { loads: mem::take(&mut shard.work.queued), reads, requests: Vec::new() };
         }
-        // Stable: what was asked for first comes first.
+        // Stable: earlier requests come first.
         shard.work.queued.sort_by_key(|load| load.then == LoadFor::Release);
         let rest = shard.work.queued.split_off(most);
         Batch { loads: mem::replace(&mut shard.work.queued, rest), reads, requests: Vec::new() }
     }
 
-    /// Submits a batch, and what was queued meanwhile unless somebody else can.
+    /// Submits a batch, and later queued loads unless another thread can.
     fn combine(&self, table: &PageTable, batch: Batch) {
         let mut next = Some(batch);
         while let Some(batch) = next {
             (_, next) = self.submit_batch(table, batch, |shard| {
                 shard.work.has_combiner = false;
-                // A thread that waits for a load looks after it; after loads that nobody waits for, the
-                // combiner does.
+                // A waiting thread monitors its load; the combiner monitors loads without a waiting thread.
                 let nobody_waits = shard.work.queued_reads.is_empty()
                     && shard.work.queued.iter().all(|load| load.then == LoadFor::Release);
                 if shard.work.may_combine() && nobody_waits {
@@ -258,7 +254,7 @@ impl Channel {
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = coalesce(pages, bytes, CopyWay::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
-        // Until the loads are on record: a waker that blocks would wait for them in vain.
+        // Until the loads are recorded: a blocking waker would otherwise wait forever.
         let deferral = Deferral::begin();
         let submitted = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
@@ -268,8 +264,8 @@ impl Channel {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 let copied = || copies.iter().map(Transfer::bytes).sum();
                 recording::sized(ticket, loads.len() + reads.len(), copied);
-                // Under the lock, so that nobody finishes the transfer before: the thread that sleeps for one
-                // of the pages is to help now.
+                // Under the lock, so that no thread finishes the transfer before: a thread that sleeps for
+                // one of the pages must help now.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
@@ -293,8 +289,8 @@ impl Channel {
         (submitted, result)
     }
 
-    /// Submits loads as a batch of their own, which succeeds or fails alone, with what tasks ask of them, and
-    /// puts them on record.
+    /// Submits loads as a separate batch, which succeeds or fails alone, with the requests of tasks, and
+    /// records them.
     pub(crate) fn submit_loads(
         &self,
         table: &PageTable,
@@ -304,15 +300,15 @@ impl Channel {
         self.submit_batch(table, Batch { loads, reads: Vec::new(), requests }, |_| ()).0
     }
 
-    /// Waits until a load that the calling thread asked for is finished, and tells what came of it. `claimed`
-    /// is the state of the page when it was claimed.
+    /// Waits until a load requested by the calling thread is finished, and returns its result. `claimed` is
+    /// the state of the page at its claim.
     ///
     /// # Errors
     /// The failure of a load that was submitted alone.
     pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<Loaded> {
         let entry = table.entry(load.page);
         let is_shared = matches!(load.then, LoadFor::Share(_));
-        // To share and to fail ends the claim, which changes the version; else the frame is all that comes.
+        // Sharing and failing end the claim, which changes the version; otherwise only the frame arrives.
         let is_pending = |state: State| {
             state.version() == claimed.version()
                 && state.any(EXCLUSIVE)
@@ -344,7 +340,7 @@ impl Channel {
 }
 
 impl WorkUnderWay {
-    /// Whether there is something to submit, and nobody does, or soon will.
+    /// True if there are loads to submit, and no thread submits or soon will.
     fn may_combine(&self) -> bool {
         let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();
         let is_full =

@@ -1,23 +1,22 @@
-//! Reads of home slots by the thread that wants them, where the device has its memory within reach of
-//! threads: no queue, no memory in between, and as many at once as there are threads.
+//! Direct reads of home slots by the calling thread, if the device's memory is in reach of threads: no queue,
+//! no intermediate memory, and one read in flight for each thread.
 //!
-//! What keeps pages from changing keeps them from changing here, too: copies into a slot are done before its
-//! page is let go of. Only kernels that write to slots of pages that nobody holds are ordered by queues
-//! alone. So [such reads](ReadsBarred) are kept away from before such a kernel is submitted until it is done.
+//! The protection of pages also protects direct reads: copies into a slot end before its page is released.
+//! Only kernels that write to slots of unheld pages rely on queue order alone. So [direct reads are
+//! barred](ReadsBarred) from before the submission of such a kernel until it completes.
 //!
-//! # When it pays to fetch a page
+//! # Admission of pages
 //!
-//! A short read of a page that has no frame can be made where the page lives, again and again; or the page is
-//! fetched, once, for all reads to come, of which nothing is known. It is fetched when the reads so far have
-//! cost as much as fetching it would: the rule for renting or buying skis (A. R. Karlin, M. S. Manasse, L.
-//! Rudolph, D. D. Sleator, "Competitive snoopy caching", 1988). What fetching costs beside the copy (a frame,
-//! the page that has to leave it, the processor's caches) is more than the copy.
+//! A short read of an uncached page can use its home, each time; or the page is fetched once for all unknown
+//! later reads. It is fetched when its reads have cost as much as the fetch: the ski-rental rule (A. R.
+//! Karlin, M. S. Manasse, L. Rudolph, D. D. Sleator, "Competitive snoopy caching", 1988). The cost of a fetch
+//! beyond the copy (a frame, the evicted page, the processor's caches) exceeds that of the copy.
 //!
-//! That rule alone would fetch every page in the end, and where all frames have pages that are read as often
-//! as those without one, each page that is fetched drives out one that was worth as much. So while few frames
-//! are free the counts are halved from time to time, as in TinyLFU (G. Einziger, R. Friedman, B. Manes,
-//! "TinyLFU: a highly efficient cache admission policy", 2017): a page is fetched if it is read more than
-//! twice as often as twice as many pages as there are frames would be, if these were read evenly.
+//! This rule alone would eventually fetch every page, and evict pages of equal worth if all pages are read
+//! equally often. So while few frames are free, counts are halved from time to time, as in TinyLFU (G.
+//! Einziger, R. Friedman, B. Manes, "TinyLFU: a highly efficient cache admission policy", 2017). A page is
+//! then fetched if it is read more than twice as often as a page in a uniform distribution over twice the
+//! number of frames.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,39 +28,39 @@ use super::{Channel, DevicePlace};
 use crate::base::error::Result;
 use crate::engine::page::Deferral;
 
-/// How many bytes could be copied in the time that a read takes beside its copy.
+/// Fixed cost of a read, as bytes that could be copied in that time.
 const READ_COST_BYTES: u64 = 4 << 10;
-/// How many times the copy of a page may be spent on short reads of it before it is fetched. With 2, reads of
-/// 4 KiB at random of a file that the system had in RAM were three times as slow as with none fetched.
+/// Cost of short reads before a page is fetched, in copies of the page. With 2, random reads of 4 KiB of a
+/// file in the system's cache were three times as slow as without fetches.
 const TIMES: u64 = 8;
-/// The most bytes that a device reads at least, for parts of pages to be read where they live.
+/// Maximum read granularity of a device for direct reads of parts of pages.
 const PART_UNIT_BYTES: usize = 4 << 10;
-/// The least share of what a device reads that has to be asked for. Elements that are read one by one, in
-/// order, are sooner read from a page that is fetched.
+/// Minimum requested share of the bytes that a device reads. Sequential reads of single elements are faster
+/// from a fetched page.
 const UNIT_SHARE: usize = 4;
-/// Counts are halved when the reads of so many pages as there are counts for have cost this share of what it
-/// takes to fetch each: evenly read, none comes beyond twice that.
+/// Counts are halved when the reads of all counted pages have cost this share of fetching them: with uniform
+/// reads, no count exceeds twice that.
 const WINDOW_SHARE: u64 = 4;
-/// How many counts a channel has at most.
+/// Maximum number of counts of a channel.
 const COUNTS_MAX: usize = 1 << 16;
 
-/// Whether threads may read home slots by themselves now.
+/// Gate of direct reads of home slots.
 #[derive(Debug, Default)]
 pub(super) struct DirectGate {
     lock: RwLock<()>,
-    /// Whether any does at all.
+    /// True if the device supports direct reads.
     is_used: AtomicBool,
 }
 
-/// While a thread has this no thread reads certain home slots by itself.
+/// Bar of direct reads of certain home slots, while it lives.
 pub(super) struct ReadsBarred<'a> {
     gates: Vec<RwLockWriteGuard<'a, ()>>,
-    /// Dropped last: wakers may block, and wait for what is barred.
+    /// Dropped last: wakers may block, and wait for barred reads.
     _deferral: Option<Deferral>,
 }
 
 impl<'a> ReadsBarred<'a> {
-    /// Shuts gates, after threads that are in them. To be called before any lock of queues is taken.
+    /// Shuts gates after waiting for threads inside. Call it before taking any lock of queues.
     pub(super) fn begin(mut gates: Vec<&'a DirectGate>) -> Self {
         // Always in this order, so that two threads do not wait for each other.
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
@@ -71,7 +70,7 @@ impl<'a> ReadsBarred<'a> {
         Self { gates: gates.into_iter().map(|gate| gate.lock.write()).collect(), _deferral: deferral }
     }
 
-    /// Waits for work on such slots, if there are any. How it ends is told to the thread that has the ticket.
+    /// Waits for work on such slots, if any. The owner of the ticket gets its result.
     pub(super) fn until_done(&self, device: &dyn Device, ticket: Ticket) {
         if !self.gates.is_empty() {
             let _ = device.wait(ticket);
@@ -80,13 +79,12 @@ impl<'a> ReadsBarred<'a> {
 }
 
 impl DirectGate {
-    /// That of a device. From files threads read whole pages, whatever else they read.
+    /// The direct reads of a device. Threads always read whole pages of files directly.
     pub(super) fn of(device: &Arc<dyn Device>) -> Self {
         Self { is_used: (device.info().kind == DeviceKind::File).into(), ..Self::default() }
     }
 
-    /// Reads bytes of a home slot that the caller keeps from changing; `None` if the device has none within
-    /// reach.
+    /// Reads bytes of a home slot that the caller protects from changes; `None` without direct reads.
     pub(super) fn read(
         &self,
         device: &dyn Device,
@@ -99,18 +97,17 @@ impl DirectGate {
     }
 }
 
-/// What was spent lately on reads and writes of pages without a frame, for some pages together: one of those
-/// that are used most will be the one that is fetched.
+/// Recent cost of direct reads and writes, shared by some pages: one of the most used pages is then fetched.
 #[derive(Debug, Default)]
 pub(super) struct Rents {
     counts: OnceLock<Box<[AtomicU32]>>,
-    /// What was spent on all pages since the counts were halved last.
+    /// Cost of all pages since the last halving.
     of_all: AtomicU64,
 }
 
 impl Rents {
-    /// Counts so many bytes of the page in a slot. `false` if the page is to be fetched instead. `is_full`
-    /// tells whether another one has to leave its frame for it.
+    /// Counts bytes of the page in a slot; returns `false` if the page should be fetched. `is_full` means
+    /// that the fetch evicts another page.
     fn pay(
         &self,
         slot: u64,
@@ -124,7 +121,7 @@ impl Rents {
         let counts = self
             .counts
             .get_or_init(|| (0..pages.next_power_of_two().max(256)).map(|_| AtomicU32::new(0)).collect());
-        // Fibonacci hashing: slots at regular distances have counts of their own.
+        // Fibonacci hashing: slots at regular distances have separate counts.
         let place = slot.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - counts.len().ilog2());
         let count = &counts[place as usize];
         let in_units = |bytes: u64| u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
@@ -132,11 +129,11 @@ impl Rents {
         let spent = count.load(Ordering::Relaxed).saturating_add(cost);
         let price = in_units(TIMES.saturating_mul(READ_COST_BYTES + page_bytes));
         let is_enough = spent > price;
-        // Of two threads at a time what one has spent may count.
+        // Of two concurrent updates one may be lost.
         count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
         let window = pages as u64 * u64::from(price) / WINDOW_SHARE;
         let of_all = self.of_all.fetch_add(cost.into(), Ordering::Relaxed) + u64::from(cost);
-        // Of threads that find it over at the same time one goes on.
+        // One of the threads that detect the limit continues.
         if of_all >= window && self.of_all.swap(0, Ordering::Relaxed) >= window && is_full() {
             counts.iter().for_each(|count| count.store(count.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }
@@ -145,8 +142,8 @@ impl Rents {
 }
 
 impl Channel {
-    /// Reads bytes of a page's home slot, which the caller keeps from changing, by this thread itself. `None`
-    /// if the device has its memory out of reach.
+    /// Reads bytes of a page's home slot directly; the caller protects them from changes. `None` without
+    /// direct reads.
     pub(crate) fn read_home_directly(&self, page: u64, offset: usize, into: &mut [u8]) -> Option<Result<()>> {
         let gate = self.queues.direct()?;
         let outcome = gate.read(&*self.device, self.home(page).plus(offset as u64), into)?;
@@ -156,21 +153,19 @@ impl Channel {
         Some(outcome.map_err(Into::into))
     }
 
-    /// Notes that a page is about to be read by a thread that has claimed it, and will write to it: scatters
-    /// look again whether it is theirs.
+    /// Records that the claiming thread will read and write a page, so that scatters check it again.
     pub(crate) fn note_load(&self) {
         drop(self.queues.begin_loads());
     }
 
-    /// Whether a thread that misses a page loads it by itself, and so on. Cards, and RAM in their place, are
-    /// given several pages at a time instead.
+    /// True if a missing thread loads the page itself. GPUs, and RAM in place of GPUs, get several pages at a
+    /// time instead.
     pub(crate) fn loads_directly(&self) -> bool {
         self.queues.direct().is_some() && self.device.info().kind == DeviceKind::File
     }
 
-    /// From how many bytes on threads may read parts of pages by themselves from now on: what the device
-    /// reads beyond them is worth it then. `usize::MAX` if it reads pages as a whole. No thread has work
-    /// under way on the channel.
+    /// Sets the minimum bytes of direct reads of parts of pages, so that the device's granularity pays.
+    /// `usize::MAX` if it reads whole pages. No work may be in flight on the channel.
     pub(crate) fn begin_parts(&self) -> usize {
         let unit = self.device.direct_reads().map_or(usize::MAX, |direct| direct.unit_bytes());
         if unit > PART_UNIT_BYTES.min(self.layout.page_bytes / 2).max(1) {
@@ -182,15 +177,14 @@ impl Channel {
         unit.div_ceil(UNIT_SHARE)
     }
 
-    /// Whether a read or write of a page without a frame is to be made where the page lives. Counts it.
+    /// True if a read or write of an uncached page should use its home. Counts it.
     pub(crate) fn rents(&self, page: u64, bytes: usize) -> bool {
         let slot = page / u64::from(self.layout.channels);
         let frames = self.layout.frames_max as usize;
         self.rents.pay(slot, bytes as u64, self.layout.page_bytes as u64, frames, || self.is_full())
     }
 
-    /// Whether a page that is fetched now takes the frame of another one, or will soon: an eviction frees
-    /// several frames at once.
+    /// True if a fetch evicts another page now or soon: an eviction frees several frames at once.
     fn is_full(&self) -> bool {
         const FREE_SHARE: usize = 8;
         let most = self.layout.frames_max as usize;
@@ -214,11 +208,11 @@ mod tests {
         for _ in 0..3 {
             assert_eq!((0..).take_while(|_| pay(3)).count(), 68);
         }
-        // Of two pages that are read in turn, whether they are counted together or not, one is fetched.
+        // Of two alternately read pages, one is fetched, with shared counts or not.
         for other in 4..2000 {
             assert!((0..140).any(|turn| !pay([3, other][turn % 2])), "{other}");
         }
-        // Longer pages than can be counted.
+        // Pages too long for the counts.
         assert!((0..100).all(|_| rents.pay(1, 1, u64::MAX / 4, 10, || false)));
     }
 
@@ -233,7 +227,7 @@ mod tests {
             };
             assert!(fetched(4 * frames, false) > frames / 2, "all of them in the end");
             fetched(4 * frames, true);
-            // By the cost alone it would be six times as many as there are frames.
+            // By cost alone it would be six times the number of frames.
             assert!(fetched(4 * frames, true) <= frames / 10, "few where all are read alike");
             assert!(fetched(frames / 2, true) > frames / 2, "those that would fit");
             // One has a tenth of all reads.

@@ -1,13 +1,12 @@
-//! Requests of tasks on their way: looked at together, submitted together, served when their pages have come.
+//! Processing of task requests: batched, submitted together, and served when their pages arrive.
 //!
-//! Nobody waits here, and nobody has to come back. What ends is noticed by the [driver](super::driver), which
-//! the device wakes; it serves those whose pages have come, and submits what was asked for meanwhile. The
-//! thread that asks while little is under way submits at once; else requests pile up, so that the more tasks
-//! ask, the longer the submissions are. Tasks that are not polled any more therefore keep nobody from
-//! anything.
+//! No thread waits here, and no task must be polled again. The device wakes the [driver](super::driver) on
+//! completion; it serves requests whose pages have arrived, and submits new ones. A thread that requests
+//! while little is in flight submits at once. Otherwise requests accumulate, so submissions grow with the
+//! number of tasks. Tasks that are not polled any more therefore block no other task.
 //!
-//! What tasks ask for comes first in, first out. Where there is no frame, the first in the queue is told of a
-//! write-back that fails, as a thread would be that needs a frame.
+//! Requests are served first in, first out. Without a free frame, the first in the queue gets the error of a
+//! failed write-back, like a thread that needs a frame.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,54 +24,53 @@ use crate::engine::combiner::{ASKED, ENDED};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, UNSAVED, USED, WAITED};
 use crate::engine::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
 
-/// How many submissions for tasks are under way in a channel: while one is copied, the next is there already,
-/// and the one after that is put together.
+/// Submissions for tasks in flight in a channel: one is copied, the next waits in the device, and a third is
+/// being assembled.
 pub(super) const UNDER_WAY_MAX: usize = 3;
-/// How much one of them fetches at most, in bytes: long enough that to wake the threads of tasks that were
-/// served takes less time than the next one.
+/// Maximum bytes of one submission: long enough that waking the threads of served tasks takes less time than
+/// the next one.
 const SUBMISSION_BYTES: usize = 16 << 20;
-/// The same in pages: while one thread polls those that were served last, the next ones are to come.
+/// The same in pages: the next pages arrive while one thread polls the served tasks.
 const SUBMISSION_PAGES: usize = 256;
-/// The part of the frames that one submission takes at most, so that all of them leave some for others.
+/// Maximum share of the frames of one submission, so that all of them leave some for others.
 const FRAMES_SHARE: usize = 4;
-/// So many pages ahead of the one that is looked at, an entry is asked for: the time that memory takes, in
-/// looks.
+/// Prefetch distance of entries in pages: the latency of memory, in examined entries.
 const LOOK_AHEAD: usize = 16;
 
-/// What is known of the requests of a channel to the thread that serves them.
+/// State of the thread that serves the requests of a channel.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
-    /// In the order in which they came.
+    /// Requests in order of arrival.
     queue: VecDeque<Arc<Request>>,
-    /// What ends the wait for a frame: pages that are to be let go.
+    /// Events that end the wait for a frame: releases of pages.
     asleep: Vec<Asleep>,
-    /// The transfer that the driver was to be woken for last, of those that others have submitted.
+    /// The last foreign transfer registered to wake the driver.
     awaited: Option<Ticket>,
-    /// How many write-backs had failed when the first in the queue found no frame.
+    /// Number of failed write-backs when the first request found no frame.
     failures_before: Option<u64>,
 }
 
-/// Why nothing can be submitted now.
+/// Reason why no submission is possible.
 enum Stuck {
-    /// There are no requests, or enough is under way.
+    /// There are no requests, or enough are in flight.
     No,
-    /// Something has changed meanwhile.
+    /// The state has changed meanwhile.
     Again,
     /// The driver is woken when there may be a frame.
     Frames,
 }
 
 impl Channel {
-    /// Leaves a request of a task, which is woken when it is answered.
+    /// Queues a request of a task, which is woken with the answer.
     pub(crate) fn ask(&self, table: &PageTable, request: &Arc<Request>) {
         if self.tasks.requests.ask(Arc::clone(request)) {
             self.drive(table, ASKED);
         }
     }
 
-    /// Serves requests whose pages have come, and submits others, unless another thread is at it.
+    /// Serves requests whose pages have arrived, and submits others, unless another thread does.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
-        // Wakers are the program's code, and may be in need of what is held here.
+        // Wakers are program code, and may need resources held here.
         let _deferral = Deferral::begin();
         self.tasks.requests.serve(why, |serving, news| {
             if news & ENDED != 0 {
@@ -95,7 +93,7 @@ impl Channel {
         });
     }
 
-    /// Has somebody serve requests that wait for frames, since there may be some now.
+    /// Serves requests that wait for frames, because some may be free now.
     pub(super) fn tell_driver(&self) {
         if self.tasks.is_short_of_frames.load(Ordering::SeqCst)
             && let Some(driver) = self.tasks.driver.get()
@@ -104,7 +102,7 @@ impl Channel {
         }
     }
 
-    /// Hands over what is done of all that tasks wait for.
+    /// Finishes the completed transfers that tasks wait for.
     fn end_submissions(&self, table: &PageTable) {
         let driven = |submission: &mut Submission| submission.is_driven.then_some(submission.ticket);
         let tickets = self.lock().work.submissions().filter_map(driven).collect();
@@ -112,7 +110,7 @@ impl Channel {
         self.end_done(table, done);
     }
 
-    /// Submits the next requests, if there is room.
+    /// Submits the next requests, if allowed.
     fn submit_next(&self, table: &PageTable, serving: &mut Serving) -> Stuck {
         let most = (SUBMISSION_BYTES / self.layout.page_bytes)
             .min(SUBMISSION_PAGES)
@@ -145,7 +143,7 @@ impl Channel {
         let failure = self.take_frames(table, absent, &mut frames).err();
         let has_frames = !frames.is_empty();
         if has_frames && let Some(error) = &failure {
-            // Nobody needs that frame just now: the next flush tells, or who finds none.
+            // The frame is not needed now: the next flush reports the error, or a thread without a frame.
             self.keep_untold(error);
         }
         let left = self.submit_requests(table, requests, frames);
@@ -165,7 +163,7 @@ impl Channel {
         self.await_frames(table, serving)
     }
 
-    /// How many of some pages are absent, as far as that can be seen.
+    /// Approximate number of absent pages.
     fn look(&self, table: &PageTable, requests: &[Arc<Request>]) -> usize {
         requests.iter().take(LOOK_AHEAD).for_each(|request| table.prefetch(request.page));
         let mut absent = 0;
@@ -175,15 +173,15 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let state = table.entry(request.page).state(Ordering::Relaxed);
-            // Many who ask for one page do so one after another, as a rule.
+            // Requests for one page are usually consecutive.
             absent += usize::from(!state.any(RESIDENT | EXCLUSIVE) && request.page != last);
             last = request.page;
         }
         absent
     }
 
-    /// Claims the pages of requests, as far as there are frames, and submits their loads. Answers what needs
-    /// none. The requests that are left without a frame.
+    /// Claims the pages of requests while frames last, and submits their loads. Answers requests without a
+    /// load. Returns the requests without a frame.
     fn submit_requests(
         &self,
         table: &PageTable,
@@ -206,7 +204,7 @@ impl Channel {
                 continue;
             }
             if state.any(EXCLUSIVE) {
-                // On its way, maybe as a load of this submission.
+                // In transfer, possibly as a load of this submission.
                 asked.push(request);
                 continue;
             }
@@ -214,7 +212,7 @@ impl Channel {
                 left.push(request);
                 continue;
             };
-            // What will be written to must not be in the way of threads that read the home slot.
+            // A page to be written must not conflict with threads that read the home slot.
             let Ok(before) = entry.claim_to_load(!request.is_write()) else {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
                 continue;
@@ -246,7 +244,7 @@ impl Channel {
                     // While the device copies.
                     self.make_room(table);
                 }
-                // Threads that asked were told, or are in the inbox again.
+                // Requesters got the error, or are in the inbox again.
                 Err(_) => self.tasks.requests.end(),
             }
         }
@@ -255,7 +253,7 @@ impl Channel {
         left
     }
 
-    /// Has requests for pages that are on their way already served with them.
+    /// Attaches requests to pages already in transfer.
     fn join_fetches(&self, table: &PageTable, requests: Vec<Arc<Request>>, wakes: &mut Wakes) {
         if requests.is_empty() {
             return;
@@ -265,8 +263,8 @@ impl Channel {
         for request in requests {
             match shard.work.fetches.iter_mut().find_map(|fetch| Some((fetch.load_of(request.page)?, fetch)))
             {
-                // A thread that has the page for itself next is to find it as it was, and so is a snapshot.
-                // The load has the page: a snapshot that comes later waits for that.
+                // The next exclusive holder must find the page unchanged, and so must a snapshot.
+                // The load holds the page, so a later snapshot waits for it.
                 Some((load, fetch))
                     if !request.is_write()
                         || load.then == LoadFor::Leave
@@ -294,7 +292,7 @@ impl Channel {
     /// As [`Request::serve`].
     unsafe fn serve(&self, request: &Arc<Request>, frame: *mut u8) -> Option<Waker> {
         if !request.is_for_guard() {
-            // SAFETY: passed on.
+            // SAFETY: guaranteed by the caller.
             return unsafe { request.serve(frame) };
         }
         let mut shard = self.lock();
@@ -302,7 +300,7 @@ impl Channel {
         shard.frames.reserved.add(number, request)
     }
 
-    /// Serves a request for a page that is in the cache, if nobody is in the way.
+    /// Serves a request for a cached page, if no other holder prevents it.
     fn serve_resident(&self, table: &PageTable, request: &Arc<Request>) -> Option<Waker> {
         let entry = table.entry(request.page);
         let held = match request.is_write() {
@@ -314,7 +312,7 @@ impl Channel {
         if request.is_write() {
             return self.serve_held(table, request, USED);
         }
-        // SAFETY: the page is shared and quiet: it stays resident, and nobody writes.
+        // SAFETY: the page is shared and quiet: it stays resident, without writers.
         let waker = unsafe { self.serve(request, entry.address()) };
         if !self.recency() {
             self.touched(request.page);
@@ -325,11 +323,11 @@ impl Channel {
         waker
     }
 
-    /// Serves a request for a page that the caller has exclusively and quiet, in a frame, and lets it go.
+    /// Serves a request for a page in a frame that the caller holds exclusively and quiet, and releases it.
     fn serve_held(&self, table: &PageTable, request: &Arc<Request>, add: u64) -> Option<Waker> {
         let entry = table.entry(request.page);
         if request.is_write() && request.is_waiting() {
-            // First: who is told that it was written may look for dirty pages next.
+            // First, because the notified task may look for dirty pages next.
             entry.mark_dirty();
         }
         // SAFETY: the page is held exclusively and quiet.
@@ -340,9 +338,9 @@ impl Channel {
         waker
     }
 
-    /// Tells the first in the queue why there is no frame for it.
+    /// Reports to the first request why it has no frame.
     fn fail_first(&self, serving: &mut Serving, error: crate::Error) {
-        // Told to the thread that needs the frame.
+        // Reported to the thread that needs the frame.
         self.lock().work.write_error = None;
         serving.failures_before = None;
         while let Some(first) = serving.queue.pop_front() {
@@ -353,14 +351,14 @@ impl Channel {
         self.keep_untold(&error);
     }
 
-    /// Notes the failure of a write-back that nobody was told of.
+    /// Records an unreported failure of a write-back.
     fn keep_untold(&self, error: &crate::Error) {
         if let Some(error) = error.device_error() {
             self.lock().work.write_error.get_or_insert_with(|| error.clone());
         }
     }
 
-    /// Finds something to wait for that may bring a frame.
+    /// Finds an event that may free a frame.
     fn await_frames(&self, table: &PageTable, serving: &mut Serving) -> Stuck {
         let failures = self.counters.failed_write_backs.get();
         if serving.failures_before.is_some_and(|before| before < failures) {
@@ -391,7 +389,7 @@ impl Channel {
         if self.serve_long_reads(table) {
             return Stuck::Again;
         }
-        // From here on who frees a frame tells the driver.
+        // From here on, a thread that frees a frame notifies the driver.
         self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.supply.free.is_empty() {
@@ -418,13 +416,13 @@ impl Channel {
                 }
                 match park_task(entry, driver, |s| s.any(EXCLUSIVE) || s.shared()) {
                     Some(asleep) => serving.asleep.push(asleep),
-                    // One that is reserved is not busy, and does not count.
+                    // A reserved one is not busy, and does not count.
                     None if self.lock().frames.is_reserved_at(entry.address()) => {}
                     None => return Stuck::Again,
                 }
             }
         }
-        // Threads that hold all frames may be the very ones who wait, which each task finds out for itself.
+        // The waiting threads themselves may hold all frames, which each task detects itself.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);
@@ -432,8 +430,7 @@ impl Channel {
         Stuck::Frames
     }
 
-    /// Hands over what a transfer has brought that is done; what came of it. `None`: another thread is about
-    /// to.
+    /// Finishes a completed transfer; returns its result. `None`: another thread is about to do so.
     fn end_oldest(&self, table: &PageTable, ticket: Ticket) -> Option<backend_api::Result<()>> {
         let done = self.ask_which_are_done(vec![ticket]).pop()?;
         let outcome = done.1.clone();
@@ -441,14 +438,14 @@ impl Channel {
         Some(outcome)
     }
 
-    /// Whether all frames are guarded or reserved, as far as is known, so that no request gets one.
+    /// True if all frames seem guarded or reserved, so that no request gets one.
     pub(crate) fn are_all_kept(&self) -> bool {
         self.tasks.are_all_kept.load(Ordering::SeqCst)
     }
 }
 
 impl Channel {
-    /// Has the driver end a transfer that others have submitted.
+    /// Lets the driver end a foreign transfer.
     pub(super) fn drive_when_done(&self, ticket: Ticket) {
         let mut shard = self.lock();
         let is_fetch = shard.work.fetches.iter().any(|work| work.submission.ticket == ticket);
@@ -463,7 +460,7 @@ impl Channel {
         }
     }
 
-    /// Has the driver woken when a transfer is done.
+    /// Wakes the driver when a transfer completes.
     fn wake_driver_after(&self, ticket: Ticket) {
         if let Some(driver) = self.tasks.driver.get() {
             self.device.wake(ticket, driver.clone());

@@ -1,7 +1,7 @@
-//! What a device wakes when work is done that tasks wait for: it has their channel go on.
+//! The waker that a device calls after work for tasks: it advances their channel.
 //!
-//! So progress needs no task to be polled, and no thread of this library's own: the device's thread that
-//! tells of the end of a submission hands its pages over and submits the next one.
+//! So progress requires no poll of a task, and no thread of this library: the device's completion thread
+//! finishes the submission's pages and submits the next one.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::engine::combiner::ENDED;
 use crate::engine::page::{Deferral, LockScope, PageTable};
 
 thread_local! {
-    /// In how many drivers the thread is.
+    /// Number of drivers that the thread is in.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Holds channel and page table as long as their array lives.
+/// References channel and page table while their array lives.
 #[derive(Debug)]
 pub(crate) struct Driver {
     state: Mutex<DriverState>,
@@ -29,7 +29,7 @@ pub(crate) struct Driver {
 struct DriverState {
     /// `None` once the array is being dropped.
     driven: Option<(Arc<Channel>, Arc<PageTable>)>,
-    /// How many threads are in there.
+    /// Number of threads inside.
     inside: usize,
 }
 
@@ -42,8 +42,8 @@ impl Driver {
         driver
     }
 
-    /// Lets go of the channel, and waits until no thread is in it any more: its memory goes with the array,
-    /// on the thread that drops that. Except where that thread was woken out of a driver.
+    /// Releases the channel, and waits until no thread is inside, because the dropping thread frees its
+    /// memory with the array. It does not wait on a thread that is itself inside a driver.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         let driven = state.driven.take();
@@ -61,7 +61,7 @@ impl Wake for Driver {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The device may tell while the thread submits other work to it, with locks held.
+        // The device may call this while the thread submits other work to it, with locks held.
         if LockScope::postpone(|| Waker::from(Arc::clone(self))) {
             return;
         }
