@@ -1,7 +1,8 @@
 //! `cargo xtask misuse`: checks the compiler's messages about programs that must not compile.
 //!
-//! [`PROGRAMS`] lists the programs. A comment `//~ text` lists text that each error and warning of its line must
-//! contain; lines without one must have none. `compile_fail` examples check that code does not compile at all.
+//! [`PROGRAMS`] lists the programs. A comment `//~ text` lists text that each error and warning of its line
+//! must contain; lines without one must have none. `compile_fail` examples check that code does not compile
+//! at all.
 
 use crate::steps::Outcome;
 use anyhow::{Context, Result, bail};

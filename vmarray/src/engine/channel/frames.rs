@@ -1,4 +1,4 @@
-//! Frames: page-sized places in host memory, and how a thread gets hold of one.
+//! Frames: page-sized places in host memory, and their allocation.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -13,30 +13,30 @@ use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::page::{Deferral, Entry, PageTable, unpark};
 
-/// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
+/// Host memory allocated at once while a cache grows; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
-/// The same at first, of an array that may never be asked for any.
+/// The same for the first allocation, of an array that may never need more.
 const FIRST_CHUNK_BYTES: usize = 256 << 10;
-/// At least so many frames are made at a time, if they are not more than that.
+/// Minimum number of frames allocated at a time, within that size.
 const FRAMES_LEAST: u64 = 2;
 
-/// How many pages the policy may not know of before somebody tells it.
+/// Number of unreported pages before a thread reports them to the policy.
 const NEWCOMERS: usize = 256;
 
-/// Caches of so many frames and more are searched ahead of need.
+/// Minimum number of frames of a cache for searches ahead of need.
 const AHEAD_FRAMES: u32 = 256;
 
-/// What a search has brought.
+/// Result of a search.
 struct FoundFrame {
     /// One of the frames, for the caller.
     frame: Option<Frame>,
-    /// Whether write-backs could be begun.
+    /// True if write-backs were started.
     started: Result<()>,
-    /// Whether the search was broken off and is worth going on with.
+    /// True if the search was interrupted and should be resumed.
     unfinished: bool,
 }
 
-/// A page-sized place in host memory. The thread that has one that is not in the free list owns it.
+/// A page-sized place in host memory. A thread with a frame outside the free list owns it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) index: u32,
@@ -44,10 +44,10 @@ pub(crate) struct Frame {
     pub(crate) host: HostPlace,
 }
 
-// SAFETY: a frame is a name and an address; who may touch the bytes is decided by the page protocol.
+// SAFETY: a frame is a name and an address; the page protocol controls access to the bytes.
 unsafe impl Send for Frame {}
 
-/// Whether a frame is worth waiting for.
+/// Blocking behaviour of a request for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocking {
     Wait,
@@ -55,7 +55,7 @@ pub(crate) enum Blocking {
 }
 
 impl Channel {
-    /// Takes one more chunk of host memory for frames.
+    /// Allocates one more chunk of host memory for frames.
     pub(super) fn grow(&self) -> Result<()> {
         let have = {
             let mut shard = self.lock();
@@ -66,7 +66,7 @@ impl Channel {
             shard.frames.growing = true;
             have
         };
-        // No more than there are pages, which may become more: twice as many at a time as there were then.
+        // At most the number of pages, which may grow: then twice the old number at a time.
         let pages = self.slot_bytes() / self.layout.page_bytes.max(1) as u64;
         let most = pages.saturating_sub(u64::from(have)).max(u64::from(have)).max(FRAMES_LEAST) as usize;
         let chunk_bytes = if have > 0 || self.is_ahead { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
@@ -83,8 +83,8 @@ impl Channel {
                     let index = shard.frames.list.len() as u32;
                     // SAFETY: the chunk is `frames * frame_stride` bytes long.
                     let address = unsafe { chunk.address().as_ptr().add(i * self.layout.frame_stride) };
-                    // SAFETY: the shard owns the chunk as long as the channel lives; frames are the channel's
-                    // own.
+                    // SAFETY: the shard owns the chunk while the channel lives; the frames belong to the
+                    // channel.
                     let host = unsafe { chunk.at((i * self.layout.frame_stride) as u64).detach() };
                     shard.frames.list.push(Frame { index, address, host });
                     shard.frames.pages.push(NO_PAGE);
@@ -93,8 +93,7 @@ impl Channel {
                 shard.frames.chunks.push(chunk);
                 Ok(())
             }
-            // Less than was asked for still works, unless page-locked memory is required; nothing at all does
-            // not.
+            // Less than requested suffices, unless page-locked memory is required; no memory at all does not.
             Err(error) if have > 0 && self.fall_back => {
                 shard.frames.full = true;
                 self.guards.max.store(super::guards::most(have), Ordering::Relaxed);
@@ -109,22 +108,22 @@ impl Channel {
         result
     }
 
-    /// Phase 1 of a miss: gets a frame that nobody uses. `None` only to a caller that does not block.
+    /// Phase 1 of a miss: takes a free frame. `None` only for a caller that does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
-        // Searches that were broken off, so that others get the lock, are gone on with for two turns of a
-        // clock's hand.
+        // Resume an interrupted search, which released the lock for other threads, for at most two CLOCK
+        // revolutions.
         let mut goes_on = 2 + self.layout.frames_max / (USED_PATIENCE as u32 / 2);
         loop {
             if let Some(frame) = self.supply.free.pop() {
                 return Ok(Some(frame));
             }
-            // Nothing is held: a device may run wakers when it is asked. It need not be asked by all at once.
+            // Nothing is held, because a device may run wakers when polled. One thread polls at a time.
             let deferral = Deferral::begin();
             if let Some(_asking) = self.supply.asking.try_lock() {
                 self.reap(table);
             }
             drop(deferral);
-            // One thread searches, for all: each would find the same pages in the way.
+            // One thread searches for all, because all would meet the same pages.
             let search = contended::lock(&self.supply.search);
             if !self.supply.free.is_empty() {
                 continue;
@@ -141,7 +140,7 @@ impl Channel {
             }
             let FoundFrame { frame, started, unfinished } = self.free_some(table, search, shard, blocking);
             if frame.is_some() {
-                // The next flush tells of a failure.
+                // The next flush reports a failure.
                 return Ok(frame);
             }
             if let Err(error) = started {
@@ -159,7 +158,7 @@ impl Channel {
         }
     }
 
-    /// One search for pages that give up their frames, or go home for that.
+    /// One search for pages to evict, or to write back for eviction.
     fn free_some(
         &self,
         table: &PageTable,
@@ -171,7 +170,7 @@ impl Channel {
         drop(shard);
         let mut wakes = Wakes::default();
         let frame = self.free_clean(table, &victims.clean, &mut wakes);
-        // Wakers are the program's code, and may need a frame themselves.
+        // Wakers are program code, and may need a frame themselves.
         drop(search);
         self.wake(table, wakes);
         if victims.clean.len() > 1 {
@@ -181,9 +180,9 @@ impl Channel {
         FoundFrame { frame, started, unfinished: victims.unfinished }
     }
 
-    /// Frees frames for the thread that comes next if there are none, while the calling thread has to wait
-    /// for a transfer anyway. Only where a search is done for many frames, and pages had to go before: what
-    /// fits into the cache stays, and a cache grows before it gives up pages.
+    /// Frees frames for the next thread if there are none, while the calling thread waits for a transfer
+    /// anyway. Only in large caches that have evicted before: pages that fit stay, and a cache grows before
+    /// it evicts.
     pub(crate) fn make_room(&self, table: &PageTable) {
         if !self.supply.free.is_empty()
             || self.layout.frames_max < AHEAD_FRAMES
@@ -198,16 +197,16 @@ impl Channel {
         if may_grow || self.slot_bytes() / self.layout.page_bytes as u64 <= frames {
             return;
         }
-        // The next flush tells of a failure.
+        // The next flush reports a failure.
         if let Some(frame) = self.free_some(table, search, shard, Blocking::Try).frame {
             self.put_back(frame);
         }
     }
 
-    /// Gets as many frames as can be had without waiting, up to a number, in the order in which they come.
+    /// Takes available frames without waiting, up to a number, in their order.
     ///
     /// # Errors
-    /// As [`take_frame`](Self::take_frame); frames that were to be had before are there all the same.
+    /// As [`take_frame`](Self::take_frame); frames taken before the error are returned anyway.
     pub(crate) fn take_frames(&self, table: &PageTable, most: usize, taken: &mut Vec<Frame>) -> Result<()> {
         taken.reserve(most);
         while taken.len() < most
@@ -218,7 +217,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
+    /// Waits for an event that may free a frame: a transfer, the end of a guard, or another thread's next
+    /// step.
     fn await_frame(&self, table: &PageTable) -> Result<()> {
         let key = self.events.prepare();
         if !self.supply.free.is_empty() {
@@ -228,7 +228,7 @@ impl Channel {
         if let Some((ticket, is_write_back)) = shard.work.oldest_transfer() {
             self.counters.waits.add(1);
             if !shard.work.watch(ticket) {
-                // The thread that waits for it tells.
+                // The thread that waits for it reports its error.
                 drop(shard);
                 self.await_events(key);
                 return Ok(());
@@ -236,13 +236,13 @@ impl Channel {
             drop(shard);
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {
-                // Told to the thread that needs the frame.
+                // Reported to the thread that needs the frame.
                 self.lock().work.write_error = None;
                 return outcome;
             }
             return Ok(());
         }
-        // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
+        // Admitted guards without a frame do not count: they may be waiting here themselves.
         let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;
@@ -277,12 +277,12 @@ impl Channel {
         Ok(())
     }
 
-    /// Gives back a frame that no page has.
+    /// Frees a frame without a page.
     pub(crate) fn put_back(&self, frame: Frame) {
         self.put_back_all(&[frame]);
     }
 
-    /// Gives back frames that no page has.
+    /// Frees frames without pages.
     pub(crate) fn put_back_all(&self, frames: &[Frame]) {
         if frames.is_empty() {
             return;
@@ -292,7 +292,7 @@ impl Channel {
         self.announce();
     }
 
-    /// Adds to the frames that no page has. To be announced.
+    /// Adds to the free frames; the caller announces them.
     pub(super) fn free_all(&self, frames: &[Frame]) {
         for frame in frames {
             let freed = self.supply.free.push(*frame);
@@ -300,18 +300,18 @@ impl Channel {
         }
     }
 
-    /// Phase 3 of a miss of a page without contents, which the caller has claimed: gives it its frame, with
-    /// zeroes unless it is to be overwritten whole. Still the caller's afterwards.
+    /// Phase 3 of a miss of a page without contents, claimed by the caller: gives it its frame, with zeroes
+    /// unless it will be overwritten completely. The caller still holds it afterwards.
     pub(crate) fn install_new(&self, entry: &Entry, page: u64, frame: Frame, zeroes: bool) {
         if zeroes {
-            // SAFETY: the frame is a page long, and this thread's alone until the page is released.
+            // SAFETY: the frame is a page long, and exclusive to this thread until the page is released.
             unsafe { racy::fill(frame.address, 0, self.layout.page_bytes) };
         }
         self.install(entry, page, frame);
     }
 
-    /// Begins phase 3 of a miss of a page with contents, which the caller has claimed, where a thread reads
-    /// them by itself.
+    /// Starts phase 3 of a miss of a page with contents, claimed by the caller, with a direct read by the
+    /// thread.
     pub(crate) fn begin_direct_load<'a>(&'a self, entry: &'a Entry, frame: Frame) -> UnfinishedLoad<'a> {
         UnfinishedLoad { channel: self, entry, frame }
     }
@@ -325,21 +325,20 @@ impl Channel {
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
         let told = self.newcomers.push((page, frame.index));
         debug_assert!(told.is_ok(), "a frame has one page");
-        // So that nobody has to tell of all at once.
+        // So that no thread has to report all at once.
         if self.newcomers.len() > NEWCOMERS
             && let Some(mut shard) = self.shard.try_lock()
         {
             self.tell_policy(&mut shard);
         }
-        // The driver may have found no frame while this one was in the caller's hands; now it can wait for
-        // its page.
+        // The driver may have found no frame while the caller held this one; now it can wait for its page.
         fence(Ordering::SeqCst);
         self.tell_driver();
     }
 
-    /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is
-    /// unmapped the caller [puts it back](Self::put_back): not before, since the entry still names it; and it
-    /// is taken out before that, since the page may get another frame the moment it is unmapped.
+    /// Removes the frame of a page that the caller holds exclusively from the policy. After unmapping the
+    /// page the caller [frees it](Self::put_back): not before, because the entry still names it. It is
+    /// removed before unmapping, because the page may get another frame right after.
     pub(crate) fn policy_remove(&self, address: *mut u8, page: u64) -> Frame {
         self.lock().frames.policy_remove(address, page)
     }
@@ -350,8 +349,8 @@ impl Channel {
     }
 }
 
-/// A page that a thread reads into its frame by itself. Dropped, also if a device of the program's own
-/// panics, it ends the claim.
+/// A direct read of a page into its frame. Dropping it, also by a panic of the program's device, ends the
+/// claim.
 pub(crate) struct UnfinishedLoad<'a> {
     channel: &'a Channel,
     entry: &'a Entry,
@@ -359,15 +358,15 @@ pub(crate) struct UnfinishedLoad<'a> {
 }
 
 impl UnfinishedLoad<'_> {
-    /// Gives the page its frame, with what it has at home. Still the caller's afterwards.
+    /// Gives the page its frame with the contents of its home. The caller still holds it afterwards.
     ///
     /// # Errors
-    /// What the device reports; then the claim is gone, and the frame given back.
+    /// Errors of the device; the claim then ends, and the frame is freed.
     pub(crate) fn finish(self, page: u64) -> Result<()> {
         let Self { channel, entry, frame } = self;
         channel.note_load();
-        // SAFETY: the frame is a page long, of initialised bytes, and this thread's alone until the page is
-        // released.
+        // SAFETY: the frame is a page long, of initialised bytes, and exclusive to this thread until the page
+        // is released.
         let bytes = unsafe { std::slice::from_raw_parts_mut(frame.address, channel.layout.page_bytes) };
         let Some(read) = channel.read_home_directly(page, 0, bytes) else {
             unreachable!("a device that has direct reads has them as long as it lives")
@@ -411,7 +410,7 @@ impl FrameTable {
         unreachable!("entries name frames of their own channel only")
     }
 
-    /// Takes the frame at an address away from its page, which the caller has for itself.
+    /// Takes the frame at an address from its page, which the caller holds exclusively.
     pub(super) fn policy_remove(&mut self, address: *mut u8, page: u64) -> Frame {
         let frame = self.frame_at(address);
         self.evictor.removed(frame.index);

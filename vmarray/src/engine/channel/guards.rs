@@ -1,4 +1,4 @@
-//! How many of a channel's frames the program's guards may hold at once.
+//! Limit of a channel's frames held by guards of the program.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -6,7 +6,7 @@ use super::Channel;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::guards;
 
-/// Guards that were admitted, and how many may be.
+/// Admitted guards, and their limit.
 #[derive(Debug)]
 pub(super) struct GuardCount {
     pub(super) count: AtomicU32,
@@ -15,7 +15,7 @@ pub(super) struct GuardCount {
     waiters: AtomicU32,
 }
 
-/// As long as this lives, the end of a guard is an event.
+/// While this lives, the end of a guard is an event.
 pub(super) struct GuardWait<'a>(&'a AtomicU32);
 
 impl Drop for GuardWait<'_> {
@@ -29,10 +29,10 @@ impl GuardCount {
         Self { count: AtomicU32::new(0), max: AtomicU32::new(most(frames)), waiters: AtomicU32::new(0) }
     }
 
-    /// To be called before a thread looks whether it has to wait for guards.
+    /// Call it before checking whether to wait for guards.
     pub(super) fn wait(&self) -> GuardWait<'_> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        // Either the thread's look sees a guard's end, or the thread that ended it sees this one.
+        // Either the thread's check sees the end of a guard, or the ending thread sees this one.
         fence(Ordering::SeqCst);
         GuardWait(&self.waiters)
     }
@@ -68,7 +68,7 @@ impl Channel {
         }
     }
 
-    /// All of so many frames are guarded, by the thread that needs one among others.
+    /// Error: all frames are guarded, also by the thread that needs one.
     pub(super) fn too_many_guards(&self, frames: u32) -> Error {
         ErrorKind::TooManyGuards { channel: self.layout.index, frames: frames.into() }.into()
     }
@@ -79,7 +79,7 @@ impl Channel {
         self.guards.count.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Ends the count of a guard, which has let go of its page.
+    /// Ends the count of a guard that has released its page.
     pub(crate) fn dismiss_guard(&self) {
         self.guards.count.fetch_sub(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

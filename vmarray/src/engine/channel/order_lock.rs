@@ -1,4 +1,4 @@
-//! A lock under which work is submitted to devices.
+//! A lock for submissions to devices.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::page::LockScope;
 
-/// As a mutex; the thread that has it wakes nobody before it lets go, though a device may tell it to.
+/// A mutex whose holder defers wake-ups of a device until it releases the lock.
 #[derive(Debug, Default)]
 pub(super) struct OrderLock<T>(Mutex<T>);
 

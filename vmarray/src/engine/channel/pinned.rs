@@ -1,9 +1,9 @@
-//! The stock of host memory that passes between the program and home slots without a frame: lists of indices
-//! and values, answers of kernels, single elements, stages.
+//! Pool of host memory for transfers without a frame between the program and home slots: lists of indices and
+//! values, results of kernels, single elements, stages.
 //!
-//! To lock memory takes some milliseconds for each call, whatever its length, and about a tenth of a second
-//! for each GB; to give it back has the device finish all that it does. So it is locked in slabs, which are
-//! cut into pieces, and what a thread gives back is kept for the next one, up to a limit.
+//! Page-locking takes some milliseconds a call, plus about a tenth of a second for each GB; freeing waits for
+//! all work of the device. So memory is locked in slabs that are cut into pieces, and freed pieces stay in
+//! the pool, up to a limit.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -17,25 +17,25 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::base::trace;
 
-/// How much memory that nobody uses is kept, in bytes: enough for a thread on each of many cores.
+/// Maximum unused memory kept, in bytes: enough for a thread on each of many cores.
 const KEPT_BYTES: usize = 192 << 20;
 /// Pieces begin and end at multiples of this.
 const GRAIN: usize = 4096;
-/// How many of the shortest pieces are kept as they are.
+/// Number of shortest pieces kept separately.
 const SHORT: usize = 64;
-/// What the first slab has at least: partial results of a kernel and short lists of matches fit.
+/// Minimum size of the first slab: fits partial results of a kernel and short lists of matches.
 const SLAB_BYTES_MIN: usize = 192 << 10;
 const _: () = assert!(backend_api::Compute::partials_bytes() <= SLAB_BYTES_MIN as u64);
-/// What further slabs have: as much as there is, up to this.
+/// Maximum size of further slabs, which double the pool.
 const SLAB_BYTES_MAX: usize = 32 << 20;
-/// Longer pieces are not kept: a list of all matches of a search may take a hundred times as much.
+/// Maximum length of kept pieces: a list of all matches of a search may take a hundred times as much.
 const PIECE_BYTES_MAX: usize = 8 << 20;
 
-/// A piece of the stock.
+/// A piece of the pool.
 ///
-/// The thread that has it [gives it back](PinnedPool::put) when no work touches it any more. If it is dropped
-/// instead, such as by an error, work may still be under way: then nobody gets memory of its slab any more,
-/// whose end waits for the work.
+/// Its owner [returns it](PinnedPool::put) when no work uses it any more. If it is dropped instead, for
+/// instance by an error, work may still be in flight: its slab is then retired, and freeing the slab waits
+/// for the work.
 #[derive(Debug)]
 pub(crate) struct PinnedPiece {
     slab: Arc<Slab>,
@@ -64,7 +64,7 @@ impl PinnedPiece {
 
     /// The first byte.
     pub(crate) fn address(&self) -> NonNull<u8> {
-        // SAFETY: the range is one of the slab's memory.
+        // SAFETY: the range is within the slab's memory.
         unsafe { self.slab.memory.address().add(self.range.start) }
     }
 
@@ -88,24 +88,24 @@ impl PinnedPiece {
 #[derive(Debug)]
 pub(crate) struct PinnedPool {
     stock: Arc<PinnedStock>,
-    /// Whether pageable memory will do where page-locking is refused.
+    /// Fallback to pageable memory if page-locking is refused.
     fall_back: bool,
-    /// What kind of memory new slabs are made of: that of the frames.
+    /// The kind of memory of new slabs, that of the frames.
     kind: Mutex<HostMemory>,
 }
 
-/// The slabs of a device. Channels of one number share them, whichever arrays they belong to.
+/// The slabs of a device. Channels of one number share them across arrays.
 #[derive(Debug)]
 struct PinnedStock {
     device: Arc<dyn Device>,
     slabs: Mutex<Vec<PoolSlab>>,
-    /// Pieces of one [`GRAIN`] that were given back: single elements of many threads come and go by them.
+    /// Free pieces of one [`GRAIN`], for single elements of many threads.
     short: ArrayQueue<PinnedPiece>,
-    /// Held by the thread that makes a slab, for which others wait that want one as well.
+    /// Held by the thread that allocates a slab, for which other threads wait.
     growing: Mutex<()>,
 }
 
-/// A slab, and what nobody has of it.
+/// A slab, and its free ranges.
 #[derive(Debug)]
 struct PoolSlab {
     slab: Arc<Slab>,
@@ -130,7 +130,7 @@ impl PoolSlab {
         Some(PinnedPiece { slab: Arc::clone(&self.slab), range, is_returned: false })
     }
 
-    /// Takes a piece back. Whether all of the slab is free now.
+    /// Frees a piece. Returns true if the whole slab is free now.
     fn put(&mut self, range: Range<usize>) -> bool {
         let at = self.free.partition_point(|other| other.start < range.start);
         self.free.insert(at, range);
@@ -149,9 +149,9 @@ impl PoolSlab {
     }
 }
 
-/// A stock that channels share, while one of them exists.
+/// A pool shared by channels, while one of them exists.
 struct SharedStock {
-    /// The address of its device, which the stock keeps alive.
+    /// The address of its device, which the pool keeps alive.
     device: usize,
     channel: u32,
     stock: Weak<PinnedStock>,
@@ -169,7 +169,7 @@ impl PinnedStock {
         }
     }
 
-    /// The stock of all channels with this number on the device.
+    /// The pool of all channels with this number on the device.
     fn shared(device: &Arc<dyn Device>, channel: u32) -> Arc<Self> {
         let address = Arc::as_ptr(device).addr();
         let mut shared = SHARED.lock();
@@ -182,36 +182,35 @@ impl PinnedStock {
         })
     }
 
-    /// How much memory there is.
+    /// Total memory in bytes.
     fn bytes(&self) -> usize {
         self.slabs.lock().iter().map(PoolSlab::bytes).sum()
     }
 }
 
 impl PinnedPool {
-    /// With the stock that channels of this number share on the device.
+    /// Uses the pool shared by channels of this number on the device.
     pub(crate) fn new(device: &Arc<dyn Device>, channel: u32, kind: HostMemory) -> Self {
         Self { stock: PinnedStock::shared(device, channel), fall_back: true, kind: Mutex::new(kind) }
     }
 
-    /// With a stock of its own: all of it is page-locked if pageable memory will not do, and it goes back to
-    /// the system with its channel.
+    /// Uses a private pool: all of it is page-locked if that is required, and it is freed together with its
+    /// channel.
     pub(crate) fn separate(device: &Arc<dyn Device>, kind: HostMemory, fall_back: bool) -> Self {
         Self { stock: Arc::new(PinnedStock::new(device)), fall_back, kind: Mutex::new(kind) }
     }
 
-    /// What kind of memory new slabs are made of.
+    /// The kind of memory of new slabs.
     pub(super) fn kind(&self) -> HostMemory {
         *self.kind.lock()
     }
 
-    /// Notes what kind of memory the frames are made of.
+    /// Records the kind of memory of the frames.
     pub(super) fn set_kind(&self, kind: HostMemory) {
         *self.kind.lock() = kind;
     }
 
-    /// New memory, which the caller owns, and of what kind it is: pageable where page-locking is refused,
-    /// unless it is required.
+    /// New memory owned by the caller, with its kind: pageable if page-locking is refused and not required.
     pub(crate) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
         let kind = self.kind();
         match HostBuffer::new(&self.stock.device, bytes, kind) {
@@ -226,12 +225,12 @@ impl PinnedPool {
         }
     }
 
-    /// Memory of at least so many bytes, kept or new. The thread [gives it back](Self::put).
+    /// Memory with a minimum length, pooled or new. The caller [returns it](Self::put).
     pub(crate) fn take(&self, bytes: usize) -> Result<PinnedPiece> {
         let is_short = bytes <= SLAB_BYTES_MIN;
         let bytes = bytes.max(1).next_multiple_of(GRAIN);
-        // Short pieces are page-locked whatever the frames are: a copy of an answer to other memory may block
-        // until the kernel is done.
+        // Short pieces are page-locked for any kind of frames: a copy of a result to other memory may block
+        // until the kernel has ended.
         let wanted = if is_short { HostMemory::Pinned } else { self.kind() };
         if bytes == GRAIN
             && let Some(piece) = self.stock.short.pop()
@@ -242,7 +241,7 @@ impl PinnedPool {
             return Ok(piece);
         }
         let _growing = self.stock.growing.lock();
-        // Another thread may have made one meanwhile.
+        // Another thread may have allocated one meanwhile.
         if let Some(piece) = self.take_kept(bytes, wanted) {
             return Ok(piece);
         }
@@ -251,7 +250,7 @@ impl PinnedPool {
             _ => self.bytes().clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX).max(bytes),
         };
         let new = |bytes, kind| HostBuffer::new(&self.stock.device, bytes, kind);
-        // Perhaps there is memory for this one alone, or such as is not page-locked.
+        // Memory may suffice for this one alone, or without page-locking.
         let memory = match new(length, wanted).or_else(|_| new(bytes, wanted)) {
             Ok(memory) => memory,
             Err(_) if is_short => new(length, HostMemory::Pageable)?,
@@ -272,11 +271,11 @@ impl PinnedPool {
         piece
     }
 
-    /// Makes so much memory now that is not there yet, for the calls to come.
+    /// Allocates missing memory in advance, up to a size.
     pub(super) fn reserve(&self, bytes: usize) {
         let (_growing, wanted) = (self.stock.growing.lock(), self.kind());
         let missing = bytes.saturating_sub(self.bytes());
-        // If there is none the calls find out.
+        // Later calls report a shortage.
         if missing > 0
             && let Ok(memory) = HostBuffer::new(&self.stock.device, missing, wanted)
         {
@@ -284,7 +283,7 @@ impl PinnedPool {
         }
     }
 
-    /// Takes memory back, with nothing in flight on it.
+    /// Frees memory without work in flight on it.
     pub(crate) fn put(&self, mut piece: PinnedPiece) {
         if piece.bytes() == GRAIN {
             match self.stock.short.push(piece) {
@@ -303,24 +302,24 @@ impl PinnedPool {
             }
         }
         dropped.extend(retired(&mut slabs));
-        // Not under the lock: the device may have to finish what it does.
+        // Not under the lock: the device may have to finish its work.
         drop(slabs);
         drop(piece);
         drop(dropped);
     }
 
-    /// How much memory there is.
+    /// Total memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.stock.bytes()
     }
 
-    /// The part of it that counts for this channel: as much as for each of the others that share it.
+    /// The part that counts for this channel: the same for each sharing channel.
     pub(super) fn share_bytes(&self) -> usize {
         self.bytes().div_ceil(Arc::strong_count(&self.stock))
     }
 }
 
-/// The slabs of which pieces were dropped.
+/// The slabs with dropped pieces.
 fn retired(slabs: &mut Vec<PoolSlab>) -> Vec<PoolSlab> {
     slabs.extract_if(.., |slab| slab.slab.is_retired.load(Ordering::Relaxed)).collect()
 }

@@ -1,15 +1,15 @@
-//! The order between a channel's queues where they touch the same home slots.
+//! Order between a channel's queues on the same home slots.
 //!
 //! | | copies out of slots | kernels that read | kernels that write | copies into slots, fills |
 //! |---|---|---|---|---|
-//! | who keeps others away | the thread that holds the page | nobody | nobody, or the thread that holds the pages | the thread that holds the page |
+//! | protection | the holder of the page | none | none, or the holder of the pages | the holder of the page |
 //! | queue | any for fetches | any for fetches | the first one for fetches | any for writes |
-//! | runs after all earlier | kernels that write | kernels that write, writes | copies, kernels, writes | kernels |
+//! | order after all earlier | kernels that write | kernels that write, writes | copies, kernels, writes | kernels |
 //!
-//! Copies need no order among themselves: a page is fetched again only after its write-back. Kernels touch
-//! slots of many pages that nobody need hold, so no element may change while one that reads runs, nor be read
-//! while one that writes runs. Whichever comes next does the ordering, once for each pair of queues: kernels
-//! in a row, and writes in a row, order nothing.
+//! Copies need no order among themselves: a page is fetched again only after its write-back. Kernels access
+//! slots of many unheld pages, so no element may change during a reading kernel, nor be read during a writing
+//! one. The later submission adds the order, once for each pair of queues: consecutive kernels, and
+//! consecutive writes, order nothing.
 
 use std::sync::Arc;
 
@@ -23,52 +23,52 @@ use crate::base::stats::Counters;
 
 /// The newest tickets of one kind, by queue.
 type Newest = [Option<Ticket>; QUEUES];
-/// Up to which ticket of each of some queues another one runs later.
+/// For each of some queues, the newest ticket that another queue waits for.
 type Known = [u64; QUEUES];
 
-/// What writes and kernels have to come after.
+/// Predecessors of writes and kernels.
 #[derive(Debug, Default)]
 pub(super) struct QueueBarriers {
     /// By write queue.
     writes: Newest,
     /// By fetch queue.
     kernels: Newest,
-    /// What is known of the write queues, by fetch queue,
+    /// The known tickets of write queues, by fetch queue,
     after_writes: [Known; QUEUES],
-    /// and of the kernels in the fetch queues, by write queue.
+    /// and of kernels in fetch queues, by write queue.
     after_kernels: [Known; QUEUES],
     /// Kernels in queues of the array's other channels that read these slots: the newest of each queue.
     readers: Vec<Ticket>,
-    /// Up to which of them each write queue runs later, and the first fetch queue.
+    /// The newest of them that each write queue, and the first fetch queue, wait for.
     after_readers: [Vec<Ticket>; QUEUES],
     store_after_readers: Vec<Ticket>,
 }
 
 impl QueueBarriers {
-    /// Has a write queue run later than all of those.
+    /// Orders a write queue after all of these.
     fn order_after_readers(&mut self, queue: &Queue<dyn Device>, at: usize) -> Result<()> {
         let known = &mut self.after_readers[at];
         self.readers.iter().try_for_each(|ticket| order_other(queue, *ticket, known))
     }
 }
 
-/// What copies out of slots, and kernels, have to come after.
+/// Predecessors of copies out of slots and of kernels.
 #[derive(Debug, Default)]
 pub(super) struct LoadOrder {
-    /// How often loads, or fills of slots, were submitted.
+    /// Number of submitted loads and fills.
     begun: u64,
-    /// The newest copies and kernels that read, by fetch queue.
+    /// The newest copies and reading kernels, by fetch queue.
     reads: Newest,
-    /// The newest kernel that writes, in the first queue, which runs after those reads.
+    /// The newest writing kernel, in the first queue, which runs after these reads.
     store: Option<Ticket>,
     after_reads: Known,
-    /// What is known of such kernels, by fetch queue.
+    /// The known tickets of such kernels, by fetch queue.
     after_store: Known,
-    /// Up to which tickets of the queues of the array's other channels each fetch queue runs later.
+    /// The newest tickets of queues of the array's other channels that each fetch queue waits for.
     after_others: [Vec<Ticket>; QUEUES],
 }
 
-/// Scatters that were started, by the channel in whose queue each runs: waited for if nobody takes them.
+/// Started scatters, by the channel of their queue; dropping them waits for their end.
 struct StartedScatters<'a> {
     all: &'a [&'a HomeQueues],
     tickets: Vec<(usize, Ticket)>,
@@ -82,7 +82,7 @@ impl Drop for StartedScatters<'_> {
     }
 }
 
-/// Has a queue run later than a ticket of another channel's queue, unless it is known to.
+/// Orders a queue after a ticket of another channel's queue, unless known.
 fn order_other(queue: &Queue<dyn Device>, ticket: Ticket, known: &mut Vec<Ticket>) -> Result<()> {
     if known.iter().any(|known| known.queue == ticket.queue && known.value >= ticket.value) {
         return Ok(());
@@ -92,7 +92,7 @@ fn order_other(queue: &Queue<dyn Device>, ticket: Ticket, known: &mut Vec<Ticket
     Ok(())
 }
 
-/// Puts a ticket in the place of an older one of its queue.
+/// Replaces an older ticket of the same queue.
 fn note_newest(tickets: &mut Vec<Ticket>, ticket: Ticket) {
     match tickets.iter_mut().find(|known| known.queue == ticket.queue) {
         Some(known) => known.value = known.value.max(ticket.value),
@@ -100,7 +100,7 @@ fn note_newest(tickets: &mut Vec<Ticket>, ticket: Ticket) {
     }
 }
 
-/// Has a queue run later than a ticket, unless it does already.
+/// Orders a queue after a ticket, unless ordered already.
 fn order_one(queue: &Queue<dyn Device>, ticket: Option<Ticket>, known: &mut u64) -> Result<()> {
     if let Some(ticket) = ticket
         && ticket.value > *known
@@ -115,17 +115,16 @@ fn order_all(queue: &Queue<dyn Device>, tickets: &Newest, known: &mut Known) -> 
     tickets.iter().zip(known).try_for_each(|(ticket, known)| order_one(queue, *ticket, known))
 }
 
-/// The queues of a channel, and the order of what they do to its home slots.
+/// The queues of a channel, and the order of their effects on its home slots.
 #[derive(Debug)]
 pub(crate) struct HomeQueues {
     pub(super) fetches: Queues,
     writes: Queues,
-    /// Held while a write to home slots, or a kernel on them, is submitted.
+    /// Held during the submission of a write to home slots, or of a kernel on them.
     barriers: OrderLock<QueueBarriers>,
-    /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the
-    /// submission. Taken after `barriers`.
+    /// Held during the submission of copies out of home slots, fills, and kernels. Taken after `barriers`.
     load_order: OrderLock<LoadOrder>,
-    /// Where threads read home slots by themselves.
+    /// Direct reads of home slots, if supported.
     direct: Option<DirectGate>,
     device: Arc<dyn Device>,
     counters: Arc<Counters>,
@@ -134,7 +133,7 @@ pub(crate) struct HomeQueues {
 impl HomeQueues {
     pub(super) fn new(device: &Arc<dyn Device>, counters: &Arc<Counters>) -> Result<Self> {
         Ok(Self {
-            // Writes run after kernels of other channels that were ordered before the first queue.
+            // Writes run after kernels of other channels that precede the first queue.
             fetches: Queues::new(device, false)?,
             writes: Queues::new(device, true)?,
             barriers: OrderLock::default(),
@@ -145,23 +144,22 @@ impl HomeQueues {
         })
     }
 
-    /// What threads pass through that read home slots by themselves, if they do.
+    /// The gate of direct reads, if supported.
     pub(super) fn direct(&self) -> Option<&DirectGate> {
         self.direct.as_ref()
     }
 
-    /// Keeps such threads away from the slots of some channels.
+    /// Bars direct reads of the slots of some channels.
     fn bar_reads<'q>(written: impl IntoIterator<Item = &'q Self>) -> ReadsBarred<'q> {
         ReadsBarred::begin(written.into_iter().filter_map(Self::direct).collect())
     }
 
-    /// Held while writes to home slots are submitted.
+    /// Held during the submission of writes to home slots.
     pub(super) fn begin_writes(&self) -> OrderGuard<'_, QueueBarriers> {
         self.barriers.lock()
     }
 
-    /// Submits a copy into home slots, or a fill, whose pages the caller holds: in the first queue for
-    /// writes.
+    /// Submits a copy into home slots, or a fill, whose pages the caller holds, to the first write queue.
     pub(super) fn write(
         &self,
         order: &mut QueueBarriers,
@@ -170,8 +168,8 @@ impl HomeQueues {
         self.write_in(order, (0, self.writes.first()), submit)
     }
 
-    /// As [`write`](Self::write), for many short copies: one beside the other, unless fetches have the bus
-    /// stay busy between them, and are to have their share of it.
+    /// As [`write`](Self::write), for many short copies: in parallel queues, unless fetches keep the bus busy
+    /// between them, and need their share of it.
     pub(super) fn write_beside(
         &self,
         order: &mut QueueBarriers,
@@ -198,7 +196,7 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// Submits copies out of home slots, whose pages the caller keeps from changing.
+    /// Submits copies out of home slots, whose pages the caller protects from changes.
     pub(super) fn read(
         &self,
         loads: &mut LoadOrder,
@@ -229,7 +227,7 @@ impl HomeQueues {
         order_all(queue, &order.writes, &mut order.after_writes[0])?;
         let QueueBarriers { readers, store_after_readers, .. } = order;
         readers.iter().try_for_each(|ticket| order_other(queue, *ticket, store_after_readers))?;
-        // Those of the same queue are in order anyway.
+        // Tickets of the same queue are in order anyway.
         loads.reads[0] = None;
         order_all(queue, &loads.reads, &mut loads.after_reads)?;
         let ticket = submit(queue)?;
@@ -259,8 +257,8 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// Has a kernel run that reads home slots, also some of other channels on the same device, so that no
-    /// write to any of them overlaps with it.
+    /// Runs a kernel that reads home slots, also of other channels on the same device, without overlap with
+    /// writes to them.
     pub(crate) fn between_writes(
         &self,
         others: &[&Self],
@@ -273,8 +271,8 @@ impl HomeQueues {
         })
     }
 
-    /// Has a kernel run that writes to home slots, and also reads some of other channels on the same device,
-    /// of which it writes to some, so that nothing overlaps with it.
+    /// Runs a kernel that writes to home slots, and accesses slots of other channels on the same device,
+    /// without overlap with other work on them.
     pub(crate) fn between_all_writes(
         &self,
         others: &[&Self],
@@ -290,9 +288,9 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// Has a kernel submitted that reads slots of other channels on the same device, too: `submit` is given
-    /// what makes a queue run later than what writes to those; and what writes to them afterwards runs later
-    /// than the kernel. Where it is `written` to, what reads them counts as well.
+    /// Submits a kernel that also reads slots of other channels on the same device. `submit` gets a function
+    /// that orders a queue after writes to these slots; later writes to them run after the kernel. For
+    /// `written` slots, reads count too.
     fn beside(
         &self,
         others: &[&Self],
@@ -330,21 +328,21 @@ impl HomeQueues {
             if std::ptr::eq(other, self) {
                 continue;
             }
-            // Whatever writes to their slots; and where the kernel does, whatever reads them.
+            // All writes to their slots; if the kernel writes them, all reads too.
             let mut queues = other.writes.iter().chain([other.fetches.first()]);
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());
             if !is_ordered {
-                // The work is under way all the same: what cannot come after it waits for it here. How it
-                // ends is told to the thread that has the ticket.
+                // The work is in flight anyway: queues that cannot be ordered after it wait here. The owner
+                // of the ticket gets its result.
                 let _ = self.device.wait(ticket);
             }
         }
         Ok(ticket)
     }
 
-    /// Has whatever reads home slots from now on run after what the first queue runs after: a kernel in a
-    /// queue of another channel, which writes to them.
+    /// Orders later reads of home slots after the predecessors of the first queue: a kernel in a queue of
+    /// another channel, which writes to them.
     fn note_store_elsewhere(&self, order: &mut QueueBarriers, loads: &mut LoadOrder) -> Result<()> {
         let ticket = self.fetches.first().submit(&[])?;
         self.fetches.note_submitted(0, ticket);
@@ -354,35 +352,34 @@ impl HomeQueues {
         Ok(())
     }
 
-    /// Held while copies are submitted that are no loads.
+    /// Held during the submission of copies other than loads.
     pub(super) fn begin_reads(&self) -> OrderGuard<'_, LoadOrder> {
         self.load_order.lock()
     }
 
-    /// Held while loads, or fills of slots, are submitted, which are counted.
+    /// Held during the submission of loads or fills, which are counted.
     pub(super) fn begin_loads(&self) -> OrderGuard<'_, LoadOrder> {
         let mut loads = self.load_order.lock();
         loads.begun += 1;
         loads
     }
 
-    /// How often loads, or fills of slots, were submitted. A page that has contents and is absent at some
-    /// time is so as far as a [scatter](Self::scatter_home) is concerned until the number changes.
+    /// Number of submitted loads and fills. For a [scatter](Self::scatter_home), a page that is absent with
+    /// contents stays so until the number changes.
     pub(crate) fn loads_begun(&self) -> u64 {
         self.load_order.lock().begun
     }
 
-    /// Has scatters that have looked at their pages, and were not submitted, look at them again.
+    /// Makes scatters that have examined their pages, and were not submitted, examine them again.
     pub(crate) fn note_change(&self) {
         drop(self.begin_loads());
     }
 
-    /// Has elements of absent pages with contents written where they live, with nothing held: what is loaded
-    /// later sees them, since loads run after it, and what was loaded before is found out here.
+    /// Writes elements of absent pages with contents at their homes, without holding pages: later loads see
+    /// them, because they run after it, and earlier loads are detected here.
     ///
-    /// `choose` is told whether any load or fill was submitted since there were `begun` of them. If so it
-    /// looks at its pages again and leaves out all that are not absent any more. Loads of the channel wait
-    /// meanwhile.
+    /// `choose` gets true if a load or fill was submitted since the count was `begun`. It then examines its
+    /// pages again and leaves out all that are no longer absent. Loads of the channel wait meanwhile.
     pub(crate) fn scatter_home<'a>(
         &self,
         begun: u64,
@@ -400,7 +397,7 @@ impl HomeQueues {
 
     /// The locks of several channels, in their order.
     fn lock_all<'q>(all: &[&'q Self]) -> Vec<(OrderGuard<'q, QueueBarriers>, OrderGuard<'q, LoadOrder>)> {
-        // Taken in the order in which others take several.
+        // Taken in the common order.
         let mut sorted: Vec<usize> = (0..all.len()).collect();
         sorted.sort_by_key(|number| std::ptr::from_ref(all[*number]));
         let lock = |number: usize| (all[number].barriers.lock(), all[number].load_order.lock());
@@ -409,9 +406,9 @@ impl HomeQueues {
         locked.into_iter().map(|(_, guards)| guards).collect()
     }
 
-    /// As [`between_writes`](Self::between_writes), for all channels of an array, whose devices reach the
-    /// home slots of all of them: in a queue of the one with this number. Kernels in a row order nothing:
-    /// what writes to slots of other channels comes after them when it comes.
+    /// As [`between_writes`](Self::between_writes), for all channels of an array whose devices reach all home
+    /// slots, in a queue of one of them. Consecutive kernels order nothing: later writes to slots of other
+    /// channels add the order.
     pub(crate) fn between_writes_of_all(
         all: &[&Self],
         lane: usize,
@@ -436,12 +433,11 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// As [`scatter_home`](Self::scatter_home), for channels whose devices reach the home slots of all of
-    /// them: has several of the devices write to elements of different places in a list at the same time,
-    /// whichever channels these live on.
+    /// As [`scatter_home`](Self::scatter_home), for channels whose devices reach all home slots: several
+    /// devices write elements of different parts of a list at the same time, for homes on any channel.
     ///
-    /// `begun` is the sum over all channels. `choose` gives each scatter with the number of the channel in
-    /// whose first queue it runs. Those that were submitted are under way also if another one was refused.
+    /// `begun` is the sum over all channels. `choose` returns each scatter with the number of the channel in
+    /// whose first queue it runs. Submitted scatters stay in flight if another one was refused.
     pub(crate) fn scatter_homes<'a>(
         all: &[&Self],
         begun: u64,
@@ -456,7 +452,7 @@ impl HomeQueues {
         for (of, (order, loads)) in all.iter().zip(&locked).filter(|_| !scatters.is_empty()) {
             let noted = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
             before.extend(noted.flatten().chain(&order.readers));
-            // Kernels of other arrays that read here are known to the first queue alone.
+            // Only the first queue knows reading kernels of other arrays.
             match of.fetches.first().submit(&[]) {
                 Ok(marker) => {
                     of.fetches.note_submitted(0, marker);
@@ -468,7 +464,7 @@ impl HomeQueues {
         if outcome.is_err() {
             return (Vec::new(), outcome);
         }
-        // A device of the program's own may panic.
+        // A device of the program may panic.
         let mut started = StartedScatters { all, tickets: Vec::new() };
         for (number, scatter) in &scatters {
             let (of, (order, loads)) = (all[*number], &mut locked[*number]);
@@ -510,7 +506,7 @@ impl HomeQueues {
         (std::mem::take(&mut started.tickets), outcome)
     }
 
-    /// Notes that a submission is done, for the sake of those that come next.
+    /// Records the end of a submission, for later ones.
     pub(crate) fn note_done(&self, ticket: Ticket) {
         recording::done(ticket);
         self.fetches.note_done(ticket);

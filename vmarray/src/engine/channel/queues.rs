@@ -1,27 +1,26 @@
 //! The queues of one direction.
 //!
-//! Work of one queue runs one after the other, and the bus stands still for some microseconds between one
-//! submission and the next; a page's fetch would wait for a search of all device memory that was started
-//! before. So each direction has several queues; a submission goes to the one with the least under way, and
-//! of those to the first. As long as one is done before the next is submitted all go to the same queue, and
-//! no other is ever made.
+//! Work in one queue runs in order, and the bus idles for some microseconds between submissions; a page's
+//! fetch would wait for an earlier search of all device memory. So each direction has several queues. A
+//! submission goes to the least busy one, the first among equals. While each submission ends before the next,
+//! all use the same queue, and no other is created.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use backend_api::{Device, Queue, Result, Ticket};
 
-/// How many queues a direction has.
+/// Maximum number of queues of a direction.
 pub(super) const QUEUES: usize = 4;
 
 /// The queues of one direction.
 #[derive(Debug)]
 pub(super) struct Queues {
     first: Queue<dyn Device>,
-    /// Whether a new queue runs after all that was submitted to the first one, or ordered before it.
+    /// True if a new queue runs after all work submitted to the first one, or ordered before it.
     follow_first: bool,
     others: [OnceLock<Queue<dyn Device>>; QUEUES - 1],
-    /// The newest submission to each queue, and the newest that is known to be done.
+    /// The newest submission to each queue, and its newest known completion.
     submitted: [AtomicU64; QUEUES],
     done: [AtomicU64; QUEUES],
 }
@@ -37,24 +36,23 @@ impl Queues {
         })
     }
 
-    /// The queue for kernels that write, and all else that is to be in order.
+    /// The queue for writing kernels, and all other ordered work.
     pub(super) fn first(&self) -> &Queue<dyn Device> {
         &self.first
     }
 
-    /// Whether anything is under way, as far as is known.
+    /// True if work may be in flight.
     pub(super) fn are_busy(&self) -> bool {
         (0..QUEUES).any(|at| self.under_way(at) > 0)
     }
 
     fn under_way(&self, at: usize) -> u64 {
-        // The second is often noted before the first.
+        // The second is often recorded before the first.
         let done = self.done[at].load(Ordering::Relaxed);
         self.submitted[at].load(Ordering::Relaxed).saturating_sub(done)
     }
 
-    /// The queue with the least under way, as far as is known, and its number. To be called under the lock of
-    /// threads that submit.
+    /// The queue with the least known work in flight, and its number. Call it under the submission lock.
     pub(super) fn least_busy(&self, device: &Arc<dyn Device>) -> (usize, &Queue<dyn Device>) {
         let at = (0..QUEUES).min_by_key(|at| self.under_way(*at)).unwrap_or(0);
         if at == 0 {
@@ -66,7 +64,7 @@ impl Queues {
         {
             let _ = queue.set(new);
         }
-        // A device may have no more of them.
+        // A device may have no more queues.
         queue.get().map_or((0, &self.first), |queue| (at, queue))
     }
 
@@ -78,7 +76,7 @@ impl Queues {
         Ok(queue)
     }
 
-    /// All that were made.
+    /// All created queues.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Queue<dyn Device>> {
         std::iter::once(&self.first).chain(self.others.iter().filter_map(OnceLock::get))
     }
@@ -87,7 +85,7 @@ impl Queues {
         self.submitted[at].store(ticket.value, Ordering::Relaxed);
     }
 
-    /// Notes that a submission is done, if it was one to these queues.
+    /// Records the end of a submission to one of these queues.
     pub(super) fn note_done(&self, ticket: Ticket) {
         let is_its = |queue: &Queue<dyn Device>| queue.id() == ticket.queue;
         let others = self.others.iter().map(|queue| queue.get().is_some_and(is_its));

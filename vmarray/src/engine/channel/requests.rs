@@ -1,18 +1,17 @@
-//! What tasks ask of pages that are not in the cache.
+//! Requests of tasks for absent pages.
 //!
-//! A task must not block, and to come back when its page has been loaded is not enough: while it waits to be
-//! polled the page may have gone again. So a task leaves a request, and the thread that ends the load
-//! *serves* it: copies the bytes that it asked for, or writes those that it brought, while nobody else can
-//! have the page. Hence the bound: **every load that is begun for a task serves that task**, and however many
-//! tasks share however few frames, an element is loaded at most once for each time that it is asked for.
-//! (Once more, by itself, if a submission of several fails.)
+//! A task must not block, and waking it after the load is not enough, because the page may be evicted before
+//! the next poll. So a task leaves a request, and the thread that ends the load *serves* it: it copies the
+//! requested bytes, or writes the task's bytes, before other threads can take the page. Hence the bound:
+//! **every load started for a task serves that task**. For any number of tasks and frames, an element is
+//! loaded at most once for each request (once more, alone, if a submission of several fails).
 //!
-//! A page that is to be held by a guard cannot be served like that. Its frame is [reserved](super::reserve)
-//! until the task has taken it, and its future counts as a guard from then on. So is, for reads of more than
-//! 256 bytes, up to a quarter of the frames; what is read beyond that is copied at once.
+//! A guard cannot be served like that. The frame is [reserved](super::reserve) until the task takes the page,
+//! and the future counts as a guard from then on. Reads of more than 256 bytes reserve up to a quarter of the
+//! frames; further reads are copied at once.
 //!
-//! No request holds anything while it waits. One whose future is dropped is left out, or its page goes to the
-//! cache.
+//! No request holds anything while it waits. After dropping its future, a request is skipped, or its page
+//! enters the cache.
 
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
@@ -24,32 +23,32 @@ use smallvec::SmallVec;
 use crate::base::error::Error;
 use crate::engine::page::this_thread;
 
-/// An element's bytes, or those of a part of a page; short ones need no memory of their own.
+/// The bytes of an element, or of a part of a page; short ones need no allocation.
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
-/// Longer reads are [left to their tasks](super::reserve), as far as there are frames for that: to copy them
-/// twice costs more than to come to the page once more.
+/// Longer reads are [left to their tasks](super::reserve) while frames suffice: copying them twice costs more
+/// than acquiring the page again.
 const LONG_BYTES: usize = 256;
 
-/// What is to be done as soon as the page is in a frame.
+/// Action on the page in its frame.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// Bytes are copied out of it.
+    /// Copies bytes out of it.
     Read { offset: usize, len: usize },
-    /// Bytes are written to it.
+    /// Writes bytes to it.
     Write { offset: usize, bytes: Bytes },
-    /// The frame is kept for the guard of a task.
+    /// Reserves the frame for the guard of a task.
     Reserve,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) enum RequestAnswer {
     Read(Bytes),
     Written,
-    /// The number of the frame, which the task has to [give up](super::Channel::unreserve).
+    /// The number of the frame, which the task must [release](super::Channel::unreserve).
     Reserved(u32),
-    /// Somebody else has the page: the task has to look for itself.
+    /// Another thread holds the page: the task must retry.
     Busy,
     Failed(Error),
 }
@@ -58,39 +57,39 @@ pub(crate) enum RequestAnswer {
 enum RequestStage {
     Waiting(Waker),
     Answered(RequestAnswer),
-    /// The task was told of a frame that is kept for what it reads: it is at the page right now, or else
-    /// waits for somebody who has the page for itself.
+    /// The task has a frame reserved for its read: it is reading now, or waits for an exclusive holder of the
+    /// page.
     Kept {
         frame: u32,
         is_at_page: bool,
         waker: Option<Waker>,
     },
-    /// Nobody waits for the answer any more.
+    /// No task waits for the answer any more.
     Over,
 }
 
-/// What a task asks of a page.
+/// Request of a task for a page.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(super) page: u64,
     pub(super) ask: Ask,
-    /// The [thread](this_thread) that has polled the task first.
+    /// The [thread](this_thread) that polled the task first.
     pub(super) thread: usize,
     stage: Mutex<RequestStage>,
-    /// Whether the page was brought for this request, and not for an earlier one or a thread.
+    /// True if the page was loaded for this request, and not for an earlier one or a thread.
     pub(crate) is_first: AtomicBool,
-    /// Whether the page is to be loaded without others, since a submission of several failed.
+    /// True to load the page alone, after a failed submission of several.
     pub(super) is_alone: AtomicBool,
 }
 
-/// Whether a frame could be taken away from a task.
+/// Result of taking a frame from a task.
 #[derive(Debug)]
 pub(super) enum TakenRequest {
-    /// And whom to wake, if the task was told of the frame.
+    /// With the waker, if the task knew of the frame.
     Yes(Option<Waker>),
-    /// The task is at the page right now, and tells when it is done.
+    /// The task is using the page, and reports when it has finished.
     NotYet,
-    /// It is done with the frame.
+    /// It has finished with the frame.
     Over,
 }
 
@@ -106,7 +105,7 @@ impl Request {
         }
     }
 
-    /// The answer, given once; else the task is woken when it is there.
+    /// The answer, taken once; otherwise the task is woken with it.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<RequestAnswer> {
         let take = |stage: &mut RequestStage| match stage {
             RequestStage::Waiting(_) => None,
@@ -121,7 +120,7 @@ impl Request {
                 return Poll::Pending;
             }
         }
-        // To clone and to drop wakers is the program's code, which must not run under the lock.
+        // Cloning and dropping wakers is program code, which must not run under the lock.
         let waker = context.waker().clone();
         let mut stage = self.stage.lock();
         if let Some(answer) = take(&mut stage) {
@@ -133,20 +132,20 @@ impl Request {
         Poll::Pending
     }
 
-    /// Ends the wait for an answer. One that was given already is returned.
+    /// Ends the wait for an answer. Returns an existing one.
     pub(crate) fn cancel(&self) -> Option<RequestAnswer> {
         let mut stage = self.stage.lock();
         if !matches!(*stage, RequestStage::Waiting(_)) {
             return self.take_answer(&mut stage);
         }
         let old = std::mem::replace(&mut *stage, RequestStage::Over);
-        // To drop a waker is the program's code, which must not run under the lock.
+        // Dropping a waker is program code, which must not run under the lock.
         drop(stage);
         drop(old);
         None
     }
 
-    /// The answer, if there is one that was not taken; again, if it is a frame that the task could not use.
+    /// The untaken answer, if any; again, for a frame that the task could not use.
     fn take_answer(&self, stage: &mut RequestStage) -> Option<RequestAnswer> {
         match std::mem::replace(stage, RequestStage::Over) {
             RequestStage::Answered(RequestAnswer::Reserved(frame)) if !self.is_for_guard() => {
@@ -166,10 +165,9 @@ impl Request {
         }
     }
 
-    /// Notes that the task waits for somebody who has the page for itself, with a frame kept for what it
-    /// reads.
+    /// Records that the task waits for an exclusive holder of the page, with a frame reserved for its read.
     pub(crate) fn wait_kept(&self, waker: &Waker) {
-        // Outside the lock: it is the program's code.
+        // Outside the lock: it is program code.
         let waker = waker.clone();
         let mut stage = self.stage.lock();
         let mut old = None;
@@ -189,17 +187,17 @@ impl Request {
         matches!(self.ask, Ask::Write { .. })
     }
 
-    /// Whether the frame is to be reserved for the guard of a task.
+    /// True to reserve the frame for the guard of a task.
     pub(crate) fn is_for_guard(&self) -> bool {
         matches!(self.ask, Ask::Reserve)
     }
 
-    /// Whether so much is read that it had better be copied once, by the task, where there are frames enough.
+    /// True for a long read that the task should copy itself, if frames suffice.
     pub(super) fn is_long_read(&self) -> bool {
         matches!(self.ask, Ask::Read { len, .. } if len > LONG_BYTES)
     }
 
-    /// Where in the page the bytes are that will be touched, and how many they are.
+    /// Offset and length of the accessed bytes in the page.
     pub(super) fn bytes(&self) -> (usize, usize) {
         match &self.ask {
             Ask::Read { offset, len } => (*offset, *len),
@@ -208,13 +206,12 @@ impl Request {
         }
     }
 
-    /// Answers, if the task still waits: whom to wake then.
+    /// Answers if the task still waits; returns the waker.
     pub(super) fn answer(&self, answer: RequestAnswer) -> Option<Waker> {
         self.answer_with(|| answer)
     }
 
-    /// As [`answer`](Self::answer); `answer` runs only if the task still waits, which it goes on to do
-    /// meanwhile.
+    /// As [`answer`](Self::answer); `answer` runs only if the task still waits, and keeps waiting meanwhile.
     pub(super) fn answer_with(&self, answer: impl FnOnce() -> RequestAnswer) -> Option<Waker> {
         let mut stage = self.stage.lock();
         if !matches!(*stage, RequestStage::Waiting(_)) {
@@ -227,18 +224,18 @@ impl Request {
         }
     }
 
-    /// Reads or writes, for a task that still waits: whom to wake then.
+    /// Reads or writes for a task that still waits; returns the waker.
     ///
     /// # Safety
     /// `frame` is the first byte of a frame that holds the page. No other thread or device writes to it, nor,
     /// if the request [writes](Self::is_write), reads it in any way but those of [`racy`], until this
     /// returns.
     pub(super) unsafe fn serve(&self, frame: *mut u8) -> Option<Waker> {
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         self.answer_with(|| unsafe { self.read_or_write(frame) })
     }
 
-    /// Does what is asked for, with the page in a frame.
+    /// Executes the request with the page in a frame.
     ///
     /// # Safety
     /// As [`serve`](Self::serve).
@@ -252,7 +249,7 @@ impl Request {
                     );
                 }
                 bytes.resize(*len, 0);
-                // SAFETY: the task's part lies inside of the page; the caller vouches for the rest.
+                // SAFETY: the task's part is within the page; the caller guarantees the rest.
                 unsafe { racy::read(frame.add(*offset), &mut bytes) };
                 RequestAnswer::Read(bytes)
             }
@@ -265,7 +262,7 @@ impl Request {
         }
     }
 
-    /// Whether a frame is kept for what is read.
+    /// True if a frame is reserved for the read.
     pub(super) fn has_kept(&self) -> bool {
         matches!(
             *self.stage.lock(),
@@ -273,8 +270,7 @@ impl Request {
         )
     }
 
-    /// Ends that a frame is kept for what the task reads, which it has done. `false`: the frame was taken
-    /// away from it.
+    /// Ends the reservation of a frame after the task's read. `false`: the frame was taken from the task.
     pub(super) fn let_go(&self) -> bool {
         let mut stage = self.stage.lock();
         let old = std::mem::replace(&mut *stage, RequestStage::Over);
@@ -282,8 +278,7 @@ impl Request {
         matches!(old, RequestStage::Kept { .. })
     }
 
-    /// Takes a frame away from a task that was to read it, and reads for it. `None`: the page is not there
-    /// any more.
+    /// Takes a frame from a task that should read it, and reads for it. `None`: the page has been evicted.
     ///
     /// # Safety
     /// As [`serve`](Self::serve).
@@ -295,16 +290,16 @@ impl Request {
             RequestStage::Kept { waker, .. } => waker.take(),
             _ => return TakenRequest::Over,
         };
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         *stage = RequestStage::Answered(
             frame.map_or(RequestAnswer::Busy, |frame| unsafe { self.read_or_write(frame) }),
         );
         TakenRequest::Yes(waker)
     }
 
-    /// Has the task polled, though there is no answer, so that it looks for itself why.
+    /// Wakes the task without an answer, so that it checks the reason itself.
     pub(super) fn nudge(&self) -> Option<Waker> {
-        // A clone of its waker is the program's code; so it is taken, and the task leaves another one.
+        // Cloning its waker is program code; so the waker is taken, and the task leaves another one.
         let mut stage = self.stage.lock();
         let RequestStage::Waiting(known) = &mut *stage else { return None };
         Some(std::mem::replace(known, Waker::noop().clone()))

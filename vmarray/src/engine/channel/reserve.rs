@@ -1,12 +1,12 @@
-//! Frames that are kept for tasks: for their guards, and for long reads.
+//! Frames reserved for guards and long reads of tasks.
 //!
-//! The page that a guard's future has asked for may come while its task waits to be polled. Its frame is then
-//! reserved: others can use the page, write to it, even hold it, but it keeps its frame. The future counts as
-//! a guard meanwhile, so that frames are left for others: who wants a guard or a frame waits for it, or is
-//! refused, as for a guard.
+//! The page requested by a guard's future may arrive before the next poll of its task. Its frame is then
+//! reserved: other threads can use, write or hold the page, but it keeps its frame. The future counts as a
+//! guard meanwhile, so that frames remain for others: a thread that wants a guard or a frame waits for it, or
+//! is refused, as for a guard.
 //!
-//! A long read has a frame kept only while less than a quarter of the frames is, and none of a thread that
-//! waits for one: then it is [served](Channel::serve_long_reads) on the spot.
+//! A long read reserves a frame only while less than a quarter of the frames is reserved, and no thread waits
+//! for a frame. Otherwise it is [served](Channel::serve_long_reads) at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::{Channel, FrameTable, NO_PAGE, Request};
 use crate::engine::page::state::RESIDENT;
 use crate::engine::page::{self, Access, PageTable};
 
-/// So many long reads at least are remembered before those that are over are forgotten.
+/// Minimum number of recorded long reads before finished ones are removed.
 const READS_MIN: usize = 64;
 
-/// How many long reads each frame is kept for: tasks end that without a lock.
+/// Number of long reads of each reserved frame, which tasks decrement without a lock.
 #[derive(Debug)]
 pub(super) struct KeptForReads {
     frames: Box<[AtomicU32]>,
@@ -49,12 +49,12 @@ impl KeptForReads {
     }
 }
 
-/// The frames that are reserved.
+/// The reserved frames.
 #[derive(Debug)]
 pub(super) struct Reserved {
-    /// Those for guards, each with how many.
+    /// Frames reserved for guards, with the number of guards.
     guards: HashMap<u32, u32>,
-    /// Long reads that were told of their frames. Some have read them since.
+    /// Long reads that know their frames; some have finished since.
     reads: Vec<(u32, Arc<Request>)>,
     for_reads: Arc<KeptForReads>,
 }
@@ -70,7 +70,7 @@ impl Reserved {
         &self.for_reads
     }
 
-    /// How many frames are reserved; one that several long reads are to have counts several times.
+    /// Number of reserved frames; a frame for several long reads counts several times.
     pub(super) fn count(&self) -> usize {
         self.guards.len() + self.for_reads.count()
     }
@@ -79,12 +79,12 @@ impl Reserved {
         self.for_reads.has(frame) || !self.guards.is_empty() && self.guards.contains_key(&frame)
     }
 
-    /// Reserves a frame for a task, and tells it so: whom to wake then, if the task still waits.
+    /// Reserves a frame for a task, and answers; returns the waker if the task still waits.
     pub(super) fn add(&mut self, frame: u32, request: &Arc<Request>) -> Option<Waker> {
         if request.is_for_guard() {
             *self.guards.entry(frame).or_default() += 1;
         } else {
-            // First, since the task may be done with it the moment that it is told.
+            // First, because the task may finish with it right after the answer.
             self.for_reads.add(frame);
         }
         let waker = request.answer(RequestAnswer::Reserved(frame));
@@ -113,27 +113,26 @@ impl Reserved {
 }
 
 impl Channel {
-    /// Ends the reservation of a frame, and tells threads that wait for frames.
+    /// Ends the reservation of a frame, and notifies threads that wait for frames.
     pub(crate) fn unreserve(&self, frame: u32, request: &Request) {
         if request.is_for_guard() {
             self.lock().frames.reserved.remove_guard(frame);
         } else if request.let_go() {
             self.tasks.kept_for_reads.remove(frame);
         } else {
-            // It was taken away.
+            // It was taken from the task.
             return;
         }
         self.tell_of_kept();
     }
 
-    /// Tells threads that wait for frames that a task waits which has one kept.
+    /// Notifies threads that wait for frames about a waiting task with a reserved frame.
     pub(crate) fn tell_of_kept(&self) {
         self.events.advance();
         self.announce();
     }
 
-    /// Has those long reads served whose frames are kept, so that none is kept for them any more. Whether any
-    /// was.
+    /// Serves long reads with reserved frames, which ends their reservations. Returns true if there were any.
     pub(super) fn serve_long_reads(&self, table: &PageTable) -> bool {
         let reads = std::mem::take(&mut self.lock().frames.reserved.reads);
         let mut later = Vec::new();
@@ -143,19 +142,19 @@ impl Channel {
             let taken = match entry.try_share(page::Holder::Pin, true) {
                 Ok(before) => {
                     self.quiesce(entry, before, Access::Writes);
-                    // SAFETY: the page is shared and quiet: it stays resident, and nobody writes.
+                    // SAFETY: the page is shared and quiet: it stays resident, without writers.
                     let taken = unsafe { request.take_kept(Some(entry.address())) };
                     if entry.unshare(page::Holder::Pin) {
                         page::unpark(entry);
                     }
                     taken
                 }
-                // Somebody who has the page for itself lets go of it soon.
+                // The exclusive holder releases the page soon.
                 Err(_) if entry.state(Ordering::Acquire).any(RESIDENT) => {
                     later.push((frame, request));
                     continue;
                 }
-                // SAFETY: nothing is read. The program took the page away: it is asked for again.
+                // SAFETY: nothing is read. The program evicted the page: it is requested again.
                 Err(_) => unsafe { request.take_kept(None) },
             };
             match taken {
@@ -182,8 +181,7 @@ impl FrameTable {
         self.reserved.count() > 0 && self.reserved.has(self.frame_at(address).index)
     }
 
-    /// Whether a page is in a reserved frame. Such a page changes its frame only where the program takes it
-    /// away.
+    /// True if a page is in a reserved frame. Such a page changes its frame only if the program evicts it.
     pub(super) fn keeps(&self, table: &PageTable, page: u64) -> bool {
         let entry = table.entry(page);
         self.reserved.count() > 0
@@ -191,7 +189,7 @@ impl FrameTable {
             && self.is_reserved_at(entry.address())
     }
 
-    /// Whether each frame has a page that keeps it for as long as the program likes.
+    /// True if each frame has a page that the program may hold indefinitely.
     pub(super) fn are_all_kept(&self, table: &PageTable) -> bool {
         self.pages.iter().zip(0..).all(|(&page, frame)| {
             let is_guarded = || table.entry(page).state(Ordering::Acquire).guards() > 0;
@@ -239,7 +237,7 @@ mod tests {
             table.entry(0).forget_use();
             let choose = || {
                 let mut shard = channel.lock();
-                // As after a write-back for the sake of its frame.
+                // As after a write-back for eviction.
                 shard.frames.cleaned.push(0);
                 channel.choose_victims(&mut shard, table, Blocking::Try).clean
             };

@@ -23,8 +23,8 @@ impl Channel {
         Ok(self.queues.wait(ticket?)?)
     }
 
-    /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller keeps from changing.
-    /// By the thread itself, or together with what other threads fetch at the same time.
+    /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller protects from changes:
+    /// directly, or together with fetches of other threads.
     pub(crate) fn read_home(
         &self,
         table: &PageTable,
@@ -38,7 +38,7 @@ impl Channel {
             return outcome;
         }
         let memory = self.pinned.take(into.len())?;
-        // SAFETY: the memory is this thread's until the copy, which is waited for, is done.
+        // SAFETY: the memory belongs to this thread, which waits for the copy.
         let to = unsafe { memory.at(0).detach() };
         let from = self.home(page).plus(offset as u64);
         self.read_with_others(table, from, to, into.len() as u64)?;
@@ -48,7 +48,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes bytes at an offset of a page's home slot, which the caller has for itself.
+    /// Writes bytes at an offset of a page's home slot, which the caller holds exclusively.
     pub(crate) fn write_home(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
         let memory = self.pinned.take(bytes.len())?;
         memory.write(0, bytes);

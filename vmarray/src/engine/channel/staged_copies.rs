@@ -1,14 +1,13 @@
-//! Copies between stages and home slots, of several threads in one submission.
+//! Combined copies of several threads between stages and home slots.
 //!
-//! A submission costs a driver some microseconds, more of them if each comes from another core, and the bus
-//! stands still for a moment between one and the next. So few are under way at a time; of what threads ask
-//! for meanwhile, copies that are shorter than a stage go as one when the next is done. A thread on its own
-//! waits for nobody: each of its copies is a submission of its own at once.
+//! A submission costs a driver some microseconds, more if each comes from another core, and the bus idles
+//! between submissions. So few are in flight at a time; copies requested meanwhile that are shorter than a
+//! stage form one submission when the next one ends. A single thread waits for no other: each of its copies
+//! is submitted at once.
 //!
-//! One thread waits in the driver for a submission, the others sleep until theirs is done. Threads wait for
-//! their copies in the order in which they asked for them, and copies are submitted in the order in which
-//! they were asked for: so the oldest copy that a thread waits for is never behind one whose owner waits for
-//! another.
+//! One thread waits in the driver for a submission; the others sleep until theirs completes. Threads wait for
+//! their copies in the order of their requests, and copies are submitted in that order too. So the oldest
+//! awaited copy is never behind one whose owner waits for another.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,22 +22,21 @@ use super::waiting::spin_while;
 use super::{Channel, Stage};
 use crate::base::recording;
 
-/// How much one submission copies at most, in bytes, unless one thread asks for more.
+/// Maximum bytes of one submission, unless one thread requests more.
 const GROUP_BYTES: u64 = 4 << 20;
-/// How many submissions of one direction are under way. One is not enough: the device would be idle between
-/// the end of one and the next.
+/// Submissions of one direction in flight. With one, the device would be idle between submissions.
 const DEPTH: usize = 2;
 
-/// What a thread has asked for, and what came of it.
+/// A requested copy, and its result.
 #[derive(Debug)]
 pub(crate) struct StagedCopy {
     way: CopyWay,
     copies: Vec<Transfer<'static>>,
     bytes: u64,
     owner: Thread,
-    /// Whether its owner has left it to others to wait for it. Set under the lock.
+    /// True if its owner leaves the wait to other threads. Set under the lock.
     is_left: AtomicBool,
-    /// What came of it, and whether it was submitted without others.
+    /// Its result, and true if it was submitted alone.
     outcome: OnceLock<(backend_api::Result<()>, bool)>,
 }
 
@@ -47,7 +45,7 @@ impl StagedCopy {
         self.outcome.get().is_some()
     }
 
-    /// Sleeps until it is done, or until its owner is [called](Self::call).
+    /// Sleeps until it completes, or until its owner is [called](Self::call).
     fn sleep(&self) {
         let sleeps = || !self.is_done() && self.is_left.load(Ordering::Acquire);
         if !spin_while(sleeps) {
@@ -57,7 +55,7 @@ impl StagedCopy {
         }
     }
 
-    /// Has its owner see to it, if that sleeps. Under the lock.
+    /// Wakes its sleeping owner to handle it. Under the lock.
     fn call(&self) -> bool {
         let slept = self.is_left.swap(false, Ordering::AcqRel);
         if slept {
@@ -72,14 +70,14 @@ impl StagedCopy {
 struct Group {
     ticket: Ticket,
     copies: Vec<Arc<StagedCopy>>,
-    /// Whether a thread waits for the ticket.
+    /// True if a thread waits for the ticket.
     is_watched: bool,
 }
 
-/// Tells what came of a submission.
+/// Reports the result of a submission.
 fn tell(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
-        // Only the thread that takes it off the list tells.
+        // Only the thread that removes it from the list reports.
         let told = copy.outcome.set((outcome.clone(), copies.len() == 1));
         debug_assert!(told.is_ok());
         copy.owner.unpark();
@@ -90,14 +88,14 @@ fn tell(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
 #[derive(Debug, Default)]
 pub(super) struct StagedCopies {
     queued: VecDeque<Arc<StagedCopy>>,
-    /// Whether a thread submits.
+    /// True while a thread submits.
     has_combiner: bool,
-    /// In the order of their submission.
+    /// In submission order.
     under_way: Vec<Group>,
 }
 
 impl StagedCopies {
-    /// What is submitted next, unless that is nothing, or somebody does, or soon will.
+    /// The next submission; `None` if there is none, or another thread submits or soon will.
     fn next(&mut self) -> Option<Vec<Arc<StagedCopy>>> {
         if self.has_combiner || self.under_way.len() >= DEPTH {
             return None;
@@ -112,7 +110,7 @@ impl StagedCopies {
         Some(copies)
     }
 
-    /// Takes submissions that are done off the list, unless somebody waits for them.
+    /// Removes completed submissions without waiting threads from the list.
     fn take(
         &mut self,
         done: Vec<(Ticket, backend_api::Result<()>)>,
@@ -127,9 +125,9 @@ impl StagedCopies {
         taken
     }
 
-    /// What a thread that waits for a copy is to wait for in the driver: the submission with that copy, or,
-    /// as long as it is queued, one that nobody waits for. `None` if others see to it: they
-    /// [call](StagedCopy::call) if that changes.
+    /// The submission that a thread should await in the driver: the one with its copy, or, while the copy is
+    /// queued, one without a waiting thread. `None` if other threads handle it: they [call](StagedCopy::call)
+    /// on a change.
     fn watch(&mut self, copy: &Arc<StagedCopy>) -> Option<Ticket> {
         let own = self.under_way.iter().position(|group| group.copies.iter().any(|c| Arc::ptr_eq(c, copy)));
         let group = match own {
@@ -144,8 +142,8 @@ impl StagedCopies {
 }
 
 impl Channel {
-    /// Has pages copied between their home slots and a stage, where they stand in this order. The caller
-    /// keeps the slots from changing, or has the pages for itself, and [waits](Self::await_staged) for it.
+    /// Copies pages between their home slots and consecutive places of a stage. The caller protects the slots
+    /// from changes, or holds the pages exclusively, and [waits](Self::await_staged) for it.
     pub(crate) fn copy_staged(&self, way: CopyWay, pages: &[u64], stage: &Stage) -> Arc<StagedCopy> {
         let page_bytes = self.layout.page_bytes;
         let bytes = (pages.len() * page_bytes) as u64;
@@ -173,7 +171,7 @@ impl Channel {
         copy
     }
 
-    /// Waits for a copy that the calling thread has asked for.
+    /// Waits for a copy requested by the calling thread.
     ///
     /// # Errors
     /// The failure of the copy.
@@ -189,7 +187,7 @@ impl Channel {
             }
         };
         match outcome {
-            // One of the others may be to blame.
+            // Another copy may be the cause.
             Err(_) if !alone => {
                 self.submit_staged(copy.way, &copy.copies).and_then(|t| self.wait_for_pages(t))
             }
@@ -197,7 +195,7 @@ impl Channel {
         }
     }
 
-    /// Waits for a submission, and tells whose it was.
+    /// Waits for a submission, and notifies its owners.
     fn end_staged(&self, way: CopyWay, ticket: Ticket) {
         let outcome = self.wait_for_pages(ticket);
         let done = self.staged_done(way);
@@ -211,8 +209,8 @@ impl Channel {
         done.into_iter().for_each(|(group, outcome)| tell(&group.copies, &outcome));
     }
 
-    /// Submissions that are done and that nobody waits for at the moment. The lock is not held, since a
-    /// device may run wakers when it is asked.
+    /// Completed submissions without a waiting thread. The lock is not held, because a device may run wakers
+    /// when polled.
     fn staged_done(&self, way: CopyWay) -> Vec<(Ticket, backend_api::Result<()>)> {
         let tickets: Vec<Ticket> = {
             let list = contended::lock(&self.staged[way as usize]);
@@ -221,7 +219,7 @@ impl Channel {
         self.ask_which_are_done(tickets)
     }
 
-    /// Submits what is queued, as far as there is room.
+    /// Submits queued copies within the limit.
     fn combine_staged<'a>(&'a self, way: CopyWay, mut list: MutexGuard<'a, StagedCopies>) {
         while let Some(copies) = list.next() {
             drop(list);
@@ -232,8 +230,8 @@ impl Channel {
             list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {
-                    // If its threads sleep, one is to wait for it. Others will come by themselves, but later;
-                    // the thread that is next in the line and sleeps can do so meanwhile.
+                    // If its threads sleep, one must wait for it. Others arrive by themselves, but later; the
+                    // next sleeping thread in line can wait meanwhile.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

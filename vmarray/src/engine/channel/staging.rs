@@ -1,4 +1,4 @@
-//! Pinned memory between home slots and the program's own, for ranges that pass by the cache.
+//! Pinned staging memory between home slots and the program, for ranges that bypass the cache.
 
 use parking_lot::Mutex;
 
@@ -6,29 +6,28 @@ use super::waiting::spin_while;
 use super::{Channel, HostPlace, PinnedPiece};
 use crate::engine::event_count::EventCount;
 
-/// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds
-/// between one copy and the next.
+/// Length of one stage in bytes, unless a page is longer: the bus idles for some microseconds between copies.
 const STAGE_BYTES: usize = 4 << 20;
-/// How many stages a channel may have: enough to keep a bus of 64 GB/s busy while threads copy from others,
-/// and few enough to stay in the processor's caches.
+/// Maximum number of stages of a channel: enough to keep a bus of 64 GB/s busy while threads copy from
+/// others, and few enough for the processor's caches.
 const STAGES: usize = 16;
 
-/// How many pages of so many bytes a stage has room for.
+/// Number of pages of a length in a stage.
 pub(crate) fn stage_pages(page_bytes: usize) -> usize {
     (STAGE_BYTES / page_bytes).max(1)
 }
 
-/// Room for some pages, on their way.
+/// Memory for some pages in transfer.
 #[derive(Debug)]
 pub(crate) struct Stage {
     memory: PinnedPiece,
 }
 
-/// The stages of a channel. The thread that has one waits for nothing but copies, and then gives it back.
+/// The stages of a channel. A thread with a stage waits only for copies, and then returns it.
 #[derive(Debug, Default)]
 pub(super) struct Stages {
     stock: Mutex<Stock>,
-    /// A stage was given back, or cannot be made.
+    /// Signals a returned stage, or a failed allocation.
     returned: EventCount,
 }
 
@@ -42,15 +41,15 @@ impl Stage {
     /// Bytes of it, once the copy to it is done.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset + len <= self.memory.bytes(), "the part is inside of the stage");
-        // SAFETY: within the memory, which is initialised. The thread that has the stage waits for a copy to
-        // it before it looks.
+        // SAFETY: within the memory, which is initialised. The owner of the stage waits for a copy to it
+        // before it reads.
         unsafe { std::slice::from_raw_parts(self.memory.address().as_ptr().add(offset), len) }
     }
 
     /// Copies bytes to it, before it is copied from.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.memory.bytes(), "the part is inside of the stage");
-        // SAFETY: within the memory; the thread that has the stage has no copy under way on it yet.
+        // SAFETY: within the memory; the owner of the stage has no copy in flight on it yet.
         unsafe {
             self.memory.address().as_ptr().add(offset).copy_from_nonoverlapping(from.as_ptr(), from.len());
         }
@@ -58,13 +57,13 @@ impl Stage {
 
     /// The place of a page.
     pub(super) fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
-        // SAFETY: the stage is kept until the copy is done, and given to nobody else meanwhile.
+        // SAFETY: the stage stays with its owner until the copy has ended.
         unsafe { self.memory.at((at * page_bytes) as u64).detach() }
     }
 }
 
 impl Drop for Channel {
-    /// Gives stages, with nothing in flight on them, to the other channels that share the stock.
+    /// Returns stages without work in flight to the shared pool.
     fn drop(&mut self) {
         let stages = std::mem::take(&mut self.stages.stock.get_mut().free);
         stages.into_iter().for_each(|stage| self.pinned.put(stage.memory));
@@ -72,7 +71,7 @@ impl Drop for Channel {
 }
 
 impl Channel {
-    /// A stage, unless there are enough, or there is no memory for one more.
+    /// A stage, unless the limit is reached or memory is exhausted.
     pub(crate) fn take_stage(&self) -> Option<Stage> {
         {
             let mut stock = self.stages.stock.lock();
@@ -107,7 +106,7 @@ impl Channel {
         stock.lock().made > 0
     }
 
-    /// Gives a stage back, with nothing in flight on it.
+    /// Returns a stage without work in flight on it.
     pub(crate) fn put_stage(&self, stage: Stage) {
         self.stages.stock.lock().free.push(stage);
         self.announce_stage();

@@ -1,4 +1,4 @@
-//! What a task waits for that is no request: transfers of others, guards.
+//! Waits of tasks other than requests: foreign transfers, guards.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -15,26 +15,26 @@ use crate::engine::guards;
 use crate::engine::page::state::IN_FLIGHT;
 use crate::engine::page::{Asleep, PageTable, park_task, wake};
 
-/// What a task has to wait for.
+/// Reason of a task's wait.
 #[derive(Debug)]
 pub(crate) enum TaskWait {
     /// Nothing: it tries again at once.
     No,
-    /// It is woken when it is worth trying.
+    /// It is woken for a retry.
     Woken,
-    /// The same, as long as this lives.
+    /// The same, while this lives.
     Asleep(Asleep),
 }
 
-/// What tasks ask of a channel, and what keeps it from being served.
+/// Requests of tasks to a channel, and the obstacles of serving them.
 #[derive(Debug)]
 pub(super) struct TaskRequests {
     pub(super) requests: Combiner<Arc<Request>, Serving>,
     pub(super) driver: OnceLock<Waker>,
     pub(super) kept_for_reads: Arc<KeptForReads>,
-    /// Whether there is no frame for the first of them,
+    /// True if the first of them has no frame,
     pub(super) is_short_of_frames: AtomicBool,
-    /// also not if nobody but the program lets go of frames.
+    /// and only the program can release one.
     pub(super) are_all_kept: AtomicBool,
 }
 
@@ -51,11 +51,11 @@ impl TaskRequests {
 }
 
 impl Channel {
-    /// For a task that needs a page which is in flight.
+    /// Registers a task that needs a page in flight.
     pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
         let found = self.lock().work.transfer_of(page).map(|submission| submission.ticket);
         let Some(ticket) = found else {
-            // Its owner is about to put it on record, or somebody finished it just now.
+            // Its owner is about to record it, or another thread has just finished it.
             wake(waker.clone());
             return TaskWait::Woken;
         };
@@ -65,12 +65,12 @@ impl Channel {
             let asleep = park_task(table.entry(page), waker, |state| state.any(IN_FLIGHT));
             return asleep.map_or(TaskWait::No, TaskWait::Asleep);
         }
-        // Told to the thread that asked for it.
+        // Reported to its requester.
         let _ = self.finish(table, ticket);
         TaskWait::No
     }
 
-    /// For a task whose request waits for a frame: what else may end the wait.
+    /// Registers a task whose request waits for a frame with other events that may end the wait.
     ///
     /// # Errors
     /// [`TooManyGuards`](ErrorKind::TooManyGuards) if all frames are guarded, and the calling thread holds
@@ -85,7 +85,7 @@ impl Channel {
         Ok(self.sleep_as_task(waker, || self.are_all_kept()))
     }
 
-    /// Counts a guard, if there may be one more; else what a task has to wait for.
+    /// Counts a guard if the limit allows it; otherwise returns the reason to wait.
     ///
     /// # Errors
     /// [`TooManyGuards`](ErrorKind::TooManyGuards) if the calling thread holds guards.
@@ -100,15 +100,15 @@ impl Channel {
         Ok(Some(self.sleep_as_task(waker, || self.guards.count.load(Ordering::SeqCst) >= frames)))
     }
 
-    /// Until [`announce`](Self::announce), if something still holds.
+    /// Sleeps until [`announce`](Self::announce), if a condition still holds.
     fn sleep_as_task(&self, waker: &Waker, holds: impl Fn() -> bool) -> TaskWait {
         let asleep = Asleep::at(self.task_key(), waker);
-        // Either this look sees the change, or the thread that made it sees the sleeper.
+        // Either this check sees the change, or the changing thread sees the sleeper.
         fence(Ordering::SeqCst);
         if holds() { TaskWait::Asleep(asleep) } else { TaskWait::No }
     }
 
-    /// Under which tasks sleep that wait for [`announce`](Self::announce).
+    /// Key of tasks that wait for [`announce`](Self::announce).
     pub(super) fn task_key(&self) -> usize {
         std::ptr::from_ref(&self.events).addr()
     }

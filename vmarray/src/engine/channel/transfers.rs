@@ -1,7 +1,7 @@
-//! What is under way between frames and slots: waiting for it, and finishing it.
+//! Transfers in flight between frames and slots: waiting and finishing.
 //!
-//! One thread waits for a ticket in the driver; others who need one of its pages sleep at the page, since
-//! calls into a driver take turns. The thread that finishes the ticket wakes them.
+//! One thread waits for a ticket in the driver; other threads that need one of its pages sleep at the page,
+//! because calls into a driver alternate. The thread that finishes the ticket wakes them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,22 +21,22 @@ use crate::engine::combiner::ASKED;
 use crate::engine::page::state::{AHEAD, DIRTY, IN_FLIGHT, USED, WAITED};
 use crate::engine::page::{PageTable, State, sleep, unpark, wake};
 
-/// So many loads ahead of the one that is ended, the entry of its page is asked for.
+/// Prefetch distance of page entries, in loads.
 const LOOK_AHEAD: usize = 8;
 
-/// The part of the frames that is kept for long reads at most.
+/// Maximum share of frames reserved for long reads.
 const LONG_READS_SHARE: usize = 4;
 
-/// Pages of so many bytes at most are read whole, or nearly so, by the thread that waits for one.
+/// Maximum page length that the waiting thread reads almost completely.
 const READ_BYTES: usize = 4096;
 
-/// A submission of copies, and who sees to its end.
+/// A submission of copies, with its waiter.
 #[derive(Debug)]
 pub(super) struct Submission {
     pub(super) ticket: Ticket,
-    /// Whether a thread waits for the ticket.
+    /// True if a thread waits for the ticket.
     pub(super) is_watched: bool,
-    /// Whether the [driver](super::driver) is woken when it is done.
+    /// True if its completion wakes the [driver](super::driver).
     pub(super) is_driven: bool,
 }
 
@@ -46,24 +46,24 @@ impl Submission {
     }
 }
 
-/// Pages on their way to frames.
+/// Pages in transfer to frames.
 #[derive(Debug)]
 pub(super) struct FetchUnderWay {
     pub(super) submission: Submission,
     pub(super) loads: Vec<Load>,
     pub(super) reads: Vec<Arc<Read>>,
-    /// What tasks ask of its pages.
+    /// Requests of tasks for its pages.
     pub(super) requests: Vec<Arc<Request>>,
-    /// Whether it is done, and a thread serves the requests.
+    /// True if it has completed, and a thread serves the requests.
     pub(super) is_ending: bool,
 }
 
-/// Pages on their way home.
+/// Pages in transfer to their homes.
 #[derive(Debug)]
 pub(super) struct WriteBack {
     pub(super) submission: Submission,
     pub(super) pages: Vec<u64>,
-    /// Whether their frames are wanted.
+    /// True if their frames are needed.
     pub(super) evicting: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct WriteBack {
 pub(super) struct FailedLoad {
     pub(super) id: u64,
     pub(super) error: backend_api::Error,
-    /// Whether it was submitted without others.
+    /// True if it was submitted alone.
     pub(super) was_alone: bool,
 }
 
@@ -86,14 +86,14 @@ impl FetchUnderWay {
     }
 }
 
-/// Who is to be woken once the lock of the shard is given up.
+/// Wake-ups deferred until the lock of the shard is released.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
-    /// Pages that are slept for.
+    /// Pages with sleeping threads.
     pages: Vec<u64>,
-    /// Tasks that were answered, each with the thread that it may be polled by.
+    /// Answered tasks, each with its likely polling thread.
     tasks: Vec<(usize, Waker)>,
-    /// Whether the requests of tasks are to be looked at again.
+    /// True to examine the requests of tasks again.
     is_driver: bool,
 }
 
@@ -109,16 +109,15 @@ impl Wakes {
     }
 }
 
-/// What was done with the requests of a fetch before its pages are handed over.
+/// Results of the requests of a fetch, before its pages are published.
 #[derive(Debug, Default)]
 struct Served {
-    /// Whether the calling thread has served them, so that the fetch is its to end.
+    /// True if the calling thread has served them, and therefore ends the fetch.
     is_ours: bool,
-    /// Pages that are written to, in ascending order, and what those are told who asked for something of
-    /// them.
+    /// Written pages in ascending order, with the answers to their requests.
     written: Vec<u64>,
     answers: Vec<(Arc<Request>, RequestAnswer)>,
-    /// Requests for frames, and how many frames are kept already.
+    /// Requests for frames, and the number of reserved frames.
     reserve: Vec<Arc<Request>>,
     kept: usize,
 }
@@ -129,16 +128,16 @@ impl Channel {
             unpark(table.entry(page));
         }
         if wakes.is_driver {
-            // First, since wakers may block.
+            // First, because wakers may block.
             self.drive(table, ASKED);
         }
-        // One thread after another: a thread that sleeps is roused for the first of its tasks, which takes so
-        // long that it finds the others ready, and does not go back to sleep in between.
+        // Thread by thread: waking a sleeping thread for its first task takes so long that it finds its other
+        // tasks ready, and does not sleep in between.
         wakes.tasks.sort_by_key(|(thread, _)| *thread);
         wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }
 
-    /// Waits for a ticket and finishes all transfers that it stands for, unless somebody else did.
+    /// Waits for a ticket and finishes all its transfers, unless another thread did.
     ///
     /// # Errors
     /// The ticket's.
@@ -146,8 +145,8 @@ impl Channel {
         self.finish_and_read(table, ticket, None)
     }
 
-    /// As [`finish`](Self::finish), for a thread that reads a frame next: what is short of it is on its way
-    /// to the processor while the transfers are finished.
+    /// As [`finish`](Self::finish), for a thread that reads a frame next: a short page is prefetched to the
+    /// processor while the transfers are finished.
     fn finish_and_read(&self, table: &PageTable, ticket: Ticket, next: Option<Frame>) -> Result<()> {
         let outcome = self.wait_for_pages(ticket);
         if let Some(frame) = next
@@ -159,7 +158,7 @@ impl Channel {
         let mut shard = self.serve_and_complete(table, ticket, &outcome, &mut wakes);
         let others = shard.work.fetches_beside(ticket);
         if !others.is_empty() {
-            // Without the lock: a device may run wakers when it is asked.
+            // Without the lock: a device may run wakers when polled.
             drop(shard);
             self.wake(table, std::mem::take(&mut wakes));
             for (other, outcome) in self.ask_which_are_done(others) {
@@ -167,30 +166,29 @@ impl Channel {
             }
             shard = self.lock();
         }
-        // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may
-        // take notice.
+        // First, keep the device busy. Under the lock: no other thread may notice loads without a waiting
+        // thread.
         self.combine_now(table, shard);
         self.wake(table, wakes);
         self.announce();
         outcome.map_err(Into::into)
     }
 
-    /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not
-    /// held.
+    /// Finishes completed write-backs, which may free frames. Does not wait; the lock is not held.
     pub(super) fn reap(&self, table: &PageTable) {
         let tickets = self.lock().work.write_backs.iter().map(|work| work.submission.ticket).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
 
-    /// Finishes all that is done already. Does not wait; the lock is not held.
+    /// Finishes all completed transfers. Does not wait; the lock is not held.
     pub(crate) fn reap_all(&self, table: &PageTable) {
         let tickets = self.lock().work.submissions().map(|submission| submission.ticket).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
 
-    /// Finishes what is done. The lock is not held.
+    /// Finishes completed ones. The lock is not held.
     pub(super) fn end_done(&self, table: &PageTable, done: Vec<(Ticket, backend_api::Result<()>)>) {
         if done.is_empty() {
             return;
@@ -204,13 +202,12 @@ impl Channel {
         self.announce();
     }
 
-    /// Those of some tickets, in the order of their submission, that are done, and what came of them. The
-    /// lock is not held.
+    /// The completed ones among tickets in submission order, with their results. The lock is not held.
     pub(super) fn ask_which_are_done(&self, tickets: Vec<Ticket>) -> Vec<(Ticket, backend_api::Result<()>)> {
         let mut done = Vec::new();
         let mut pending = Vec::new();
         for ticket in tickets {
-            // A queue is in order: behind what is pending nothing is done.
+            // A queue is in order: nothing completes before a pending ticket.
             if pending.contains(&ticket.queue) {
                 continue;
             }
@@ -225,8 +222,8 @@ impl Channel {
         done
     }
 
-    /// Phase 6 of a miss, or 5 of an eviction: finishes a ticket that is done: first what tasks have asked
-    /// for, without the lock, which is held afterwards.
+    /// Phase 6 of a miss, or 5 of an eviction: finishes a completed ticket. First it serves requests of tasks
+    /// without the lock, which it holds afterwards.
     fn serve_and_complete(
         &self,
         table: &PageTable,
@@ -249,7 +246,7 @@ impl Channel {
         shard
     }
 
-    /// Serves requests for pages that have come and were not handed over yet.
+    /// Serves requests for arrived pages before their publication.
     fn serve_all(
         &self,
         table: &PageTable,
@@ -266,7 +263,7 @@ impl Channel {
             }
         };
         let (requests, refused): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
-            // What is dirty may be written back, which must not meet threads that read the home slot.
+            // Dirty pages may be written back, which must not overlap with threads that read the home slot.
             !request.is_write()
                 || request.is_waiting() && !table.entry(request.page).state(Ordering::Acquire).shared()
         });
@@ -288,14 +285,13 @@ impl Channel {
                 served.reserve.push(Arc::clone(request));
                 continue;
             }
-            // SAFETY: the page has come, and is not handed over before the fetch ends, which is this
-            // thread's.
+            // SAFETY: the page has arrived, and is not published before the end of the fetch, which this
+            // thread owns.
             unsafe {
                 if served.written.binary_search(&request.page).is_err() {
                     wakes.add_waker(request, request.serve(frame));
                 } else if request.is_waiting() {
-                    // Who is told of it may ask a device next, which is to find the page in the cache by
-                    // then.
+                    // A notified task may query a device next, which must find the page in the cache by then.
                     served.answers.push((Arc::clone(request), request.read_or_write(frame)));
                 }
             }
@@ -313,14 +309,14 @@ impl Channel {
     ) {
         if let Some(at) = shard.work.fetches.iter().position(|work| work.submission.ticket == ticket) {
             if shard.work.fetches[at].is_ending && !served.is_ours {
-                // Another thread is at it.
+                // Another thread does it.
                 return;
             }
             let FetchUnderWay { submission, loads, reads, requests, .. } = shard.work.fetches.remove(at);
             match error {
                 Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
                 None => {
-                    // Those that came meanwhile.
+                    // Requests that arrived meanwhile.
                     self.serve_all(table, &loads, requests, &mut served, wakes);
                     self.end_loads(shard, table, &loads, served, wakes);
                     for read in reads {
@@ -338,7 +334,7 @@ impl Channel {
             let work = shard.work.write_backs.remove(at);
             self.end_write_back(shard, table, work, error, wakes);
         }
-        // Last: a thread that looked before has not seen what this one changed.
+        // Last: a thread that checked before has not seen this change.
         self.events.advance();
     }
 
@@ -351,7 +347,7 @@ impl Channel {
         wakes: &mut Wakes,
     ) {
         for request in served.reserve {
-            // Before the page can be evicted, and is taken away again if nobody waits for it any more.
+            // Before the page can be evicted; removed again if no task waits for it any more.
             if let Some(frame) = frame_of(loads, request.page) {
                 wakes.add_waker(&request, shard.frames.reserved.add(frame.index, &request));
             }
@@ -365,7 +361,7 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let entry = table.entry(load.page);
-            // First, since the thread that has the page exclusively goes on the moment that it is resident.
+            // First, because the exclusive holder continues as soon as the page is resident.
             shard.frames.policy_insert(load.page, load.frame.index);
             let address = load.frame.address;
             let is_waited_for = match load.then {
@@ -373,7 +369,7 @@ impl Channel {
                     entry.install(address);
                     entry.downgrade(holder)
                 }
-                // Its owner may sleep, and is not to wait for its own release.
+                // Its owner may sleep, and must not wait for its own release.
                 LoadFor::Exclusive(_) => {
                     entry.install(address);
                     entry.state(Ordering::Acquire).any(WAITED)
@@ -389,7 +385,7 @@ impl Channel {
         }
     }
 
-    /// Gives claims and frames of loads back; keeps the error for threads that asked.
+    /// Releases claims and frames of loads; keeps the error for requesters.
     pub(super) fn fail_fetch(
         &self,
         shard: &mut Shard,
@@ -406,7 +402,7 @@ impl Channel {
             match load.then {
                 LoadFor::Share(_) | LoadFor::Exclusive(_) => {
                     shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
-                    // Before the claim ends: then its owner looks.
+                    // Before the claim ends, because its owner then checks.
                     self.loads.untold_failures.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),
@@ -453,8 +449,8 @@ impl Channel {
         }
     }
 
-    /// Waits for the transfer of a page that is in flight, as long as something holds of the page's state.
-    /// Its outcome is told to the thread that asked for it. The calling thread reads a frame `next`.
+    /// Waits for the transfer of a page in flight, while a condition on the page's state holds. The requester
+    /// gets the result. The calling thread reads a frame `next`.
     pub(crate) fn help_while(
         &self,
         table: &PageTable,
@@ -469,7 +465,7 @@ impl Channel {
                 *is_watched = true;
                 self.note_combiner(&shard);
                 drop(shard);
-                // Kept for the thread that asked for it.
+                // Kept for its requester.
                 let _ = self.finish_and_read(table, ticket, next);
             }
             Some(_) => {
@@ -488,12 +484,12 @@ impl Channel {
         }
     }
 
-    /// Sleeps until somebody who waits for the transfer of a page has finished it. Returns at once if nobody
-    /// does.
+    /// Sleeps until the thread that waits for the transfer of a page has finished it. Returns at once without
+    /// such a thread.
     ///
-    /// Under the lock, under which transfers begin and end: the transfer of a moment ago may be done, and
-    /// another one of the same page be under way that nobody waits for. To begin one wakes who sleeps; so
-    /// the thread that is asleep while a page is in flight has asked for it here.
+    /// Under the lock of starting and ending transfers: the earlier transfer may be complete, and another one
+    /// of the same page in flight without a waiter. Starting one wakes sleepers; so a thread that sleeps
+    /// while a page is in flight has checked here.
     pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
         let entry = table.entry(page);
         let mut shard = self.lock();
@@ -506,14 +502,14 @@ impl Channel {
     }
 }
 
-/// The frame of a page, in loads by ascending page.
+/// The frame of a page, from loads sorted by page.
 fn frame_of(loads: &[Load], page: u64) -> Option<Frame> {
     let at = loads.binary_search_by_key(&page, |load| load.page).ok()?;
     Some(loads[at].frame)
 }
 
 impl WorkUnderWay {
-    /// Takes out the requests of a fetch that is done, unless another thread has begun to serve them.
+    /// Takes the requests of a completed fetch, unless another thread serves them.
     fn begin_to_serve(&mut self, ticket: Ticket) -> Option<(Vec<Load>, Vec<Arc<Request>>)> {
         let fetch = self.fetches.iter_mut().find(|fetch| fetch.submission.ticket == ticket)?;
         if fetch.is_ending || fetch.requests.is_empty() {
@@ -523,14 +519,14 @@ impl WorkUnderWay {
         Some((fetch.loads.clone(), std::mem::take(&mut fetch.requests)))
     }
 
-    /// Fetches that nobody waits for and that may be done, now that another one is.
+    /// Fetches without a waiter that may be complete after another one.
     fn fetches_beside(&self, ticket: Ticket) -> Vec<Ticket> {
         let is_free = |fetch: &&FetchUnderWay| !fetch.submission.is_watched && !fetch.is_ending;
         let may_be_done = |other: &Ticket| other.queue != ticket.queue || other.value < ticket.value;
         self.fetches.iter().filter(is_free).map(|fetch| fetch.submission.ticket).filter(may_be_done).collect()
     }
 
-    /// All that is under way.
+    /// All transfers in flight.
     pub(super) fn submissions(&mut self) -> impl Iterator<Item = &mut Submission> {
         let fetches = self.fetches.iter_mut().map(|work| &mut work.submission);
         fetches.chain(self.write_backs.iter_mut().map(|work| &mut work.submission))
@@ -543,13 +539,13 @@ impl WorkUnderWay {
         self.write_backs.iter_mut().find(|work| work.pages.contains(&page)).map(|work| &mut work.submission)
     }
 
-    /// The transfer that may bring a frame first, and whether it is a write-back.
+    /// The transfer that may free a frame first, with a flag for write-backs.
     pub(super) fn oldest_transfer(&self) -> Option<(Ticket, bool)> {
         let write = self.write_backs.first().map(|work| (work.submission.ticket, true));
         write.or_else(|| self.fetches.first().map(|work| (work.submission.ticket, false)))
     }
 
-    /// Makes the calling thread the one that waits for a ticket; false if there is one, who then
+    /// Makes the calling thread the waiter of a ticket; false if there is one, which then
     /// [announces](Channel::announce) the end.
     pub(super) fn watch(&mut self, ticket: Ticket) -> bool {
         let known = self.submissions().find(|submission| submission.ticket == ticket);

@@ -1,4 +1,4 @@
-//! Which pages give up their frames, and how they do.
+//! Selection and eviction of victims.
 
 use std::mem;
 use std::ops::RangeInclusive;
@@ -14,33 +14,31 @@ use crate::engine::evict::Verdict;
 use crate::engine::page::state::{AHEAD, DIRTY};
 use crate::engine::page::{Access, PageTable, State, Sweep};
 
-/// How many frames one round of eviction frees at most, and how many pages one write-back carries: as many as
-/// take this many bytes, within limits. Enough to make the barrier (some microseconds) and the cost of a call
-/// cheap a page.
+/// Bytes of frames freed by one round of eviction, and of one write-back, within limits: enough to amortise
+/// the barrier (some microseconds) and the cost of a call.
 const ROUND_BYTES: usize = 8 << 20;
 const ROUND_FRAMES: RangeInclusive<usize> = 32..=128;
-/// A round takes at most this share of the frames, so that small caches keep what they hold.
+/// Maximum share of frames of one round, so that small caches keep their pages.
 const ROUND_SHARE: usize = 8;
-/// So many frames ahead of the one that is looked at, the entry of the page in it is asked for: entries of an
-/// array far larger than its cache lie in memory, each in a cache line of its own.
+/// Prefetch distance of page entries in frames: entries of an array far larger than its cache are in memory,
+/// each in its own cache line.
 const LOOK_AHEAD: usize = 8;
-/// How many dirty pages beyond a full batch a sweep passes over, at least, in search of clean ones.
+/// Minimum number of dirty pages beyond a full batch that a sweep skips in search of clean ones.
 const DIRTY_PATIENCE: usize = 64;
-/// How many pages used lately a sweep passes over before it lets others have the lock, at least.
+/// Minimum number of recently used pages that a sweep skips before it releases the lock.
 pub(super) const USED_PATIENCE: usize = 256;
-/// As long as less than this share of the frames, and less than this many bytes, is clean again or on its way
-/// home, more dirty pages are sent there.
+/// While less than this share of the frames, and less than this many bytes, is cleaned or being cleaned, more
+/// dirty pages are written back.
 const WRITE_AHEAD_SHARE: usize = 4;
 const WRITE_AHEAD_BYTES: usize = 64 << 20;
 
-/// How many of the pages that long scans have left behind are known, in bytes: of a size that stays in a
-/// processor's cache.
+/// Recorded pages left behind by long scans, in bytes: a size that fits a processor's cache.
 const DROP_BEHIND_BYTES: usize = 32 << 20;
 
-/// How many pages one write-back carries at most when it is to make up for others.
+/// Maximum pages of one write-back that makes up for others.
 const WRITE_BACK_PAGES_MAX: usize = 128;
 
-/// A page that a sweep, or a flush, has taken.
+/// A page taken by a sweep or a flush.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     pub(crate) page: u64,
@@ -48,11 +46,11 @@ pub(crate) struct Victim {
     pub(crate) before: State,
 }
 
-/// Pages that long scans have left behind, the latest of them.
+/// The latest pages left behind by long scans.
 #[derive(Debug)]
 pub(super) struct DropBehind {
     pages: ArrayQueue<u64>,
-    /// Whether those are the first to go.
+    /// True if these are the first victims.
     is_on: bool,
 }
 
@@ -63,14 +61,14 @@ impl DropBehind {
     }
 }
 
-/// What one round of eviction found.
+/// Result of one round of eviction.
 #[derive(Default)]
 pub(super) struct Victims {
     /// Claimed, to lose their frames.
     pub(super) clean: Vec<Victim>,
     /// Pinned, to be written back.
     pub(super) dirty: Vec<Victim>,
-    /// Whether the search was broken off and is worth going on with.
+    /// True if the search was interrupted and should be resumed.
     pub(super) unfinished: bool,
 }
 
@@ -80,18 +78,18 @@ impl Channel {
         (self.layout.frames_max as usize / ROUND_SHARE).clamp(1, most)
     }
 
-    /// Phases 1 and 2 of an eviction. A thread that blocks is content with pages on their way home.
+    /// Phases 1 and 2 of an eviction. For a blocking thread, pages being written back suffice.
     pub(super) fn choose_victims(&self, shard: &mut Shard, table: &PageTable, blocking: Blocking) -> Victims {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
-        // What was sent home lately is clean again: there is more of its kind. Threads that come next are not
-        // to wait for it, so it is sent ahead of need.
+        // Recently written-back pages are clean, and more dirty ones exist. They are written back ahead of
+        // need, so that later threads do not wait.
         let in_hand: usize = shard.work.write_backs.iter().map(|work| work.pages.len()).sum();
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
         let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
         let is_behind = !victims.clean.is_empty() && in_hand + shard.frames.cleaned.len() < ahead;
-        // A turn of a clock's hand finds nothing but pages used lately; the next one makes up for it.
+        // A CLOCK revolution may find only recently used pages; the next one succeeds.
         let dirty_want = if is_behind {
             (ahead - in_hand - shard.frames.cleaned.len()).clamp(want, WRITE_BACK_PAGES_MAX.max(want))
         } else {
@@ -104,7 +102,7 @@ impl Channel {
         if is_supplied && !(is_behind && victims.dirty.is_empty()) {
             return victims;
         }
-        // Clean pages are looked for behind dirty ones, but not through all of a large cache.
+        // The search skips dirty pages for clean ones, but not through all of a large cache.
         let mut spare_dirty = DIRTY_PATIENCE.max(4 * want);
         let mut spare = USED_PATIENCE.max(8 * want);
         let Victims { clean, dirty, unfinished } = &mut victims;
@@ -145,8 +143,7 @@ impl Channel {
         victims
     }
 
-    /// Claims pages that were written back for the sake of their frames. Under an exact order they come first
-    /// anyway.
+    /// Claims pages that were written back for eviction. An exact policy selects them first anyway.
     fn claim_cleaned(&self, shard: &mut Shard, table: &PageTable, want: usize, victims: &mut Victims) {
         let mut cleaned = mem::take(&mut shard.frames.cleaned);
         if !self.recency {
@@ -169,10 +166,10 @@ impl Channel {
         shard.frames.cleaned = cleaned;
     }
 
-    /// Claims pages that a long scan has left behind, or takes them to be written back: up to `want` clean
-    /// ones, and as many dirty ones as make up for those that are missing, or `ahead`.
+    /// Claims pages left behind by a long scan, or takes them for write-back: up to `want` clean ones, and
+    /// dirty ones for the missing number, or `ahead`.
     ///
-    /// So such a scan makes do with the frames that it used last, which are in the processor's caches still.
+    /// So such a scan reuses its last frames, which are still in the processor's caches.
     fn claim_left_behind(
         &self,
         shard: &mut Shard,
@@ -187,7 +184,7 @@ impl Channel {
             }
             let Some(page) = self.drop_behind.pages.pop() else { break };
             let entry = table.entry(page);
-            // Used since: not only by the scan.
+            // Used since, not only by the scan.
             if entry.is_used() || shard.frames.keeps(table, page) {
                 continue;
             }
@@ -208,27 +205,25 @@ impl Channel {
         }
     }
 
-    /// Takes a page that was claimed out of the policy.
+    /// Removes a claimed page from the policy.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
-        // The policy may not have been told of it since the lock was taken: told later, it would take a frame
-        // that is free by then for the page's.
+        // The policy may not know it yet: reported later, a then free frame would count as the page's.
         self.tell_policy(shard);
         let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }
     }
 
-    /// Notes that a long scan has left a new page behind: its frame is the next to go, unless somebody uses
-    /// it.
+    /// Records that a long scan has left a new page behind: it is the next victim unless a thread uses it.
     pub(crate) fn pass(&self, table: &PageTable, page: u64) {
         if self.drop_behind.is_on {
             table.entry(page).forget_use();
-            // The oldest of them stay where they are if there are too many.
+            // The oldest are dropped from the record if there are too many.
             self.drop_behind.pages.force_push(page);
         }
     }
 
-    /// Phases 3 and 4 of an eviction: frees the frames of claimed pages, to be announced; keeps one for the
-    /// caller.
+    /// Phases 3 and 4 of an eviction: frees the frames of claimed pages, for the caller to announce; keeps
+    /// one for the caller.
     pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim], wakes: &mut Wakes) -> Option<Frame> {
         self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), Access::All);
         for victim in clean {

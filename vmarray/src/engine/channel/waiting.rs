@@ -1,8 +1,7 @@
-//! Waiting for what another thread is about to do: spinning, then yielding, then sleeping until told.
+//! Waiting for another thread: spin, then yield, then sleep.
 //!
-//! To be woken by the system takes tens of microseconds, several times what a copy of a page takes. So a
-//! thread that waits for a copy looks for about as long as a queue of copies takes, and burns a core no
-//! longer than that.
+//! A wake-up by the system takes tens of microseconds, several times the copy of a page. So a thread that
+//! waits for a copy polls for about as long as a queue of copies takes, and no longer.
 
 use std::time::Duration;
 
@@ -13,32 +12,31 @@ use super::{Channel, Shard};
 use crate::engine::event_count::EventKey;
 use crate::engine::page::wake_tasks;
 
-/// How long a thread looks without giving its time slice away, and in all before it sleeps.
+/// Spinning time before yielding, and total time before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 const PATIENCE: Duration = Duration::from_micros(100);
 
-/// Spins, then yields, while something holds; gives up after a while. Whether it has ended.
+/// Spins, then yields, while a condition holds, up to a limit. Returns true if the condition ended.
 pub(super) fn spin_while(holds: impl Fn() -> bool) -> bool {
     contended::spin_while(SPIN, PATIENCE, holds)
 }
 
 impl Channel {
-    /// Locks the shard, and tells the policy of pages that were put in frames meanwhile.
+    /// Locks the shard, and reports newly framed pages to the policy.
     pub(super) fn lock(&self) -> MutexGuard<'_, Shard> {
         let mut shard = contended::lock(&self.shard);
         self.tell_policy(&mut shard);
         shard
     }
 
-    /// Tells the policy of pages that were put in frames.
+    /// Reports framed pages to the policy.
     pub(super) fn tell_policy(&self, shard: &mut Shard) {
         while let Some((page, frame)) = self.newcomers.pop() {
             shard.frames.policy_insert(page, frame);
         }
     }
 
-    /// Waits until frames, memory or the end of some work have come since `key` was made. The thread holds no
-    /// lock.
+    /// Waits for new frames, memory or completed work since `key` was made. The thread holds no lock.
     pub(super) fn await_events(&self, key: EventKey) {
         if !spin_while(|| self.events.is_current(key)) {
             self.events.wait(key);

@@ -1,4 +1,4 @@
-//! Dirty pages on their way home.
+//! Write-back of dirty pages.
 
 use backend_api::Ticket;
 
@@ -10,19 +10,19 @@ use crate::base::error::Result;
 use crate::base::recording;
 use crate::engine::page::{Access, PageTable};
 
-/// Why pages are written back.
+/// Reason of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteBackFor {
-    /// To take their frames next.
+    /// To evict them next.
     Evict,
     Flush,
 }
 
 impl Channel {
-    /// Phases 3 and 4 of an eviction, of dirty pages: starts to write pages back that
-    /// [`Sweep::WriteBack`](crate::engine::page::Sweep::WriteBack) or `try_write_back` gave to the caller.
+    /// Phases 3 and 4 of an eviction of dirty pages: starts the write-back of pages that the caller got from
+    /// [`Sweep::WriteBack`](crate::engine::page::Sweep::WriteBack) or `try_write_back`.
     ///
-    /// On an error the pages are dirty as before and free for others.
+    /// On an error the pages stay dirty and are released.
     pub(crate) fn write_back(
         &self,
         table: &PageTable,
@@ -37,7 +37,7 @@ impl Channel {
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());
         let copies = coalesce(places.into_iter(), bytes, CopyWay::WriteBack);
-        // Until it is on record: the thread that runs a kernel after it finds it there.
+        // Until it is recorded: a thread that orders a kernel after it finds it there.
         let mut order = self.queues.begin_writes();
         let submitted = self.queues.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
@@ -49,8 +49,8 @@ impl Channel {
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let (submission, evicting) = (Submission::new(ticket, false), purpose == WriteBackFor::Evict);
                 shard.work.write_backs.push(WriteBack { submission, pages, evicting });
-                // Under the lock, so that nobody finishes the transfer before: the thread that sleeps for one
-                // of the pages is to help now.
+                // Under the lock, so that no thread finishes the transfer before: a thread that sleeps for
+                // one of the pages must help now.
                 for victim in dirty {
                     wakes.add(victim.page, table.entry(victim.page).mark_in_flight());
                 }
@@ -71,10 +71,10 @@ impl Channel {
         result
     }
 
-    /// Writes a dirty page back that the caller has for itself, quiet, and waits. It stays the caller's
+    /// Writes back a dirty page that the caller holds exclusively and quiet, and waits. The caller holds it
     /// meanwhile.
     ///
-    /// On an error it is dirty as before.
+    /// On an error it stays dirty.
     pub(crate) fn write_back_held(&self, table: &PageTable, page: u64) -> Result<()> {
         let entry = table.entry(page);
         let before = entry.write_back_held();
@@ -82,13 +82,13 @@ impl Channel {
         let started = self.write_back(table, &[victim], WriteBackFor::Flush);
         let result = started.and_then(|ticket| ticket.map_or(Ok(()), |ticket| self.finish(table, ticket)));
         if result.is_err() {
-            // Told to the caller.
+            // Reported to the caller.
             self.lock().work.write_error = None;
         }
         result
     }
 
-    /// A failure of a write-back that nobody has been told of.
+    /// An unreported failure of a write-back.
     pub(crate) fn take_write_error(&self) -> Option<backend_api::Error> {
         self.lock().work.write_error.take()
     }
