@@ -1,6 +1,6 @@
-//! Host RAM as a device, each figure beside what a plain loop over a `Vec` does in the same run.
+//! Host RAM as a device, compared with plain loops over a `Vec` in the same run.
 //!
-//! Run as a test (`cargo test --benches`), each does its work once.
+//! Run as a test (`cargo test --benches`), each benchmark runs once.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Rig {
     }
 }
 
-/// A copy that is waited for at once: a miss of a page cache.
+/// A copy with an immediate wait: a miss of a page cache.
 fn miss(criterion: &mut Criterion) {
     let rig = Rig::new(2);
     let plain = vec![1_u8; BYTES as usize];

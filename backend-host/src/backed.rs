@@ -1,4 +1,4 @@
-//! Pages that the program reads and writes by itself, as a device.
+//! Device over pages that the program reads and writes itself.
 
 use std::fmt;
 use std::io;
@@ -20,23 +20,23 @@ use crate::memory::Passage;
 use crate::or_ram::{OrRam, Scratch};
 use crate::tier::{Cards, Tier, Tiered};
 
-/// How many bytes of pages are kept for those who read parts of them, about.
+/// Approximate size of the cache of pages for partial reads, in bytes.
 const RECENT_BYTES: usize = 64 << 20;
 const RECENT_MAX: usize = 256;
 
-/// Pages that somebody has, and that can be read and written one by one: chunks of a compressed file, objects
-/// of a server, rows of a data base, what a function computes.
+/// Pages that code of the program reads and writes singly: chunks of a compressed file, objects of a server,
+/// rows of a data base, computed values.
 ///
-/// Methods are called by several threads at once, for one page by one that writes or several that read. They
-/// may block as long as they like, and must not use the array whose pages these are, nor wait for a pool of
-/// threads that do. One that panics has failed.
+/// Several threads call the methods at once. For one page, either one thread writes or several threads read.
+/// Methods may block. They must not use the array over these pages, nor wait for a thread pool whose threads
+/// use it. A method that panics counts as failed.
 ///
 /// ```
 /// use std::{io, sync::{Arc, Mutex}};
 /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
 /// use backend_host::{BackedDevice, Backing};
 ///
-/// /// What was never written is the number of its page.
+/// /// A page that was never written holds its number.
 /// #[derive(Debug, Default)]
 /// struct Numbers {
 ///     written: Mutex<std::collections::HashMap<u64, Vec<u8>>>,
@@ -60,7 +60,7 @@ const RECENT_MAX: usize = 256;
 ///         self.written.lock().unwrap().insert(page, from.to_vec());
 ///         Ok(())
 ///     }
-///     // By default `sync` does nothing, and `is_read_only` says no.
+/// // By default `sync` does nothing, and `is_read_only` returns false.
 ///     fn name(&self) -> String {
 ///         "numbers of pages".into()
 ///     }
@@ -77,62 +77,62 @@ const RECENT_MAX: usize = 256;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Backing: fmt::Debug + Send + Sync + 'static {
-    /// The length of each page, in bytes; it stays the same.
+    /// Length of each page in bytes. It must not change.
     fn page_bytes(&self) -> usize;
 
-    /// How many pages there are; they stay as many.
+    /// Number of pages. It must not change.
     fn pages(&self) -> u64;
 
-    /// Reads all of a page into memory of a page's length, of unspecified contents.
+    /// Reads a whole page into memory of a page's length, whose contents are unspecified.
     ///
     /// # Errors
-    /// What the caller is told, with the page: of kind [`Corrupted`](ErrorKind::Corrupted) for
-    /// [`InvalidData`](io::ErrorKind::InvalidData), else that a copy or a kernel failed.
+    /// The caller receives the error with the number of the page. Its kind is
+    /// [`Corrupted`](ErrorKind::Corrupted) for [`InvalidData`](io::ErrorKind::InvalidData), else a failed
+    /// copy or kernel.
     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Writes all of a page. What is read of it from now on is that.
+    /// Writes a whole page. Later reads of the page return these bytes.
     ///
     /// # Errors
-    /// As [`read_page`](Self::read_page), and of kind [`OutOfMemory`](ErrorKind::OutOfMemory) where there is
-    /// no room. The page may have changed or not.
+    /// As [`read_page`](Self::read_page), and of kind [`OutOfMemory`](ErrorKind::OutOfMemory) if there is no
+    /// room. After an error the page may be old or new.
     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Has all pages stay that were written, whatever that means here. Does nothing by default.
+    /// Makes all written pages durable, as far as the storage can. Does nothing by default.
     ///
     /// # Errors
-    /// What [`Device::sync`] is to say.
+    /// [`Device::sync`] returns this error.
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether pages are not to be written; then nobody tries to. Not so by default.
+    /// Returns true if the pages are read-only; then the device never writes. False by default.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// What it is called in messages.
+    /// Name in messages.
     fn name(&self) -> String {
         "pages of the program".into()
     }
 }
 
-/// Pages of a [`Backing`] as a device: an array whose home it is has them in its cache, and on cards before
-/// it ([`with_tier`](Self::with_tier)), and reads and writes them as it needs.
+/// Pages of a [`Backing`] as a device. An array on it caches the pages in RAM, and on GPUs with
+/// [`with_tier`](Self::with_tier), and reads and writes them on demand.
 ///
-/// Buffers have the lowest pages that no other one has, with what is in them, until the device is [for
-/// work](Self::serve_work).
+/// A buffer takes the lowest pages that no other buffer has, with their contents, until
+/// [`serve_work`](Self::serve_work) is called.
 ///
 /// # Cost
 ///
-/// Pages are read and written whole. For those who want parts of them (kernels, gathers) up to 64 MiB of
-/// pages are kept beside, or as many pages as there are threads, if that is more. Work that wants whole pages
-/// copies them once, or not at all.
+/// The device reads and writes whole pages. For partial accesses (kernels, gathers) it caches up to 64 MiB of
+/// pages, or one page for each thread if that is more. Accesses to whole pages copy them at most once.
 ///
 /// ```
 /// # use std::io;
 /// use backend_api::{Device, ErrorKind};
 /// use backend_host::{BackedDevice, Backing};
-/// /// So many pages of zeroes.
+/// /// This number of pages of zeroes.
 /// #[derive(Debug)]
 /// struct Zeroes(u64);
 /// impl Backing for Zeroes {
@@ -164,11 +164,11 @@ pub struct BackedDevice {
 }
 
 impl BackedDevice {
-    /// A device of these pages.
+    /// Returns a device of these pages.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for pages of no bytes, and for more bytes than a
-    /// pointer can tell apart.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for pages of no bytes, and for a total above
+    /// `i64::MAX` bytes.
     pub fn new(backing: impl Backing) -> Result<Self> {
         let (page_bytes, pages) = (backing.page_bytes(), backing.pages());
         let bytes = pages.checked_mul(page_bytes as u64).filter(|bytes| i64::try_from(*bytes).is_ok());
@@ -189,8 +189,8 @@ impl BackedDevice {
         })
     }
 
-    /// Caches its pages on cards, whose memory is taken now; of one that has none
-    /// [`Tier::status`] says why.
+    /// Caches pages on GPUs, and allocates their memory now. If a GPU has no memory, [`Tier::status`] reports
+    /// the reason.
     ///
     /// ```
     /// # use std::{io, sync::Arc};
@@ -215,8 +215,8 @@ impl BackedDevice {
         self
     }
 
-    /// From now on memory of the device is RAM, for work of a while, up to a GiB of it: all pages that are to
-    /// be used have a buffer.
+    /// Makes later buffers scratch memory: up to one GiB of RAM for temporary data. Call it when all pages in
+    /// use have a buffer.
     ///
     /// ```
     /// # use std::{io, sync::Arc};
@@ -241,7 +241,7 @@ impl BackedDevice {
         self.scratch.lend();
     }
 
-    /// The lowest pages that no buffer has, for so many bytes.
+    /// Claims the lowest pages without a buffer, for at least `bytes` bytes.
     fn claim(&self, bytes: u64) -> Result<Pages> {
         let (page_bytes, pages) = (self.backing.page_bytes(), self.backing.pages());
         let claimed = Claimed::take(&self.claims, pages, page_bytes, bytes)?;
@@ -261,8 +261,8 @@ impl DirectReads for BackedDevice {
     }
 }
 
-// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
-// queued; work keeps what it touches alive, and releasing waits for it.
+// SAFETY: `Engine` meets the contract: it checks names and looks up memory before it queues work; work keeps
+// its memory alive, and a release waits for the work.
 unsafe impl Device for BackedDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let (total, free) = if self.scratch.is_lent() {
@@ -274,8 +274,8 @@ unsafe impl Device for BackedDevice {
         Ok(MemoryStatus::new(total, free, free))
     }
 
-    /// Pages, the lowest that no buffer has, with what is in them; or memory in RAM, if it is [for
-    /// work](BackedDevice::serve_work).
+    /// Allocates the lowest pages without a buffer, with their contents, or RAM after
+    /// [`serve_work`](BackedDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         let (memory, cards) = if self.scratch.is_lent() {
             (self.scratch.take(bytes, commit).map(OrRam::Ram), None)
@@ -308,25 +308,25 @@ unsafe impl Device for BackedDevice {
     backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
 }
 
-/// What a method of the program's does, with a panic as an error.
+/// Calls a method of the program, and turns a panic into an error.
 fn caught(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // What the program's own type is like after its panic is for it to say.
+    // The state of the program's own type after its panic is the program's concern.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(io::Error::other("the program's code panicked")))
 }
 
-/// Pages that follow one another, which no other buffer has.
+/// Consecutive pages of one buffer.
 #[derive(Debug)]
 struct Pages {
     backing: Arc<dyn Backing>,
     page_bytes: usize,
     bytes: u64,
     claimed: Claimed,
-    /// Each for some of the pages, by a hash of their number: held exclusively by who writes to one.
+    /// Recently used pages, by a hash of their number. A writer of a page holds the lock exclusively.
     recent: Box<[RwLock<Recent>]>,
 }
 
-/// A page that was read or written lately.
+/// A page that was read or written recently.
 #[derive(Debug, Default)]
 struct Recent {
     page: Option<u64>,
@@ -337,9 +337,9 @@ struct Recent {
 #[derive(Clone, Debug)]
 struct Piece {
     page: u64,
-    /// Which bytes of the page.
+    /// Range of bytes in the page.
     part: std::ops::Range<usize>,
-    /// How many bytes of the range come before.
+    /// Number of bytes of the range before this part.
     done: usize,
 }
 
@@ -358,18 +358,18 @@ impl Pages {
     }
 
     fn recent(&self, page: u64) -> &RwLock<Recent> {
-        // Fibonacci hashing: threads that go through pages at some distance seldom meet.
+        // Fibonacci hashing spreads pages at regular distances over the groups.
         let hash = page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         &self.recent[(hash % self.recent.len() as u64) as usize]
     }
 
-    /// Reads a page whole. The caller has the lock of its group.
+    /// Reads a whole page. The caller holds the lock of its group.
     fn load(&self, operation: &'static str, page: u64, into: &mut [u8]) -> Result<()> {
         let read = caught(|| self.backing.read_page(page, into));
         read.map_err(|cause| self.failed(operation, "read", page, &cause))
     }
 
-    /// Writes what a group has as a page, which it then has if that is well.
+    /// Writes the bytes of a group to a page. On success the group caches that page.
     fn store(&self, operation: &'static str, group: &mut Recent, page: u64) -> Result<()> {
         let written = caught(|| self.backing.write_page(page, &group.bytes.0));
         group.page = written.is_ok().then_some(page);
@@ -395,7 +395,7 @@ impl Pages {
 }
 
 impl Medium for Pages {
-    /// Parts of pages cost a copy, and now and then a page.
+    /// A partial access costs a copy, and sometimes the read of a whole page.
     const BLOCK_BYTES: usize = 256 << 10;
     /// Pages are read whole.
     const SPARSE_STRIDE_BYTES: usize = usize::MAX;
@@ -414,7 +414,7 @@ impl Medium for Pages {
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         self.pieces(offset, bytes, |Piece { page, part, done }| {
-            // SAFETY: the caller vouches for the target, of which this is a part.
+            // SAFETY: the caller guarantees the target, and this is a part of it.
             let give = |from: &[u8]| unsafe { racy::write(to.wrapping_add(done), &from[part.clone()]) };
             let group = self.recent(page).read();
             if group.page == Some(page) {
@@ -422,7 +422,7 @@ impl Medium for Pages {
                 return Ok(());
             }
             if part.len() == self.page_bytes {
-                // Nobody else may want it soon: it is in a frame then.
+                // A whole page goes to a frame of the array, so it is not cached here.
                 let mut whole = Passage(vec![0; self.page_bytes]);
                 self.load(operation, page, &mut whole.0)?;
                 give(&whole.0);
@@ -450,7 +450,8 @@ impl Medium for Pages {
             }
             drop(group);
             let offset = (page - self.claimed.first()) * self.page_bytes as u64 + part.start as u64;
-            // SAFETY: the range is a part of the caller's; memory of the program is none of a device.
+            // SAFETY: the range is part of the caller's range; `into` is memory of the program, not of a
+            // device.
             unsafe { self.read(operation, offset, into.as_mut_ptr(), into.len()) }
         })
     }
@@ -473,7 +474,7 @@ impl Medium for Pages {
                 self.load(operation, page, &mut group.bytes.0)?;
             }
             let into = &mut group.bytes.0[part];
-            // SAFETY: the caller vouches for the source, of which this is a part.
+            // SAFETY: the caller guarantees the source, and this is a part of it.
             unsafe { racy::copy(from.wrapping_add(done), into.as_mut_ptr(), into.len()) };
             self.store(operation, group, page)
         })

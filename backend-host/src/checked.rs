@@ -1,4 +1,4 @@
-//! Memory whose pages are compared with checksums when they are read.
+//! Memory with a checksum for each page, verified on read.
 
 use std::ops::Range;
 
@@ -9,16 +9,16 @@ use twox_hash::XxHash3_64;
 use crate::medium::Medium;
 use crate::memory::Passage;
 
-/// How long the pages are that have a checksum.
+/// Length of a page with a checksum, in bytes.
 const PAGE_BYTES: u64 = 16 << 10;
-/// So many neighbours share a lock, and are read and written at once.
+/// Number of neighbouring pages that share a lock and are read and written together.
 const GROUP_PAGES: u64 = 16;
 const GROUPS: u64 = 64;
 
-/// Memory, and the checksums of its pages if there are any.
+/// Memory, and the checksums of its pages if they are enabled.
 ///
-/// A page has a checksum once it was written to. Threads that write to a group of pages do so one at a time,
-/// and while nobody reads there: bytes and checksums go together.
+/// A page gets its checksum with the first write. The lock of a group lets one thread write, or several read,
+/// so bytes and checksums always match.
 #[derive(Debug)]
 pub(crate) struct Checked<M> {
     below: M,
@@ -27,28 +27,28 @@ pub(crate) struct Checked<M> {
 
 #[derive(Debug)]
 struct Sums {
-    /// By group and page, XXH3 with 64 bits, or 0 where nothing is known.
+    /// XXH3 checksums of 64 bits by group and page; 0 if the checksum is unknown.
     groups: Box<[RwLock<Vec<u64>>]>,
-    /// Where the memory ends, if that stays: a page that ends there is as good as whole.
+    /// End of memory that never grows. A page that ends there counts as whole.
     end: Option<u64>,
 }
 
 /// A part of a range that lies in one group.
 struct Piece {
     group: u64,
-    /// The bytes that are wanted.
+    /// The requested bytes.
     bytes: Range<u64>,
-    /// The pages that they touch, as bytes.
+    /// The pages that contain them, as a range of bytes.
     pages: Range<u64>,
 }
 
 fn checksum(page: u64, bytes: &[u8]) -> u64 {
-    // 0 says that nothing is known. A page in the place of another one is wrong, too.
+    // 0 means an unknown checksum. The page number is the seed, so a misplaced page fails too.
     XxHash3_64::oneshot_with_seed(page, bytes).max(1)
 }
 
 impl<M: Medium> Checked<M> {
-    /// Memory with checksums, or without. If it may grow, its last page has none where it ends within it.
+    /// Memory with or without checksums. If the memory can grow, a partial last page has no checksum.
     pub fn new(below: M, has_sums: bool, may_grow: bool) -> Self {
         let end = Some(below.bytes()).filter(|_| !may_grow);
         let groups = || (0..GROUPS).map(|_| RwLock::default()).collect();
@@ -60,7 +60,7 @@ impl<M: Medium> Checked<M> {
         &self.below
     }
 
-    /// The place of a page's checksum in its group.
+    /// Index of a page's checksum in its group.
     fn at(page: u64) -> usize {
         (page / GROUP_PAGES / GROUPS * GROUP_PAGES + page % GROUP_PAGES) as usize
     }
@@ -78,9 +78,9 @@ impl<M: Medium> Checked<M> {
         Ok(())
     }
 
-    /// Reads whole pages and compares those that have a checksum. The caller holds the lock of their group.
+    /// Reads whole pages, and verifies known checksums. The caller holds the lock of their group.
     fn load(&self, operation: &'static str, sums: &[u64], pages: Range<u64>, into: &mut [u8]) -> Result<()> {
-        // SAFETY: the buffer is so long, and this thread's own; the pages are inside of the memory.
+        // SAFETY: the buffer has this length and belongs to this thread; the pages are inside the memory.
         unsafe { self.below.read(operation, pages.start, into.as_mut_ptr(), into.len()) }?;
         for (page, bytes) in (pages.start / PAGE_BYTES..).zip(into.chunks(PAGE_BYTES as usize)) {
             let sum = sums.get(Self::at(page)).copied().unwrap_or(0);
@@ -121,7 +121,7 @@ impl<M: Medium> Medium for Checked<M> {
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         let Some(Sums { groups, .. }) = &self.sums else {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             return unsafe { self.below.read(operation, offset, to, bytes) };
         };
         let mut buffer = Passage(Vec::new());
@@ -130,7 +130,7 @@ impl<M: Medium> Medium for Checked<M> {
             buffer.0.resize((pages.end - pages.start) as usize, 0);
             self.load(operation, &sums, pages.clone(), &mut buffer.0)?;
             let part = (bytes.start - pages.start) as usize..(bytes.end - pages.start) as usize;
-            // SAFETY: the caller vouches for the target, of which this is a part.
+            // SAFETY: the caller guarantees the target, and this is a part of it.
             unsafe { racy::write(to.wrapping_add((bytes.start - offset) as usize), &buffer.0[part]) };
             Ok(())
         })
@@ -144,7 +144,7 @@ impl<M: Medium> Medium for Checked<M> {
         bytes: usize,
     ) -> Result<()> {
         let Some(Sums { groups, end }) = &self.sums else {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             return unsafe { self.below.write(operation, offset, from, bytes) };
         };
         let mut buffer = Passage(Vec::new());
@@ -154,7 +154,7 @@ impl<M: Medium> Medium for Checked<M> {
             let page = PAGE_BYTES as usize;
             let part = (bytes.start - pages.start) as usize..(bytes.end - pages.start) as usize;
             let last = (buffer.0.len() - 1) / page * page;
-            // Pages that keep some of their bytes.
+            // Read the pages that the write covers only in part.
             if part.start > 0 {
                 let end = page.min(buffer.0.len());
                 self.load(operation, &sums, pages.start..pages.start + end as u64, &mut buffer.0[..end])?;
@@ -162,7 +162,7 @@ impl<M: Medium> Medium for Checked<M> {
             if part.end < buffer.0.len() && (last > 0 || part.start == 0) {
                 self.load(operation, &sums, pages.start + last as u64..pages.end, &mut buffer.0[last..])?;
             }
-            // SAFETY: the caller vouches for the source, of which this is a part.
+            // SAFETY: the caller guarantees the source, and this is a part of it.
             unsafe {
                 racy::read(from.wrapping_add((bytes.start - offset) as usize), &mut buffer.0[part.clone()])
             };
@@ -172,9 +172,9 @@ impl<M: Medium> Medium for Checked<M> {
                 sums.resize(most, 0);
             }
             let own = &mut sums[Self::at(first)..most];
-            // A write that fails leaves what nobody knows.
+            // After a failed write the contents are unknown.
             own.fill(0);
-            // SAFETY: the range is inside of the memory.
+            // SAFETY: the range is inside the memory.
             unsafe { self.below.store(operation, bytes.start, &buffer.0[part]) }?;
             for ((page, bytes), sum) in (first..).zip(buffer.0.chunks(page)).zip(own) {
                 let is_whole = bytes.len() as u64 == PAGE_BYTES || Some(pages.end) == *end;

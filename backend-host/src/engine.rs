@@ -1,4 +1,4 @@
-//! What the devices that carry out their work with threads have in common.
+//! Common parts of the devices whose threads do the work.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -21,20 +21,20 @@ use crate::worker::Pool;
 
 type Queue<M> = Lane<Work<M>>;
 
-/// Everything of a device but its memory: names, queues, threads, host memory.
+/// Everything of a device except its memory: names, queues, threads, host memory.
 #[derive(Debug)]
 pub(crate) struct Engine<M: Medium> {
     registry: Arc<Registry<M, Queue<M>>>,
     pool: Arc<Pool>,
-    /// Those that it reaches, itself among them.
+    /// The devices that this one can access, including itself.
     peers: Option<&'static EnginePeers<M>>,
 }
 
-/// Devices that reach each other.
+/// Devices that can access each other.
 pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
 impl<M: Medium> Engine<M> {
-    /// A device of these facts, with `threads` threads, none of which is started yet.
+    /// Returns a device with `threads` threads, which start with the first queue.
     pub fn new(
         mut info: DeviceInfo,
         threads: usize,
@@ -49,7 +49,7 @@ impl<M: Medium> Engine<M> {
         Self { pool, registry, peers }
     }
 
-    /// Has each job hold this shared while it runs.
+    /// Makes each job hold `gate` shared while it runs.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         self.pool.pass_through(gate);
     }
@@ -58,7 +58,7 @@ impl<M: Medium> Engine<M> {
         self.registry.info()
     }
 
-    /// Whether memory of the device is wiped.
+    /// State of memory wiping.
     pub fn wiping(&self) -> &Arc<Wiping> {
         self.registry.wiping()
     }
@@ -68,7 +68,7 @@ impl<M: Medium> Engine<M> {
         Ok(())
     }
 
-    /// Names the device in an error.
+    /// Adds the device to an error.
     pub fn named<T>(&self, result: Result<T>) -> Result<T> {
         self.registry.named(result)
     }
@@ -89,7 +89,7 @@ impl<M: Medium> Engine<M> {
     pub fn release_queue(&self, queue: QueueHandle) {
         if let Ok(lane) = self.registry.queue("release_queue", &queue) {
             lane.end();
-            // Failures were or were not asked for by those who hold the tickets.
+            // The owners of the tickets receive the errors.
             let _ = lane.wait(lane.timeline().newest().value);
             self.registry.end_queue(queue.id(), &lane);
         }
@@ -99,12 +99,12 @@ impl<M: Medium> Engine<M> {
         self.registry.add_buffer(memory)
     }
 
-    /// A buffer's memory.
+    /// Returns a buffer's memory.
     pub fn buffer(&self, operation: &'static str, buffer: BufferId) -> Result<Arc<M>> {
         self.named(self.registry.memory().buffer(operation, buffer).cloned())
     }
 
-    /// Has a buffer extended, and makes its new length known.
+    /// Extends a buffer, and registers its new length.
     pub fn extend(&self, buffer: &BufferHandle, extend: impl FnOnce(&M) -> Result<()>) -> Result<()> {
         let memory = self.buffer("extend", buffer.id())?;
         self.named(extend(&memory))?;
@@ -130,7 +130,8 @@ impl<M: Medium> Engine<M> {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        // SAFETY: passed on; `release_host` and the drop of the device wait until no work touches the piece.
+        // SAFETY: the caller has the same obligations; `release_host` and the drop of the device wait for all
+        // work on the piece.
         unsafe { self.registry.import_host(address, bytes, kind) }
     }
 
@@ -140,20 +141,20 @@ impl<M: Medium> Engine<M> {
         }
     }
 
-    /// Waits until no work touches this memory, whose name is forgotten already.
+    /// Waits for all work on memory whose name is already removed.
     fn leave(&self, memory: *const ()) {
         leave(&self.registry.live_queues(), memory);
     }
 
-    /// Waits until no work of other devices touches these buffers, whose names are forgotten already.
+    /// Waits for all work of other devices on buffers whose names are already removed.
     fn have_others_leave(&self, buffers: &[Arc<M>]) {
         let Some(peers) = self.peers.filter(|_| self.registry.is_visited()) else { return };
-        // The list is not kept while this waits.
+        // The list of members is not locked during the wait.
         let lanes: Vec<_> = peers.members().iter().flat_map(|(other, _)| other.live_queues()).collect();
         buffers.iter().for_each(|buffer| leave(&lanes, Arc::as_ptr(buffer).cast()));
     }
 
-    /// Checks work and puts it into its queue.
+    /// Checks work, and submits it to its queue.
     pub fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let lane = self.registry.queue(operation, queue)?;
@@ -168,7 +169,7 @@ impl<M: Medium> Engine<M> {
         drop(own);
         let members = peers.members();
         let all = members.memory();
-        // It is on the list until it is dropped.
+        // This device is a member until its drop.
         let known = Known::among(&self.registry, &all);
         let started =
             known.map_or_else(|| Err(Queues::<Queue<M>>::unknown(operation)), |known| start(&known));
@@ -194,7 +195,7 @@ impl<M: Medium> Engine<M> {
     pub fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.registry.queue_of("wake", ticket) {
             Ok(Some(lane)) => lane.wake_at(ticket.value, waker),
-            // Done long ago, or an error, which the next poll tells.
+            // Done, or an error that the next poll returns.
             Ok(None) | Err(_) => waker.wake(),
         }
     }
@@ -221,9 +222,9 @@ impl<M: Medium> DirectReads for Engine<M> {
             .check_device(OPERATION, from, into.len() as u64)
             .and_then(|()| known.buffer(OPERATION, from.buffer()).cloned());
         drop(known);
-        // As a job is, so that it is not in the middle of what nobody is to be in the middle of.
+        // Holds the gate of the pool, like a job.
         let _inside = self.pool.enter();
-        // SAFETY: the range was checked to be inside of the memory, which is kept here.
+        // SAFETY: the range was checked to be inside the memory, which is kept alive here.
         self.named(found.and_then(|memory| unsafe { memory.read_into(OPERATION, from.offset(), into) }))
     }
 }
@@ -248,11 +249,11 @@ impl<M: Medium> Addresses for Engine<M> {
     }
 }
 
-/// Waits until no work of some queues touches this memory.
+/// Waits until no work of these queues uses the memory.
 fn leave<M: Medium>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
     for lane in lanes {
         if let Some(value) = lane.last_touching(memory) {
-            // How the work ends concerns those who hold its ticket.
+            // The owners of the tickets receive the errors.
             let _ = lane.wait(value);
         }
     }
@@ -261,7 +262,7 @@ fn leave<M: Medium>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
 impl<M: Medium> Drop for Engine<M> {
     fn drop(&mut self) {
         self.peers.inspect(|peers| peers.remove(&self.registry));
-        // Imported memory is only promised to exist as long as the device does.
+        // Imported memory is only guaranteed to exist while the device exists.
         for lane in self.registry.live_queues() {
             lane.end();
             let _ = lane.wait(lane.timeline().newest().value);

@@ -1,10 +1,10 @@
-//! From what the operating system says to what the contract says.
+//! Conversion of operating system errors to the contract's errors.
 
 use std::io;
 
 use backend_api::{Error, ErrorKind};
 
-/// An error of `kind` with the system's code, its name and its sentence.
+/// Returns an error of `kind` with the system's code, name and message.
 pub(crate) fn system(kind: ErrorKind, operation: &'static str, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(code) => Error::new(kind, operation)
@@ -14,7 +14,7 @@ pub(crate) fn system(kind: ErrorKind, operation: &'static str, error: &io::Error
     }
 }
 
-/// The advice for an error of making, opening, reading or writing a file.
+/// Returns advice for an error in creating, opening, reading or writing a file.
 pub(crate) fn file_advice(operation: &'static str, error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, and try again",
@@ -35,12 +35,12 @@ pub(crate) fn file_advice(operation: &'static str, error: &io::Error) -> &'stati
     }
 }
 
-/// Whether the system said that there is no room left, on the disk or within a quota.
+/// Returns true if a disk or a quota is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// The name of a code as the manual gives it.
+/// Returns the name of a code, as in the manual of `errno`.
 #[cfg(unix)]
 fn name(code: i32) -> &'static str {
     macro_rules! names {

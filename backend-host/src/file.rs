@@ -24,38 +24,36 @@ use open_file::OpenFile;
 pub(crate) use open_file::announce;
 use space::Space;
 
-/// So many hits of a tier are under way at a time: their threads wait for cards, and not for processors.
+/// Least number of threads with a tier, because they wait for GPUs and use little processor time.
 const TIERED_THREADS_LEAST: usize = 16;
 
-/// A file that stands in for a card: slow and large.
+/// A file as a device: slow and large.
 ///
-/// The file is always a new one, of this device alone: what exists is never opened, and so never overwritten.
-/// It is as long as the device is large, and its blocks are reserved when it is created, so a full disk shows
-/// then.
+/// The device creates its own file, and never opens an existing one, so it cannot overwrite data. The file
+/// has the length of the device. Its blocks are reserved at creation, so a full disk shows at once.
 ///
-/// # Contents do not stay
+/// # Contents do not persist
 ///
-/// As on every device, the contents of an array live as long as the array. A file that was given a name is
-/// still there when its device is dropped, until somebody removes it; but nothing in it says which array it
-/// was, which of its pages were ever written to and which were only cached, so there is no way to open it
-/// again as a device, and [`create`](Self::create) refuses its path with
-/// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). What is to outlive the program is written by the
-/// program to a file of its own. Contents of a file that exists are worked on where they are by a source over
-/// its memory map (`Source` of `vmarray`, feature `memmap2`).
+/// As on every device, the contents of an array live as long as the array. A file with a name remains after
+/// its device is dropped, until the user removes it. But the file does not record the array: its pages, and
+/// which of them were written. So no device can open it again, and [`create`](Self::create) refuses its path
+/// with [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). For persistent arrays use
+/// [`StoreDevice`](crate::StoreDevice). To work in place on an existing file, use a source over its memory
+/// map (`Source` of `vmarray`, feature `memmap2`).
 ///
-/// # Who can read it
+/// # Permissions
 ///
-/// On Unix the file is made for its user alone (mode 0600). Elsewhere it has the permissions that the folder
-/// gives. What elements were in it stays in the file, or on the disk until the system uses its blocks for
-/// something else, unless [`wipe_on_release`](Device::wipe_on_release) was asked for.
+/// On Unix only the user can access the file (mode 0600). Elsewhere it has the permissions of its folder.
+/// Elements remain in the file, or on the disk until the system reuses the blocks, unless the program calls
+/// [`wipe_on_release`](Device::wipe_on_release).
 ///
 /// # Why not a memory map
 ///
-/// The file is read and written with positioned system calls, straight from and to host memory, and not
-/// mapped. With a map, a disk that is full or fails, or another process that cuts the file short, ends this
-/// process with a signal in the middle of a copy; reserving blocks ahead prevents only the first of these. A
-/// system call reports all of them, and they become errors of the tickets concerned. The kernel's page cache
-/// is the same in both cases, and page-sized copies cost about a microsecond more.
+/// The device uses positioned system calls, directly from and to host memory. With a memory map, a full disk,
+/// a faulty disk, or a process that truncates the file kills this process with a signal in the middle of a
+/// copy. Reserved blocks prevent only the first case. A system call reports all of them, and they become
+/// errors of the affected tickets. Both ways use the kernel's page cache. Copies of a page cost about a
+/// microsecond more than with a map.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -70,7 +68,7 @@ const TIERED_THREADS_LEAST: usize = 16;
 /// assert_eq!(std::fs::read(device.path()).unwrap()[..400], [7; 400]);
 /// let second = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
 /// drop(first);
-/// // What does not fit into the gap in one piece goes behind, as far as there is room.
+/// // A buffer that is too long for the gap continues behind it.
 /// let third = DeviceBuffer::new(&device, 900, Commit::Lazy)?;
 /// assert_eq!(device.file_ranges(second.id())?, [400..500]);
 /// assert_eq!(device.file_ranges(third.id())?, [0..400, 500..1000]);
@@ -87,7 +85,7 @@ pub struct FileDevice {
     has_checksums: bool,
 }
 
-/// How a [`FileDevice`] is to be, and which file it uses.
+/// Settings and path of a [`FileDevice`].
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, HostMemory};
@@ -101,7 +99,7 @@ pub struct FileDevice {
 /// assert!(!path.exists());
 /// # let path = std::env::temp_dir().join(format!("vmarray-create-{}", std::process::id()));
 /// FileDevice::builder(&path).create(1 << 16)?;
-/// // What is there already is never overwritten.
+/// // `create` never overwrites a file.
 /// assert_eq!(FileDevice::builder(&path).create(10).unwrap_err().kind(), ErrorKind::AlreadyExists);
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok::<_, backend_api::Error>(())
@@ -118,27 +116,27 @@ pub struct FileDeviceBuilder {
 }
 
 impl FileDeviceBuilder {
-    /// What the device is called in messages; the name of the file by default.
+    /// Sets the name in messages; by default the name of the file.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// How many worker threads there are at most, and so how many requests the drive sees at once; at least
-    /// one. The default is the number of processors that this program may use, and 16 at least with a
-    /// [tier](Self::tier), whose cards they wait for. Drives like more.
+    /// Sets the maximum of worker threads, which is also the queue depth of the drive; at least one. The
+    /// default is the number of processors for this program, with a [tier](Self::tier) at least 16, because
+    /// threads wait for its GPUs. Drives are faster with a deep queue.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
     }
 
-    /// Whether pages are compared with checksums (XXH3, 64 bits) when they are read, off by default: what the
-    /// drive gives back other than it got it is an error of kind
-    /// [`Corrupted`](backend_api::ErrorKind::Corrupted) that names page and device then, and no value; other
-    /// pages go on, and to write all of the page anew mends it.
+    /// Verifies pages with checksums (XXH3, 64 bits) on every read; off by default. If the drive returns
+    /// other bytes than were written, the read fails with an error of kind
+    /// [`Corrupted`](backend_api::ErrorKind::Corrupted) that names page and device. Other pages remain
+    /// usable. A write of the whole page repairs it.
     ///
-    /// Checksums are in RAM, 8 bytes for each 16 KiB. Such pages are read whole, and those that are written
-    /// in part are read first.
+    /// Checksums take 8 bytes of RAM for each 16 KiB. The device reads whole pages, and reads a page before
+    /// it writes a part of it.
     ///
     /// ```
     /// # use std::{io::{Seek, Write}, sync::Arc};
@@ -165,8 +163,8 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Caches pages of the file on cards, whose memory is taken when the device is made; of one that has none
-    /// [`Tier::status`] says why.
+    /// Caches pages of the file on GPUs, and allocates their memory when the device is created. If a GPU has
+    /// no memory, [`Tier::status`] reports the reason.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -182,26 +180,26 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// How much host memory the device page-locks at most. No limit is the default.
+    /// Sets the maximum of page-locked host memory; no limit by default.
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
-    /// Makes a new file of `bytes` bytes, which stays when the device is dropped, until somebody removes it.
+    /// Creates a file of `bytes` bytes. It remains after the device is dropped, until the user removes it.
     ///
     /// # Errors
-    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if there is anything at that path, a link or
-    /// the file of another device or process among it; it is left as it is.
-    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if the disk or a quota has no room; then no file
-    /// is left behind. [`System`](backend_api::ErrorKind::System) for everything else.
+    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if the path exists, also as a link or as the
+    /// file of another device; it stays unchanged. [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if
+    /// the disk or a quota has no room; then no file is left. [`System`](backend_api::ErrorKind::System) for
+    /// all other failures.
     pub fn create(self, bytes: u64) -> Result<FileDevice> {
         let file = OpenFile::create(&self.path, bytes)?;
         Ok(self.with(file))
     }
 
-    /// Makes a file of `bytes` bytes in the folder that was given as the path. It is gone when the device is
-    /// dropped and, on Unix, when the program ends in whatever way.
+    /// Creates a file of `bytes` bytes in the folder of the builder's path. The file disappears when the
+    /// device is dropped and, on Unix, also when the program ends or crashes.
     ///
     /// # Errors
     /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) and [`System`](backend_api::ErrorKind::System) as
@@ -242,7 +240,7 @@ impl FileDevice {
         Self::builder(path).create(bytes)
     }
 
-    /// A device of one's own making, on the file (or, for a temporary one, in the folder) `path`.
+    /// Returns a builder for the file `path` or, for a temporary file, the folder `path`.
     pub fn builder(path: impl AsRef<Path>) -> FileDeviceBuilder {
         FileDeviceBuilder {
             path: path.as_ref().to_owned(),
@@ -254,19 +252,19 @@ impl FileDevice {
         }
     }
 
-    /// How many worker threads it has at most.
+    /// Maximum of worker threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()
     }
 
-    /// Where the file is. A temporary file may have no name any more.
+    /// Path of the file. A temporary file may no longer have a name.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Where in the file a buffer is: one range, unless the free space was in pieces when it was allocated.
+    /// Ranges of the file that hold a buffer: one, unless the free space was fragmented at allocation.
     ///
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).
@@ -288,14 +286,14 @@ impl DirectReads for FileDevice {
         self.engine.read_directly(from, into)
     }
 
-    /// Pages of a tier, and those that have checksums, are read whole.
+    /// Pages of a tier and pages with checksums are read whole.
     fn unit_bytes(&self) -> usize {
         if self.cards.is_some() || self.has_checksums { tier::PAGE_BYTES } else { 1 }
     }
 }
 
-// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
-// queued; work keeps what it touches alive, and releasing waits for it.
+// SAFETY: `Engine` meets the contract: it checks names and looks up memory before it queues work; work keeps
+// its memory alive, and a release waits for the work.
 unsafe impl Device for FileDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let free = self.space.free_bytes();
@@ -303,7 +301,7 @@ unsafe impl Device for FileDevice {
     }
 
     fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
-        // All blocks of the file were reserved when it was made: there is nothing left to prove.
+        // The file reserved its blocks at creation, so `commit` makes no difference.
         self.add(bytes, bytes)
     }
 
@@ -316,7 +314,7 @@ unsafe impl Device for FileDevice {
         self.engine.extend(buffer, |memory| memory.below().below().extend(&self.space, bytes))
     }
 
-    /// What stays is of use to the program alone: see "Contents do not stay".
+    /// Only the program can use the durable bytes; see "Contents do not persist".
     fn sync(&self) -> Result<()> {
         self.engine.named(self.file.sync())
     }

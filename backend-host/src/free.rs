@@ -1,4 +1,4 @@
-//! Which places of something are free.
+//! Allocator of numbered places.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use backend_api::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
-/// Places that nothing refers to. Those from `end` on have never been used.
+/// Free places. Places from `end` on were never used.
 #[derive(Debug)]
 pub(crate) struct Free {
-    /// Start -> length of what is free, without neighbours that touch.
+    /// Start -> length of free runs; adjacent runs are merged.
     runs: BTreeMap<u64, u64>,
     end: u64,
 }
 
 impl Free {
-    /// All places but the used ones, which are in order and named once.
+    /// Returns all places except `used`, which is sorted and without duplicates.
     pub fn around(used: impl IntoIterator<Item = u64>) -> Self {
         let (mut runs, mut end) = (BTreeMap::new(), 0);
         for place in used {
@@ -28,17 +28,17 @@ impl Free {
         Self { runs, end }
     }
 
-    /// How many places are not free.
+    /// Number of allocated places.
     pub fn taken(&self) -> u64 {
         self.end - self.count()
     }
 
-    /// How many places below the end are free.
+    /// Number of free places below the end.
     pub fn count(&self) -> u64 {
         self.runs.values().sum()
     }
 
-    /// Takes at most `count` places that follow one another; one at least. The lowest there are.
+    /// Takes one to `count` consecutive places, the lowest.
     pub fn take(&mut self, count: u64) -> Range<u64> {
         if let Some((start, length)) = self.runs.pop_first() {
             let taken = length.min(count);
@@ -50,7 +50,7 @@ impl Free {
         self.take_new(count)
     }
 
-    /// Takes `count` places that follow one another.
+    /// Takes `count` consecutive places.
     pub fn take_together(&mut self, count: u64) -> Range<u64> {
         let run =
             self.runs.iter().find(|(_, length)| **length >= count).map(|(start, length)| (*start, *length));
@@ -68,7 +68,7 @@ impl Free {
         start..self.end
     }
 
-    /// Gives places back.
+    /// Releases places.
     pub fn give_back(&mut self, places: Range<u64>) {
         let Range { mut start, mut end } = places;
         if start == end {
@@ -92,7 +92,7 @@ impl Free {
     }
 }
 
-/// Places that follow one another, for one buffer until this is dropped.
+/// Consecutive places of one buffer, released on drop.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     claims: Arc<Mutex<Free>>,
@@ -100,7 +100,7 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// The lowest pages that nobody has, of as many as there are, for so many bytes.
+    /// Claims the lowest of `pages` pages that no buffer has, for `bytes` bytes.
     pub fn take(claims: &Arc<Mutex<Free>>, pages: u64, page_bytes: usize, bytes: u64) -> Result<Self> {
         let count = bytes.div_ceil(page_bytes as u64);
         let refused = |kind, pages: u64| {
@@ -119,7 +119,7 @@ impl Claimed {
         Ok(Self { claims: Arc::clone(claims), places })
     }
 
-    /// The first one.
+    /// The first place.
     pub fn first(&self) -> u64 {
         self.places.start
     }

@@ -15,16 +15,15 @@ use crate::medium::Medium;
 use crate::memory;
 use crate::ram::{Capacity, Ram};
 
-/// Host RAM that stands in for a card.
+/// Host RAM as a device, in place of a GPU.
 ///
-/// It has what a card has: memory of a fixed size that is really accounted for, queues that work
-/// asynchronously, page-locked host memory, kernels. Its threads sleep when there is nothing to do. A thread
-/// that waits for a ticket carries the work out itself if nobody else has begun, so a copy that is waited for
-/// at once costs little more than the copy.
+/// It has the parts of a GPU: memory of a fixed size with an account, asynchronous queues, page-locked host
+/// memory, kernels. Its threads sleep when they have no work. A thread that waits for a ticket does the work
+/// itself if no other thread has begun it. So a copy with an immediate wait costs little more than the copy.
 ///
 /// All devices of this kind in a process [reach](Device::reaches) each other.
 ///
-/// Short work (below 128 KiB) that nobody waits for starts within about 0.2 ms; long work starts at once.
+/// Short work (below 128 KiB) without a waiting thread starts within about 0.2 ms; long work starts at once.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,7 +50,7 @@ pub struct HostDevice {
     bounded: bool,
 }
 
-/// How a [`HostDevice`] is to be.
+/// Settings of a [`HostDevice`].
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, HostMemory};
@@ -60,7 +59,7 @@ pub struct HostDevice {
 /// assert_eq!((&*device.info().name, device.info().copy_engines, device.threads()), ("slow card", 2, 2));
 /// assert_eq!(device.memory()?.free_bytes, 64 << 20);
 /// assert_eq!(device.allocate_host(8192, HostMemory::Pinned).unwrap_err().kind(), ErrorKind::PinRefused);
-/// // Otherwise it is as large as the RAM of the machine.
+/// // The default is the RAM of the machine.
 /// let device = HostDevice::builder().build()?;
 /// assert_eq!(device.info().total_bytes, backend_host::devices()[0].total_bytes);
 /// # Ok::<_, backend_api::Error>(())
@@ -75,38 +74,38 @@ pub struct HostDeviceBuilder {
 }
 
 impl HostDeviceBuilder {
-    /// How much memory the device has. It is taken at its word, even if the machine has less: memory that is
-    /// allocated [lazily](Commit::Lazy) and never touched takes none. Without this call it is all RAM of
-    /// the machine, and what other programs use counts as used.
+    /// Sets the size of the device memory. The size may exceed the machine's RAM: memory that is allocated
+    /// [lazily](Commit::Lazy) takes RAM when it is first used. By default it is all RAM of the machine, and
+    /// memory of other programs counts as used.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// How many worker threads there are at most; at least 1. They are started when there is work for them.
-    /// The default is the number of processors that this program may use.
+    /// Sets the maximum of worker threads, at least 1. They start when there is work. The default is the
+    /// number of processors for this program.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
     }
 
-    /// What the device is called in messages.
+    /// Sets the name in messages.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How much host memory the device page-locks at most; beyond that it is refused, as the system itself
-    /// does at its own limit. No limit is the default.
+    /// Sets the maximum of page-locked host memory. Beyond it the device refuses, as the system does at its
+    /// own limit. No limit by default.
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
-    /// The device.
+    /// Builds the device.
     ///
     /// # Errors
-    /// [`ErrorKind::System`] if no size was given and the system does not tell how much RAM there is.
+    /// [`ErrorKind::System`] if the builder has no size and the system does not report the size of its RAM.
     pub fn build(self) -> Result<HostDevice> {
         let bytes = match self.bytes {
             Some(bytes) => bytes,
@@ -120,8 +119,7 @@ impl HostDeviceBuilder {
     }
 }
 
-/// The devices that this backend finds: the RAM of the machine, or nothing where the system does not tell its
-/// size.
+/// Devices of this backend: the RAM of the machine, or none if the system does not report its size.
 ///
 /// ```
 /// for info in backend_host::devices() {
@@ -148,13 +146,13 @@ fn describe(name: &str, index: u64, bytes: u64) -> DeviceInfo {
     DeviceInfo::new("host", name, DeviceKind::HostMemory, &format!("host:{index}")).with_total_bytes(bytes)
 }
 
-/// The first device of the process is number 0, which is what discovery tells.
+/// The first device of the process has number 0, as in discovery.
 fn next_index() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// As many as may run at once.
+/// Number of processors for this program.
 pub(crate) fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -164,7 +162,7 @@ fn system_memory(operation: &'static str) -> Result<SystemMemory> {
 }
 
 impl HostDevice {
-    /// A device with `bytes` bytes of memory, and otherwise as the builder's defaults say.
+    /// Returns a device with `bytes` bytes of memory and default settings.
     ///
     /// # Errors
     /// None at present; see [`HostDeviceBuilder::build`].
@@ -172,7 +170,7 @@ impl HostDevice {
         Self::builder().bytes(bytes).build()
     }
 
-    /// A device of one's own making.
+    /// Returns a builder.
     pub fn builder() -> HostDeviceBuilder {
         HostDeviceBuilder {
             bytes: None,
@@ -182,15 +180,15 @@ impl HostDevice {
         }
     }
 
-    /// How many worker threads it has at most.
+    /// Maximum of worker threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()
     }
 
-    /// Refuses memory that the system does not have, where the device has not set it aside in its accounts.
+    /// Refuses more memory than the machine has, unless the device's account already excludes that.
     fn expect_ram(&self, operation: &'static str, bytes: u64, commit: Commit) -> Result<()> {
-        // The system would give the addresses and kill the program when it uses them.
+        // The system would return addresses, and kill the program when it uses them.
         if self.bounded || commit == Commit::Proven {
             let available = system_memory(operation)?.usable_bytes();
             if bytes > available && bytes <= self.capacity.total_bytes() {
@@ -209,8 +207,8 @@ impl HostDevice {
     }
 }
 
-// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
-// queued; work keeps what it touches alive, and releasing waits for it.
+// SAFETY: `Engine` meets the contract: it checks names and looks up memory before it queues work; work keeps
+// its memory alive, and a release waits for the work.
 unsafe impl Device for HostDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let (total, free) = (self.capacity.total_bytes(), self.capacity.free_bytes());

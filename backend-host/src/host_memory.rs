@@ -1,4 +1,4 @@
-//! Host memory that a device copies from and to.
+//! Host memory for copies of a device.
 
 use std::io;
 use std::ptr::NonNull;
@@ -10,15 +10,15 @@ use backend_api::{Error, ErrorKind, HostMemory, Result};
 use crate::error;
 use crate::memory::{Locked, Map, Wiping, system_memory};
 
-/// One piece of it.
+/// A piece of host memory.
 #[derive(Debug)]
 pub(crate) struct Piece {
     address: NonNull<u8>,
     bytes: usize,
     kind: HostMemory,
-    /// `None` for memory of the program, which is not wiped.
+    /// `None` for memory of the program, which the device does not wipe.
     wiping: Option<Arc<Wiping>>,
-    // Dropped in this order: unlocked, then unmapped.
+    // Drop order: unlock, then unmap.
     _pin: Option<Pin>,
     _map: Option<Map>,
 }
@@ -26,43 +26,43 @@ pub(crate) struct Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if let Some(wiping) = &self.wiping {
-            // SAFETY: memory of ours, zeroed in the beginning. Work in flight would own this piece, too.
+            // SAFETY: memory of this device, zeroed at creation. Work in flight would own this piece too.
             unsafe { wiping.wipe(self.at(0), self.bytes) };
         }
     }
 }
 
-// SAFETY: an address and its owners, all of which can be used and dropped anywhere. What is done through the
-// address is the business of those who do it.
+// SAFETY: an address and its owners, all of which any thread may use and drop. Accesses through the address
+// have their own obligations.
 unsafe impl Send for Piece {}
 // SAFETY: as above.
 unsafe impl Sync for Piece {}
 
 impl Piece {
-    /// Its first byte.
+    /// Address of the first byte.
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// Where byte `offset` is.
+    /// Address of byte `offset`.
     #[inline]
     pub fn at(&self, offset: u64) -> *mut u8 {
-        // Checked to be inside of memory that exists, so it fits the address space.
+        // The offset was checked to be inside existing memory, so it fits the address space.
         self.address.as_ptr().wrapping_add(offset as usize)
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Page-locked or not.
+    /// Kind: page-locked or pageable.
     pub fn kind(&self) -> HostMemory {
         self.kind
     }
 }
 
-/// How much a device may page-lock, and has.
+/// Limit and amount of page-locked memory of a device.
 #[derive(Debug)]
 pub(crate) struct Pinning {
     max_bytes: u64,
@@ -84,17 +84,17 @@ impl Drop for Pin {
 }
 
 impl Pinning {
-    /// At most `max_bytes`, on top of what the system says.
+    /// Returns an account of at most `max_bytes`; the system's limit applies too.
     pub fn new(max_bytes: u64) -> Arc<Self> {
         Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0), wiping: Arc::default() })
     }
 
-    /// Whether host memory, and all other memory of the device, is wiped.
+    /// State of wiping for all memory of the device.
     pub fn wiping(&self) -> &Arc<Wiping> {
         &self.wiping
     }
 
-    /// New zeroed memory.
+    /// Allocates zeroed memory.
     pub fn allocate(self: &Arc<Self>, bytes: usize, kind: HostMemory) -> Result<Piece> {
         const OPERATION: &str = "allocate_host";
         let refuse = |available: u64| {
@@ -104,8 +104,8 @@ impl Pinning {
             };
             Error::new(refusal, OPERATION).with_bytes(bytes as u64).with_available_bytes(available)
         };
-        // The system gives addresses without end, and then kills the program when it uses them. Small pieces
-        // are not worth the question.
+        // The system returns any number of addresses, and kills the program when it uses them. Small pieces
+        // do not justify the query.
         const ASK_FROM_BYTES: usize = 16 << 20;
         if bytes >= ASK_FROM_BYTES
             && let Ok(system) = system_memory()
@@ -129,7 +129,7 @@ impl Pinning {
         Ok(Piece { address, bytes, kind, wiping, _pin: pin, _map: Some(map) })
     }
 
-    /// Memory of the program.
+    /// Registers memory of the program.
     ///
     /// # Safety
     /// As [`import_host`](backend_api::Device::import_host), until the piece is dropped.
@@ -177,7 +177,7 @@ impl Pinning {
                         "raise `pinned_max_bytes` of the device, ask for less, or use HostMemory::Pageable",
                     )
             })?;
-        // SAFETY: passed on.
+        // SAFETY: the caller has the same obligations.
         match unsafe { Locked::new(address, bytes) } {
             Ok(locked) => Ok(Pin { pinning: Arc::clone(self), bytes: wanted, _locked: locked }),
             Err(cause) => {
@@ -208,7 +208,7 @@ mod tests {
         let error = pinning.allocate(6_000, HostMemory::Pinned).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PinRefused);
         assert_eq!((error.bytes(), error.available_bytes()), (Some(6_000), Some(4_000)));
-        // The system's limit has nothing to do with it.
+        // The error does not blame the system's limit.
         let text = error.to_string();
         assert!(text.contains("; raise `pinned_max_bytes`") && !text.contains("ulimit"), "{text}");
         assert_eq!(pinning.allocate(6_000, HostMemory::Pageable).unwrap().kind(), HostMemory::Pageable);

@@ -1,5 +1,4 @@
-//! Requests in the form in which they wait for their turn: checked, with names resolved and memory kept
-//! alive.
+//! Queued requests: checked, with resolved names, and with memory kept alive.
 
 use backend_api::backends::Direction;
 use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
@@ -17,7 +16,7 @@ use crate::queue::Job;
 use crate::registry::Place;
 use crate::worker::{Crew, Urgency};
 
-/// Work from this many bytes on takes longer than waking a thread (some microseconds, at 10 GB/s).
+/// Work from this many bytes on takes longer than the wake-up of a thread (some microseconds, at 10 GB/s).
 const LONG_BYTES: u64 = 128 << 10;
 
 /// One submission.
@@ -38,7 +37,7 @@ pub(crate) enum Work<M> {
 }
 
 impl<M: Medium> Work<M> {
-    /// Checks a request, and looks up what it names.
+    /// Checks a request, and looks up its memory.
     pub fn new<Q>(memory: &Known<'_, M, Q>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
         let operation = request.operation();
@@ -102,7 +101,7 @@ impl<M: Medium> Work<M> {
         })
     }
 
-    /// How many bytes it moves or reads through.
+    /// Number of bytes that the work moves or reads.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Copies(copies) => copies.bytes(),
@@ -114,7 +113,7 @@ impl<M: Medium> Work<M> {
         }
     }
 
-    /// Whether any place that it touches is one of these.
+    /// Returns true if a place of the work satisfies its predicate.
     fn any_place(&self, device: impl Fn(&Place<M>) -> bool, host: impl Fn(&Place<Piece>) -> bool) -> bool {
         match self {
             Self::Copies(copies) => copies.as_slice().iter().any(|one| match one {

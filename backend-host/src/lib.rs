@@ -1,41 +1,39 @@
-//! Devices of `vmarray` that need no card.
+//! Devices of `vmarray` that need no GPU.
 //!
-//! | device | what it is | for |
+//! | device | memory | purpose |
 //! |---|---|---|
 //! | [`HostDevice`] | host RAM with a budget, queues and threads | machines without a GPU; tests at full speed |
 //! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU |
-//! | [`StoreDevice`] | a file whose contents stay | arrays that outlive the program |
-//! | [`BackedDevice`] | pages that the program reads and writes by itself | whatever else has pages |
-//! | [`SimulatedDevice`] | a seeded adversary in virtual time | tests of everything that can go wrong |
+//! | [`StoreDevice`] | a file that keeps its contents | arrays that outlive the program |
+//! | [`BackedDevice`] | pages that the program reads and writes itself | compressed files, servers, data bases |
+//! | [`SimulatedDevice`] | a seeded adversary in virtual time | tests of failures and orders |
 //!
-//! All keep to the contract in [`backend_api`] and pass its conformance suite.
+//! All implement the contract in [`backend_api`] and pass its conformance suite.
 //!
 //! # How it works
 //!
-//! **Who does the work.** Queues of the first two are worked off by a pool of threads, and by any thread that
-//! waits for a ticket: it takes the queue over if nobody else is at it. A copy that is waited for at once
-//! therefore never passes to another thread, and costs some 0.2 microseconds more than the copy itself.
-//! Handing over short work wakes nobody either, as that costs more than the work: one idle thread looks by
-//! itself every 0.1 ms, for some milliseconds after the last work it found. After that all threads sleep
-//! until they are woken.
+//! **Threads.** A pool of threads processes the queues of all devices but the simulated one. A thread that
+//! waits for a ticket processes the queue itself if no other thread does. A copy with an immediate wait
+//! therefore stays on its thread, and costs some 0.2 microseconds more than the copy itself. A submission of
+//! short work wakes no thread, because the wake-up costs more than the work. Instead one idle thread polls
+//! every 0.1 ms, for some milliseconds after it last found work. After that all threads sleep until a
+//! submission wakes them.
 //!
-//! **Memory that others touch.** Submitting is safe code, so two queues that race on device memory must not
-//! be undefined behaviour, whatever a program submits. Memory of a [`HostDevice`] is therefore touched by
-//! [racing copies](backend_api::racy) alone. A search copies blocks of a few KiB into memory of its own and
-//! compares there, with vector instructions; it reaches nine tenths of the speed of the same loop over a
-//! `Vec`.
+//! **Races.** Submission is safe code, so two queues that race on device memory must not cause undefined
+//! behaviour. A [`HostDevice`] therefore accesses its memory by [racing copies](backend_api::racy) alone. A
+//! search copies blocks of a few KiB into private memory and compares there with vector instructions. It
+//! reaches nine tenths of the speed of the same loop over a `Vec`.
 //!
-//! **Lifetime.** A job owns its memory and is dropped before its ticket is done. Releasing memory waits for
-//! exactly the jobs that touch it. Dropping a device waits for all of its work, except that a simulation
-//! simply forgets it.
+//! **Lifetime.** A job owns its memory, and is dropped before its ticket is done. A release of memory waits
+//! exactly for the jobs that use it. The drop of a device waits for all its work; a simulated device discards
+//! its work instead.
 //!
-//! **Tiers.** Pages of a file may be cached by other devices, cards above all ([`Tier`]): below the queues,
-//! which do not know of it.
+//! **Tiers.** Other devices, usually GPUs, can cache pages of a file ([`Tier`]). The cache is below the
+//! queues, and transparent to them.
 //!
-//! **Page-locking.** Pinned host memory is locked with `mlock` range by range rather than map by map:
-//! programs can import memory that shares its first and last page with a neighbour, and the system unlocks a
-//! page for all who locked it. A refusal is an [error](backend_api::ErrorKind::PinRefused) with figures; what
-//! to do about it is the caller's decision.
+//! **Page-locking.** `mlock` locks pinned host memory by range, not by map. A program can import memory that
+//! shares its first and last page with a neighbour, and `munlock` unlocks a page for all lockers. A refusal
+//! is an [error](backend_api::ErrorKind::PinRefused) with figures; the caller decides on a fallback.
 //!
 //! ```
 //! use backend_api::Device;

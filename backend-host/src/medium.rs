@@ -1,4 +1,4 @@
-//! What device memory is made of, as far as copies and kernels need to know.
+//! Device memory, as copies and kernels see it.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,7 @@ use backend_api::{Error, ErrorKind, Result};
 
 use crate::memory::Passage;
 
-/// A range that is to be read, and where to.
+/// A range to read, and its target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub offset: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether the other one goes on where this ends, in both memories.
+    /// Returns true if `other` continues this range in both memories.
     pub fn is_before(&self, other: &Self) -> bool {
         self.offset + self.bytes as u64 == other.offset
             && std::ptr::eq(self.to.wrapping_add(self.bytes), other.to)
@@ -24,81 +24,79 @@ impl Wanted {
 
 /// One allocation of device memory.
 ///
-/// All ranges were checked before a job was made of them; the methods rely on it. The operation is what
-/// errors name.
+/// Callers have checked all ranges; the methods rely on it. Errors name `operation`.
 pub(crate) trait Medium: Debug + Send + Sync + 'static {
-    /// How much a kernel reads at a time into memory of its own.
+    /// Length of a kernel's reads into private memory.
     const BLOCK_BYTES: usize;
-    /// From this stride on it is cheaper to read only the wanted field of each element than all that lies
-    /// between.
+    /// From this stride on, reads of single fields are cheaper than a read of whole elements.
     const SPARSE_STRIDE_BYTES: usize;
 
-    /// Has bytes that are read next brought near, if that takes time and can go on by itself: of several
-    /// reads, all then take about as long as one.
+    /// Starts asynchronous readahead of a range if the memory has latency. Several announced reads then take
+    /// about as long as one.
     fn announce(&self, _offset: u64, _bytes: usize) {}
 
-    /// Its length.
+    /// Length in bytes.
     fn bytes(&self) -> u64;
 
-    /// What writes are best made of, whole ones at multiples of it.
+    /// Preferred unit of writes: whole units at multiples of it.
     fn unit_bytes(&self) -> u64 {
         1
     }
 
-    /// Its first byte, if it can be read and written in place.
+    /// Address of the first byte, if the memory can be accessed in place.
     fn address(&self) -> Option<*mut u8>;
 
-    /// Copies out of it.
+    /// Copies out of the memory.
     ///
     /// # Safety
-    /// `offset + bytes` is at most [`bytes`](Self::bytes); `to` is writable for `bytes` bytes and outside of
-    /// this memory. Others may race.
+    /// `offset + bytes` is at most [`bytes`](Self::bytes); `to` is writable for `bytes` bytes and outside
+    /// this memory. Other threads may race.
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()>;
 
-    /// As [`read`](Self::read), into memory that nobody else has.
+    /// As [`read`](Self::read), into exclusive memory.
     ///
     /// # Safety
-    /// As there, for the range.
+    /// As [`read`](Self::read), for the range.
     unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
-        // SAFETY: passed on; memory of the program is none of a device.
+        // SAFETY: the caller has the same obligations; memory of the program is not memory of a device.
         unsafe { self.read(operation, offset, into.as_mut_ptr(), into.len()) }
     }
 
-    /// Whether several ranges are read sooner by one call of [`read_all`](Self::read_all) than one by one.
+    /// Returns true if one call of [`read_all`](Self::read_all) is faster than single reads.
     fn reads_together(&self) -> bool {
         false
     }
 
-    /// Copies several ranges out of it.
+    /// Copies several ranges out of the memory.
     ///
     /// # Safety
     /// As [`read`](Self::read), for each.
     unsafe fn read_all(&self, operation: &'static str, wanted: &[Wanted]) -> Result<()> {
-        // SAFETY: passed on.
+        // SAFETY: the caller has the same obligations.
         wanted.iter().try_for_each(|one| unsafe { self.read(operation, one.offset, one.to, one.bytes) })
     }
 
-    /// Copies into it.
+    /// Copies into the memory.
     ///
     /// # Safety
     /// `offset + bytes` is at most [`bytes`](Self::bytes); `from` is readable for `bytes` bytes and outside
-    /// of this memory. Others may race.
+    /// this memory. Other threads may race.
     unsafe fn write(&self, operation: &'static str, offset: u64, from: *const u8, bytes: usize)
     -> Result<()>;
 
-    /// Copies bytes into it that nobody else writes to.
+    /// Copies bytes that no other thread writes into the memory.
     ///
     /// # Safety
     /// As [`write`](Self::write), for the target.
     unsafe fn store(&self, operation: &'static str, offset: u64, bytes: &[u8]) -> Result<()> {
-        // SAFETY: passed on.
+        // SAFETY: the caller has the same obligations.
         unsafe { self.write(operation, offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Copies from `source` to this memory, which may be the same: block by block, if it has no better way.
+    /// Copies from `source`, which may be this memory. The default copies block by block.
     ///
     /// # Safety
-    /// Both ranges are inside of their memory, and they do not overlap.
+    /// Both ranges are inside their memory, and do not overlap.
     unsafe fn copy_from(
         &self,
         operation: &'static str,
@@ -112,7 +110,7 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
         let mut done = 0;
         while done < bytes {
             let part = block.len().min(bytes - done);
-            // SAFETY: the block has room for a part; the caller vouches for the ranges.
+            // SAFETY: the block has room for a part; the caller guarantees the ranges.
             unsafe {
                 source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
                 self.store(operation, offset + done as u64, &block[..part])?;
@@ -123,7 +121,7 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
     }
 }
 
-/// What it is called when a medium fails in an operation: copies fail as copies, all else as kernels.
+/// Returns the error of a failed operation: a failed copy for copies, else a failed kernel.
 pub(crate) fn failure(operation: &'static str) -> Error {
     let is_copy = matches!(operation, "submit" | "read_directly");
     Error::new(if is_copy { ErrorKind::CopyFailed } else { ErrorKind::KernelFailed }, operation)

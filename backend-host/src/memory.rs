@@ -9,39 +9,39 @@ use backend_api::backends::ram::SystemMemory;
 use backend_api::racy;
 use memmap2::{MmapOptions, MmapRaw};
 
-/// The huge page of x86-64, and of AArch64 with 4 KiB pages. Elsewhere it is a fine alignment and nothing
-/// more.
+/// Size of a huge page on x86-64, and on AArch64 with 4 KiB pages; elsewhere only an alignment.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// What the contract promises for host memory.
+/// Alignment of host memory by the contract.
 pub(crate) const ALIGNMENT_BYTES: usize = 4096;
 
-/// Zeroed memory straight from the system: at a multiple of 4 KiB, of 2 MiB if it is as long as that. Pages
-/// appear when they are touched first.
+/// Zeroed memory from the system, aligned to 4 KiB, or to 2 MiB from that length on. The system commits pages
+/// on first access.
 ///
-/// Only addresses come out of it, never references: other threads and the program reach the same bytes.
+/// The type returns addresses and never references, because other threads and the program access the same
+/// bytes.
 #[derive(Debug)]
 pub(crate) struct Map {
-    /// `None` for no bytes at all, which the system refuses to map.
+    /// `None` for zero bytes, because the system refuses an empty map.
     map: Option<MmapRaw>,
-    /// Where the aligned part begins.
+    /// Start of the aligned part.
     shift: usize,
     bytes: usize,
 }
 
 impl Map {
-    /// Maps `bytes` bytes; asks for huge pages if told so, which the system may ignore.
+    /// Maps `bytes` bytes. With `huge_pages` it requests huge pages; the system may ignore that.
     pub fn new(bytes: usize, huge_pages: bool) -> io::Result<Self> {
         Self::with(bytes, huge_pages, &mut MmapOptions::new())
     }
 
-    /// As [`new`](Self::new), of addresses that memory may never be wanted for: a system that counts what it
-    /// has promised does not count them. Huge pages are [asked for](Self::use_up_to) when they are.
+    /// As [`new`](Self::new), for addresses that may never be used: a system with strict overcommit does not
+    /// count them. [`use_up_to`](Self::use_up_to) requests huge pages later.
     pub fn reserved(bytes: usize) -> io::Result<Self> {
         Self::with(bytes, false, MmapOptions::new().no_reserve_swap())
     }
 
-    /// Asks for huge pages under the first so many bytes: for no more than are used, since the first touch of
-    /// such a page clears all of it.
+    /// Requests huge pages for the first `bytes` bytes. Only the used part gets them, because the first
+    /// access to a huge page clears all of it.
     pub fn use_up_to(&self, bytes: usize) {
         self.ask_for_huge_pages(bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
     }
@@ -50,8 +50,7 @@ impl Map {
         if bytes == 0 {
             return Ok(Self { map: None, shift: 0, bytes });
         }
-        // A map begins at some small page. Room for moving on to the next huge one costs addresses, not
-        // memory.
+        // A map starts at any small page. The slack up to the next huge page costs addresses, not memory.
         let slack = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
         let length = bytes.checked_add(slack).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let map = MmapRaw::from(options.len(length).map_anon()?);
@@ -69,7 +68,7 @@ impl Map {
         if let Some(map) = self.map.as_ref().filter(|_| bytes > 0)
             && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, bytes)
         {
-            // A kernel without huge pages: slower, not wrong.
+            // Without huge pages the map is slower, but correct.
             tracing::debug!(%error, bytes, "no huge pages");
         }
     }
@@ -82,15 +81,15 @@ impl Map {
     pub fn address(&self) -> NonNull<u8> {
         let none = NonNull::<Page>::dangling().cast();
         let Some(map) = &self.map else { return none };
-        // SAFETY: `shift` is at most the slack that the map is longer than `bytes`.
+        // SAFETY: `shift` is at most the slack by which the map exceeds `bytes`.
         let first = unsafe { map.as_mut_ptr().add(self.shift) };
         NonNull::new(first).unwrap_or(none)
     }
 
-    /// Makes every page of a part exist that nobody has used yet, so that lack of memory shows now.
+    /// Commits all unused pages of a part, so that lack of memory shows now.
     pub fn populate(&self, part: Range<usize>) -> io::Result<()> {
         assert!(part.end <= self.bytes, "{part:?} is outside of {} bytes", self.bytes);
-        // The page in which it begins may be in use.
+        // The first, partial page may be in use.
         let part = part.start.next_multiple_of(ALIGNMENT_BYTES).min(part.end)..part.end;
         let Some(_map) = self.map.as_ref().filter(|_| !part.is_empty()) else { return Ok(()) };
         #[cfg(all(target_os = "linux", not(miri)))]
@@ -100,14 +99,14 @@ impl Map {
             result => return result,
         }
         for offset in part.step_by(ALIGNMENT_BYTES) {
-            // SAFETY: inside of the map. The part is new, so zero is what is there already.
+            // SAFETY: inside the map. The part is unused, so it already contains zeroes.
             unsafe { racy::fill(self.address().as_ptr().add(offset), 0, 1) };
         }
         Ok(())
     }
 }
 
-/// Whether a device wipes its memory before it gives it back, and how much it has.
+/// Switch for wiping of released memory, and number of wiped bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Wiping {
     is_on: AtomicBool,
@@ -115,7 +114,7 @@ pub(crate) struct Wiping {
 }
 
 impl Wiping {
-    /// For good.
+    /// Enables wiping; it cannot be disabled.
     pub fn start(&self) {
         self.is_on.store(true, Ordering::Release);
     }
@@ -124,41 +123,41 @@ impl Wiping {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// How many bytes were wiped so far.
+    /// Number of wiped bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes that so many bytes were wiped.
+    /// Adds to the number of wiped bytes.
     pub fn count(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Wipes memory, if that is wanted.
+    /// Wipes memory if wiping is enabled.
     ///
     /// # Safety
     /// As [`racy::wipe`].
     pub unsafe fn wipe(&self, address: *mut u8, bytes: usize) {
         if self.is_on() {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             unsafe { racy::wipe(address, bytes) };
             self.count(bytes as u64);
         }
     }
 }
 
-/// Bytes through which elements pass while a kernel works: wiped in the end in any case, as there are few.
+/// Small intermediate buffer of a kernel. It is wiped on drop in any case, because that is cheap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Passage<T: bytemuck::Zeroable + Copy>(pub Vec<T>);
 
 impl<T: bytemuck::Zeroable + Copy> Drop for Passage<T> {
     fn drop(&mut self) {
-        // SAFETY: the elements are initialised, and this is their only owner. Zeroes are such elements, too.
+        // SAFETY: the elements are initialised, and this is their only owner. All-zero elements are valid.
         unsafe { racy::wipe(self.0.as_mut_ptr().cast(), size_of_val(&*self.0)) };
     }
 }
 
-/// Aligned as host memory is, so that the address of no memory is, too.
+/// Aligned like host memory, so that its dangling address is aligned too.
 #[repr(align(4096))]
 struct Page;
 
@@ -172,13 +171,13 @@ mod lock {
 
     use parking_lot::Mutex;
 
-    /// What is locked by this crate, as ranges of page numbers.
+    /// Ranges of page numbers that this crate has locked.
     ///
-    /// The system does not count: one `munlock` undoes all `mlock`s of a page, and pieces that a program
-    /// imports may share their first and last pages.
+    /// The system does not count locks: one `munlock` undoes all `mlock` calls of a page. Imported pieces may
+    /// share their first and last pages.
     static LOCKED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
-    /// Memory that the system keeps in RAM; let go of on drop.
+    /// Page-locked memory, unlocked on drop.
     #[derive(Debug)]
     pub(crate) struct Locked(Range<usize>);
 
@@ -186,7 +185,7 @@ mod lock {
         /// Locks the pages that hold `bytes` bytes from `address` on.
         ///
         /// # Safety
-        /// The bytes must be mapped, and stay so until the lock is dropped.
+        /// The bytes must be mapped, and stay mapped until the lock is dropped.
         pub unsafe fn new(address: NonNull<u8>, bytes: usize) -> io::Result<Self> {
             if bytes == 0 {
                 return Ok(Self(0..0));
@@ -195,7 +194,7 @@ mod lock {
             let first = address.addr().get() / size;
             let pages = first..(address.addr().get() + bytes).div_ceil(size);
             let mut locked = LOCKED.lock();
-            // SAFETY: the caller vouches for the memory; locking does not change it.
+            // SAFETY: the caller guarantees the memory; the lock does not change its contents.
             if unsafe { libc::mlock(address.as_ptr().cast(), bytes) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -203,10 +202,10 @@ mod lock {
             Ok(Self(pages))
         }
 
-        /// How much more the system lets this process lock, if there is a limit.
+        /// Number of bytes that this process may still lock, if there is a limit.
         pub fn available_bytes() -> Option<u64> {
             let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            // SAFETY: `limit` is a place for the answer.
+            // SAFETY: `limit` has room for the result.
             let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
             if !known || limit.rlim_cur == libc::RLIM_INFINITY {
                 return None;
@@ -226,8 +225,8 @@ mod lock {
             }
             let size = page_bytes();
             for free in uncovered(self.0.clone(), &locked) {
-                // SAFETY: the pages are mapped (the maker of the lock vouched for it), and nobody else has
-                // them locked through this crate.
+                // SAFETY: the pages are mapped, as the creator of the lock guarantees, and no other lock of
+                // this crate covers them.
                 unsafe {
                     libc::munlock(std::ptr::without_provenance((free.start) * size), free.len() * size)
                 };
@@ -235,7 +234,7 @@ mod lock {
         }
     }
 
-    /// The parts of `range` that none of `others` covers.
+    /// Parts of `range` outside all of `others`.
     pub(super) fn uncovered(range: Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
         let mut left = vec![range];
         for other in others {
@@ -253,46 +252,46 @@ mod lock {
     }
 
     fn page_bytes() -> usize {
-        // SAFETY: a plain question.
+        // SAFETY: a query without preconditions.
         let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         usize::try_from(answer).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
     }
 }
 
-/// Systems without page-locking; and Miri, which knows none.
+/// Version for systems without page-locking, and for Miri.
 #[cfg(any(not(unix), miri))]
 mod lock {
     use std::io;
     use std::ptr::NonNull;
 
-    /// Memory that the system keeps in RAM: not to be had here.
+    /// Page-locked memory; never exists here.
     #[derive(Debug)]
     pub(crate) enum Locked {}
 
     impl Locked {
-        /// Always refused.
+        /// Always fails.
         ///
         /// # Safety
-        /// None needed; the twin for Unix has duties.
+        /// None; the version for Unix has obligations.
         pub unsafe fn new(_address: NonNull<u8>, _bytes: usize) -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        /// Unknown.
+        /// Always unknown.
         pub fn available_bytes() -> Option<u64> {
             None
         }
     }
 }
 
-/// Asks the system how much RAM there is.
+/// Returns the size of the RAM and its available part.
 #[cfg(target_os = "linux")]
 pub(crate) fn system_memory() -> io::Result<SystemMemory> {
     let unknown = || io::Error::other("/proc/meminfo says nothing of MemTotal and MemAvailable");
     SystemMemory::of_linux().ok_or_else(unknown)
 }
 
-/// Asks the system how much RAM there is.
+/// Returns the size of the RAM and its available part.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn system_memory() -> io::Result<SystemMemory> {
     let mut system = sysinfo::System::new().map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! Memory of a device's own kind, or RAM that it lends for work of a while.
+//! Device memory of two kinds: the device's own, and scratch memory in RAM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use crate::medium::Medium;
 use crate::memory::Wiping;
 use crate::ram::{Capacity, Ram};
 
-/// RAM that a device lends whose own memory is not RAM, once it is for work.
+/// RAM for temporary data, on a device whose own memory is not RAM.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     capacity: Capacity,
@@ -19,12 +19,12 @@ pub(crate) struct Scratch {
 impl Scratch {
     const BYTES: u64 = 1 << 30;
 
-    /// A GiB that is not lent as yet.
+    /// Returns an account of one GiB, which is not in use yet.
     pub fn new(wiping: &Arc<Wiping>) -> Self {
         Self { capacity: Capacity::new(Self::BYTES, wiping), is_lent: AtomicBool::new(false) }
     }
 
-    /// Has memory that is asked for from now on be of it.
+    /// Makes later allocations come from this RAM.
     pub fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
@@ -33,23 +33,23 @@ impl Scratch {
         self.is_lent.load(Ordering::Acquire)
     }
 
-    /// So much of it.
+    /// Allocates `bytes` bytes.
     pub fn take(&self, bytes: u64, commit: Commit) -> Result<Ram> {
         Ram::new(&self.capacity, bytes, commit)
     }
 
-    /// How many bytes there are, and how many of them are free.
+    /// Total and free bytes.
     pub fn status(&self) -> (u64, u64) {
         (self.capacity.total_bytes(), self.capacity.free_bytes())
     }
 }
 
-/// A buffer of a device that has memory of its own kind, and some RAM.
+/// A buffer in the device's own memory or in RAM.
 #[derive(Debug)]
 pub(crate) enum OrRam<M> {
-    /// What the device is for.
+    /// The device's own memory.
     Own(M),
-    /// What is needed for a while.
+    /// Temporary memory.
     Ram(Ram),
 }
 
@@ -80,18 +80,18 @@ impl<M: Medium> Medium for OrRam<M> {
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         match self {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             Self::Own(own) => unsafe { own.read(operation, offset, to, bytes) },
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             Self::Ram(ram) => unsafe { ram.read(operation, offset, to, bytes) },
         }
     }
 
     unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         match self {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             Self::Own(own) => unsafe { own.read_into(operation, offset, into) },
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             Self::Ram(ram) => unsafe { ram.read_into(operation, offset, into) },
         }
     }
@@ -104,9 +104,9 @@ impl<M: Medium> Medium for OrRam<M> {
         bytes: usize,
     ) -> Result<()> {
         match self {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             Self::Own(own) => unsafe { own.write(operation, offset, from, bytes) },
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             Self::Ram(ram) => unsafe { ram.write(operation, offset, from, bytes) },
         }
     }

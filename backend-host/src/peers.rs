@@ -1,4 +1,4 @@
-//! Devices of one process that reach each other's memory.
+//! Devices of one process that can access each other's memory.
 
 use std::sync::{Arc, Weak};
 
@@ -10,11 +10,10 @@ use crate::host_memory::Piece;
 use crate::medium::Medium;
 use crate::registry::Registry;
 
-/// The names of devices that reach each other, of those that live; with each what else a device needs of the
-/// others.
+/// The live devices that can access each other, with their names and shared state.
 ///
-/// Who looks something up there keeps the list locked until the work is in its queue. A device that is
-/// dropped takes itself off the list first, so nobody keeps a part of it alive after that.
+/// A thread locks the list for reading from its lookup until the work is queued. A dropped device first
+/// removes itself, so the list never keeps a part of it alive.
 #[derive(Debug)]
 pub(crate) struct Peers<M, Q, S>(RwLock<Vec<Peer<M, Q, S>>>);
 
@@ -31,18 +30,18 @@ impl<M, Q, S> Default for Peers<M, Q, S> {
 }
 
 impl<M, Q, S> Peers<M, Q, S> {
-    /// No devices.
+    /// Returns an empty list.
     pub const fn new() -> Self {
         Self(RwLock::new(Vec::new()))
     }
 }
 
-/// What a device has, which lives.
+/// Parts of a live device.
 type Alive<M, Q, S> = (Arc<Registry<M, Q>>, Arc<S>);
 
-/// The devices of a list, while none of them can go.
+/// The devices of a list, none of which can be dropped meanwhile.
 pub(crate) struct Members<'a, M, Q, S> {
-    /// Dropped before the lock is.
+    /// Dropped before the lock.
     all: Vec<Alive<M, Q, S>>,
     _list: RwLockReadGuard<'a, Vec<Peer<M, Q, S>>>,
 }
@@ -51,17 +50,17 @@ pub(crate) struct Members<'a, M, Q, S> {
 pub(crate) type Locked<'a, M, Q> = (&'a Registry<M, Q>, RwLockReadGuard<'a, Memory<M, Piece>>);
 
 impl<M: Medium, Q, S> Peers<M, Q, S> {
-    /// Enters a device.
+    /// Adds a device.
     pub fn add(&self, registry: &Arc<Registry<M, Q>>, state: &Arc<S>) {
         self.0.write().push(Peer { registry: Arc::downgrade(registry), state: Arc::downgrade(state) });
     }
 
-    /// Takes a device off the list. After that no other one is about to submit work on its memory.
+    /// Removes a device. Afterwards no other device starts to submit work on its memory.
     pub fn remove(&self, registry: &Arc<Registry<M, Q>>) {
         self.0.write().retain(|peer| !std::ptr::eq(peer.registry.as_ptr(), Arc::as_ptr(registry)));
     }
 
-    /// All devices. The calling thread has no memory locked.
+    /// Locks and returns all devices. The calling thread must not hold a memory lock.
     pub fn members(&self) -> Members<'_, M, Q, S> {
         let list = self.0.read();
         let alive = list.iter().filter_map(|peer| Some((peer.registry.upgrade()?, peer.state.upgrade()?)));
@@ -70,23 +69,23 @@ impl<M: Medium, Q, S> Peers<M, Q, S> {
 }
 
 impl<M: Medium, Q, S> Members<'_, M, Q, S> {
-    /// What each has.
+    /// Names and state of each device.
     pub fn iter(&self) -> impl Iterator<Item = (&Registry<M, Q>, &Arc<S>)> {
         self.all.iter().map(|(registry, state)| (&**registry, state))
     }
 
-    /// The memory of each, locked in the order of the list, which is the same for all threads.
+    /// Locks the memory of all devices, in the order of the list, which is equal for all threads.
     pub fn memory(&self) -> Vec<Locked<'_, M, Q>> {
         self.iter().map(|(registry, _)| (registry, registry.memory())).collect()
     }
 
-    /// The device that has given a ticket, with its queue unless that has ended.
+    /// Finds the device of a ticket, and its queue unless the queue has ended.
     pub fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Option<(&Arc<S>, Option<Arc<Q>>)> {
         self.iter().find_map(|(registry, state)| Some((state, registry.queue_of(operation, ticket).ok()?)))
     }
 }
 
-/// Whether a request names device memory that this does not know, where places of others may be named.
+/// Returns true if a request uses device memory of another device.
 pub(crate) fn names_others<M: Medium>(own: &Memory<M, Piece>, request: &Request<'_>) -> bool {
     let is_strange = |buffer: BufferId| own.device_bytes(buffer).is_none();
     match request {
@@ -104,16 +103,16 @@ pub(crate) fn names_others<M: Medium>(own: &Memory<M, Piece>, request: &Request<
     }
 }
 
-/// The memory that a request may name: a device's own, and that of others.
+/// Memory that a request may use: of its own device and of other devices.
 pub(crate) struct Known<'a, M, Q> {
-    /// That of the device.
+    /// Memory of the own device.
     pub own: &'a Memory<M, Piece>,
-    /// That of all that it reaches, where the request may name it.
+    /// Memory of all members if the request may use them, else empty.
     pub others: &'a [Locked<'a, M, Q>],
 }
 
 impl<'a, M: Medium, Q> Known<'a, M, Q> {
-    /// That of a device among all of its list.
+    /// Returns the view of one device of a list.
     pub fn among(registry: &Registry<M, Q>, all: &'a [Locked<'a, M, Q>]) -> Option<Self> {
         let own = all.iter().find(|(member, _)| std::ptr::eq(*member, registry))?;
         Some(Self { own: &own.1, others: all })

@@ -1,4 +1,4 @@
-//! In-order queues, worked off by whoever comes first: a worker, or a thread that waits for the outcome.
+//! In-order queues. A worker, or a thread that waits for a ticket, processes each queue.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,49 +13,49 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::worker::{Crew, Pool, Task, Urgency};
 
-/// After so many jobs a worker looks whether other queues wait for their turn.
+/// Number of jobs after which a worker checks for other queues.
 const JOBS_IN_A_TURN: u32 = 8;
 
-/// What a queue holds.
+/// An item of a queue.
 pub(crate) trait Job: Send + Sync + 'static {
-    /// Carries it out.
+    /// Does the work.
     fn run(&self, crew: Crew<'_>) -> Result<()>;
 
-    /// Whether it is worth waking a thread.
+    /// Reports whether the job is worth the wake-up of a thread.
     fn urgency(&self) -> Urgency;
 
-    /// Whether it reads or writes the memory that this points to.
+    /// Returns true if the job accesses the memory at this address.
     fn touches(&self, memory: *const ()) -> bool;
 }
 
 /// One queue.
 ///
-/// | phase | who may touch the front | how it ends |
+/// | phase | owner of the front | end |
 /// |---|---|---|
-/// | idle | nobody: there is no work | work is pushed: ready |
-/// | ready | whoever claims it: running | |
-/// | running | the one thread that claimed it | no work: idle; leaves early: ready; meets an open `After`: blocked |
-/// | blocked | nobody | the ticket waited for is done: ready, or claimed by a waiting thread: running |
+/// | idle | none: the queue is empty | a push makes it ready |
+/// | ready | none | a thread claims it: running |
+/// | running | the thread that claimed it | empty: idle; turn is over: ready; an open `After`: blocked |
+/// | blocked | none | the awaited ticket is done: ready; or a waiting thread claims it: running |
 ///
-/// A ready queue is always announced to the pool. Locks are never held two at a time, except for that of the
-/// timelines and that of the pool, which are leaves. Wakers, which are foreign code, run when neither a lock
-/// is held nor a queue claimed: they may submit, wait, and drop the device.
+/// The pool always knows of a ready queue. A thread never holds two locks, except the locks of the timelines
+/// and of the pool, which are leaves. Wakers are foreign code. They run while the thread holds no lock and no
+/// queue, because they may submit, wait, and drop the device.
 pub(crate) struct Lane<J> {
     timeline: Timeline,
     pool: Arc<Pool>,
     info: Arc<DeviceInfo>,
     state: Mutex<State<J>>,
-    /// Whether the phase is running: a hint for those who wait, read without the lock.
+    /// True in the phase running: a hint for waiting threads, read without the lock.
     running: AtomicBool,
-    /// Told, if anybody sleeps, when work was completed and when the claim was given up.
+    /// Notified, if a thread sleeps, when work completes and when a thread releases the queue.
     changed: Condvar,
 }
 
 struct State<J> {
     items: VecDeque<Item<J>>,
     phase: Phase,
-    /// The pool holds a reference to this lane that no worker has taken up yet, with this urgency. At most
-    /// one is held.
+    /// The urgency of the pool's reference to this lane, if no worker has taken it yet. The pool holds at
+    /// most one.
     announced: Option<Urgency>,
     running: Option<(u64, Arc<J>)>,
     wakers: Vec<(u64, Waker)>,
@@ -76,13 +76,13 @@ enum Item<J> {
     After { lane: Arc<Lane<J>>, value: u64 },
 }
 
-/// What came of an attempt to help.
+/// Outcome of an attempt to help.
 enum Helped<J> {
-    /// The work up to the ticket was done, or there was nothing to do.
+    /// The work up to the ticket is done, or the queue was empty.
     Ran,
-    /// Another thread is at it.
+    /// Another thread runs the queue.
     Busy,
-    /// This ticket has to be done before.
+    /// This ticket must be done first.
     After(Arc<Lane<J>>, u64),
 }
 
@@ -93,7 +93,7 @@ impl<J> std::fmt::Debug for Lane<J> {
 }
 
 impl<J: Job> Lane<J> {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub fn new(id: QueueId, pool: &Arc<Pool>, info: &Arc<DeviceInfo>) -> Arc<Self> {
         Arc::new(Self {
             timeline: Timeline::new(id),
@@ -113,7 +113,7 @@ impl<J: Job> Lane<J> {
         })
     }
 
-    /// Its history, to ask. Completing and waking are left to the lane.
+    /// Timeline for queries. Only the lane completes tickets and wakes.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
@@ -136,24 +136,24 @@ impl<J: Job> Lane<J> {
         Ok(ticket)
     }
 
-    /// What is pushed from now on starts after a ticket of another queue.
+    /// Makes later jobs start after a ticket of another queue.
     pub fn order_after(&self, lane: &Arc<Self>, value: u64) {
         if !lane.reached(value) && lane.timeline.queue() != self.timeline.queue() {
             self.state.lock().items.push_back(Item::After { lane: Arc::clone(lane), value });
         }
     }
 
-    /// Accepts nothing more.
+    /// Refuses all later jobs.
     pub fn end(&self) {
         self.state.lock().ended = true;
     }
 
-    /// Whether everything up to `value` is done, well or not.
+    /// Returns true if all work up to `value` is done, with or without errors.
     pub fn reached(&self, value: u64) -> bool {
         !matches!(self.timeline.poll(value), Ok(Progress::Pending))
     }
 
-    /// The last ticket whose work touches this memory, if it is not done yet.
+    /// The last unfinished ticket whose work accesses this memory.
     pub fn last_touching(&self, memory: *const ()) -> Option<u64> {
         let state = self.state.lock();
         let queued = state.items.iter().rev().find_map(|item| match item {
@@ -165,7 +165,7 @@ impl<J: Job> Lane<J> {
         queued.or_else(running)
     }
 
-    /// Wakes `waker` when everything up to `value` is done; at once if it is.
+    /// Wakes `waker` when all work up to `value` is done, or at once.
     pub fn wake_at(self: &Arc<Self>, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.reached(value) {
@@ -174,13 +174,13 @@ impl<J: Job> Lane<J> {
             return;
         }
         state.wakers.push((value, waker));
-        // Who asks to be woken does not help.
+        // A task does not help, so wake a worker.
         if state.phase == Phase::Ready {
             self.hurry(state);
         }
     }
 
-    /// Blocks until everything up to `value` is done, and works on it meanwhile if nobody else does.
+    /// Blocks until all work up to `value` is done, and does the work if no other thread does.
     pub fn wait(self: &Arc<Self>, value: u64) -> Result<()> {
         while self.timeline.poll(value)? == Progress::Pending {
             let (mut lane, mut wanted) = (Arc::clone(self), value);
@@ -217,8 +217,8 @@ impl<J: Job> Lane<J> {
         Helped::Ran
     }
 
-    /// Waits until everything up to `value` is done, or the thread that is at it has given up the claim:
-    /// spins briefly, then yields, then sleeps.
+    /// Waits until all work up to `value` is done, or until the running thread releases the queue: spins
+    /// briefly, then yields, then sleeps.
     fn watch(&self, value: u64) {
         if spin_until(|| self.reached(value) || !self.running.load(Ordering::Relaxed)) {
             return;
@@ -239,7 +239,7 @@ impl<J: Job> Lane<J> {
         }
     }
 
-    /// Makes the lane ready and tells the pool.
+    /// Makes the lane ready and informs the pool.
     fn ready(self: &Arc<Self>, mut state: MutexGuard<'_, State<J>>, urgency: Urgency) {
         self.enter(&mut state, Phase::Ready);
         if state.announced.is_some() {
@@ -253,7 +253,7 @@ impl<J: Job> Lane<J> {
         self.pool.push(Arc::clone(self) as Arc<dyn Task>, urgency);
     }
 
-    /// Makes the announcement urgent if it is not.
+    /// Raises the urgency of the announcement.
     fn hurry(&self, mut state: MutexGuard<'_, State<J>>) {
         if state.announced == Some(Urgency::Short) {
             state.announced = Some(Urgency::Long);
@@ -262,8 +262,8 @@ impl<J: Job> Lane<J> {
         }
     }
 
-    /// Works the queue off: up to `until` if given, else until it is empty, blocked, or others should have a
-    /// turn. The caller has claimed it.
+    /// Runs jobs up to `until`, else until the queue is empty, blocked, or its turn is over. The caller has
+    /// claimed the queue.
     fn drive<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State<J>>, until: Option<u64>) {
         let mut turn = 0;
         loop {
@@ -302,8 +302,8 @@ impl<J: Job> Lane<J> {
                 .unwrap_or_else(|_| Err(panicked()))
                 .map_err(|error| error.on(&self.info));
             drop(entered);
-            // The job goes before it is called done: whoever waits for it and then gives its memory back
-            // finds himself the last owner.
+            // Drop the job before its ticket is done: then a caller that waits and releases the memory is its
+            // last owner.
             drop(job);
             state = self.state.lock();
             state.running = None;
@@ -341,11 +341,11 @@ impl<J: Job> Task for Lane<J> {
     }
 }
 
-/// The ticket that a blocked lane waits for is done.
+/// Called when the awaited ticket of a blocked lane is done.
 impl<J: Job> Wake for Lane<J> {
     fn wake(self: Arc<Self>) {
         let state = self.state.lock();
-        // A thread that waits may have been faster; then there is nothing to wake.
+        // If a waiting thread has already claimed the lane, there is nothing to wake.
         if state.phase == Phase::Blocked {
             self.ready(state, Urgency::Long);
         }
@@ -368,10 +368,10 @@ mod tests {
 
     use super::*;
 
-    /// Does what a test wants.
+    /// A job that calls a closure of a test.
     struct Act(Box<dyn Fn() -> Result<()> + Send + Sync>, *const ());
 
-    // SAFETY: the pointer is a name here and is never followed.
+    // SAFETY: the pointer serves as a name; no code dereferences it.
     unsafe impl Send for Act {}
     // SAFETY: as above.
     unsafe impl Sync for Act {}
@@ -399,7 +399,7 @@ mod tests {
         (pool, lanes)
     }
 
-    /// A job that says that it has begun, and ends when it is told to.
+    /// A job that signals its start, and ends on a signal.
     fn gate() -> (Act, mpsc::Receiver<()>, mpsc::Sender<()>) {
         let ((begun, has_begun), (end, may_end)) = (mpsc::channel(), mpsc::channel());
         let may_end = Mutex::new(may_end);
@@ -455,8 +455,8 @@ mod tests {
         let (job, has_begun, end_busy) = gate();
         busy.push("test", job).unwrap();
         has_begun.recv().unwrap();
-        // No worker is free. One thread works the first job off and leaves; the other has to go on with the
-        // second.
+        // No worker is free. One thread runs the first job and leaves; the other thread must continue with
+        // the second.
         let (job, has_begun, end) = gate();
         let first = lane.push("test", job).unwrap();
         let second = lane.push("test", act(|| Ok(()))).unwrap();
@@ -464,7 +464,7 @@ mod tests {
             scope.spawn(|| lane.wait(first.value).unwrap());
             has_begun.recv().unwrap();
             scope.spawn(|| lane.wait(second.value).unwrap());
-            // Until the second sleeps, or is about to.
+            // Until the second thread sleeps, or is about to.
             while lane.state.lock().sleepers == 0 {
                 std::thread::yield_now();
             }

@@ -13,7 +13,7 @@ use crate::error;
 use crate::medium::Medium;
 use crate::memory::{Map, Wiping};
 
-/// The memory of a device, as a sum.
+/// The account of a device's memory.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     total_bytes: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// All of it unused.
+    /// Returns an account without allocations.
     pub fn new(total_bytes: u64, wiping: &Arc<Wiping>) -> Self {
         Self { total_bytes, account: Arc::default(), wiping: Arc::clone(wiping) }
     }
@@ -38,40 +38,40 @@ impl Capacity {
 
 /// Device memory in RAM.
 ///
-/// Nothing but the copies of [`racy`] and the moves of [`short`](crate::short) ever touches it, so that
-/// queues which race on it by a mistake of the program, through safe calls, get mixed-up bytes and no
-/// undefined behaviour. Kernels either load single words in this way or copy block after block into memory of
-/// their own, which stays in the first-level cache, and compute there with ordinary, vectorised code.
+/// All accesses use the copies of [`racy`] and the moves of [`short`](crate::short). So queues that race by a
+/// mistake in safe code get mixed bytes, but no undefined behaviour. Kernels either load single words in this
+/// way, or copy blocks into private memory that fits the first-level cache, and compute there with vectorised
+/// code.
 #[derive(Debug)]
 pub(crate) struct Ram {
-    // Dropped in this order: there is no moment at which memory is free by the books and still taken.
+    // Drop order: unmap before the account counts the memory as free.
     map: Map,
     bytes: AtomicU64,
-    /// How long it may become; the map is as long as that, or as the device has memory.
+    /// The maximal length. The map has this length, limited to the size of the device.
     most: u64,
     wiping: Arc<Wiping>,
-    /// Of the memory, and of each part that it was extended by; locked by who extends it.
+    /// Shares of the account: the first, and one for each extension. A thread that extends the memory holds
+    /// this lock.
     shares: Mutex<Vec<Share>>,
 }
 
 impl Drop for Ram {
     fn drop(&mut self) {
-        // SAFETY: the map is so long and holds zeroes or what was written. Work in flight would own this
-        // memory, too.
+        // SAFETY: the map has this length and is initialised. Work in flight would own this memory too.
         unsafe { self.wiping.wipe(self.at(0), self.bytes() as usize) };
     }
 }
 
 impl Ram {
-    /// `bytes` bytes of it.
+    /// Allocates `bytes` bytes.
     pub fn new(capacity: &Capacity, bytes: u64, commit: Commit) -> Result<Self> {
         Self::made(capacity, bytes, bytes, commit, |length| Map::new(length, true))
     }
 
-    /// `bytes` bytes of it, which can become `most`, of addresses that are set aside now.
+    /// Allocates `bytes` bytes and reserves addresses for `most`.
     pub fn extensible(capacity: &Capacity, bytes: u64, most: u64, commit: Commit) -> Result<Self> {
         check_extensible(bytes, most)?;
-        // More than there is needs no addresses. What is taken first fits, so the map is long enough for it.
+        // The device's size limits the addresses. The first share fits it, so the map is long enough.
         let addresses = usize::try_from(most.min(capacity.total_bytes)).unwrap_or(usize::MAX);
         Self::made(capacity, bytes, most, commit, |_| Map::reserved(addresses))
     }
@@ -98,7 +98,7 @@ impl Ram {
         Ok(Self { map, bytes, most, wiping: Arc::clone(&capacity.wiping), shares })
     }
 
-    /// Makes it so many bytes long, of `most` that it may have; says what was added.
+    /// Extends the memory to `bytes` bytes, and returns the added range.
     pub fn extend(&self, capacity: &Capacity, bytes: u64, commit: Commit) -> Result<Range<u64>> {
         let mut shares = self.shares.lock();
         let now = self.bytes();
@@ -108,7 +108,7 @@ impl Ram {
         let total = capacity.total_bytes;
         let share = capacity.account.take(bytes - now, total, |taken| total - taken);
         let out_of_memory = |error: Error| {
-            // To ask for more than the device has is to ask for too much beside what is there.
+            // A request above the device's size fails because of the memory already in use.
             let available = error.available_bytes().unwrap_or(0).min(total - now);
             Error::new(ErrorKind::OutOfMemory, "extend")
                 .with_bytes(bytes - now)
@@ -125,7 +125,7 @@ impl Ram {
         Ok(now..bytes)
     }
 
-    /// Where byte `offset` is.
+    /// Address of byte `offset`.
     #[inline]
     pub fn at(&self, offset: u64) -> *mut u8 {
         // The map exists, so its length and all offsets into it fit the address space.
@@ -140,8 +140,8 @@ fn refused(operation: &'static str, bytes: u64, cause: &io::Error) -> Error {
 impl Medium for Ram {
     /// A quarter of a common first-level cache; larger and smaller blocks were slower.
     const BLOCK_BYTES: usize = 8 << 10;
-    /// From here on a copy of everything reads several cache lines for each field. Measured: 256 is better
-    /// read whole.
+    /// Above this stride, a copy of whole elements reads several cache lines for each field. Measured: at 256
+    /// a whole read is faster.
     const SPARSE_STRIDE_BYTES: usize = 512;
 
     fn bytes(&self) -> u64 {
@@ -154,7 +154,7 @@ impl Medium for Ram {
 
     #[inline]
     unsafe fn read(&self, _operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
-        // SAFETY: the caller vouches for both ranges.
+        // SAFETY: the caller guarantees both ranges.
         unsafe { racy::copy(self.at(offset), to, bytes) };
         Ok(())
     }
@@ -167,14 +167,14 @@ impl Medium for Ram {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: the caller vouches for both ranges.
+        // SAFETY: the caller guarantees both ranges.
         unsafe { racy::copy(from, self.at(offset), bytes) };
         Ok(())
     }
 
     #[inline]
     unsafe fn store(&self, _operation: &'static str, offset: u64, bytes: &[u8]) -> Result<()> {
-        // SAFETY: the caller vouches for the target.
+        // SAFETY: the caller guarantees the target.
         unsafe { racy::write(self.at(offset), bytes) };
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Medium for Ram {
         source_offset: u64,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: the caller vouches for both ranges.
+        // SAFETY: the caller guarantees both ranges.
         unsafe { racy::copy(source.at(source_offset), self.at(offset), bytes) };
         Ok(())
     }

@@ -1,11 +1,10 @@
-//! Racing reads of single words: what [`racy::copy`](backend_api::racy::copy) is for many
-//! bytes.
+//! Racing reads of single words, the short form of [`racy::copy`](backend_api::racy::copy).
 //!
-//! The same rule holds: each access behaves as one relaxed atomic access per byte, so a race gives bytes of
-//! unspecified value and nothing worse. On x86-64 that is a plain move in inline assembly, of any alignment;
-//! elsewhere, and under `--cfg portable_copy`, it is left to that function.
+//! The same rule holds: each access behaves like one relaxed atomic access per byte, so a race gives
+//! unspecified bytes and no undefined behaviour. On x86-64 this is a move in inline assembly, of any
+//! alignment. Elsewhere, and with `--cfg portable_copy`, it calls `racy::copy`.
 
-/// Whether moves are written in assembly.
+/// Selects code by whether moves are written in assembly.
 macro_rules! x86_64_moves {
     ({ $($yes:tt)* } else { $($no:tt)* }) => {
         #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
@@ -15,16 +14,16 @@ macro_rules! x86_64_moves {
     };
 }
 
-/// A number that is read from memory in one go.
+/// A number that is read in one access.
 pub(crate) trait Word: Copy + PartialEq {
-    /// The number that has these bytes.
+    /// Returns the number with these bytes.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 
-    /// Reads it.
+    /// Reads the number.
     ///
     /// # Safety
-    /// The bytes must be readable. They need not be aligned, and others may write to them as
-    /// [`backend_api::racy`] says.
+    /// The bytes must be readable. They need no alignment, and other threads may write to them as
+    /// [`backend_api::racy`] describes.
     unsafe fn load(from: *const u8) -> Self;
 }
 
@@ -40,8 +39,8 @@ macro_rules! word {
             unsafe fn load(from: *const u8) -> Self {
                 x86_64_moves! {{
                     let word: u64;
-                    // SAFETY: the caller vouches for the bytes; assembly may do what relaxed atomic accesses
-                    // to each byte could do.
+                    // SAFETY: the caller guarantees the bytes; assembly may do the same as relaxed atomic
+                    // accesses to each byte.
                     unsafe {
                         std::arch::asm!(
                             $x86_64_move,
@@ -53,7 +52,7 @@ macro_rules! word {
                     word as $word
                 } else {
                     let mut bytes = [0; size_of::<$word>()];
-                    // SAFETY: the caller vouches for the source; the target is ours.
+                    // SAFETY: the caller guarantees the source; the target is local.
                     unsafe { backend_api::racy::copy(from, bytes.as_mut_ptr(), bytes.len()) };
                     Self::from_ne_bytes(bytes)
                 }}
@@ -104,8 +103,8 @@ mod vector {
         #[inline(always)]
         unsafe fn load(from: *const u8) -> Self {
             let word: __m128i;
-            // SAFETY: the caller vouches for the bytes; assembly may do what relaxed atomic accesses to each
-            // byte could do.
+            // SAFETY: the caller guarantees the bytes; assembly may do the same as relaxed atomic accesses to
+            // each byte.
             unsafe {
                 std::arch::asm!(
                     "movdqu {word}, xmmword ptr [{from}]",
@@ -119,8 +118,8 @@ mod vector {
     }
 }
 
-/// Copies racing memory into a private buffer, whole, by moves that the processor overlaps with what comes
-/// after them: with its string move, which [`read`](backend_api::racy::read) is, nothing else is under way.
+/// Copies racing memory into a private buffer by moves that overlap with later instructions. The string move
+/// of [`read`](backend_api::racy::read) blocks them until it ends.
 ///
 /// # Safety
 /// As for [`read`](backend_api::racy::read).
@@ -130,8 +129,8 @@ pub(crate) unsafe fn load_all(from: *const u8, into: &mut [u8]) {
         let (pieces, rest) = into.as_chunks_mut::<64>();
         let mut from = from;
         for piece in pieces {
-            // SAFETY: the caller vouches for the source, the target is ours, both of 64 bytes; assembly
-            // may do what relaxed atomic accesses to each byte could do.
+            // SAFETY: the caller guarantees the source, the target is local, both of 64 bytes; assembly may
+            // do the same as relaxed atomic accesses to each byte.
             unsafe {
                 std::arch::asm!(
                     "movdqu {a}, xmmword ptr [{from}]",
@@ -153,15 +152,15 @@ pub(crate) unsafe fn load_all(from: *const u8, into: &mut [u8]) {
             }
             from = from.wrapping_add(64);
         }
-        // SAFETY: passed on, for what is left.
+        // SAFETY: the caller has the same obligations for the rest.
         unsafe { backend_api::racy::read(from, rest) };
     } else {
-        // SAFETY: passed on.
+        // SAFETY: the caller has the same obligations.
         unsafe { backend_api::racy::read(from, into) };
     }}
 }
 
-/// Tells the processor that this place will be read soon. Any address will do.
+/// Prefetches a cache line. Any address is allowed.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! A device that exists only in a test.
+//! Simulated device for tests.
 
 mod builder;
 mod damage;
@@ -31,26 +31,24 @@ use crate::registry::Registry;
 use routes::Routes;
 use schedule::{Passage, Schedule};
 
-/// A device that exists only in a test: an adversary with a seed, made by a [`builder`](Self::builder).
+/// A simulated device for tests: a seeded adversary. A [`builder`](Self::builder) configures it.
 ///
-/// It keeps to the [contract](backend_api) and to nothing beyond it. Same seed, same calls: same behaviour,
-/// to the byte and to the nanosecond.
+/// It implements the [contract](backend_api) with no guarantee beyond it. The same seed and the same calls
+/// give the same behaviour, to the byte and to the nanosecond.
 ///
-/// **Time** is virtual. It passes when somebody [waits](Device::wait) (up to the end of the work waited for),
-/// [polls](Device::poll) (a little each time, so that a loop of polls ends) or calls
-/// [`advance`](Self::advance) or [`run`](Self::run), and stands still otherwise. There are no threads and no
-/// sleeping. Each submission takes a latency, drawn anew each time, which those of different queues spend at
-/// the same time; then its bytes pass the link of their direction, which all queues share. So queues overtake
-/// each other, batches are cheaper than single copies, and uploads overlap with downloads: all of it can be
-/// asserted with [`now`](Self::now) and the [`trace`](Self::trace).
+/// **Time** is virtual. It advances when the program [waits](Device::wait) (to the end of the work),
+/// [polls](Device::poll) (a little each time, so a loop of polls ends), or calls [`advance`](Self::advance)
+/// or [`run`](Self::run). There are no threads and no sleeps. Each submission has a random latency, and
+/// latencies of different queues overlap. Then its bytes pass the link of their direction, which all queues
+/// share. So queues overtake each other, batches are cheaper than single copies, and uploads overlap with
+/// downloads. Tests assert all of it with [`now`](Self::now) and the [`trace`](Self::trace).
 ///
-/// **Effects** come when the work is done in virtual time, all at once, and not a moment earlier: a program
-/// that reads a frame too soon, or changes it too soon, gets wrong bytes every time. New device memory holds
-/// garbage.
+/// **Effects** happen at once when the work is done in virtual time, and not earlier. A program that reads or
+/// changes a frame too early gets wrong bytes every time. New device memory holds garbage.
 ///
-/// **Failures** come by number or by chance. A submission can be refused at once, it can fail when its time
-/// has come, or the device can be lost at that moment. Each leaves a part of the work done, and garbage in
-/// the rest of its target.
+/// **Failures** happen at given calls or at random. The device refuses a submission at once, fails it at its
+/// end, or is lost at that moment. Each failure leaves a part of the work done, and garbage in the rest of
+/// its target.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -73,7 +71,7 @@ use schedule::{Passage, Schedule};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Time and failures as a test wants them:
+/// Time and failures under control of the test:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -106,7 +104,8 @@ pub struct SimulatedDevice {
     registry: Arc<Registry<Ram, Timeline>>,
     capacity: Capacity,
     schedule: Arc<Mutex<Schedule>>,
-    /// Held by who extends memory: what is added is littered before anybody knows of it.
+    /// A thread that extends memory holds this lock, and fills the new part with garbage before it is
+    /// visible.
     extending: Mutex<()>,
     fabric: Option<SimulatedFabric>,
     manual_wakes: bool,
@@ -114,24 +113,24 @@ pub struct SimulatedDevice {
 }
 
 impl SimulatedDevice {
-    /// A device of one's own making; without further settings it delays and reorders, and nothing fails.
+    /// Returns a builder; with default settings the device delays and reorders without failures.
     pub fn builder(seed: u64) -> SimulatedDeviceBuilder {
         SimulatedDeviceBuilder::new(seed)
     }
 
-    /// The virtual time since the device was made.
+    /// Virtual time since the creation of the device.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.schedule.lock().now_ns())
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn advance(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.pass(|schedule| schedule.run_until(schedule.now_ns().saturating_add(nanoseconds)));
     }
 
-    /// Lets time pass until everything submitted is done.
+    /// Advances the time until all submitted work is done.
     pub fn run(&self) {
         self.pass(Schedule::run_all);
     }
@@ -141,43 +140,43 @@ impl SimulatedDevice {
         self.pass(Schedule::lose);
     }
 
-    /// Adds a rule by which submissions fail from now on; see [`SimulatedDeviceBuilder::fault`].
+    /// Adds a rule of failures for later submissions; see [`SimulatedDeviceBuilder::fault`].
     pub fn inject(&self, fault: Fault) {
         self.schedule.lock().inject(fault);
     }
 
-    /// How many submissions were made so far, refused ones among them.
+    /// Number of submissions, including refused ones.
     #[must_use]
     pub fn submissions(&self) -> u64 {
         self.schedule.lock().submissions()
     }
 
-    /// What was done so far, in the order in which it was done; empty unless [asked
-    /// for](SimulatedDeviceBuilder::trace).
+    /// Finished submissions in the order of their end; empty unless the
+    /// [trace](SimulatedDeviceBuilder::trace) is enabled.
     #[must_use]
     pub fn trace(&self) -> Vec<SimulatedOperation> {
         self.schedule.lock().trace().to_vec()
     }
 
-    /// How many bytes of device memory and host memory were [wiped](Device::wipe_on_release) and given back
-    /// so far.
+    /// Number of bytes of device memory and host memory that were [wiped](Device::wipe_on_release) and
+    /// released.
     #[must_use]
     pub fn wiped_bytes(&self) -> u64 {
         self.registry.wiping().bytes()
     }
 
-    /// Changes the schedule, then tells those who wait, when no lock is held any more.
+    /// Changes the schedule, then runs due wakers after it has released the lock.
     fn pass<T>(&self, change: impl FnOnce(&mut Schedule) -> T) -> T {
         pass(&self.schedule, change)
     }
 
-    /// Lets time pass on other devices until none of their work touches these buffers, whose names are
-    /// forgotten.
+    /// Advances the time of other devices until none of their work uses these buffers, whose names are
+    /// already removed.
     fn have_others_leave(&self, buffers: &[Arc<Ram>]) {
         let Some(fabric) = self.fabric.as_ref().filter(|_| self.registry.is_visited()) else { return };
         let schedules: Vec<_> =
             fabric.members.members().iter().map(|(_, schedule)| Arc::clone(schedule)).collect();
-        // The list is not kept while wakers run.
+        // The list is not locked while wakers run.
         for schedule in schedules {
             for buffer in buffers {
                 pass(&schedule, |schedule| schedule.leave(Arc::as_ptr(buffer).cast()));
@@ -185,7 +184,7 @@ impl SimulatedDevice {
         }
     }
 
-    /// What copies bring over links, and what that costs.
+    /// Bytes and costs of copies over links.
     fn passage(
         &self,
         fabric: &SimulatedFabric,
@@ -219,13 +218,13 @@ impl SimulatedDevice {
         self.registry.named(result)
     }
 
-    /// Refuses everything once the device is lost.
+    /// Refuses all calls after the loss of the device.
     fn check_alive(&self, operation: &'static str) -> Result<()> {
         let is_lost = self.schedule.lock().is_lost();
         if is_lost { self.named(Err(lost(operation))) } else { Ok(()) }
     }
 
-    /// Checks work and takes it in.
+    /// Checks work and submits it.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         self.check_alive(operation)?;
@@ -235,7 +234,7 @@ impl SimulatedDevice {
         };
         let timeline = self.registry.queue(operation, queue)?;
         let own = self.registry.memory();
-        // Memory stays locked until the work is in its queue, as for every device; wakers run afterwards.
+        // The memory stays locked until the work is queued, as on every device; wakers run later.
         let start = |known: &Known<'_, _, _>, passage: Passage| {
             let work = Work::new(known, request)?;
             self.schedule.lock().submit(operation, &timeline, work, cost_ns, passage)
@@ -257,19 +256,19 @@ impl SimulatedDevice {
                 let all = members.memory();
                 let both: Vec<_> = members.iter().map(|(_, schedule)| &**schedule).zip(&all).collect();
                 let copies = if let Request::Copies(copies, _) = request { *copies } else { &[] };
-                // It is on the list until it is dropped.
+                // This device is a member until its drop.
                 let known = Known::among(&self.registry, &all);
                 let known = known.ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation));
                 known.and_then(|known| start(&known, self.passage(fabric, &both, copies)?))
             }
         };
-        // A refused submission may have had to let time pass.
+        // A refused submission may have advanced the time.
         self.pass(|_| ());
         self.named(started)
     }
 }
 
-/// Changes a schedule, then tells those who wait, when no lock is held any more.
+/// Changes a schedule, then runs due wakers after it has released the lock.
 fn pass<T>(schedule: &Mutex<Schedule>, change: impl FnOnce(&mut Schedule) -> T) -> T {
     let mut schedule = schedule.lock();
     let result = change(&mut schedule);
@@ -281,7 +280,7 @@ fn pass<T>(schedule: &Mutex<Schedule>, change: impl FnOnce(&mut Schedule) -> T) 
 
 impl Drop for SimulatedDevice {
     fn drop(&mut self) {
-        // Who lets this one's time pass does no work any more that is left.
+        // First leave the list, so that other devices cannot run the remaining work.
         self.fabric.iter().for_each(|fabric| fabric.members.remove(&self.registry));
         self.schedule.lock().forget_work();
         self.have_others_leave(&self.registry.remove_all());
@@ -292,10 +291,9 @@ fn lost(operation: &'static str) -> Error {
     Error::new(ErrorKind::Lost, operation).with_detail("the simulation has lost it")
 }
 
-// SAFETY: work is carried out under the schedule's lock, by whoever lets time pass, on ranges that were
-// checked and on memory that the work keeps alive. A ticket is done, or has failed, only after that;
-// releasing carries out what is left of the work that touches the memory, and work of a lost or dropped
-// device is never carried out.
+// SAFETY: work runs under the schedule's lock, on checked ranges and on memory that it keeps alive. Its
+// ticket is done or fails only after that. A release first runs the remaining work on the memory, and work of
+// a lost or dropped device never runs.
 unsafe impl Device for SimulatedDevice {
     fn info(&self) -> &DeviceInfo {
         self.registry.info()
@@ -365,8 +363,8 @@ unsafe impl Device for SimulatedDevice {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         self.check_alive("import_host")?;
-        // SAFETY: passed on; `release_host` ends all work that touches the piece, and work that is still
-        // there when the device is dropped is never carried out.
+        // SAFETY: the caller has the same obligations; `release_host` finishes all work on the piece, and
+        // work that remains when the device is dropped never runs.
         unsafe { self.registry.import_host(address, bytes, kind) }
     }
 

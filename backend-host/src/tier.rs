@@ -1,4 +1,4 @@
-//! Cards as a cache between a file and the RAM of its user.
+//! GPUs as a cache between a file and the RAM of its user.
 
 mod card;
 #[forbid(unsafe_code)]
@@ -16,45 +16,44 @@ use map::PageMap;
 
 pub(crate) use tiered::Tiered;
 
-/// The unit of a file in which cards have it, unless the file or its user has another one: long enough that a
-/// copy costs little beside its bytes.
+/// Default length of cached pages: long enough that the fixed cost of a copy is small.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
-/// Shorter pages of a store are put together.
+/// Least length of cached pages of a store; shorter pages are combined.
 const STORE_PAGE_BYTES_LEAST: usize = 4096;
-/// A page takes the place of another one if it was missed twice within as many misses as half the slots.
+/// Admission: a second miss within 1/2 of the number of slots, counted in misses, replaces a page.
 const REMEMBERED_SHARE: u32 = 2;
-/// Misses fewer than a 64th of the slots apart are one use of a page, which is read in several parts.
+/// Misses within 1/64 of the number of slots count as one use of a page that is read in parts.
 const APART_SHARE: u32 = 64;
 
-/// Cards that cache pages of a file: what is read again and again then comes from their memory, at the speed
-/// of the bus, and not from the drive.
+/// GPUs as a cache of pages of a file: repeated reads come from their memory at the speed of the bus, not of
+/// the drive.
 ///
-/// Any devices will do: cards of any backend, host RAM, simulations. A tier is given to a
-/// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier). The
-/// memory is taken when the first device is given it, all of it at once, and given back when the last one is
-/// dropped. Devices with pages of one length share it, in which each has what is used most; those with
-/// another length take as much again. Clones are the same tier.
+/// Any devices work: GPUs of any backend, host RAM, simulations. A
+/// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier) takes a
+/// tier. The first device with the tier allocates all its memory; the drop of the last one releases it.
+/// Devices with the same page length share the memory; other page lengths allocate as much again. Clones are
+/// the same tier.
 ///
-/// # What is on the cards
+/// # Admission and replacement
 ///
-/// A page that is read goes to a card while these have room. When they are full it does so at its second
-/// miss, if the first one is not long ago, and takes the place of one that was not read for a while: *lazy
-/// admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So files that are read through once leave
-/// the cards as they are, and few misses pay for a copy.
+/// A page that is read goes to a GPU while the GPUs have free slots. When they are full, a page goes there at
+/// its second miss, if the first one was recent, and replaces a page that was not read for a while: *lazy
+/// admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So a single scan of a file does not displace
+/// cached pages, and few misses cost a copy.
 ///
-/// What is written goes to the file as without a tier, and is not done before it is there; a page that a card
-/// has gets it, too, or leaves the card until it is read if less than 4 KiB of it changes. So a card never
-/// has what the file has not, and nothing is lost with it.
+/// A write goes to the file as without a tier, and completes after that. A cached page is updated too, or
+/// evicted until its next read if less than 4 KiB of it changes. So GPUs only hold copies of the file, and
+/// the loss of a GPU loses no data.
 ///
-/// # Cards that fail
+/// # Failed GPUs
 ///
-/// A card that fails in any way, or has no room, is used no more: its pages are read from the file, a warning
-/// says why, and so does [`TierStatus::lost`].
+/// The tier stops to use a GPU that fails or has no memory. Its pages are read from the file, and a warning
+/// and [`TierStatus::lost`] report the reason.
 ///
 /// # Cost
 ///
-/// 28 bytes of RAM for each page of the file that was used, and 2 MiB of page-locked RAM for each thread that
-/// is at it. A hit is a copy by the card to that memory, and one from there.
+/// 28 bytes of RAM for each used page of the file, and 2 MiB of page-locked RAM for each active thread. A hit
+/// is a copy from the GPU to that memory, and one from there.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -84,12 +83,12 @@ pub struct Tier {
     bytes: u64,
     page_bytes: Option<usize>,
     is_checked: bool,
-    /// The memory that was taken, by the length of its pages.
+    /// The allocated memory, by page length.
     opened: Arc<Mutex<Vec<Weak<Cards>>>>,
 }
 
 impl FromIterator<Arc<dyn Device>> for Tier {
-    /// Cards of several types.
+    /// Collects GPUs of several types.
     fn from_iter<I: IntoIterator<Item = Arc<dyn Device>>>(cards: I) -> Self {
         Self {
             cards: cards.into_iter().collect(),
@@ -102,7 +101,7 @@ impl FromIterator<Arc<dyn Device>> for Tier {
 }
 
 impl Tier {
-    /// The memory of these cards, as much as each has to give. Cards of several types are collected:
+    /// Returns a tier on the whole memory of these GPUs. To combine several types, collect them:
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -118,26 +117,25 @@ impl Tier {
         cards.into_iter().map(|card| card as Arc<dyn Device>).collect()
     }
 
-    /// How many bytes of each card at most.
+    /// Sets the maximum of bytes on each GPU.
     #[must_use]
     pub fn bytes(self, bytes: u64) -> Self {
         Self { bytes, opened: Arc::default(), ..self }
     }
 
-    /// How long the pages are that cards have, from the start of each piece of a device's memory on: 64 KiB
-    /// by default, and the pages of a store. Those of an array are best.
+    /// Sets the length of cached pages, counted from the start of each piece of a device's memory. The
+    /// default is 64 KiB, or the page of a store. The page length of the array is best.
     ///
-    /// For a store this is rounded up to several of its pages; pages of less than 4 KiB are put together by
-    /// default.
+    /// For a store it is rounded up to a multiple of the store's pages. By default pages below 4 KiB are
+    /// combined.
     #[must_use]
     pub fn page_bytes(self, bytes: usize) -> Self {
         Self { page_bytes: Some(bytes.max(1)), opened: Arc::default(), ..self }
     }
 
-    /// Whether what comes from a card is compared with a checksum (XXH3, 64 bits, in RAM) of what was copied
-    /// to it, off by default. A page that differs is read from the file instead, and counted by
-    /// [`TierStatus::damaged`]. Pages are read whole then, also for single elements of a list, and pass
-    /// through a processor's cache once more.
+    /// Verifies pages from GPUs with a checksum (XXH3, 64 bits, in RAM); off by default. A page that differs
+    /// is read from the file instead, and counted by [`TierStatus::damaged`]. Reads then transfer whole
+    /// pages, even for single elements, and pass them through a processor's cache once more.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -151,7 +149,7 @@ impl Tier {
         Self { is_checked: are_kept, opened: Arc::default(), ..self }
     }
 
-    /// What was done so far for the devices that have the tier, of those that live.
+    /// Status and counts over all live devices with this tier.
     #[must_use]
     pub fn status(&self) -> TierStatus {
         let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
@@ -159,12 +157,12 @@ impl Tier {
         status.reduce(TierStatus::and).unwrap_or_default()
     }
 
-    /// The memory, for a file.
+    /// Opens the memory for a file.
     pub(crate) fn open(&self) -> Arc<Cards> {
         self.open_with(self.page_bytes.unwrap_or(PAGE_BYTES))
     }
 
-    /// The memory, for a store of such pages.
+    /// Opens the memory for a store with pages of this length.
     pub(crate) fn open_for_store(&self, store_page_bytes: usize) -> Arc<Cards> {
         let asked = self.page_bytes.unwrap_or(STORE_PAGE_BYTES_LEAST);
         self.open_with(asked.next_multiple_of(store_page_bytes))
@@ -182,7 +180,7 @@ impl Tier {
     }
 }
 
-/// What a [tier](Tier) has done, and how it is. Pages that are read in parts count once for each part.
+/// Counts and state of a [tier](Tier). A page that is read in parts counts once for each part.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -197,33 +195,32 @@ impl Tier {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TierStatus {
-    /// Pages that were read from cards.
+    /// Pages read from GPUs.
     pub hits: u64,
-    /// Pages that were read from the file.
+    /// Pages read from the file.
     pub misses: u64,
-    /// Pages that were copied to a card when they were read.
+    /// Pages that a read copied to a GPU.
     pub admitted: u64,
-    /// Pages that had to go for others.
+    /// Pages replaced by others.
     pub evicted: u64,
-    /// Pages that came from a card other than they went there, of a tier with
-    /// [checksums](Tier::checksums), and were read from the file.
+    /// Pages that failed their [checksum](Tier::checksums), and were read from the file.
     pub damaged: u64,
-    /// What cards have of the file now.
+    /// Bytes on the GPUs now.
     pub bytes: u64,
-    /// What they have room for.
+    /// Capacity of the GPUs in bytes.
     pub capacity_bytes: u64,
-    /// Cards that are not used any more, or never were, with the reason.
+    /// GPUs that are no longer used, or never were, with the reason.
     pub lost: Vec<LostCard>,
 }
 
 impl TierStatus {
-    /// How many of the pages that were read came from cards: 0 to 1.
+    /// Fraction of read pages that came from GPUs: 0 to 1.
     #[must_use]
     pub fn hit_share(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }
 
-    /// With what was done for pages of another length.
+    /// Adds the counts for another page length.
     fn and(mut self, other: Self) -> Self {
         self.hits += other.hits;
         self.misses += other.misses;
@@ -237,7 +234,7 @@ impl TierStatus {
     }
 }
 
-/// A card that a [tier](Tier) does not use.
+/// A GPU that a [tier](Tier) does not use.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -254,25 +251,25 @@ impl TierStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostCard {
-    /// Its name and backend.
+    /// Name and backend.
     pub device: String,
-    /// The error, in words.
+    /// Message of the error.
     pub reason: String,
 }
 
-/// The memory of all cards of a tier, and what was done with it.
+/// Memory of all GPUs of a tier, and its counts.
 #[derive(Debug)]
 pub(crate) struct Cards {
     cards: Vec<Card>,
-    /// Those that had no memory.
+    /// GPUs without memory.
     refused: Vec<LostCard>,
     page_bytes: usize,
-    /// Whether pages are compared with checksums.
+    /// True if pages are verified with checksums.
     is_checked: bool,
-    /// Which card is next to get a page.
+    /// Position in the round robin over the GPUs.
     turn: AtomicU64,
     counts: Counts,
-    /// The misses by which pages are remembered, which may wrap.
+    /// Number of misses, which may wrap; the clock of the admission.
     clock: AtomicU32,
 }
 
@@ -305,13 +302,13 @@ impl Cards {
             is_checked: tier.is_checked,
             turn: AtomicU64::new(0),
             counts: Counts::default(),
-            // An entry has 0 for never.
+            // In an entry 0 means never.
             clock: AtomicU32::new(1),
         })
     }
 
     pub fn wipe_on_release(&self) -> backend_api::Result<()> {
-        // A lost card has nothing that could be wiped.
+        // A lost GPU has no memory to wipe.
         self.in_use().try_for_each(|card| card.device().wipe_on_release())
     }
 
@@ -341,20 +338,21 @@ impl Cards {
         self.in_use().map(|card| card.slots()).sum()
     }
 
-    /// How many misses there were so far.
+    /// Number of misses.
     fn now(&self) -> u32 {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// Notes what came of a batch.
+    /// Counts the hits and misses of a batch.
     fn count(&self, hits: usize, misses: usize) {
         self.clock.fetch_add(misses as u32, Ordering::Relaxed);
         self.counts.hits.fetch_add(hits as u64, Ordering::Relaxed);
         self.counts.misses.fetch_add(misses as u64, Ordering::Relaxed);
     }
 
-    /// Notes that a page is missed, as the `number`-th of a batch that began at some time; whether it is to
-    /// go to a card. Misses of one batch are one use: a list that passes by has some elements of each page.
+    /// Records a miss of a page, the `number`-th of a batch that began at `start`; returns true if the page
+    /// goes to a GPU. Misses of one batch count as one use, because a list of indices has several elements of
+    /// each page.
     fn wants(&self, entry: &mut map::Entry, start: u32, number: usize) -> bool {
         let slots = self.slots() as u32;
         if slots == 0 {
@@ -367,7 +365,7 @@ impl Cards {
         is_hot || self.in_use().any(|card| card.has_room())
     }
 
-    /// A slot for a page: one that is free, else of the card whose turn it is, by the memory that each has.
+    /// Takes a slot for a page: a free one, else on the next GPU, in proportion to their memory.
     fn take(&self, map: &Arc<PageMap>, page: u64) -> Option<Taken<'_>> {
         let cards: Vec<&Card> = self.in_use().collect();
         let slots = cards.iter().map(|card| card.slots() as u64).sum::<u64>().max(1);

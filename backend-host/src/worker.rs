@@ -1,4 +1,4 @@
-//! Threads that work: a pool that sleeps when there is nothing to do, and teams that share one job.
+//! Worker threads: a pool that sleeps without work, and teams that share one job.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
-/// How long the watcher sleeps between two looks. Work that is not urgent and that nobody waits for starts at
-/// most about so much later.
+/// Interval between two polls of the watcher. Short work without a waiting thread starts at most about this
+/// much later.
 const LOOK: Duration = Duration::from_micros(100);
-/// After so many looks that found nothing, some milliseconds, the watcher sleeps until it is woken.
+/// Number of polls without work, some milliseconds, after which the watcher sleeps until it is woken.
 const LOOKS_MAX: u32 = 20;
 
-/// How soon work has to be taken up.
+/// Urgency of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// It is short, and whoever wants it will probably do it himself while he waits. Waking a thread costs
-    /// microseconds, more than the work itself: the watcher will find it.
+    /// Short work. The thread that needs it will probably do it while it waits. A wake-up costs microseconds,
+    /// more than the work, so the watcher finds it.
     Short,
-    /// It is worth a thread's wake-up.
+    /// Long work, worth the wake-up of a thread.
     Long,
 }
 
-/// Something a worker can be handed.
+/// Work for a worker.
 pub(crate) trait Task: Send + Sync {
-    /// Does whatever there is to do now.
+    /// Does all present work.
     fn run(self: Arc<Self>);
 }
 
@@ -36,20 +36,19 @@ enum Work {
     Assist(Arc<Team>),
 }
 
-/// Threads that are started when there is work for them and sleep when there is none.
+/// Pool of threads that start when there is work, and sleep without it.
 ///
-/// Of the threads without work one is the *watcher*: for some milliseconds after it last found something it
-/// looks for work every now and then by itself, so that those who hand over short work need not wake anybody.
-/// All others sleep until they are woken, and so does the watcher when nothing comes any more: an idle pool
-/// uses no processor time.
+/// One of the idle threads is the *watcher*: for some milliseconds after it last found work it polls at
+/// intervals, so a submission of short work wakes no thread. All other idle threads sleep until they are
+/// woken. The watcher does so too when no work arrives, so an idle pool uses no processor time.
 pub(crate) struct Pool {
     name: String,
     threads_max: usize,
     state: Mutex<State>,
     work_or_stop: Condvar,
-    /// Whether [`State::work`] holds anything; a hint that is read without the lock.
-    /// What jobs hold while they run, if anything.
+    /// Each job holds this gate, if it is set, shared while it runs.
     gate: OnceLock<Arc<RwLock<()>>>,
+    /// True if [`State::work`] is not empty; a hint, read without the lock.
     backlog: AtomicBool,
 }
 
@@ -69,7 +68,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of at most `threads_max` threads, none of which is started yet.
+    /// Returns a pool of at most `threads_max` threads, none of which is started.
     pub fn new(name: &str, threads_max: usize) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
@@ -81,34 +80,34 @@ impl Pool {
         })
     }
 
-    /// Has each job hold this shared while it runs, from now on: whoever has it exclusively finds no job half
-    /// done.
+    /// Makes each later job hold `gate` shared while it runs. A thread that holds it exclusively finds no job
+    /// half done.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         let _ = self.gate.set(gate);
     }
 
-    /// What a job holds while it runs.
+    /// Enters the gate, if it is set.
     pub fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.gate.get().map(|gate| gate.read())
     }
 
-    /// How many threads there are at most.
+    /// Maximum of threads.
     pub fn threads_max(&self) -> usize {
         self.threads_max
     }
 
-    /// Whether work lies about that nobody has taken yet.
+    /// Returns true if there is work that no thread has taken; a hint.
     pub fn has_backlog(&self) -> bool {
         self.backlog.load(Ordering::Relaxed)
     }
 
-    /// Starts the first thread, so that handing over work cannot fail later.
+    /// Starts the first thread, so that later submissions cannot fail.
     pub fn ensure_started(self: &Arc<Self>) -> std::io::Result<()> {
         let mut state = self.state.lock();
         if state.threads.is_empty() { self.start_one(&mut state) } else { Ok(()) }
     }
 
-    /// Hands over work; some thread takes it up.
+    /// Submits work; some thread takes it.
     pub fn push(self: &Arc<Self>, task: Arc<dyn Task>, urgency: Urgency) {
         let mut state = self.state.lock();
         state.work.push_back(Work::Task(task));
@@ -118,7 +117,7 @@ impl Pool {
         }
     }
 
-    /// Work that was handed over as short has become urgent.
+    /// Makes short work urgent.
     pub fn hurry(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if !state.work.is_empty() {
@@ -129,7 +128,7 @@ impl Pool {
     fn assist(self: &Arc<Self>, team: &Arc<Team>, helpers: usize) {
         let mut state = self.state.lock();
         for _ in 0..helpers {
-            // In front: what has begun is finished before anything else begins.
+            // At the front: finish started jobs before others begin.
             state.work.push_front(Work::Assist(Arc::clone(team)));
         }
         self.backlog.store(true, Ordering::Relaxed);
@@ -145,7 +144,7 @@ impl Pool {
         while wanted > 0 && state.threads.len() < self.threads_max && !state.stopping {
             wanted -= 1;
             if let Err(error) = self.start_one(state) {
-                // There is at least one thread, which does all the work then.
+                // At least one thread exists, and does all the work.
                 tracing::warn!(%error, threads = state.threads.len(), "no further worker thread");
                 break;
             }
@@ -169,7 +168,7 @@ impl Pool {
                 drop(state);
                 match work {
                     Work::Task(task) => {
-                        // Jobs are guarded already; this is for the wakers of the program.
+                        // Jobs catch their panics; this catches panics of the program's wakers.
                         if catch_unwind(AssertUnwindSafe(|| task.run())).is_err() {
                             tracing::error!("a waker panicked");
                         }
@@ -193,10 +192,10 @@ impl Pool {
         }
     }
 
-    /// Ends the threads once nothing is left to do, and waits for that.
+    /// Ends the threads after all work is done, and waits for them.
     ///
-    /// A worker may be the one who calls this (foreign code that it woke dropped the device): it does not
-    /// wait for itself, and ends when it gets back.
+    /// A worker can call this itself when a waker that it ran dropped the device. It does not wait for
+    /// itself, and ends after it returns.
     pub fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
@@ -208,23 +207,23 @@ impl Pool {
             return;
         }
         for thread in threads {
-            // Workers do not panic: what they run is guarded.
+            // Workers do not panic, because they catch the panics of their work.
             let _ = thread.join();
         }
     }
 }
 
-/// Who carries out a job.
+/// Threads that do a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Crew<'a> {
     /// The calling thread.
     Alone,
-    /// The calling thread and whoever is free in a pool.
+    /// The calling thread, and free threads of a pool.
     Pool(&'a Arc<Pool>),
 }
 
 impl Crew<'_> {
-    /// How many threads may take part.
+    /// Maximum of participating threads.
     pub fn width(&self) -> usize {
         match self {
             Self::Alone => 1,
@@ -232,8 +231,8 @@ impl Crew<'_> {
         }
     }
 
-    /// Calls `body` with every number below `parts`, once each, in any order and by several threads; numbers
-    /// are handed out in ascending order. Returns when all calls have returned.
+    /// Calls `body` once for each number below `parts`, in parallel and in any order; numbers are assigned in
+    /// ascending order. Returns after all calls have returned.
     pub fn each(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         match self {
             Self::Pool(pool) if parts > 1 && pool.threads_max() > 1 => Team::each(pool, parts, body),
@@ -242,9 +241,9 @@ impl Crew<'_> {
     }
 }
 
-/// A job of many parts that is being worked on.
+/// A running job of several parts.
 struct Team {
-    /// Lives on the stack of the thread in [`each`](Team::each).
+    /// Lives on the stack of the thread that called [`each`](Team::each).
     body: Body,
     parts: usize,
     next: AtomicUsize,
@@ -255,7 +254,7 @@ struct Team {
 
 struct Body(*const (dyn Fn(usize) + Sync));
 
-// SAFETY: what is pointed to is `Sync`, and is only called as `Team::work` says.
+// SAFETY: the closure is `Sync`, and only `Team::work` calls it, as described there.
 unsafe impl Send for Body {}
 // SAFETY: as above.
 unsafe impl Sync for Body {}
@@ -263,8 +262,8 @@ unsafe impl Sync for Body {}
 impl Team {
     fn each(pool: &Arc<Pool>, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         let body: *const (dyn Fn(usize) + Sync + '_) = body;
-        // SAFETY: this only forgets the lifetime of what is pointed to. `Team::work` says why it is not
-        // outlived.
+        // SAFETY: the cast only extends the lifetime of the closure. `Team::work` explains why no call
+        // outlives it.
         let body: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(body) };
         let team = Arc::new(Self {
             body: Body(body),
@@ -292,7 +291,8 @@ impl Team {
                 break;
             }
             // SAFETY: `each` does not return before `finished` has reached `parts`. This part is not counted
-            // yet, so the body is still there. Those who come later get no part and do not get here.
+            // yet, so the body still exists. A thread that comes later gets no part, and does not reach this
+            // line.
             let body = unsafe { &*self.body.0 };
             if catch_unwind(AssertUnwindSafe(|| body(part))).is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
@@ -355,7 +355,7 @@ mod tests {
         pool.ensure_started().unwrap();
         for urgency in [Urgency::Short, Urgency::Long] {
             pool.push(Arc::new(Nothing), urgency);
-            // However long it takes: it ends when all threads sleep without a time limit.
+            // Without a time limit: the loop ends when all threads sleep without a timeout.
             loop {
                 let state = pool.state.lock();
                 if state.work.is_empty() && !state.watching && state.sleeping == state.threads.len() {

@@ -1,4 +1,4 @@
-//! A part of a file as device memory.
+//! Part of a file as device memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use super::space::{Space, Taken};
 use crate::medium::Medium;
 use crate::memory::{Passage, Wiping};
 
-/// One allocation: ranges of the file, one after the other.
+/// One allocation: a list of ranges of the file.
 #[derive(Debug)]
 pub(super) struct Extent {
     file: Arc<OpenFile>,
-    /// All of it, replaced when it is extended: work under way has its own.
+    /// All ranges. An extension replaces the list, and running work keeps the old one.
     ranges: RwLock<Arc<[Range<u64>]>>,
-    /// What keeps them, locked by who extends it.
+    /// Owners of the ranges. A thread that extends the memory holds this lock.
     places: Mutex<Vec<Taken>>,
     bytes: AtomicU64,
-    /// How long it may become.
+    /// The maximal length.
     most: u64,
     wiping: Arc<Wiping>,
 }
@@ -40,7 +40,7 @@ impl Drop for Extent {
 }
 
 impl Extent {
-    /// The bytes of `file` at `place`, which may become `most`.
+    /// Returns the bytes of `file` at `place`, extensible to `most` bytes.
     pub fn new(file: &Arc<OpenFile>, place: Taken, most: u64, wiping: &Arc<Wiping>) -> Self {
         let bytes = place.ranges().iter().map(|range| range.end - range.start).sum();
         Self {
@@ -53,7 +53,7 @@ impl Extent {
         }
     }
 
-    /// Makes it so many bytes long, by what is free of the file.
+    /// Extends the memory to `bytes` bytes from free space of the file.
     pub fn extend(&self, space: &Arc<Space>, bytes: u64) -> Result<()> {
         let (mut places, now) = (self.places.lock(), self.bytes());
         if !check_extend(now, bytes, self.most)? {
@@ -76,11 +76,11 @@ impl Extent {
         Arc::clone(&self.ranges.read())
     }
 
-    /// Writes zeroes where there are others, and has the drive store them: what is still to be stored of a
-    /// file without a name is dropped when it is closed. What fails is noted and the rest is wiped.
+    /// Overwrites nonzero bytes with zeroes and syncs them, because the system drops unsynced bytes of an
+    /// unnamed file on close. After an error the function wipes the rest.
     ///
     /// # Errors
-    /// The first reason why not all of it is zero now.
+    /// The first failure that left nonzero bytes.
     fn wipe(&self) -> Result<()> {
         const OPERATION: &str = "release";
         let mut block = Passage(vec![0_u8; Self::BLOCK_BYTES]);
@@ -90,26 +90,26 @@ impl Extent {
             let end = range.end.min(length);
             for at in (range.start..end).step_by(Self::BLOCK_BYTES) {
                 let bytes = (end - at).min(Self::BLOCK_BYTES as u64) as usize;
-                // SAFETY: the block is so long, and this function's own.
+                // SAFETY: the block has at least this length, and belongs to this function.
                 let read = unsafe { self.file.read(OPERATION, at, block.0.as_mut_ptr(), bytes) };
-                // What cannot be read can often be written.
+                // A block that cannot be read can often be written.
                 if read.is_err() || block.0[..bytes].iter().fold(0, |all, byte| all | byte) != 0 {
                     block.0[..bytes].fill(0);
                     outcome = outcome.and(self.write_zeroes(OPERATION, at, &block.0[..bytes]));
                 }
             }
             if range.end > length {
-                // It is on the drive, and out of reach.
+                // The truncated part may still be on the drive, but cannot be reached.
                 outcome = outcome.and(Err(self.file.truncated(OPERATION, length)));
             }
         }
         outcome.and(self.file.sync())
     }
 
-    /// Writes a block of zeroes; if the drive does not take it as a whole, each part that it takes.
+    /// Writes a block of zeroes. If the write fails, it writes each part singly.
     fn write_zeroes(&self, operation: &'static str, at: u64, zeroes: &[u8]) -> Result<()> {
         const PART_BYTES: usize = 4096;
-        // SAFETY: as many bytes are written as there are.
+        // SAFETY: the write covers exactly the slice.
         let write =
             |at: u64, from: &[u8]| unsafe { self.file.write(operation, at, from.as_ptr(), from.len()) };
         if write(at, zeroes).is_ok() {
@@ -117,13 +117,13 @@ impl Extent {
         }
         let mut outcome = Ok(());
         for (i, part) in zeroes.chunks(PART_BYTES).enumerate() {
-            // Also after one that failed.
+            // Continue after a failed part.
             outcome = outcome.and(write(at + (i * PART_BYTES) as u64, part));
         }
         outcome
     }
 
-    /// Where it is in the file.
+    /// Ranges of the file, in the order of the memory.
     pub fn file_ranges(&self) -> Vec<Range<u64>> {
         self.ranges().to_vec()
     }
@@ -157,9 +157,9 @@ impl Extent {
 }
 
 impl Medium for Extent {
-    /// Long enough that a system call, about a microsecond, is cheap against it.
+    /// Large compared with the cost of a system call of about a microsecond.
     const BLOCK_BYTES: usize = 256 << 10;
-    /// A drive reads this much about as fast as it reads one byte.
+    /// A drive reads this length almost as fast as one byte.
     const SPARSE_STRIDE_BYTES: usize = 32 << 10;
 
     fn bytes(&self) -> u64 {
@@ -180,7 +180,7 @@ impl Medium for Extent {
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         self.pieces(offset, bytes, |at, done, part| {
-            // SAFETY: the caller vouches for the target, of which this is a part.
+            // SAFETY: the caller guarantees the target, and this is a part of it.
             unsafe { self.file.read(operation, at, to.wrapping_add(done), part) }
         })
     }
@@ -193,7 +193,7 @@ impl Medium for Extent {
         bytes: usize,
     ) -> Result<()> {
         self.pieces(offset, bytes, |at, done, part| {
-            // SAFETY: the caller vouches for the source, of which this is a part.
+            // SAFETY: the caller guarantees the source, and this is a part of it.
             unsafe { self.file.write(operation, at, from.wrapping_add(done), part) }
         })
     }
@@ -203,7 +203,7 @@ impl Medium for Extent {
 mod tests {
     use super::*;
 
-    /// Nothing can be read from it, everything is written.
+    /// All reads of this file fail, and all writes succeed.
     #[test]
     fn what_cannot_be_read_is_wiped_all_the_same() {
         const BYTES: u64 = 600_000;

@@ -1,4 +1,4 @@
-//! The file itself: making, reading, writing.
+//! Creation of the file, and positioned reads and writes.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,19 +9,19 @@ use backend_api::{Error, ErrorKind, Result, own_files, tell};
 use crate::error::{file_advice, is_full, system};
 use crate::medium;
 
-/// An open file of a length that is not meant to change.
+/// An open file with a fixed length.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     file: Positioned,
     path: PathBuf,
     bytes: u64,
-    /// To be removed when the file is closed.
+    /// True if the file is removed on close.
     remove: bool,
 }
 
 impl OpenFile {
-    /// A new file of zeroes, all of it reserved on the disk, for this user alone. Nothing that exists is
-    /// opened, and no link followed, so no two devices ever have one file.
+    /// Creates a file of zeroes for this user alone, and reserves its blocks. The call opens no existing file
+    /// and follows no link, so two devices never share a file.
     pub fn create(path: &Path, bytes: u64) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
@@ -31,7 +31,7 @@ impl OpenFile {
         let made = reserve(&file, path, bytes).and_then(|()| file.set_len(bytes));
         if let Err(cause) = made {
             drop(file);
-            // The first error is the one to tell.
+            // Report the first error.
             let _ = std::fs::remove_file(path);
             return Err(with_free(refused("create", path, &cause).with_bytes(bytes), path));
         }
@@ -39,8 +39,8 @@ impl OpenFile {
         Ok(Self { file: Positioned::new(file), path, bytes, remove: false })
     }
 
-    /// A new file in `folder` that disappears: from the folder at once where the system allows it, else when
-    /// it is closed. Its name cannot be foreseen, so nobody can be there before it.
+    /// Creates a temporary file in `folder`. It loses its name at once if the system allows that, else on
+    /// close. The name is random, so another process cannot create it first.
     pub fn create_temporary(folder: &Path, bytes: u64) -> Result<Self> {
         let mut file = Self::create(&folder.join(own_files::random_name()), bytes)?;
         file.remove = !cfg!(unix) || std::fs::remove_file(&file.path).is_err();
@@ -62,7 +62,7 @@ impl OpenFile {
     /// Reads bytes.
     ///
     /// # Safety
-    /// `to` is writable for `bytes` bytes; others may race as [`backend_api::racy`] says.
+    /// `to` is writable for `bytes` bytes; other threads may race as [`backend_api::racy`] describes.
     pub unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         let mut done = 0;
         while done < bytes {
@@ -78,7 +78,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Has the system begin to read bytes into its own memory.
+    /// Starts asynchronous readahead of a range into the page cache.
     pub fn announce(&self, offset: u64, bytes: usize) {
         #[cfg(target_os = "linux")]
         announce(&self.file.0, offset, bytes);
@@ -89,7 +89,7 @@ impl OpenFile {
     /// Writes bytes.
     ///
     /// # Safety
-    /// `from` is readable for `bytes` bytes; others may race as [`backend_api::racy`] says.
+    /// `from` is readable for `bytes` bytes; other threads may race as [`backend_api::racy`] describes.
     pub unsafe fn write(
         &self,
         operation: &'static str,
@@ -97,8 +97,7 @@ impl OpenFile {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        // A write beyond the end would make the file long again, with zeroes for what was cut off, and nobody
-        // would notice that it is lost.
+        // A write beyond the end would extend a truncated file with zeroes, and hide the loss.
         let length = self.file.with(|file| Ok(file.metadata()?.len()));
         if length.map_err(|cause| failed(operation, offset, &cause))? < offset + bytes as u64 {
             return Err(self.truncated(operation, offset));
@@ -117,12 +116,12 @@ impl OpenFile {
         Ok(())
     }
 
-    /// How long it is now; as long as it was made if the system does not tell.
+    /// Present length; the original length if the system cannot report it.
     pub fn length(&self) -> u64 {
         self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(self.bytes)
     }
 
-    /// Has all reads fail from now on.
+    /// Makes all later reads fail.
     #[cfg(all(test, unix, not(miri)))]
     pub fn write_only(&mut self) {
         self.file = Positioned::new(OpenOptions::new().write(true).open(&self.path).unwrap());
@@ -153,39 +152,38 @@ impl Drop for OpenFile {
     }
 }
 
-/// Has the system begin to read bytes of a file into its own memory.
+/// Starts asynchronous readahead of a range into the page cache.
 #[cfg(target_os = "linux")]
 pub(crate) fn announce(file: &File, offset: u64, bytes: usize) {
     use std::os::fd::AsRawFd;
     if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
-        // SAFETY: the descriptor is open, and the call changes no memory. What fails is told by the read.
+        // SAFETY: the descriptor is open, and the call changes no memory. The read reports failures.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
     }
 }
 
-/// Has the disk set blocks aside for the whole file, without a change to what can be read.
+/// Reserves blocks for the whole file; its contents stay unchanged.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
-    /// The unit of `st_blocks`, whatever the file system.
+    /// The unit of `st_blocks` on all file systems.
     const BLOCK_BYTES: u64 = 512;
     let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
     if length == 0 {
         return Ok(());
     }
-    // The system would fill the disk to the brim before it finds out that it is too small.
+    // The system would fill the disk before it finds that the space is too small.
     let missing = bytes.saturating_sub(file.metadata()?.blocks().saturating_mul(BLOCK_BYTES));
     if free_on_disk(path).is_some_and(|free| missing > free) {
         return Err(io::Error::from_raw_os_error(libc::ENOSPC));
     }
     loop {
-        // SAFETY: the descriptor is open; no memory is handed over.
+        // SAFETY: the descriptor is open; the call takes no memory.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
             0 => return Ok(()),
             libc::EINTR => {}
-            // A file system that cannot: the disk may turn out to be full later, which is then an error of
-            // the copy.
+            // The file system does not support this; a full disk is then an error of a later copy.
             libc::EOPNOTSUPP | libc::EINVAL => {
                 tracing::warn!(bytes, "the file system does not reserve blocks");
                 return Ok(());
@@ -195,13 +193,13 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Where there is no such call, a full disk is an error of the copy that meets it.
+/// Without the call, a full disk is an error of a later copy.
 #[cfg(not(target_os = "linux"))]
 fn reserve(_file: &File, _path: &Path, _bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// How many bytes the disk that holds `path` has for this user.
+/// Free bytes for this user on the disk that holds `path`.
 #[cfg(unix)]
 fn free_on_disk(path: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
@@ -223,7 +221,7 @@ fn free_on_disk(_path: &Path) -> Option<u64> {
     None
 }
 
-/// An error of making or storing the file.
+/// Returns the error of a failed creation or sync.
 fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
     let (kind, also) = match cause.kind() {
         io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, "; it is left as it is"),
@@ -238,7 +236,7 @@ fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
     }
 }
 
-/// The same error, with how much room there is if that is the trouble.
+/// Adds the free space of the disk to an error of a full disk.
 fn with_free(error: Error, path: &Path) -> Error {
     match free_on_disk(path) {
         Some(free) if error.kind() == ErrorKind::OutOfMemory => error.with_available_bytes(free),
@@ -246,15 +244,14 @@ fn with_free(error: Error, path: &Path) -> Error {
     }
 }
 
-/// An error of a copy or kernel.
+/// Returns the error of a failed copy or kernel.
 #[cold]
 fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
     let error = system(medium::failure(operation).kind(), operation, cause).with_offset(offset);
     error.with_advice(file_advice(operation, cause))
 }
 
-/// A file that is read and written at offsets, from several threads, from and to memory that others may
-/// touch.
+/// A file for positioned access by several threads, from and to memory that other threads may access.
 #[cfg(unix)]
 #[derive(Debug)]
 struct Positioned(File);
@@ -274,8 +271,8 @@ impl Positioned {
     unsafe fn read(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<usize> {
         use std::os::fd::AsRawFd;
         let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // SAFETY: the descriptor is open, the caller vouches for the memory. The kernel is not bound by the
-        // rules of the language: to the program, its accesses are those of a device.
+        // SAFETY: the descriptor is open, and the caller guarantees the memory. For the language, accesses of
+        // the kernel are accesses of a device.
         let count = unsafe { libc::pread(self.0.as_raw_fd(), to.cast(), bytes, offset) };
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
@@ -291,7 +288,7 @@ impl Positioned {
     }
 }
 
-/// The same with what the standard library has everywhere: one thread at a time, by way of memory of its own.
+/// The same with the standard library alone: one thread at a time, through an intermediate buffer.
 #[cfg(not(unix))]
 #[derive(Debug)]
 struct Positioned(parking_lot::Mutex<(File, crate::memory::Passage<u8>)>);
@@ -315,7 +312,7 @@ impl Positioned {
         let (file, crate::memory::Passage(detour)) = &mut *self.0.lock();
         file.seek(io::SeekFrom::Start(offset))?;
         let count = file.read(&mut detour[..bytes.min(Self::DETOUR_BYTES)])?;
-        // SAFETY: the caller vouches for the target; `count` is at most `bytes`.
+        // SAFETY: the caller guarantees the target; `count` is at most `bytes`.
         unsafe { backend_api::racy::write(to, &detour[..count]) };
         Ok(count)
     }
@@ -326,7 +323,7 @@ impl Positioned {
         use io::{Seek, Write};
         let (file, crate::memory::Passage(detour)) = &mut *self.0.lock();
         let count = bytes.min(Self::DETOUR_BYTES);
-        // SAFETY: the caller vouches for the source; the detour is long enough.
+        // SAFETY: the caller guarantees the source; the buffer is long enough.
         unsafe { backend_api::racy::copy(from, detour.as_mut_ptr(), count) };
         file.seek(io::SeekFrom::Start(offset))?;
         file.write(&detour[..count])

@@ -1,4 +1,4 @@
-//! Which parts of a file are taken.
+//! Allocator of ranges of a file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 
 const OPERATION: &str = "allocate";
 
-/// The bytes of a file, handed out in ranges. The same requests in the same order give the same ranges.
+/// Allocator of the bytes of a file. Equal sequences of requests give equal ranges.
 #[derive(Debug)]
 pub(super) struct Space {
     bytes: u64,
-    /// Start -> end of what is taken, without empty ranges and overlaps.
+    /// Start -> end of allocated ranges, without empty ranges and overlaps.
     taken: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// Ranges of a file; given back on drop.
+/// Allocated ranges of a file, released on drop.
 #[derive(Debug)]
 pub(super) struct Taken {
     space: Arc<Space>,
@@ -41,17 +41,17 @@ impl Drop for Taken {
 }
 
 impl Space {
-    /// A file of which nothing is taken.
+    /// Returns an allocator of a file without allocations.
     pub fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self { bytes, taken: Mutex::default() })
     }
 
-    /// How much is not taken.
+    /// Number of free bytes.
     pub fn free_bytes(&self) -> u64 {
         self.bytes - self.taken.lock().iter().map(|(start, end)| end - start).sum::<u64>()
     }
 
-    /// Takes the lowest hole that is long enough, or else the lowest holes that together are.
+    /// Takes the lowest hole that is long enough, or else the lowest holes with enough bytes in total.
     pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Taken> {
         if bytes > self.bytes {
             return Err(Error::new(ErrorKind::TooLarge, OPERATION)

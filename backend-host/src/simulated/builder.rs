@@ -14,7 +14,7 @@ use super::{SimulatedDevice, SimulatedFabric};
 use crate::ram::Capacity;
 use crate::registry::Registry;
 
-/// How a [`SimulatedDevice`] is to be.
+/// Settings of a [`SimulatedDevice`].
 ///
 /// ```
 /// use std::{sync::Arc, task::Waker, time::Duration};
@@ -22,7 +22,7 @@ use crate::registry::Registry;
 /// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, HostMemory, Progress, Queue, Route};
 /// use backend_host::SimulatedDevice;
 /// let us = Duration::from_micros;
-/// // Submissions take from 10 to 20 us, copies 2 us each on top of that, a GB takes a second.
+/// // A submission takes 10 to 20 us, each copy 2 us more, and 1 GB takes a second.
 /// let slow = SimulatedDevice::builder(7).bytes(1000).latency(us(10)).jitter(1.0).bandwidth(1_000_000_000);
 /// let device = Arc::new(slow.clone().route(Route::Single, us(0), us(2)).build());
 /// assert_eq!(device.info().name, "simulation 7");
@@ -39,7 +39,7 @@ use crate::registry::Registry;
 /// while device.poll(ticket)? == Progress::Pending {}
 /// assert_eq!(device.now(), us(50), "one poll was enough");
 ///
-/// // The second submission is refused, and to ask for a waker does not let time pass.
+/// // The second submission is refused, and a waker does not advance the time.
 /// let refused = Fault::new(Operation::Submit, ErrorKind::Driver).on_call(2);
 /// let device = SimulatedDevice::builder(1).fault(refused).manual_wakes(true).trace(true).build();
 /// let queue = device.create_queue()?;
@@ -72,57 +72,57 @@ impl SimulatedDeviceBuilder {
         }
     }
 
-    /// How much memory the device has; 1 GiB by default, which takes RAM only where it is touched.
+    /// Sets the size of the memory; 1 GiB by default. It takes RAM when it is first used.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// How much host memory it page-locks at most. No limit is the default.
+    /// Sets the maximum of page-locked host memory. No limit by default.
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
-    /// What a submission costs, however short it is; 10 microseconds by default.
+    /// Sets the least time of a submission; 10 microseconds by default.
     pub fn latency(mut self, latency: Duration) -> Self {
         self.settings.latency_ns = nanoseconds(latency);
         self
     }
 
-    /// By what part of itself a latency can be longer, by chance; 4 by default: between one and five
+    /// Sets the random part of a latency, relative to the latency; 4 by default: between one and five
     /// latencies.
     pub fn jitter(mut self, jitter: f64) -> Self {
         self.settings.jitter = jitter.max(0.0);
         self
     }
 
-    /// Bytes per second of each link and of kernels; 10 GB/s by default.
+    /// Sets the bytes per second of each link and of kernels; 10 GB/s by default.
     pub fn bandwidth(self, bytes_per_second: u64) -> Self {
         self.upload_bandwidth(bytes_per_second)
             .download_bandwidth(bytes_per_second)
             .device_bandwidth(bytes_per_second)
     }
 
-    /// Bytes per second from host to device.
+    /// Sets the bytes per second from host to device.
     pub fn upload_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.settings.upload_bandwidth = bytes_per_second;
         self
     }
 
-    /// Bytes per second from device to host.
+    /// Sets the bytes per second from device to host.
     pub fn download_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.settings.download_bandwidth = bytes_per_second;
         self
     }
 
-    /// Bytes per second that kernels and copies within the device read or write.
+    /// Sets the bytes per second of kernels and of copies within the device.
     pub fn device_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.settings.device_bandwidth = bytes_per_second;
         self
     }
 
-    /// Links it to all devices of a fabric. By itself it reaches no other.
+    /// Links the device to all devices of a fabric. By default it reaches no other device.
     ///
     /// ```
     /// use backend_api::{Device, Reach};
@@ -137,9 +137,9 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Gives the device a route for copies, with what a submission by it costs beside its latency and its
-    /// bytes, and what each of its copies costs. Can be called several times. By itself the device takes the
-    /// first one it was given; without any, copies cost nothing else.
+    /// Adds a route for copies, with the cost of a submission in addition to latency and bytes, and the cost
+    /// of each copy. Several calls add several routes. The device chooses the first route by default; without
+    /// routes, copies cost nothing more.
     pub fn route(mut self, route: Route, per_submission: Duration, per_copy: Duration) -> Self {
         self.routes.push(RouteCost {
             route,
@@ -149,39 +149,37 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// How much time passes with each poll of a ticket that is pending; 1 microsecond by default, and never
-    /// nothing.
+    /// Sets the time of each poll of a pending ticket; 1 microsecond by default, at least 1 nanosecond.
     pub fn poll_step(mut self, step: Duration) -> Self {
         self.settings.poll_step_ns = nanoseconds(step).max(1);
         self
     }
 
-    /// With `true`, time stands still while a waker is registered, and it is woken when time has passed by
-    /// other calls: right for tests that call [`advance`](SimulatedDevice::advance). With `false`, the
-    /// default, registering a waker lets time pass until it is woken: right for programs that would otherwise
-    /// sleep for ever.
+    /// With `true`, a registered waker waits until other calls advance the time: for tests that call
+    /// [`advance`](SimulatedDevice::advance). With `false`, the default, the registration of a waker advances
+    /// the time until its ticket is done: for programs that would otherwise sleep for ever.
     pub fn manual_wakes(mut self, manual: bool) -> Self {
         self.manual_wakes = manual;
         self
     }
 
-    /// Whether to keep a [trace](SimulatedDevice::trace). It grows with each submission.
+    /// Enables the [trace](SimulatedDevice::trace), which grows with each submission.
     pub fn trace(mut self, trace: bool) -> Self {
         self.settings.trace = trace;
         self
     }
 
-    /// Has submissions fail by a rule, which counts and strikes nothing else. Can be called several times.
+    /// Adds a rule of failures that counts and affects submissions only. Several calls add several rules.
     ///
-    /// A submission that is refused, that fails when its time has come
-    /// ([`reported_later`](Fault::reported_later)), or that the device is lost by, leaves a part of its work
-    /// done and garbage in some of the rest of its target.
+    /// A failed submission leaves a part of its work done, and garbage in some of the rest of its target.
+    /// That holds if the device refuses it, fails it at its end ([`reported_later`](Fault::reported_later)),
+    /// or is lost by it.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.settings.plan.add(fault);
         self
     }
 
-    /// The device.
+    /// Builds the device.
     #[must_use]
     pub fn build(self) -> SimulatedDevice {
         static NEXT: AtomicU64 = AtomicU64::new(0);

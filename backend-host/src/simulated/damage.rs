@@ -1,4 +1,4 @@
-//! Chance, and what it does to memory.
+//! Random numbers, and random damage to memory.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::kernel::copy::Move;
 use crate::ram::Ram;
 use crate::registry::Place;
 
-/// Numbers by chance, the same for the same seed.
+/// Random numbers, equal for equal seeds.
 #[derive(Clone, Debug)]
 pub(super) struct Chance(SplitMix64);
 
@@ -21,42 +21,42 @@ impl Chance {
         Self(SplitMix64::new(seed))
     }
 
-    /// 0 to 1, without 1.
+    /// Returns a number from 0 to 1, exclusive.
     pub fn fraction(&mut self) -> f64 {
         (self.0.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// 0 to `end`, without `end`; 0 if there is nothing below.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.below(end)
     }
 
-    /// Garbage for new memory, as far as it is worth the time.
+    /// Fills new memory with garbage, up to a limit that bounds the time.
     pub fn litter_new(&mut self, ram: &Ram, part: Range<u64>) {
         const LITTERED_MAX_BYTES: u64 = 64 << 20;
         let bytes = (part.end - part.start).min(LITTERED_MAX_BYTES);
-        // SAFETY: inside of memory that nobody else knows yet.
+        // SAFETY: inside memory that no other code knows yet.
         unsafe { self.litter(ram.at(part.start), bytes as usize) };
     }
 
     /// Writes garbage.
     ///
     /// # Safety
-    /// `to` is writable for `bytes` bytes; others may race as [`racy`] says.
+    /// `to` is writable for `bytes` bytes; other threads may race as [`racy`] describes.
     unsafe fn litter(&mut self, to: *mut u8, bytes: usize) {
         let block: [u64; 512] = std::array::from_fn(|_| self.0.next());
         let mut done = 0;
         while done < bytes {
             let part = size_of_val(&block).min(bytes - done);
-            // SAFETY: the caller vouches for the target.
+            // SAFETY: the caller guarantees the target.
             unsafe { racy::write(to.add(done), &bytemuck::bytes_of(&block)[..part]) };
             done += part;
         }
     }
 
     fn litter_host(&mut self, at: &Place<Piece>, bytes: u64) {
-        // SAFETY: only called for ranges that were checked when the work was submitted, in memory that it
-        // keeps alive.
+        // SAFETY: only called for ranges that were checked at submission, in memory that the work keeps
+        // alive.
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
@@ -65,7 +65,7 @@ impl Chance {
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
-    /// Leaves garbage where work that is to succeed may: a gather has values for entries that are left out.
+    /// Writes garbage where successful work may do so: a gather returns values for skipped entries.
     pub fn litter_left_out(&mut self, work: &Work<Ram>) {
         if let Work::Indexed(indexed) = work
             && indexed.is_gather()
@@ -74,7 +74,7 @@ impl Chance {
         }
     }
 
-    /// Leaves garbage where copies within or between devices were to go.
+    /// Writes garbage to the targets of copies within or between devices.
     pub fn falsify(&mut self, work: &Work<Ram>) {
         let Work::Copies(copies) = work else { return };
         for copy in copies.as_slice() {
@@ -84,7 +84,7 @@ impl Chance {
         }
     }
 
-    /// Does some of the work, and leaves garbage in some of the rest of its target.
+    /// Does some of the work, and writes garbage to some of the rest of its target.
     pub fn spoil(&mut self, work: &Work<Ram>) {
         match work {
             Work::Copies(copies) => {
@@ -123,7 +123,7 @@ impl Chance {
             }
             Work::Search(search) => self.litter_host(&search.answer, search.answer_bytes()),
             Work::Indexed(indexed) => {
-                // An index that is outside ends it early, which is fine here.
+                // An index out of bounds ends it early, which is allowed here.
                 let _ = indexed.run_first(self.below(indexed.count + 1));
                 if indexed.is_gather() {
                     let bytes = self.below(indexed.bytes() + 1);

@@ -10,12 +10,12 @@ use super::schedule::Schedule;
 use crate::peers::Peers;
 use crate::ram::Ram;
 
-/// What simulated devices [reach](backend_api::Device::reaches) each other by: those that were built with
-/// [`SimulatedDeviceBuilder::fabric`](super::SimulatedDeviceBuilder::fabric) of the same one or its clones.
+/// Links by which simulated devices [access](backend_api::Device::reaches) each other: all devices built with
+/// [`SimulatedDeviceBuilder::fabric`](super::SimulatedDeviceBuilder::fabric) of this fabric or its clones.
 ///
-/// Each device keeps a time of its own. What is copied over a link takes the time of the device that copies:
-/// a latency more, and the link's bandwidth in the place of the device's. An order after another device's
-/// ticket lets that device's time pass up to then.
+/// Each device has its own time. A copy over a link takes time of the copying device: the link's latency in
+/// addition, and the link's bandwidth instead of the device's. An order after another device's ticket
+/// advances that device's time to the end of the ticket.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ use crate::ram::Ram;
 /// let copy = Transfer::Internal { from: from.at(0), to: to.at(0), bytes: 2000 };
 /// one.wait(Queue::new(&one)?.submit(&[copy])?)?;
 /// assert_eq!((one.now(), other.now()), (Duration::from_micros(15), Duration::ZERO));
-/// // From now on bytes that pass between the two are wrong, and nobody says so.
+/// // From now on copies between the two transfer wrong bytes, without an error.
 /// fabric.break_link(one.info(), other.info());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -50,21 +50,21 @@ pub struct SimulatedFabric {
 pub(super) type Members = Peers<Ram, Timeline, Mutex<Schedule>>;
 
 impl SimulatedFabric {
-    /// Links by which devices can do this with each other's memory. Each has a bandwidth of so many bytes per
-    /// second, and adds to the latency of what passes it.
+    /// Creates links with this access to each other's memory. Each has a bandwidth in bytes per second, and
+    /// adds to the latency of its copies.
     #[must_use]
     pub fn new(reach: Reach, bytes_per_second: u64, latency: Duration) -> Self {
         let (members, broken) = (Arc::default(), Arc::default());
         Self { reach, bandwidth: bytes_per_second, latency, members, broken }
     }
 
-    /// From now on what copies bring over the link of these two, in either direction, is wrong, without an
+    /// Makes all later copies over the link of these two, in both directions, transfer wrong bytes without an
     /// error.
     pub fn break_link(&self, one: &DeviceInfo, other: &DeviceInfo) {
         self.broken.lock().push([one.identity.clone(), other.identity.clone()]);
     }
 
-    /// Whether their link is broken.
+    /// Returns true if their link is broken.
     pub(super) fn is_broken(&self, one: &DeviceInfo, other: &DeviceInfo) -> bool {
         let pairs = self.broken.lock();
         pairs.iter().any(|pair| pair.contains(&one.identity) && pair.contains(&other.identity))

@@ -1,13 +1,13 @@
-//! What bytes have to pass, one submission at a time.
+//! Link with a bandwidth, used by one submission at a time.
 
 use std::collections::BTreeMap;
 
-/// A link of some bandwidth, and when it is in use.
+/// Bandwidth of a link, and its busy times.
 #[derive(Debug)]
 pub(super) struct Link {
     bytes_per_second: u64,
-    /// Start -> end in nanoseconds, without overlaps; none that ended before the last reservation was asked
-    /// for.
+    /// Start -> end in nanoseconds, without overlaps; only intervals that end after the last request for a
+    /// reservation.
     busy: BTreeMap<u64, u64>,
 }
 
@@ -16,8 +16,8 @@ impl Link {
         Self { bytes_per_second: bytes_per_second.max(1), busy: BTreeMap::new() }
     }
 
-    /// Finds the first time from `ready_ns` on in which `bytes` can pass undisturbed; returns when they have.
-    /// What is ready sooner goes first, even if it is submitted later.
+    /// Reserves the first interval from `ready_ns` on in which `bytes` bytes can pass, and returns its end.
+    /// Work that is ready sooner goes first, even if it is submitted later.
     pub fn reserve(&mut self, now_ns: u64, ready_ns: u64, bytes: u64) -> u64 {
         if bytes == 0 {
             return ready_ns;
@@ -36,7 +36,7 @@ impl Link {
         }
         let mut finish_ns = start_ns.saturating_add(duration_ns);
         let finished_ns = finish_ns;
-        // Neighbours that touch become one, so that a busy link does not get slow to ask.
+        // Merge adjacent intervals, so that look-ups on a busy link stay fast.
         if let Some(to) = self.busy.remove(&finish_ns) {
             finish_ns = to;
         }

@@ -1,9 +1,9 @@
-//! Routes of copies, and what they cost.
+//! Routes of copies and their costs.
 
 use backend_api::{Route, Routing, Transfer};
 use parking_lot::Mutex;
 
-/// A route, and what it costs beside latency and bytes.
+/// A route, and its cost in addition to latency and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RouteCost {
     pub route: Route,
@@ -11,7 +11,7 @@ pub(super) struct RouteCost {
     pub copy_ns: u64,
 }
 
-/// The routes of a device, and the table by which it chooses.
+/// Routes of a device, and the table for their choice.
 #[derive(Debug)]
 pub(super) struct Routes {
     names: Vec<Route>,
@@ -38,7 +38,7 @@ impl Routes {
         }
     }
 
-    /// What copies cost, in nanoseconds, by `forced`, else by the table, else by the first route.
+    /// Returns the cost of copies in nanoseconds, by `forced`, else by the table, else by the first route.
     pub fn cost_ns(&self, forced: Option<Route>, transfers: &[Transfer]) -> u64 {
         let Some(first) = self.costs.first() else { return 0 };
         let find = |route| self.costs.iter().find(|cost| Some(cost.route) == route);
@@ -47,7 +47,7 @@ impl Routes {
     }
 
     fn by_table(&self, transfers: &[Transfer]) -> Option<Route> {
-        // Saturating: what overflows is refused elsewhere.
+        // Saturating, because other code refuses an overflow.
         let bytes = transfers.iter().fold(0_u64, |sum, transfer| sum.saturating_add(transfer.bytes()));
         let routing = self.routing();
         if transfers.iter().all(|transfer| matches!(transfer, Transfer::Upload { .. })) {

@@ -1,4 +1,4 @@
-//! Virtual time: what is done when, and what goes wrong.
+//! Virtual time: order and end of submissions, and their failures.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::queue::Job;
 use crate::ram::Ram;
 use crate::worker::Crew;
 
-/// What the builder says. Bandwidths are in bytes per second.
+/// Settings of the builder. Bandwidths are in bytes per second.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub seed: u64,
@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// Everything of a simulated device that changes. All of it happens under one lock.
+/// State of a simulated device, under one lock.
 #[derive(Debug)]
 pub(super) struct Schedule {
     settings: Settings,
@@ -62,12 +62,12 @@ pub(super) struct Schedule {
     submissions: u64,
     lost: bool,
     queues: HashMap<QueueId, QueueClock>,
-    /// What is submitted and not done, by the moment at which it is done and the number of the submission.
+    /// Pending submissions, by end time and number of the submission.
     pending: BTreeMap<(u64, u64), Pending>,
     upload: Link,
     download: Link,
     device: Link,
-    /// To other devices.
+    /// Link to other devices.
     link: Link,
     wakers: Vec<(Ticket, Waker)>,
     trace: Vec<SimulatedOperation>,
@@ -76,9 +76,9 @@ pub(super) struct Schedule {
 #[derive(Debug)]
 struct QueueClock {
     timeline: Arc<Timeline>,
-    /// When the last submission is done, or what else the next one has to wait for.
+    /// Earliest start of the next submission: the end of the last one, or of an awaited ticket.
     ready_ns: u64,
-    /// Value -> the moment at which it is done; of what is pending, in order.
+    /// Value -> end time of pending submissions, in order.
     pending: VecDeque<(u64, u64)>,
 }
 
@@ -87,20 +87,20 @@ struct Pending {
     operation: SimulatedOperation,
     timeline: Arc<Timeline>,
     work: Work<Ram>,
-    /// How it fails when its time has come.
+    /// Kind of its failure at the end.
     failure: Option<ErrorKind>,
-    /// Whether what copies between devices bring is wrong.
+    /// True if copies between devices transfer wrong bytes.
     is_broken: bool,
 }
 
-/// What work brings over links to other devices.
+/// Traffic of a submission over links to other devices.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Passage {
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// How much longer it takes for that, beside the bytes.
+    /// Additional latency.
     pub latency_ns: u64,
-    /// Whether a link is broken.
+    /// True if a link is broken.
     pub is_broken: bool,
 }
 
@@ -144,7 +144,7 @@ impl Schedule {
         self.settings.plan.add(fault);
     }
 
-    /// Garbage for new memory.
+    /// Fills new memory with garbage.
     pub fn litter(&mut self, ram: &Ram, part: Range<u64>) {
         self.chance.litter_new(ram, part);
     }
@@ -158,20 +158,20 @@ impl Schedule {
         }
     }
 
-    /// Finishes a queue's work and forgets it.
+    /// Finishes a queue's work and removes the queue.
     pub fn end_queue(&mut self, queue: QueueId) {
         self.drain(queue);
         self.queues.remove(&queue);
     }
 
-    /// Lets time pass until a queue is empty.
+    /// Advances the time until a queue is empty.
     pub fn drain(&mut self, queue: QueueId) {
         if let Some(&(_, finish_ns)) = self.queues.get(&queue).and_then(|clock| clock.pending.back()) {
             self.run_until(finish_ns);
         }
     }
 
-    /// What is submitted to `queue` from now on starts after `ticket`.
+    /// Makes later submissions to `queue` start after `ticket`.
     pub fn order_after(&mut self, queue: QueueId, ticket: Ticket) {
         let finish_ns = self.finish_ns(ticket).unwrap_or(self.now_ns);
         if let Some(clock) = self.queues.get_mut(&queue) {
@@ -179,7 +179,7 @@ impl Schedule {
         }
     }
 
-    /// When a ticket is done, if it is pending.
+    /// End time of a pending ticket.
     fn finish_ns(&self, ticket: Ticket) -> Option<u64> {
         let pending = &self.queues.get(&ticket.queue)?.pending;
         let position = pending.partition_point(|&(value, _)| value < ticket.value);
@@ -187,7 +187,7 @@ impl Schedule {
         (value == ticket.value).then_some(finish_ns)
     }
 
-    /// Takes work in, which costs `cost_ns` beside its latency and its bytes.
+    /// Submits work that costs `cost_ns` in addition to its latency and its bytes.
     pub fn submit(
         &mut self,
         operation: &'static str,
@@ -198,7 +198,7 @@ impl Schedule {
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         self.submissions += 1;
-        // Every submission is one of the operations.
+        // Every submission is an operation that a rule can count.
         let strike = Operation::of_name(operation)
             .and_then(|operation| self.settings.plan.strike(operation, Some(queue)));
         let failure = match strike {
@@ -209,8 +209,7 @@ impl Schedule {
                 return Err(lost(operation));
             }
             Some(Strike { kind, .. }) => {
-                // A driver that has put half of a call into its queue waits for that half before it reports
-                // the trouble.
+                // A driver that has queued half of a call waits for that half before it reports the error.
                 self.drain(queue);
                 if !self.lost {
                     self.chance.spoil(&work);
@@ -226,7 +225,7 @@ impl Schedule {
         operation.link_bytes = passage.bytes;
         operation.device_bytes = operation.device_bytes.saturating_sub(passage.bytes);
         let Some(clock) = self.queues.get_mut(&queue) else {
-            // It has ended between the look-up and here.
+            // It ended between the look-up and here.
             return Err(Error::new(ErrorKind::UnknownHandle, operation.operation));
         };
         let start_ns = clock.ready_ns.max(self.now_ns);
@@ -257,7 +256,7 @@ impl Schedule {
         Ok(ticket)
     }
 
-    /// Lets time pass up to `moment_ns`, and everything happen that is due by then.
+    /// Advances the time to `moment_ns`, and finishes all work that is due.
     pub fn run_until(&mut self, moment_ns: u64) {
         while let Some(entry) = self.pending.first_entry() {
             if entry.key().0 > moment_ns {
@@ -270,26 +269,26 @@ impl Schedule {
         self.now_ns = self.now_ns.max(moment_ns);
     }
 
-    /// Lets time pass until nothing is pending.
+    /// Advances the time until no work is pending.
     pub fn run_all(&mut self) {
         while let Some((&(finish_ns, _), _)) = self.pending.last_key_value() {
             self.run_until(finish_ns);
         }
     }
 
-    /// Lets time pass until a ticket is done.
+    /// Advances the time until a ticket is done.
     pub fn run_until_done(&mut self, ticket: Ticket) {
         if let Some(finish_ns) = self.finish_ns(ticket) {
             self.run_until(finish_ns);
         }
     }
 
-    /// Lets a little time pass.
+    /// Advances the time by a poll's step.
     pub fn poll_step(&mut self) {
         self.run_until(self.now_ns.saturating_add(self.settings.poll_step_ns));
     }
 
-    /// Lets time pass until no work touches this memory.
+    /// Advances the time until no work uses this memory.
     pub fn leave(&mut self, memory: *const ()) {
         let last = self.pending.iter().rev().find(|(_, pending)| pending.work.touches(memory));
         if let Some((&(finish_ns, _), _)) = last {
@@ -304,7 +303,7 @@ impl Schedule {
         }
         let outcome = match failure {
             None => {
-                // Not from the sequence that decides on delays and failures.
+                // From a copy of the generator, so that delays and failures do not depend on it.
                 self.chance.clone().litter_left_out(&work);
                 let outcome = work.run(Crew::Alone);
                 if is_broken {
@@ -326,22 +325,21 @@ impl Schedule {
         if self.settings.trace {
             self.trace.push(operation);
         }
-        // Whoever waits for it and then gives memory back finds himself its last owner.
+        // Drop the work first: then a caller that waits and releases the memory is its last owner.
         drop(work);
-        // Under the lock, so that the tickets of a queue are completed in their order. No waker is registered
-        // there.
+        // Under the lock, so that the tickets of a queue complete in order. The timeline has no wakers.
         timeline.complete(ticket.value, outcome);
         if failure == Some(ErrorKind::Lost) {
             self.lose();
         }
     }
 
-    /// The device is dropped: nothing that is left is done.
+    /// Discards all remaining work, because the device is dropped.
     pub fn forget_work(&mut self) {
         self.pending.clear();
     }
 
-    /// The device is gone. What it was at is left half done.
+    /// Loses the device, and leaves its current work half done.
     pub fn lose(&mut self) {
         if std::mem::replace(&mut self.lost, true) {
             return;
@@ -363,13 +361,12 @@ impl Schedule {
         }
     }
 
-    /// Notes a waker for [`take_due_wakers`](Self::take_due_wakers).
+    /// Stores a waker for [`take_due_wakers`](Self::take_due_wakers).
     pub fn wake_at(&mut self, ticket: Ticket, waker: Waker) {
         self.wakers.push((ticket, waker));
     }
 
-    /// The wakers of tickets that are not pending any more. They are foreign code: to be called without a
-    /// lock.
+    /// Returns the wakers of finished tickets. They are foreign code, so the caller runs them without a lock.
     pub fn take_due_wakers(&mut self) -> Vec<Waker> {
         let wakers = std::mem::take(&mut self.wakers);
         let (later, due): (Vec<_>, Vec<_>) =

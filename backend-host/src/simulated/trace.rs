@@ -1,10 +1,10 @@
-//! What a simulated device has done.
+//! Trace of the submissions to a simulated device.
 
 use std::time::Duration;
 
 use backend_api::{ErrorKind, Ticket};
 
-/// One submission that was carried out, or was to be.
+/// One finished or failed submission.
 ///
 /// ```
 /// use backend_api::{Commit, Device, Fill};
@@ -20,26 +20,26 @@ use backend_api::{ErrorKind, Ticket};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimulatedOperation {
-    /// The method of the contract that submitted it.
+    /// Method of the contract that submitted it.
     pub operation: &'static str,
     /// Its ticket.
     pub ticket: Ticket,
-    /// How many copies it holds; 0 for kernels.
+    /// Number of copies; 0 for kernels.
     pub copies: usize,
     /// Bytes from host to device.
     pub upload_bytes: u64,
     /// Bytes from device to host.
     pub download_bytes: u64,
-    /// Bytes that a kernel or a copy within the device reads or writes.
+    /// Bytes read or written by a kernel or a copy within the device.
     pub device_bytes: u64,
-    /// Bytes that copies bring from or to other devices.
+    /// Bytes of copies from or to other devices.
     pub link_bytes: u64,
-    /// When it was submitted.
+    /// Time of the submission.
     pub submitted: Duration,
-    /// When the device turned to it: not before the work before it in its queue was done.
+    /// Start of the work, not before the end of the previous work in its queue.
     pub started: Duration,
-    /// When it was done and its effects came.
+    /// End of the work, and the time of its effects.
     pub finished: Duration,
-    /// How it failed, if it did.
+    /// Kind of the failure, if it failed.
     pub failure: Option<ErrorKind>,
 }

@@ -1,4 +1,4 @@
-//! The memory of a card that has pages of a file, and the ways to and from it.
+//! Memory of a GPU that caches pages of a file, and copies to and from it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,31 +12,32 @@ use twox_hash::XxHash3_64;
 
 use super::map::{PageMap, Slot};
 
-/// How much host memory a lane has at least, and so how much is moved by one submission.
+/// Least host memory of a lane, and so the length of one submission.
 pub(super) const LANE_BYTES: usize = 2 << 20;
 
-/// Marks a slot that is to be given back by whoever is the last to read from it.
+/// Marks a slot that its last reader must release.
 const LEFT: u32 = 1 << 31;
 
-/// A card, with slots of the length of a page.
+/// A GPU with slots of the length of a page.
 ///
-/// A thread takes the lock of the clock before those of pages, and none of them while it holds a page's.
+/// Lock order: the lock of the clock comes before the locks of pages, and a thread holds at most one page's
+/// lock.
 ///
-/// A slot is free, or taken by a thread ([`Taken`]), or it has a page. Threads that read a page from it count
-/// themselves in first, under the lock of the page's stripe ([`PageMap`]); nobody takes a slot from which
-/// somebody reads.
+/// A slot is free, or owned by a thread ([`Taken`]), or holds a page. A thread that reads from a slot first
+/// increments its reader count, under the lock of the page's stripe ([`PageMap`]). A slot with readers cannot
+/// be taken.
 pub(super) struct Card {
-    /// Dropped before the memory that they copy to.
+    /// Dropped before the memory, to which the lanes copy.
     lanes: Mutex<Vec<Lane>>,
     memory: DeviceBuffer<dyn Device>,
     device: Arc<dyn Device>,
     number: u32,
     page_bytes: usize,
-    /// Whether pages are compared with checksums.
+    /// True if pages are verified with checksums.
     is_checked: bool,
     slots: Box<[Usage]>,
     clock: Mutex<Clock>,
-    /// How many slots are free, for those who must not wait for the clock.
+    /// Number of free slots, readable without the clock's lock.
     free: AtomicU32,
     is_lost: AtomicBool,
     reason: Mutex<Option<String>>,
@@ -44,21 +45,21 @@ pub(super) struct Card {
 
 #[derive(Debug, Default)]
 struct Usage {
-    /// How many threads read from it, and whether it is [`LEFT`].
+    /// Number of reading threads, and the flag [`LEFT`].
     readers: AtomicU32,
-    /// Whether it was read since the hand passed.
+    /// True if the slot was read since the hand passed.
     used: AtomicBool,
-    /// Whether anything was ever written to it, or since it was wiped.
+    /// True if the slot was written since its last wipe.
     holds_bytes: AtomicBool,
-    /// The checksum of its page, if there are any; set by whoever has taken it.
+    /// Checksum of its page, if enabled; the owner of the slot sets it.
     sum: AtomicU64,
 }
 
-/// Which page a slot has or is taken for.
+/// The page that a slot holds or is taken for.
 type Owner = (Arc<PageMap>, u64);
 
 /// **CLOCK** (F. J. Corbató, "A paging experiment with the Multics system", 1968): a hand goes around the
-/// slots and leaves those alone that were read since it passed.
+/// slots, and skips slots that were read since it passed.
 #[derive(Debug, Default)]
 struct Clock {
     owners: Vec<Option<Owner>>,
@@ -75,7 +76,7 @@ impl fmt::Debug for Card {
 }
 
 impl Card {
-    /// Slots of `page_bytes` bytes on a device, of so many bytes at most, and of no more than it has.
+    /// Allocates slots of `page_bytes` bytes on a device: at most `bytes` bytes, and at most its free memory.
     pub fn new(
         device: &Arc<dyn Device>,
         number: u32,
@@ -117,7 +118,7 @@ impl Card {
         &self.memory
     }
 
-    /// Its place among the cards of the tier.
+    /// Number of the GPU in its tier.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -130,37 +131,37 @@ impl Card {
         self.slots.len()
     }
 
-    /// Whether a page need not go for another one.
+    /// Returns true if a page can be cached without a replacement.
     pub fn has_room(&self) -> bool {
         !self.is_lost() && self.free.load(Ordering::Relaxed) > 0
     }
 
-    /// How many slots have a page, or are about to.
+    /// Number of slots in use.
     pub fn slots_in_use(&self) -> usize {
         self.slots.len() - self.free.load(Ordering::Relaxed) as usize
     }
 
-    /// Where a slot begins.
+    /// Offset of a slot.
     pub fn offset(&self, at: u32) -> u64 {
         u64::from(at) * self.page_bytes as u64
     }
 
-    /// Whether pages are read whole, and compared with what was copied to the card.
+    /// Returns true if reads transfer whole pages and verify them.
     pub fn is_checked(&self) -> bool {
         self.is_checked
     }
 
-    /// Whether it is not used any more.
+    /// Returns true if the tier no longer uses this GPU.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Why it is not used any more.
+    /// Reason of the loss.
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().clone()
     }
 
-    /// Uses it no more; its pages are in the file.
+    /// Stops the use of this GPU; its pages are in the file.
     #[cold]
     pub fn lose(&self, error: &Error) {
         let mut reason = self.reason.lock();
@@ -174,19 +175,19 @@ impl Card {
         tell::warn(format!("{name} no longer caches pages of a file, which are read from there: {error}"));
     }
 
-    /// Counts a thread in that reads from a slot. The caller holds the lock of the page that the slot has.
+    /// Counts a reader of a slot. The caller holds the lock of the slot's page.
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
-        // Threads that read the same page share the line as long as none writes to it.
+        // The load first: readers of one page share the cache line while none of them writes.
         if !usage.used.load(Ordering::Relaxed) {
             usage.used.store(true, Ordering::Relaxed);
         }
         Reading { card: self, at }
     }
 
-    /// Takes the slot of a page that has just left it, unless somebody reads there: then the last one gives
-    /// it back. The caller holds the lock of the page.
+    /// Takes the slot of a page that has just left it. If the slot has readers, the last one releases it
+    /// instead. The caller holds the lock of the page.
     pub fn take_left(&self, at: u32) -> Option<Taken<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {
@@ -196,8 +197,8 @@ impl Card {
         Some(Taken::new(self, at))
     }
 
-    /// A slot for a page: a free one, or that of a page that was not read for a while. Also tells whether a
-    /// page had to go. None if all are being read from, or the card is lost.
+    /// Takes a slot for a page: a free one, or the slot of a page that was not read for a while. Also returns
+    /// true if a page was replaced. None if all slots have readers, or the GPU is lost.
     pub fn take(&self, owner: Owner) -> Option<(Taken<'_>, bool)> {
         if self.is_lost() {
             return None;
@@ -210,7 +211,7 @@ impl Card {
             clock.owners[at as usize] = Some(owner);
             return Some((Taken::new(self, at), false));
         }
-        // Once to find all of them used, and once to find one that is not.
+        // One revolution to find all of them used, and one to find an unused slot.
         for _ in 0..2 * self.slots.len() {
             let at = clock.hand;
             clock.hand = (at + 1) % self.slots.len();
@@ -221,7 +222,7 @@ impl Card {
             let slot = Slot { card: self.number, at: at as u32 };
             let Some((map, page)) = &clock.owners[at] else { continue };
             let has_left = map.with(*page, |entry| {
-                // Nobody begins to read while the page's lock is held.
+                // No thread can start to read while this thread holds the page's lock.
                 usage.readers.load(Ordering::Acquire) == 0 && entry.leave(slot)
             });
             if has_left {
@@ -232,7 +233,7 @@ impl Card {
         None
     }
 
-    /// Has a slot free again, which no page has any more.
+    /// Releases a slot without a page.
     pub fn give_back(&self, at: u32) {
         let mut clock = self.clock.lock();
         clock.owners[at as usize] = None;
@@ -240,9 +241,9 @@ impl Card {
         self.free.store(clock.free.len() as u32, Ordering::Relaxed);
     }
 
-    /// Zeroes what is left in slots that are free.
+    /// Zeroes the contents of free slots.
     pub fn wipe_free(&self) -> Result<()> {
-        // Nobody else takes them meanwhile.
+        // The lock excludes other takers meanwhile.
         let clock = self.clock.lock();
         let lane = self.lane()?;
         let mut last = None;
@@ -255,12 +256,12 @@ impl Card {
         last.map_or(Ok(()), |ticket| self.device.wait(ticket))
     }
 
-    /// How many pages the memory of a lane has room for.
+    /// Number of pages that fit in the memory of a lane.
     pub fn lane_pages(&self) -> usize {
         (LANE_BYTES / self.page_bytes).max(1)
     }
 
-    /// A queue, and host memory that is copied to and from by it, for the calling thread.
+    /// Borrows a queue and its host memory for the calling thread.
     pub fn lane(&self) -> Result<LaneGuard<'_>> {
         let lane = self.lanes.lock().pop();
         let lane = lane.map_or_else(|| Lane::new(&self.device, LANE_BYTES.max(self.page_bytes)), Ok)?;
@@ -268,7 +269,7 @@ impl Card {
     }
 }
 
-/// A thread that reads from a slot, which keeps its page meanwhile.
+/// A reader of a slot; the slot keeps its page meanwhile.
 #[derive(Debug)]
 pub(super) struct Reading<'a> {
     pub card: &'a Card,
@@ -286,7 +287,7 @@ impl Drop for Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Whether these bytes are those that were copied to the slot.
+    /// Returns true if the bytes match the checksum of the copy to the slot.
     pub fn is_sound(&self, bytes: &[u8]) -> bool {
         self.card.slots[self.at as usize].sum.load(Ordering::Relaxed) == checksum(bytes)
     }
@@ -296,7 +297,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// A slot that a thread has for itself; given back when it is dropped.
+/// A slot that a thread owns, released on drop.
 #[derive(Debug)]
 pub(super) struct Taken<'a> {
     pub card: &'a Card,
@@ -313,12 +314,12 @@ impl<'a> Taken<'a> {
         Slot { card: self.card.number, at: self.at }
     }
 
-    /// Notes what its page has, for those who read it.
+    /// Sets the checksum of the slot's page.
     pub fn expect(&self, bytes: &[u8]) {
         self.card.slots[self.at as usize].sum.store(checksum(bytes), Ordering::Relaxed);
     }
 
-    /// Leaves the slot to the page that it was taken for, which has it by now.
+    /// Leaves the slot to its page, which holds it now.
     pub fn settle(mut self) {
         self.is_settled = true;
     }
@@ -332,10 +333,10 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// A queue of a card, and host memory, page-locked if possible.
+/// A queue of a GPU, and host memory, page-locked if possible.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Dropped first, which waits for copies.
+    /// Dropped first, and waits for its copies.
     pub queue: Queue<dyn Device>,
     pub host: HostBuffer<dyn Device>,
 }
@@ -353,7 +354,7 @@ impl Lane {
     }
 }
 
-/// A lane that goes back to its card. Whoever has it waits for what he submitted, unless he panics.
+/// A borrowed lane. Its thread waits for all its submissions, unless it panics.
 #[derive(Debug)]
 pub(super) struct LaneGuard<'a> {
     lane: Option<Lane>,

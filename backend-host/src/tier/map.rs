@@ -1,60 +1,60 @@
-//! Which pages of a file are on cards.
+//! Table of the pages of a file that GPUs hold.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Neighbouring pages share a lock: a batch of them takes few.
+/// Number of neighbouring pages under one lock, so a batch takes few locks.
 const STRIPE_PAGES: u64 = 64;
 const STRIPES: u64 = 64;
-/// More misses than batches have that are under way at a time.
+/// More than the number of misses in concurrent batches.
 const LATER_MAX: u32 = 1 << 20;
 
-/// A page-sized place in the memory of a card.
+/// A page-sized slot in the memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// The number of the card.
+    /// Number of the GPU.
     pub card: u32,
-    /// The number of the place on it.
+    /// Number of the slot on it.
     pub at: u32,
 }
 
-/// Where a page is beside the file.
+/// Cache state of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Nowhere,
-    /// A thread is about to copy it to a card.
+    /// A thread is about to copy the page to a GPU.
     Loading,
-    /// A card has it, as it is in the file.
+    /// A GPU holds the page, equal to the file.
     Held(Slot),
 }
 
-/// What is known of one page. Every method is one step under the lock of the page's stripe.
+/// State of one page. Every method is one step under the lock of the page's stripe.
 ///
-/// A card never has a page that is older than the file once the write is over that changed the file:
+/// After a write to the file has ended, no GPU holds an older version of the page:
 ///
-/// - Whoever writes [begins](Self::begin_write) by taking the page off its card, before the file changes, and
-///   [ends](Self::end_write) when the file has changed. In between nobody may [claim](Self::claim) it.
-/// - Whoever loads it claims it before he reads the file, and the claim is void when a write has begun since:
-///   [`loaded`](Self::loaded) compares the number of writes that have begun.
-/// - Whoever writes may put the page back with what he has written, if no other write began before his was
-///   over: of two writes nobody knows which the file had last.
+/// - A writer [begins](Self::begin_write) by taking the page off its GPU before the file changes, and
+///   [ends](Self::end_write) after the change. In between no thread can [claim](Self::claim) it.
+/// - A loader claims the page before it reads the file. A write that begins later voids the claim:
+///   [`loaded`](Self::loaded) compares the numbers of begun writes.
+/// - A writer can put its new bytes on the GPU if no other write began before its own ended. Otherwise the
+///   order of the two writes in the file is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     state: State,
-    /// How many writes have begun, which may wrap.
+    /// Number of begun writes, which may wrap.
     writes: u32,
-    /// How many are under way.
+    /// Number of writes in progress.
     writers: u32,
-    /// When it was last missed, by the count of all misses; 0 for never.
+    /// Clock of the last miss; 0 for never.
     missed: u32,
-    /// Whether it left a card because it was written to.
+    /// True if a write took the page off a GPU.
     is_due: bool,
 }
 
 impl Entry {
-    /// Where it can be read beside the file.
+    /// Slot of the page, if a GPU holds it.
     pub fn slot(&self) -> Option<Slot> {
         match self.state {
             State::Held(slot) => Some(slot),
@@ -62,12 +62,12 @@ impl Entry {
         }
     }
 
-    /// Notes that it was missed, as the `at`-th of all misses, in a batch that begins with the `start`-th;
-    /// tells how many misses that is after the one before, if there was one: 0 in the same batch. Of misses
-    /// fewer than `apart` misses apart the first one counts alone.
+    /// Records a miss, the `at`-th of all misses, in a batch that began with the `start`-th. Returns the
+    /// number of misses since the last one, 0 in the same batch; none for the first. Of misses fewer than
+    /// `apart` apart only the first counts.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
-        // The count wraps; one that is a little later is of the same batch, or of one at the same time.
+        // The count wraps; a slightly later one is of the same batch, or of a concurrent one.
         let ago = before.map(|missed| start.wrapping_sub(missed));
         let ago = ago.map(|ago| if ago > u32::MAX - LATER_MAX { 0 } else { ago });
         if ago.is_none_or(|ago| ago >= apart) {
@@ -76,12 +76,13 @@ impl Entry {
         ago
     }
 
-    /// Whether a card had it until it was written to.
+    /// Returns true if a GPU held the page until a write.
     pub fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// Begins to load it, unless others do or write to it: a claim to name when it is there.
+    /// Begins to load the page, unless another thread loads or writes it. Returns a claim for
+    /// [`loaded`](Self::loaded).
     pub fn claim(&mut self) -> Option<u32> {
         let may = self.state == State::Nowhere && self.writers == 0;
         may.then(|| {
@@ -90,8 +91,8 @@ impl Entry {
         })
     }
 
-    /// Says that it is in a slot, as it was in the file when it was claimed or later. The answer is whether
-    /// it still is so.
+    /// Puts the page in a slot, with the bytes of the file at the claim or later. Returns true if the claim
+    /// is still valid.
     pub fn loaded(&mut self, claim: u32, slot: Slot) -> bool {
         let holds = self.state == State::Loading && self.writes == claim;
         if holds {
@@ -100,14 +101,14 @@ impl Entry {
         holds
     }
 
-    /// Gives up a claim.
+    /// Abandons a claim.
     pub fn abandon(&mut self, claim: u32) {
         if self.state == State::Loading && self.writes == claim {
             self.state = State::Nowhere;
         }
     }
 
-    /// Begins to write to the page in the file: the number of the write, and the slot that had the page.
+    /// Begins a write of the page to the file. Returns the number of the write, and the page's old slot.
     pub fn begin_write(&mut self) -> (u32, Option<Slot>) {
         let slot = self.slot();
         self.is_due |= slot.is_some();
@@ -117,13 +118,13 @@ impl Entry {
         (self.writes, slot)
     }
 
-    /// Ends a write, after which the page is in a slot as it is in the file, if one is given. The answer is
-    /// whether that slot has the page now.
+    /// Ends a write. If `slot` is given and no other write began, the slot holds the page again; returns true
+    /// then.
     pub fn end_write(&mut self, write: u32, slot: Option<Slot>) -> bool {
         self.writers -= 1;
         match slot {
             Some(slot) if self.writes == write => {
-                // One that began earlier and goes on would have taken the slot.
+                // An earlier write that continues would have taken the slot.
                 debug_assert_eq!((self.writers, self.state), (0, State::Nowhere), "nobody else is at it");
                 (self.state, self.is_due) = (State::Held(slot), false);
                 true
@@ -132,7 +133,7 @@ impl Entry {
         }
     }
 
-    /// Takes the page out of a slot; whether it was there.
+    /// Takes the page out of a slot; returns true if it was there.
     pub fn leave(&mut self, slot: Slot) -> bool {
         let was_there = self.state == State::Held(slot);
         if was_there {
@@ -142,17 +143,17 @@ impl Entry {
     }
 }
 
-/// The pages of one piece of memory. A page that was never asked for takes nothing.
+/// Table of the pages of one piece of memory. An unused page takes no memory.
 #[derive(Debug)]
 pub(super) struct PageMap(Box<[Mutex<Vec<Entry>>]>);
 
 impl PageMap {
-    /// No page is on a card.
+    /// Returns a table without cached pages.
     pub fn new() -> Arc<Self> {
         Arc::new(Self((0..STRIPES).map(|_| Mutex::default()).collect()))
     }
 
-    /// Has one step done with what is known of a page.
+    /// Runs one step on the state of a page.
     pub fn with<T>(&self, page: u64, step: impl FnOnce(&mut Entry) -> T) -> T {
         let group = page / STRIPE_PAGES;
         let at = (group / STRIPES * STRIPE_PAGES + page % STRIPE_PAGES) as usize;
@@ -163,7 +164,7 @@ impl PageMap {
         step(&mut stripe[at])
     }
 
-    /// Takes all pages off the cards; gives their slots.
+    /// Removes all pages, and returns their slots.
     pub fn clear(&self) -> Vec<Slot> {
         let mut slots = Vec::new();
         for stripe in &self.0 {
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// One for each thread that may load, and one that has the page at first.
+    /// One for each thread that may load, and one for the initially cached page.
     const SLOTS: [Slot; 4] =
         [Slot { card: 0, at: 0 }, Slot { card: 0, at: 1 }, Slot { card: 0, at: 2 }, Slot { card: 0, at: 3 }];
 
@@ -209,18 +210,18 @@ mod tests {
     fn misses_that_belong_together_count_once() {
         let mut entry = Entry::default();
         assert_eq!(entry.miss(1, 4, 10), None);
-        // In the same batch, and in the next ones.
+        // Misses in the same batch and in the next ones.
         assert_eq!(
             [(1, 6), (5, 5), (13, 13)].map(|(start, at)| entry.miss(start, at, 10)),
             [0, 1, 9].map(Some)
         );
         assert_eq!([(30, 30), (31, 31)].map(|(start, at)| entry.miss(start, at, 10)), [26, 1].map(Some));
-        // The count of misses wraps.
+        // The count of misses wraps around.
         entry.missed = u32::MAX - 3;
         assert_eq!(entry.miss(4, 4, 10), Some(8));
     }
 
-    /// What one thread does with a page, step by step. Contents are the number of the write that made them.
+    /// Steps of one thread on a page. The contents are the number of the write that made them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     enum Thread {
         /// Claims, reads the file, copies to its slot, and publishes, or gives up.
@@ -245,7 +246,7 @@ mod tests {
             (entry, self.file, self.slots, self.threads.clone())
         }
 
-        /// Does the next step of a thread; whether it had one.
+        /// Does the next step of a thread; returns false at its end.
         fn step(&mut self, at: usize) -> bool {
             let mut thread = self.threads[at];
             let number = |slot: Slot| slot.at as u8;
@@ -296,7 +297,7 @@ mod tests {
             true
         }
 
-        /// What a reader would be given by a card is what is in the file.
+        /// A cached page equals the page in the file.
         fn check(&self) {
             let Some(slot) = self.entry.slot() else { return };
             let held = self.slots[slot.at as usize];
@@ -304,8 +305,8 @@ mod tests {
         }
     }
 
-    /// All orders of the steps of three threads, each of every kind, from a page that is nowhere and from one
-    /// that a card has.
+    /// Tries all orders of the steps of three threads of every kind, from an uncached page and from a cached
+    /// one.
     #[test]
     fn no_order_of_steps_leaves_a_stale_page_on_a_card() {
         let kinds = [

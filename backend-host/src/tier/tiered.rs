@@ -1,4 +1,4 @@
-//! Memory in a file, of which cards have pages.
+//! Memory in a file, with pages cached on GPUs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,18 +11,18 @@ use super::map::{PageMap, Slot};
 use crate::medium::{Medium, Wanted};
 use crate::memory::{Passage, Wiping};
 
-/// Elements shorter than this are collected by a kernel of the card, longer ones by copies.
+/// Longest elements that a kernel of the GPU gathers; copies collect longer ones.
 const GATHERED_BYTES_MAX: usize = 1024;
-/// Of what is written a card gets this much, or whole pages. Less is not worth a copy: the page leaves the
-/// card, and comes back when it is read.
+/// Least length of an update on a GPU, except for whole pages. A shorter write evicts the page, and the next
+/// read brings it back.
 const UPDATED_BYTES_LEAST: usize = 4096;
-/// So many parts are looked up at a time, at most.
+/// Most parts of one look-up.
 const PARTS_MAX: usize = 1 << 14;
 
-/// Memory, and pages of it on cards, if there is a tier.
+/// Memory with an optional cache on GPUs.
 ///
-/// Bytes on their way to a card go through memory of this type's own first: host memory of the program may
-/// change while it is copied, and file and card could get different bytes of it.
+/// Writes first copy host memory to a private buffer. Host memory of the program may change during a copy,
+/// and file and GPU could receive different bytes.
 #[derive(Debug)]
 pub(crate) struct Tiered<M> {
     below: M,
@@ -36,24 +36,24 @@ struct Above {
     wiping: Arc<Wiping>,
 }
 
-/// A part of a page that is to be read or written.
+/// A part of a page to read or write.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     page: u64,
-    /// Where it begins in the page.
+    /// Offset in the page.
     skip: usize,
     bytes: usize,
-    /// Where it is in host memory.
+    /// Address in host memory.
     host: *mut u8,
 }
 
-/// A part whose page is in a slot that the thread reads from.
+/// A part whose page is in a slot, with the thread counted as its reader.
 type Hit<'a> = (Reading<'a>, Part);
 
-/// A part whose page the thread is about to copy to a card.
+/// A part whose page the thread is about to copy to a GPU.
 type Load<'a> = (Claim<'a>, Part);
 
-/// The right to load a page, given up when it is dropped.
+/// The right to load a page, abandoned on drop.
 struct Claim<'a> {
     map: &'a PageMap,
     page: u64,
@@ -62,7 +62,7 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Says that the page is in a slot; whether it still is what the file has.
+    /// Publishes the page in a slot; returns true if it still matches the file.
     fn loaded(mut self, slot: Slot) -> bool {
         self.is_used = true;
         self.map.with(self.page, |entry| entry.loaded(self.number, slot))
@@ -77,14 +77,14 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// A write to a page that is under way; over when this is dropped.
+/// A write to a page in progress, ended on drop.
 struct Write<'a> {
     map: &'a PageMap,
     part: Part,
     number: u32,
-    /// The slot that had the page.
+    /// The slot that held the page.
     taken: Option<Taken<'a>>,
-    /// Whether the slot has what was written.
+    /// True if the slot contains the written bytes.
     is_in_slot: bool,
 }
 
@@ -99,15 +99,15 @@ impl Drop for Write<'_> {
     }
 }
 
-/// What a card was asked for, and for whom.
+/// A request to a GPU, and the parts that it serves.
 struct Fetch<'a> {
-    /// The memory that it copies to, from where on, and the ticket.
+    /// Host memory of the request, offset in it, and ticket.
     asked: Result<(LaneGuard<'a>, usize, Ticket)>,
     hits: Vec<Hit<'a>>,
 }
 
 impl<'a> Fetch<'a> {
-    /// Asks each card for what it has; nobody waits yet.
+    /// Submits requests to all GPUs, without a wait.
     fn begin(mut hits: Vec<Hit<'a>>) -> Vec<Self> {
         hits.sort_by_key(|(reading, _)| reading.card.number());
         let mut fetches = Vec::new();
@@ -119,7 +119,7 @@ impl<'a> Fetch<'a> {
         fetches
     }
 
-    /// Asks one card for parts of its pages, which get a place in the lane's memory one after the other.
+    /// Submits one request for parts of pages of one GPU; the lane's memory holds them consecutively.
     fn ask(hits: &[Hit<'a>]) -> Result<(LaneGuard<'a>, usize, Ticket)> {
         let card = hits[0].0.card;
         let lane = card.lane()?;
@@ -163,7 +163,7 @@ impl<'a> Fetch<'a> {
         Ok((lane, 0, ticket))
     }
 
-    /// Waits for the card, and hands over what it has copied; asks the file if the card fails.
+    /// Waits for the GPU and delivers the copied parts; reads from the file if the GPU fails.
     ///
     /// # Safety
     /// As [`Medium::read_all`] for the parts.
@@ -175,13 +175,13 @@ impl<'a> Fetch<'a> {
         });
         match waited {
             Ok((lane, _)) if card.is_checked() => {
-                // SAFETY: passed on.
+                // SAFETY: the caller has the same obligations.
                 unsafe { hand_over_checked(&self.hits, &lane, operation, above, below) }
             }
             Ok((lane, mut from)) => {
                 for (_, part) in &self.hits {
-                    // SAFETY: the lane's memory has all parts, one after the other; the caller vouches for
-                    // the target.
+                    // SAFETY: the lane's memory holds all parts consecutively; the caller guarantees the
+                    // target.
                     unsafe { racy::copy(lane.host.address().as_ptr().add(from), part.host, part.bytes) };
                     from += part.bytes;
                 }
@@ -190,7 +190,7 @@ impl<'a> Fetch<'a> {
             Err(error) => {
                 card.lose(&error);
                 let wanted: Vec<Wanted> = self.hits.iter().map(|(_, part)| above.wanted(part)).collect();
-                // SAFETY: passed on.
+                // SAFETY: the caller has the same obligations.
                 unsafe { below.read_all(operation, &wanted) }
             }
         }
@@ -198,7 +198,7 @@ impl<'a> Fetch<'a> {
 }
 
 impl<M: Medium> Tiered<M> {
-    /// Memory of which pages may be on these cards.
+    /// Returns memory with pages cached on these GPUs.
     pub fn new(below: M, cards: Option<&Arc<Cards>>, wiping: &Arc<Wiping>) -> Self {
         let above = cards.map(|cards| Above {
             cards: Arc::clone(cards),
@@ -213,32 +213,32 @@ impl<M: Medium> Tiered<M> {
         &self.below
     }
 
-    /// Reads parts of pages, no more bytes than a lane has.
+    /// Reads parts of pages, at most as many bytes as a lane holds.
     ///
     /// # Safety
     /// As [`Medium::read_all`] for the parts.
     unsafe fn read_parts(&self, operation: &'static str, above: &Above, parts: &[Part]) -> Result<()> {
         let (hits, loads, others) = above.look(self.below.bytes(), parts);
         let fetches = Fetch::begin(hits);
-        // The drive is asked while the cards copy.
+        // Read the drive while the GPUs copy.
         let mut outcome = if others.is_empty() {
             Ok(())
         } else {
-            // SAFETY: these are parts.
+            // SAFETY: these are parts of the caller's parts.
             unsafe { self.below.read_all(operation, &joined(others)) }
         };
         if outcome.is_ok() && !loads.is_empty() {
-            // SAFETY: these are parts.
+            // SAFETY: these are parts of the caller's parts.
             outcome = unsafe { self.load(operation, above, loads) };
         }
         for fetch in fetches {
-            // SAFETY: these are parts.
+            // SAFETY: these are parts of the caller's parts.
             outcome = outcome.and(unsafe { fetch.finish(operation, above, &self.below) });
         }
         outcome
     }
 
-    /// Reads parts of pages that are to be on cards, and copies the pages there.
+    /// Reads parts of uncached pages, and copies the pages to GPUs.
     ///
     /// # Safety
     /// As [`Medium::read_all`] for the parts.
@@ -251,20 +251,19 @@ impl<M: Medium> Tiered<M> {
             }
         }
         placed.sort_by_key(|(taken, ..)| taken.slot().card);
-        // SAFETY: passed on.
+        // SAFETY: the caller has the same obligations.
         let mut outcome = unsafe { self.below.read_all(operation, &others) };
         while let Some((last, ..)) = placed.last() {
             let card = last.card;
             let first = placed.partition_point(|(taken, ..)| taken.slot().card < card.number());
             let some = placed.split_off(first.max(placed.len().saturating_sub(card.lane_pages())));
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             outcome = outcome.and_then(|()| unsafe { self.load_to(operation, above, card, some) });
         }
         outcome
     }
 
-    /// Reads pages by way of the memory of a lane of one card, which has room for them, and copies them to
-    /// the card.
+    /// Reads pages through the memory of a lane, which has room for them, and copies them to its GPU.
     ///
     /// # Safety
     /// As [`Medium::read_all`] for the parts.
@@ -278,7 +277,7 @@ impl<M: Medium> Tiered<M> {
         let length = card.page_bytes();
         let as_they_are = |loads: &[(Taken<'_>, Claim<'_>, Part)]| {
             let wanted: Vec<Wanted> = loads.iter().map(|(.., part)| above.wanted(part)).collect();
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             unsafe { self.below.read_all(operation, &wanted) }
         };
         let lane = match card.lane() {
@@ -288,7 +287,7 @@ impl<M: Medium> Tiered<M> {
                 return as_they_are(&loads);
             }
         };
-        // SAFETY: `lane_pages` says how many pages the memory has room for.
+        // SAFETY: `lane_pages` is the number of pages that fit in the memory.
         let at = |number: usize| unsafe { lane.host.address().as_ptr().add(number * length) };
         let whole = loads.iter().enumerate().map(|(number, (.., part))| Wanted {
             offset: part.page * length as u64,
@@ -296,13 +295,13 @@ impl<M: Medium> Tiered<M> {
             bytes: length,
         });
         let whole = joined(whole);
-        // SAFETY: these are whole pages of the memory below, and the lane is this thread's.
+        // SAFETY: these are whole pages of the memory below, and the lane belongs to this thread.
         if unsafe { self.below.read_all(operation, &whole) }.is_err() {
-            // What is wanted may be sound all the same.
+            // The requested parts may be readable although the page is not.
             return as_they_are(&loads);
         }
         for (number, (.., part)) in loads.iter().enumerate() {
-            // SAFETY: the part is inside of its page; the caller vouches for the target.
+            // SAFETY: the part is inside its page; the caller guarantees the target.
             unsafe { racy::copy(at(number).add(part.skip), part.host, part.bytes) };
         }
         if card.is_checked() {
@@ -331,7 +330,7 @@ impl<M: Medium> Tiered<M> {
         Ok(())
     }
 
-    /// Writes parts of pages that follow one another, no more bytes than a lane has.
+    /// Writes consecutive parts of pages, at most as many bytes as a lane holds.
     ///
     /// # Safety
     /// As [`Medium::write`] for the parts.
@@ -340,13 +339,13 @@ impl<M: Medium> Tiered<M> {
         let (offset, bytes) = (above.offset(first), parts.iter().map(|part| part.bytes).sum());
         let mut writes: Vec<Write<'_>> = parts.iter().map(|part| above.begin_write(*part)).collect();
         if writes.iter().all(|write| write.taken.is_none()) {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             return unsafe { self.below.write(operation, offset, first.host, bytes) };
         }
         let mut stable = Passage(vec![0; bytes]);
-        // SAFETY: the caller vouches for the source.
+        // SAFETY: the caller guarantees the source.
         unsafe { racy::read(first.host, &mut stable.0) };
-        // SAFETY: as the caller promises, for the target.
+        // SAFETY: the caller guarantees the target.
         unsafe { self.below.store(operation, offset, &stable.0) }?;
         for card in &above.cards.cards {
             let mut done = 0;
@@ -370,8 +369,8 @@ impl<M: Medium> Tiered<M> {
     }
 }
 
-/// Hands over parts of pages, all of which a lane's memory has one after the other, of those that are what
-/// was copied to the card; reads the others from the file, and takes them off the card.
+/// Verifies the pages in a lane's memory and delivers parts of the correct ones. Reads the other parts from
+/// the file, and removes their pages from the GPU.
 ///
 /// # Safety
 /// As [`Medium::read_all`] for the parts.
@@ -387,14 +386,14 @@ unsafe fn hand_over_checked<M: Medium>(
     for (number, (reading, part)) in hits.iter().enumerate() {
         lane.host.read(number * page.0.len(), &mut page.0);
         if reading.is_sound(&page.0) {
-            // SAFETY: the caller vouches for the target.
+            // SAFETY: the caller guarantees the target.
             unsafe { racy::write(part.host, &page.0[part.skip..part.skip + part.bytes]) };
             continue;
         }
         let slot = Slot { card: reading.card.number(), at: reading.at };
         above.map.with(part.page, |entry| {
             if entry.leave(slot) {
-                // This thread still reads there: it gives the slot back, or whoever does so last.
+                // This thread is still a reader, so the last reader releases the slot.
                 let taken = reading.card.take_left(slot.at);
                 debug_assert!(taken.is_none());
             }
@@ -404,11 +403,11 @@ unsafe fn hand_over_checked<M: Medium>(
         let (page, device) = (part.page, reading.card.device().info());
         tell::warn(format!("page {page} of a file came from {device} other than it went there"));
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller has the same obligations.
     unsafe { below.read_all(operation, &damaged) }
 }
 
-/// The same ranges, with one for several that follow one another.
+/// Joins consecutive ranges.
 fn joined(ranges: impl IntoIterator<Item = Wanted>) -> Vec<Wanted> {
     let mut joined = Vec::<Wanted>::new();
     for range in ranges {
@@ -420,7 +419,7 @@ fn joined(ranges: impl IntoIterator<Item = Wanted>) -> Vec<Wanted> {
     joined
 }
 
-/// Writes to slots of a card what was written to their pages.
+/// Updates slots of a GPU with the bytes written to their pages.
 fn update(card: &Card, writes: &[(&mut Write<'_>, &[u8])]) -> Result<()> {
     let lane = card.lane()?;
     let mut done = 0;
@@ -447,7 +446,7 @@ impl Above {
         Wanted { offset: self.offset(part), to: part.host, bytes: part.bytes }
     }
 
-    /// Cuts ranges at the ends of pages, and calls `work` with as many parts as a lane has room for.
+    /// Cuts ranges at page boundaries, and calls `work` with as many parts as fit in a lane.
     fn in_parts(
         &self,
         ranges: impl Iterator<Item = Wanted>,
@@ -475,12 +474,12 @@ impl Above {
         work(&parts)
     }
 
-    /// Looks for parts on the cards: what is there, what is to be there, and all else, as ranges.
+    /// Looks up parts: cached ones, pages to load, and all others as ranges.
     fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit<'_>>, Vec<Load<'_>>, Vec<Wanted>) {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.cards.now();
         for (number, &part) in parts.iter().enumerate() {
-            // A page that may grow is never on a card: its slot would not know the end.
+            // A page with a growing end is never cached, because its slot does not know the end.
             let is_whole = (part.page + 1) * self.cards.page_bytes as u64 <= bytes;
             let found = self.map.with(part.page, |entry| {
                 if let Some(slot) = entry.slot() {
@@ -513,7 +512,7 @@ impl Above {
             (number, taken.and_then(|(card, at)| card.take_left(at)))
         });
         let length = self.cards.page_bytes;
-        // A checksum is of a whole page.
+        // A checksum covers a whole page.
         let least = if self.cards.is_checked { length } else { UPDATED_BYTES_LEAST.min(length) };
         let taken = taken.filter(|_| part.bytes >= least);
         Write { map: &self.map, part, number, taken, is_in_slot: false }
@@ -548,7 +547,7 @@ impl<M: Medium> Medium for Tiered<M> {
     }
 
     fn address(&self) -> Option<*mut u8> {
-        // What is written there would pass the cards by.
+        // Direct writes would bypass the GPUs.
         self.below.address().filter(|_| self.above.is_none())
     }
 
@@ -560,10 +559,10 @@ impl<M: Medium> Medium for Tiered<M> {
 
     unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         if self.above.is_none() {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             return unsafe { self.below.read_into(operation, offset, into) };
         }
-        // SAFETY: passed on; memory of the program is none of a device.
+        // SAFETY: the caller has the same obligations; memory of the program is not memory of a device.
         unsafe { self.read(operation, offset, into.as_mut_ptr(), into.len()) }
     }
 
@@ -573,20 +572,20 @@ impl<M: Medium> Medium for Tiered<M> {
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         if self.above.is_none() {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             return unsafe { self.below.read(operation, offset, to, bytes) };
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller has the same obligations.
         unsafe { self.read_all(operation, &[Wanted { offset, to, bytes }]) }
     }
 
     unsafe fn read_all(&self, operation: &'static str, wanted: &[Wanted]) -> Result<()> {
         let Some(above) = &self.above else {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             return unsafe { self.below.read_all(operation, wanted) };
         };
         above.in_parts(wanted.iter().copied(), |parts| {
-            // SAFETY: passed on, for parts of what is wanted.
+            // SAFETY: the caller has the same obligations, for parts of its ranges.
             unsafe { self.read_parts(operation, above, parts) }
         })
     }
@@ -599,12 +598,13 @@ impl<M: Medium> Medium for Tiered<M> {
         bytes: usize,
     ) -> Result<()> {
         let Some(above) = &self.above else {
-            // SAFETY: passed on.
+            // SAFETY: the caller has the same obligations.
             return unsafe { self.below.write(operation, offset, from, bytes) };
         };
         let range = Wanted { offset, to: from.cast_mut(), bytes };
         above.in_parts(std::iter::once(range), |parts| {
-            // SAFETY: passed on, for parts of it; nothing is written to what is read from here.
+            // SAFETY: the caller has the same obligations, for parts of its range; `write_parts` only reads
+            // from `to`.
             unsafe { self.write_parts(operation, above, parts) }
         })
     }

@@ -1,4 +1,4 @@
-//! Every device of this crate against the contract.
+//! The contract's conformance suite on every device of this crate.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ fn file(threads: usize) -> Arc<FileDevice> {
     Arc::new(FileDevice::builder(folder).threads(threads).create_temporary(64 << 20).unwrap())
 }
 
-/// Two cards that have room for a part of what the checks use.
+/// Two GPUs that hold a part of the memory of the checks.
 fn tier() -> Tier {
     let card = |bytes| Arc::new(HostDevice::builder().bytes(bytes).threads(2).build().unwrap());
     Tier::new([card(64 << 10), card(1 << 20)]).page_bytes(1000)
@@ -35,7 +35,7 @@ fn checked_file() -> Arc<FileDevice> {
 }
 
 fn checksummed<D: Device>(inner: Arc<D>, unit_bytes: usize) -> Arc<Checksummed<D>> {
-    // SAFETY: the checks use what a device gives by that device alone.
+    // SAFETY: the checks use the handles of a device with that device alone.
     Arc::new(unsafe { Checksummed::new(inner, unit_bytes) })
 }
 
@@ -44,7 +44,7 @@ fn tiered_file(threads: usize) -> Arc<FileDevice> {
     Arc::new(builder.create_temporary(64 << 20).unwrap())
 }
 
-/// A store whose file has no name any more.
+/// A store whose file has no name.
 #[cfg(unix)]
 fn store() -> StoreDevice {
     const PAGE_BYTES: usize = 1000;
@@ -54,7 +54,7 @@ fn store() -> StoreDevice {
     store
 }
 
-/// Pages in a list, the simplest that there is.
+/// Pages in a vector, the simplest backing.
 #[derive(Debug)]
 struct List(Vec<Mutex<Box<[u8]>>>);
 

@@ -1,4 +1,4 @@
-//! What a file promises beyond the contract.
+//! Guarantees of file devices beyond the contract.
 
 // Ranges of a file are often a list of one.
 #![allow(clippy::single_range_in_vec_init)]
@@ -13,7 +13,7 @@ use backend_api::{
 };
 use backend_host::FileDevice;
 
-/// A path of this test's own, without a file; the file that comes is removed in the end.
+/// A path for this test, without a file; the file is removed at the end.
 struct Path(PathBuf);
 
 impl Path {
@@ -87,7 +87,7 @@ fn the_file_is_the_memory_byte_for_byte() {
     let bytes = fs::read(&path.0).unwrap();
     assert_eq!(bytes.len(), 10_000);
     assert_eq!((&bytes[10..15], &bytes[7_990..7_996]), (&b"first"[..], &b"second"[..]));
-    // What is left is in two pieces, and is one buffer all the same.
+    // The remaining space is in two pieces, and becomes one buffer.
     drop(a);
     let rest = rig.buffer(4_999);
     assert_eq!(rig.device.file_ranges(rest.id()).unwrap(), [0..3_000, 8_001..10_000]);
@@ -141,7 +141,7 @@ fn two_devices_never_have_one_file() {
     assert_eq!(FileDevice::create(&path.0, 100).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(rig.download(&buffer, 0, 4).unwrap(), b"mine");
     drop((buffer, rig));
-    // Nor one after the other.
+    // Not in sequence either.
     assert_eq!(FileDevice::create(&path.0, 100).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read(&path.0).unwrap()[..4], *b"mine");
 }
@@ -167,7 +167,7 @@ fn a_file_that_is_cut_short_gives_errors_for_what_is_gone_and_nothing_else() {
     assert_eq!((error.kind(), error.offset()), (ErrorKind::CopyFailed, Some(10_000)));
     assert!(error.detail().contains("truncated from 20000 to 10000"), "{error}");
     assert!(!error.to_string().contains("try again"), "{error}");
-    // A write would make the file long again and hide the loss.
+    // A write would extend the file again and hide the loss.
     assert_eq!(rig.upload(&buffer, 15_000, &[1]).unwrap_err().kind(), ErrorKind::CopyFailed);
     assert_eq!(fs::metadata(&path.0).unwrap().len(), 10_000);
     let fill = rig.queue.fill(&Fill { to: buffer.at(19_999), bytes: 1, pattern: b"x" }).unwrap();
@@ -184,7 +184,7 @@ fn a_file_that_is_cut_short_gives_errors_for_what_is_gone_and_nothing_else() {
         let ticket = rig.queue.search(&search).unwrap();
         assert_eq!(rig.device.wait(ticket).unwrap_err().kind(), ErrorKind::KernelFailed);
     }
-    // What is still there is as good as before.
+    // The remaining part works as before.
     assert_eq!(rig.download(&buffer, 9_999, 1).unwrap(), [5]);
     rig.upload(&buffer, 9_999, &[6]).unwrap();
     assert_eq!(rig.download(&buffer, 9_999, 1).unwrap(), [6]);
@@ -254,7 +254,7 @@ fn memory_is_wiped_in_the_file_when_it_is_given_back() {
     drop((first, unwiped));
     assert_eq!(at(&ranges), [6; 1000]);
     rig.device.wipe_on_release().unwrap();
-    // In two pieces, the second of which is longer than a block.
+    // In two pieces, the second of them longer than a block.
     let split = rig.buffer((1 << 20) - 2000);
     let ranges = rig.device.file_ranges(split.id()).unwrap();
     assert_eq!(ranges.len(), 2);
@@ -270,7 +270,7 @@ fn memory_is_wiped_in_the_file_when_it_is_given_back() {
     assert_eq!(at(&ranges), [0; 2000]);
 }
 
-/// Run as a process of its own by the test below.
+/// The test below runs this in a process of its own.
 #[test]
 fn child_cannot_wipe() {
     let path = Path::new("unwiped");

@@ -1,4 +1,4 @@
-//! Questions about numbers of four bytes without gaps, which vector registers answer, beside plain loops.
+//! Vectorised reductions of contiguous 4-byte numbers, compared with plain loops.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Asked {
         Self { device, queue, memory, host, words }
     }
 
-    /// The answer about the numbers from number `first` on.
+    /// Result for the numbers from number `first` on.
     fn ask(&self, program: &Program, first: usize, action: Action<'_>) -> Vec<u64> {
         let count = (self.words.len() - first) as u64;
         let sources = [Elements { start: self.memory.at(first as u64 * 4), count, stride: 4 }];
@@ -43,7 +43,7 @@ impl Asked {
     }
 }
 
-/// Special values, and others.
+/// Special values and ordinary ones.
 fn words(count: usize) -> Vec<u32> {
     let special = [0, 1 << 31, 1, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0000, 0x7F80_0001, u32::MAX, 0x7FFF_FFFF];
     let hashed = |i: usize| (i as u32).wrapping_mul(2_654_435_761);
@@ -121,7 +121,7 @@ fn sums_and_extremes_are_those_of_a_loop() {
             assert_eq!(extremes.iter().map(|part| part.count).sum::<u64>(), keys.len() as u64);
             let sums = Partial::list(&asked.ask(&program, 0, Action::Sum { value, filter, answer }));
             if of == Type::F32 {
-                // In sixteen sums at once, which are added up in pairs.
+                // Sixteen partial sums, added in pairs.
                 let mut lanes = [0.0_f64; 16];
                 let floats = asked.words.iter().map(|bits| f64::from(f32::from_bits(*bits)));
                 floats.enumerate().for_each(|(at, float)| lanes[at % 16] += float);

@@ -1,4 +1,4 @@
-//! What host RAM promises beyond the contract.
+//! Guarantees of host RAM beyond the contract.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -64,7 +64,7 @@ fn long_copies_are_shared_out_and_complete() {
     let host = HostBuffer::new(&device, 2 * bytes, HostMemory::Pageable).unwrap();
     let source: Vec<u8> = (0..bytes as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     host.write(0, &source);
-    // One long copy and many short ones in one call.
+    // One long copy and many short ones in a call.
     let (long, short) = (19_000_000_u64, 1_000_u64);
     let mut transfers = vec![Transfer::Upload { from: host.at(0), to: memory.at(5), bytes: long }];
     let mut at = long;
@@ -94,14 +94,14 @@ fn work_that_nobody_waits_for_is_done_and_wakes() {
         told.recv().unwrap();
         device.poll(ticket).unwrap();
     }
-    // And with polls alone.
+    // The same with polls alone.
     let ticket = queue.submit(&[]).unwrap();
     while device.poll(ticket).unwrap() == backend_api::Progress::Pending {
         std::thread::yield_now();
     }
 }
 
-/// The last owner of a device may be a waker, and so a worker of that very device.
+/// The last owner of a device can be a waker, and so a worker of this device.
 #[test]
 fn a_waker_may_drop_the_device() {
     for _ in 0..50 {
@@ -147,7 +147,7 @@ fn queues_may_race_on_device_memory_without_harm() {
     assert!(bytes.iter().all(|byte| b"abcd".contains(byte)));
 }
 
-/// A kernel that writes 1, whose form as code of the host writes 2.
+/// A kernel that writes 1, and whose native form writes 2.
 fn two_faced() -> Kernel {
     let (of, [zero, one]) = (Memory::Value(Type::U32), [0, 1].map(Reg));
     let body = Body {
@@ -162,7 +162,7 @@ fn two_faced() -> Kernel {
     };
     let write_two = |items: &HostItems<'_>| {
         let failed = items.items().filter(|item| !items.view(0).store(*item, 0, 2_u32));
-        // What is another part's cannot be written.
+        // Elements of another part cannot be written.
         let failures = failed.count() as u64 + u64::from(items.view(0).store(items.items().end, 0, 3_u32));
         Report { failures, ..Report::default() }
     };

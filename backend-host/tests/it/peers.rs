@@ -1,4 +1,4 @@
-//! Devices that reach each other, where one goes, is lost, or has a broken link.
+//! Devices with access to each other's memory: drop, loss and broken links.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn contents<D: Device>(memory: &DeviceBuffer<D>, device: &Arc<D>) -> Vec<u8> {
     bytes
 }
 
-/// Drops a device while another one copies from its memory: the copy is over then.
+/// Drops a device while another one copies from its memory: the drop waits for the copy.
 fn a_device_goes<D: Device>(stays: Arc<D>, goes: Arc<D>) {
     let (own, queue) = (memory(&stays, 0), Queue::new(&stays).unwrap());
     let theirs = goes.allocate(BYTES, Commit::Lazy).unwrap();

@@ -1,4 +1,4 @@
-//! Stores whose pages are shared out: buffers that grow in their file, and are there again.
+//! Stores with extensible buffers that persist in the file.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn shares_grow_and_are_there_again() {
     let most = 1000 * PAGE_BYTES;
     let buffers: Vec<_> =
         (0..3).map(|_| DeviceBuffer::extensible(&device, 0, most, Commit::Lazy).unwrap()).collect();
-    // Each has what was written to it, wherever that lies in the file, and zeroes where nothing was.
+    // Each buffer has its written bytes, at any place in the file, and zeroes elsewhere.
     let mut expected = vec![Vec::new(); 3];
     for step in 1..40_u64 {
         let share = (step * 7 % 3) as usize;
@@ -43,7 +43,7 @@ fn shares_grow_and_are_there_again() {
         buffer.extend(bytes, Commit::Lazy).unwrap();
         expected.resize(bytes as usize, 0);
         let start = before - before.min(50);
-        // Now and then with a gap at the end.
+        // Sometimes with a gap at the end.
         let end = bytes - (bytes - start).min(step % 3 * 200);
         fill(&device, buffer, start, end - start, step as u8);
         expected[start as usize..end as usize].fill(step as u8);
@@ -55,7 +55,7 @@ fn shares_grow_and_are_there_again() {
     assert_eq!(none_left.kind(), ErrorKind::OutOfMemory);
     device.set_note([1, 2, 3]).unwrap();
     device.sync().unwrap();
-    // What is noted later is not in a copy, and is stored when the device is dropped.
+    // A later note is not in the copy, and the drop of the device stores it.
     device.set_note([4, 5, 6]).unwrap();
     let copy = std::env::temp_dir().join(own_files::random_name());
     std::fs::copy(&path, &copy).unwrap();
@@ -65,7 +65,7 @@ fn shares_grow_and_are_there_again() {
         let device = Arc::new(StoreDevice::open(path).unwrap());
         assert_eq!(device.note(), note);
         device.share_out(3);
-        // Of the last one no more than two pages count.
+        // Only two pages of the last buffer count.
         device.clear_share(2, 2);
         for (share, expected) in expected.iter().enumerate() {
             let bytes = expected.len() as u64;

@@ -1,4 +1,4 @@
-//! The adversary does what its settings say.
+//! Effects of the settings of the simulated device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,7 +58,7 @@ fn exact() -> SimulatedDeviceBuilder {
     SimulatedDevice::builder(1).latency(MICROSECOND).jitter(0.0).bandwidth(1_000_000_000)
 }
 
-/// The submission of this number fails when its time has come.
+/// A rule that fails the submission of this number at its end.
 fn fails(number: u64) -> Fault {
     Fault::anywhere(ErrorKind::CopyFailed).on_call(number).reported_later()
 }
@@ -133,7 +133,7 @@ fn effects_come_when_the_time_has_come_and_all_at_once() {
     assert_eq!(rig.page(0), [7; PAGE as usize]);
     assert_eq!(rig.device.poll(ticket).unwrap(), Progress::Done);
     assert_eq!(rig.device.now() - started, 2 * MICROSECOND);
-    // The source is read then, too.
+    // The copy reads its source then, too.
     rig.host.write(0, &[1; PAGE as usize]);
     rig.queues[0].submit(&[rig.upload(0)]).unwrap();
     rig.host.write(0, &[2; PAGE as usize]);

@@ -1,4 +1,4 @@
-//! What cards as a cache of a file promise: the same bytes, from where they are told to come.
+//! Guarantees of a cache on GPUs: the same bytes, from the expected place.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ use backend_api::{
 };
 use backend_host::{FileDevice, HostDevice, SimulatedDevice, StoreDevice, Tier};
 
-/// How long pages on cards are in most tests.
+/// Length of cached pages in most tests.
 const PAGE: usize = 256;
 const HOST_BYTES: usize = 1 << 16;
 
@@ -66,7 +66,7 @@ impl<D: Device> Rig<D> {
         self.read_all(&[(offset, bytes)])
     }
 
-    /// Reads ranges by one submission; gives them one after the other.
+    /// Reads ranges by one submission; returns them consecutively.
     fn read_all(&self, ranges: &[(u64, usize)]) -> Result<Vec<u8>> {
         let mut at = 0;
         let copies = ranges.iter().map(|&(offset, bytes)| {
@@ -90,7 +90,7 @@ impl<D: Device> Rig<D> {
         self.done(self.queue.submit(&[Transfer::Internal { from, to, bytes }]))
     }
 
-    /// Collects elements of so many bytes.
+    /// Gathers elements of `bytes` bytes.
     fn gather(&self, stride: u64, indices: &[u64]) -> Result<Vec<u8>> {
         let bytes: Vec<u8> = indices.iter().flat_map(|index| index.to_ne_bytes()).collect();
         self.host.write(0, &bytes);
@@ -109,7 +109,7 @@ fn numbered(bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| (at / 256 * 7 + at) as u8).collect()
 }
 
-/// A device whose memory has those numbers, and whose cards are empty.
+/// A device with these numbers in its memory, and no cached pages.
 fn filled<D: Device>(device: D, bytes: u64) -> Rig<D> {
     let rig = Rig::new(device, bytes);
     let numbers = numbered(bytes);
@@ -127,7 +127,7 @@ fn a_hit_does_not_read_the_file() {
     let builder = FileDevice::builder(&path).tier(&tier);
     let rig = filled(builder.create(8 * PAGE as u64).unwrap(), 8 * PAGE as u64);
     let numbers = numbered(8 * PAGE as u64);
-    // Four have room; nothing goes for the fifth.
+    // Four fit; the fifth replaces none.
     for page in [0, 2, 4, 6, 7] {
         assert_eq!(rig.read(page * PAGE as u64, PAGE).unwrap(), numbers[page as usize * PAGE..][..PAGE]);
     }
@@ -141,10 +141,10 @@ fn a_hit_does_not_read_the_file() {
         ranges.iter().flat_map(|range| numbers[range.0 as usize..][..50].to_vec()).collect();
     assert_eq!(rig.read_all(&ranges).unwrap(), wanted);
     assert_eq!(rig.read(PAGE as u64 - 1, 1).unwrap(), numbers[PAGE - 1..PAGE]);
-    // What the file alone had is gone, beside a page that a card has, too.
+    // Bytes outside the GPUs are lost, even next to a cached page.
     assert!(rig.read(5 * PAGE as u64, 1).is_err());
     assert!(rig.read(0, PAGE + 1).is_err());
-    // One submission for all that is asked for at once.
+    // One submission for all parts of a request.
     let work = card.counts().work;
     assert_eq!((work.upload_bytes, work.downloads), (uploaded, 4 + 1 + 1));
     assert_eq!(tier.status().hits, 4 + 1 + 1);
@@ -161,7 +161,7 @@ fn what_is_written_is_on_the_card_as_in_the_file() {
         rig.read(page * PAGE as u64, PAGE).unwrap();
     }
     let misses = tier.status().misses;
-    // A part of a page, several pages, and what no card has.
+    // A part of a page, several pages, and uncached pages.
     for (offset, bytes) in [(5, 20), (3 * PAGE + 100, 3 * PAGE), (15 * PAGE, 2 * PAGE)] {
         let value: Vec<u8> = (0..bytes).map(|at| (at * 3) as u8).collect();
         rig.write(offset as u64, &value).unwrap();
@@ -169,7 +169,7 @@ fn what_is_written_is_on_the_card_as_in_the_file() {
     }
     let written = card.counts().work.upload_bytes;
     assert_eq!(rig.read(0, 16 * PAGE).unwrap(), numbers[..16 * PAGE]);
-    // Pages 0, 3 and 6 were written to in part: they come back at once.
+    // Pages 0, 3 and 6 were written in part: they are cached again at once.
     assert_eq!(
         (tier.status().misses, card.counts().work.upload_bytes),
         (misses + 3, written + 3 * PAGE as u64)
@@ -185,7 +185,7 @@ fn what_is_written_is_on_the_card_as_in_the_file() {
     assert_eq!(rig.read(0, 1 << 15).unwrap(), numbers[..1 << 15]);
 }
 
-/// A file that is read through once takes nothing from what is read again and again.
+/// A single scan of a file displaces no page that is read repeatedly.
 #[test]
 fn a_scan_leaves_what_is_hot() {
     const SLOTS: u64 = 128;
@@ -193,7 +193,7 @@ fn a_scan_leaves_what_is_hot() {
     let tier = tier([&card(1 << 20)]).bytes(SLOTS * PAGE as u64);
     let rig = filled(file(&tier, bytes), bytes);
     let page = |page: u64| rig.read(page * PAGE as u64, 8).map(drop).unwrap();
-    // Room is given to all that comes; then pages that come back take it.
+    // First pages fill free slots; then repeated pages replace them.
     (0..SLOTS).for_each(|at| page(8 * SLOTS + at));
     for _ in 0..4 {
         (0..SLOTS / 4).for_each(|at| page(3 * at));
@@ -201,7 +201,7 @@ fn a_scan_leaves_what_is_hot() {
     let warm = tier.status();
     (0..SLOTS / 4).for_each(|at| page(3 * at));
     assert_eq!(tier.status().misses, warm.misses, "a quarter of the room is for a quarter of the slots");
-    // In pieces that end within pages, as kernels read.
+    // In pieces that end within pages, like the reads of kernels.
     for at in (0..bytes).step_by(1000) {
         rig.read(at, 1000.min((bytes - at) as usize)).unwrap();
     }
@@ -227,7 +227,7 @@ fn lists_are_collected_by_the_card() {
             assert_eq!(rig.gather(stride, &indices).unwrap(), wanted);
         }
     }
-    // All pages are there by now.
+    // All pages are cached now.
     let (before, misses) = (card.counts().work, tier.status().misses);
     rig.gather(8, &(0..1000).map(|at| at * 8 % 8192).collect::<Vec<_>>()).unwrap();
     let work = card.counts().work;
@@ -235,8 +235,8 @@ fn lists_are_collected_by_the_card() {
     assert_eq!(tier.status().misses, misses);
 }
 
-/// Elements of one list are one use of the page that they share: lists that go through a file, a few elements
-/// a page, take nothing from what is hot.
+/// Elements of one list count as one use of their page: lists that scan a file, with a few elements a page,
+/// displace no hot page.
 #[test]
 fn a_list_that_passes_by_leaves_what_is_hot() {
     const SLOTS: u64 = 128;
@@ -316,7 +316,7 @@ fn cards_get_their_memory_back_and_pages_are_wiped() {
     assert_eq!(card.memory().unwrap().free_bytes, 1 << 20);
 }
 
-/// The page in which memory ends is on no card, as it may grow.
+/// The last page of memory is never cached, because the memory can grow.
 #[test]
 fn memory_grows_with_its_last_page() {
     let tier = tier([&card(1 << 20)]);
@@ -341,15 +341,15 @@ fn memory_grows_with_its_last_page() {
     assert_eq!(tier.status().bytes, 2 * PAGE as u64);
 }
 
-/// A card that changes a byte of what is copied to it, as long as it is told to.
+/// A GPU that changes a byte of each copy to it, while enabled.
 #[derive(Debug)]
 struct Flipping {
     inner: HostDevice,
     flips: AtomicBool,
 }
 
-// SAFETY: everything is passed on as it is to one and the same device, which keeps the contract; another fill
-// writes to what was a target already.
+// SAFETY: every call goes to one device, which implements the contract; the added fill writes to memory that
+// was a target already.
 unsafe impl Device for Flipping {
     backend_api::forward! { self => self.inner;
         info memory create_queue release_queue allocate release allocate_host import_host release_host
@@ -386,14 +386,14 @@ fn what_a_card_has_damaged_is_read_from_the_file() {
     assert_eq!(all(), (16, 16, 0));
     card.flips.store(true, Ordering::Relaxed);
     rig.write(5 * PAGE as u64, &numbers[5 * PAGE..6 * PAGE]).unwrap();
-    // Read from the file, and copied to the card anew, which it damages again.
+    // Read from the file, and copied again to the GPU, which damages it again.
     assert_eq!(all(), (16 + 31, 16 + 1, 1));
     card.flips.store(false, Ordering::Relaxed);
     let (.., damaged) = all();
     assert_eq!((damaged, all().2, tier.status().bytes), (2, 2, 16 * PAGE as u64));
 }
 
-/// Cards of all kinds, some of which fail.
+/// GPUs of all kinds, some of them failing.
 fn any_tier(random: &mut SplitMix64) -> Tier {
     let count = 1 + random.below(3);
     let one = |random: &mut SplitMix64| -> Arc<dyn Device> {
@@ -415,13 +415,13 @@ fn any_tier(random: &mut SplitMix64) -> Tier {
     cards.page_bytes(PAGE).checksums(random.below(3) == 0)
 }
 
-/// Any program of copies and kernels does over a tier what it does over a file alone.
+/// Any program of copies and kernels gives the same results with and without a tier.
 fn same_as_plain<D: Device>(tiered: Rig<D>, random: &mut SplitMix64) {
     let bytes = tiered.memory.bytes();
     let plain = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).create_temporary(bytes).unwrap();
     let plain = Rig::new(plain, bytes);
     plain.write(0, &tiered.read(0, bytes as usize).unwrap()).unwrap();
-    // Some places more often than others.
+    // Some places more often.
     let range = |random: &mut SplitMix64, most: u64| {
         let length = 1 + random.below(most);
         let start = if random.below(2) == 0 { random.below(bytes) / 16 } else { random.below(bytes) };
@@ -490,7 +490,7 @@ fn scatter<D: Device>(rig: &Rig<D>, stride: u64, indices: &[u8]) {
     rig.done(rig.queue.scatter(&Scatter { elements: elements.into(), indices: at, count, values })).unwrap();
 }
 
-/// How many bytes are `value`.
+/// Number of bytes equal to `value`.
 fn count<D: Device>(rig: &Rig<D>, value: u8) -> u64 {
     let elements = Elements { start: rig.memory.at(0), count: rig.memory.bytes(), stride: 1 };
     let answer = rig.host.at(0);
@@ -515,7 +515,7 @@ fn any_program_does_over_a_tier_what_it_does_over_a_file() {
 fn any_program_does_over_checksums_what_it_does_over_a_file() {
     for seed in 200..220 {
         let mut random = SplitMix64::new(seed);
-        // Pages of 16 KiB are several then.
+        // Each page of 16 KiB is several cached pages.
         let bytes = 30_000 + random.below(30_000);
         let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(2).checksums(true);
         let tier = any_tier(&mut random);
@@ -539,8 +539,8 @@ fn any_program_does_over_a_tier_what_it_does_over_a_store() {
     }
 }
 
-/// Threads read and write few pages through a tier of fewer slots. Who reads sees what was written before he
-/// began, or something later.
+/// Threads read and write few pages through a tier of fewer slots. A reader sees all writes that ended before
+/// it began, or later ones.
 #[test]
 fn nobody_reads_what_was_written_over_before() {
     const PAGES: u64 = 12;
@@ -557,7 +557,7 @@ fn nobody_reads_what_was_written_over_before() {
                 let host = HostBuffer::new(device, PAGE, HostMemory::Pageable).unwrap();
                 let mut random = SplitMix64::new(thread);
                 for step in 1..=3000_u64 {
-                    // A page has one thread that writes to it.
+                    // Each page has one writer.
                     if random.below(3) == 0 {
                         let page = thread + 6 * random.below(PAGES / 6);
                         host.write(0, &[step.to_ne_bytes(); WORDS].concat());
