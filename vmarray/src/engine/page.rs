@@ -1,5 +1,4 @@
-//! One page's life: its packed state, the protocol that changes it, and how threads announce and wait for
-//! accesses.
+//! The protocol of one page: packed state, transitions, and announcement of and waiting for accesses.
 //!
 //! Nothing here knows devices, frames or element types. The protocol (`entry`, `hazard`, `barrier`) is built
 //! on the atomics of `sync`, which loom replaces when it checks the protocol.

@@ -1,27 +1,26 @@
-//! A barrier whose cost lies on one side.
+//! Asymmetric barrier: one side pays the cost.
 //!
 //! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences: of two
 //! threads that each store, then pass their barrier, then load what the other stored, at least one sees the
 //! other's store. `light` is only a fence for the compiler; `heavy` has the kernel run a full fence on every
 //! core that runs a thread of this process (Linux `membarrier`, private expedited: some microseconds).
 //!
-//! Where the kernel has no such call, both are full fences; [`asymmetric`] tells, and the hazard slots of
-//! threads are then reached by a slower way that issues the fence.
+//! Without that system call both are full fences; [`asymmetric`] is then false, and accesses use a slower
+//! path to hazard slots, which issues the fence.
 //!
-//! A kernel that has granted the call may still refuse it later, to a seccomp filter that the program
-//! installs. Others have passed `light` by then, so `heavy` has to do without: the calling thread visits
-//! every processor that the others may run on. A thread that runs there makes room for it, and the scheduler
-//! orders what a thread did before it is taken from a processor before whatever runs there next, and that
-//! before what the thread does afterwards. So at the end each thread has either shown its store, or sees the
-//! caller's when it goes on. It takes some 10 microseconds for each idle processor and a time slice for each
-//! busy one. (Changing the protection of a page, which has the other processors interrupted on most systems,
-//! is faster and not enough: AArch64, and AMD processors with `INVLPGB`, do that without interrupting
-//! anybody.) Where that is refused as well, the process ends: the thread that holds a page cannot go on, and
-//! all others would wait for it.
+//! A kernel may refuse the call later, after the program installs a seccomp filter. Other threads have passed
+//! `light` by then, so `heavy` needs a substitute: the calling thread visits every processor that they may
+//! run on. A running thread is preempted, and the scheduler orders its earlier accesses before the next
+//! thread on that processor, and that thread before its later accesses. So at the end each thread has either
+//! published its store, or sees the caller's store when it continues. It takes some 10 microseconds for each
+//! idle processor and a time slice for each busy one. (Changing a page's protection, which interrupts the
+//! other processors on most systems, is faster but insufficient: AArch64, and AMD processors with `INVLPGB`,
+//! interrupt no processor.) If the kernel refuses that too, the process ends: the thread that holds a page
+//! cannot continue, and all others would wait for it.
 
 use super::sync::{Ordering, fence};
 
-/// The fence for the compiler that the cheap side needs; a full fence under loom, which knows no asymmetry.
+/// The compiler fence of the cheap side; a full fence under loom, which does not model asymmetry.
 #[inline(always)]
 pub(crate) fn light() {
     #[cfg(loom)]
@@ -30,7 +29,7 @@ pub(crate) fn light() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// The barrier of the side that can wait. `threads` gives threads that may have passed [`light`].
+/// The barrier of the waiting side. `threads` returns threads that may have passed [`light`].
 pub(crate) fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
@@ -50,7 +49,7 @@ pub(crate) fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
     drop(threads);
 }
 
-/// A thread, as the system names it.
+/// A thread, by the system's identifier.
 pub(crate) type Thread = i32;
 
 /// The calling thread.
@@ -59,7 +58,7 @@ pub(crate) fn this_thread() -> Thread {
     os::this_thread()
 }
 
-/// Whether [`light`] suffices on the other side.
+/// True if [`light`] suffices on the other side.
 pub(crate) fn asymmetric() -> bool {
     #[cfg(loom)]
     return true;
@@ -71,9 +70,8 @@ pub(crate) fn asymmetric() -> bool {
     }
 }
 
-/// What a thread does between two looks at something that another thread will change within nanoseconds,
-/// unless it lost its core: then this one gives its own away, and at last sleeps, so that a thread of lower
-/// priority gets on, too.
+/// Backoff between checks of a value that another thread will change within nanoseconds. If that thread lost
+/// its core, this one yields, and finally sleeps, so that threads of lower priority progress too.
 pub(crate) fn relax(turns: u64) {
     #[cfg(loom)]
     {
@@ -101,11 +99,11 @@ mod os {
     }
 
     fn call(command: libc::c_int) -> io::Result<libc::c_long> {
-        // SAFETY: the call takes three integers and touches no memory of the process.
+        // SAFETY: the call takes three integers and accesses no memory of the process.
         outcome(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
     }
 
-    /// Asks for the use of the private expedited barrier; false if the kernel has none or forbids it.
+    /// Registers for the private expedited barrier; false if the kernel does not support or forbids it.
     pub(super) fn register() -> bool {
         let wanted = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
         let wanted = libc::c_long::from(wanted);
@@ -122,11 +120,11 @@ mod os {
         unsafe { libc::gettid() }
     }
 
-    /// Those that any of some threads may run on.
+    /// The processors that any of the threads may run on.
     fn of_any(threads: &[Thread]) -> io::Result<Processors> {
         threads.iter().try_fold(Processors::default(), |all, &thread| match Processors::of(thread) {
             Ok(set) => Ok(all.or(&set)),
-            // It has ended, and so given its processor away.
+            // It has ended, and so left its processor.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(all),
             Err(error) => Err(error),
         })
@@ -137,7 +135,7 @@ mod os {
         let (home, all) = (Processors::of(0)?, of_any(threads)?);
         for processor in (0..Processors::ROOM).filter(|&processor| all.has(processor)) {
             if let Err(error) = Processors::from_iter([processor]).move_here() {
-                // Switched off meanwhile, or forbidden to them: then they were taken from it.
+                // Offline meanwhile, or forbidden to the threads: then they were moved away.
                 if of_any(threads)?.has(processor) {
                     return Err(error);
                 }
@@ -147,7 +145,7 @@ mod os {
     }
 }
 
-/// Systems without such a call; and Miri, which knows none.
+/// Systems without such a call; and Miri, which does not support it.
 #[cfg(all(any(not(target_os = "linux"), miri), not(loom)))]
 mod os {
     use std::io;

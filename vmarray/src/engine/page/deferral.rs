@@ -1,7 +1,7 @@
-//! When wakers run: not while their thread holds locks of this library, or is in the midst of serving others.
+//! Deferral of wakers while their thread holds locks of this library, or serves requests.
 //!
-//! A waker is code of the program. It may poll a task on the spot or drop an array; and a device may run it
-//! inside of any call that it gets.
+//! A waker is program code. It may poll a task at once or drop an array, and a device may run it inside any
+//! call.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -12,9 +12,9 @@ use super::wakers::run;
 
 #[derive(Default)]
 struct Deferred {
-    /// How many [`Deferral`]s the thread has.
+    /// Number of [`Deferral`]s of the thread.
     deferrals: Cell<usize>,
-    /// How many [`LockScope`]s it has.
+    /// Number of [`LockScope`]s of the thread.
     locks: Cell<usize>,
     tasks: RefCell<Vec<Waker>>,
     drivers: RefCell<Vec<Waker>>,
@@ -25,7 +25,7 @@ thread_local! {
 }
 
 impl Deferred {
-    /// Runs wakers of tasks, unless they are to wait still.
+    /// Runs wakers of tasks, unless still deferred.
     fn wake_tasks(&self) {
         while self.deferrals.get() == 0 && self.locks.get() == 0 {
             let tasks = self.tasks.take();
@@ -37,12 +37,12 @@ impl Deferred {
     }
 }
 
-/// Adds to how many there are of something.
+/// Adds to a counter.
 fn add(count: &Cell<usize>, change: isize) {
     count.set(count.get().wrapping_add_signed(change));
 }
 
-/// Wakes a task, at once or as soon as its thread may run code of the program.
+/// Wakes a task, at once or as soon as its thread may run program code.
 pub(crate) fn wake(waker: Waker) {
     let mut waker = Some(waker);
     // A thread that is ending holds nothing.
@@ -54,7 +54,7 @@ pub(crate) fn wake(waker: Waker) {
     waker.into_iter().for_each(run);
 }
 
-/// While a thread has one, wakers of tasks that it is to run wait; they run when the last one is dropped.
+/// While a thread has one, wakers of tasks are deferred; they run when the last one is dropped.
 pub(crate) struct Deferral(PhantomData<*const ()>);
 
 impl Deferral {
@@ -73,8 +73,8 @@ impl Drop for Deferral {
     }
 }
 
-/// Lives as long as a lock is held under which devices are called: neither tasks nor
-/// [drivers](Self::postpone) are woken meanwhile.
+/// Lives while a lock is held under which devices are called: neither tasks nor [drivers](Self::postpone) are
+/// woken meanwhile.
 #[derive(Debug)]
 pub(crate) struct LockScope(PhantomData<*const ()>);
 
@@ -84,7 +84,7 @@ impl LockScope {
         Self(PhantomData)
     }
 
-    /// Has a driver woken when the calling thread holds no such lock any more. `false`: it holds none.
+    /// Wakes a driver when the calling thread holds no such lock any more. `false`: it holds none.
     pub(crate) fn postpone(driver: impl FnOnce() -> Waker) -> bool {
         DEFERRED
             .try_with(|deferred| {
@@ -110,7 +110,7 @@ impl Drop for LockScope {
     }
 }
 
-/// What a task leaves with a device: wakes it when its thread may run code of the program.
+/// Waker of a task for a device: it wakes the task when its thread may run program code.
 pub(crate) struct OutsideLocks(pub(crate) Waker);
 
 impl OutsideLocks {

@@ -1,4 +1,4 @@
-//! The entry of one page in the page table, and every way in which its state may change.
+//! The entry of one page in the page table, and all transitions of its state.
 //!
 //! This file holds transitions only; waiting, transfers and the choice of victims are elsewhere. Each method
 //! is one read-modify-write of the state word, plus the gates; so the table in [`state`](super::state) and
@@ -14,7 +14,7 @@ use super::state::{
 };
 use super::sync::{AtomicPtr, AtomicU64, Ordering, fence};
 
-/// Who will let go of a page again: this library by itself, or the program.
+/// Kind of a hold: by this library, or by the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Pin,
@@ -30,25 +30,25 @@ impl Holder {
     }
 }
 
-/// Why a page was not to be had.
+/// Reason of a failed acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It has no frame.
     Absent,
-    /// Somebody is in the way; the state at that moment.
+    /// Another holder prevents it; the state at that moment.
     Busy(State),
 }
 
-/// What a sweep of the cache found at a page.
+/// Result of a sweep at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sweep {
-    /// It was used since the last sweep; that has been noted down and it gets another chance.
+    /// It was used since the last sweep; the bit is cleared, and it gets another chance.
     SecondChance,
     /// It is in use now.
     Busy,
-    /// It is clean; the caller has it exclusively now. The state before.
+    /// It is clean; the caller now holds it exclusively. The previous state.
     Claimed(State),
-    /// It is dirty; the caller holds a pin for a write-back now. The state before.
+    /// It is dirty; the caller now holds a pin for a write-back. The previous state.
     WriteBack(State),
 }
 
@@ -59,13 +59,13 @@ pub(crate) struct Entry {
     read_gate: AtomicPtr<u8>,
     write_gate: AtomicPtr<u8>,
     state: AtomicU64,
-    /// The first byte of the page's frame. Written only by the thread that holds the page exclusively, while
-    /// no lock-free access can be under way; valid while the page is resident.
+    /// The first byte of the page's frame. Only the exclusive holder writes it, while no lock-free access can
+    /// be running; valid while the page is resident.
     address: AtomicPtr<u8>,
 }
 
 impl Entry {
-    /// Of an absent page; what zeroed memory is, which tables are made of.
+    /// The entry of an absent page; equal to zeroed memory, from which tables are made.
     #[cfg(test)]
     pub(crate) fn new() -> Self {
         Self {
@@ -81,8 +81,8 @@ impl Entry {
         State(self.state.load(order))
     }
 
-    /// Reads an element of the page, by accesses that may race with a latched writer; `None` if one was at
-    /// work.
+    /// Reads an element of the page, by accesses that may race with a latched writer; `None` if one was
+    /// active.
     #[inline(always)]
     pub(crate) fn read_validated<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.state(Ordering::Acquire);
@@ -92,9 +92,9 @@ impl Entry {
     }
 
     /// Reads several elements of the page, by accesses that may race with writers; `None` if one may have
-    /// been at work. Latched writers are found out about as in [`read_validated`](Self::read_validated);
-    /// those without a lock leave no trace, so nothing is read of a page that is open to them. To open it a
-    /// thread has to have it exclusively, which who sees anything that they wrote sees as well.
+    /// been active. Latched writers are detected as in [`read_validated`](Self::read_validated). Lock-free
+    /// writers leave no trace, so pages open to them are not read. Opening a page requires an exclusive hold,
+    /// which is visible to a thread that sees any of their writes.
     #[inline(always)]
     pub(crate) fn read_undisturbed<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.state(Ordering::Acquire);
@@ -111,13 +111,13 @@ impl Entry {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// The frame, if lock-free reads are allowed, else null. Looked at under a hazard slot.
+    /// The frame, if lock-free reads are allowed, else null. Read under a hazard slot.
     #[inline(always)]
     pub(crate) fn read_gate(&self) -> *mut u8 {
         self.read_gate.load(Ordering::Acquire)
     }
 
-    /// The frame, if lock-free writes are allowed, else null. Looked at under a hazard slot.
+    /// The frame, if lock-free writes are allowed, else null. Read under a hazard slot.
     #[inline(always)]
     pub(crate) fn write_gate(&self) -> *mut u8 {
         self.write_gate.load(Ordering::Acquire)
@@ -142,13 +142,13 @@ impl Entry {
         }
     }
 
-    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has
-    /// `WRITERS`, lock-free writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look
-    /// at the hazard slots; if it has `WAITED` and the holder is a guard, sleepers are to be woken, since
-    /// they may not be allowed to wait for guards.
+    /// Shares a resident page, which excludes latched writes. If the returned earlier state has `WRITERS`,
+    /// lock-free writes may continue until [`shut_writes`](Self::shut_writes), a barrier and a check of the
+    /// hazard slots. If it has `WAITED` and the holder is a guard, the caller wakes sleepers, because they
+    /// may be forbidden to wait for guards.
     ///
-    /// Sharers queue up behind somebody who wants the page exclusively, unless they are `barging`: threads
-    /// that hold guards must not wait for somebody who might wait for them.
+    /// Sharers queue behind a thread that wants the page exclusively, unless they are `barging`: threads with
+    /// guards must not wait for a thread that could wait for them.
     pub(crate) fn try_share(&self, holder: Holder, barging: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),
@@ -161,8 +161,8 @@ impl Entry {
         })
     }
 
-    /// Keeps an absent page's home slot from being written to. `Ok` tells whether the slot has contents.
-    /// Queues up as [`try_share`](Self::try_share) does.
+    /// Protects an absent page's home slot from writes. `Ok` is true if the slot has contents. Queues like
+    /// [`try_share`](Self::try_share).
     pub(crate) fn try_share_home(&self, barging: bool) -> Result<bool, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
@@ -172,13 +172,13 @@ impl Entry {
         .map(|s| s.has(HOME))
     }
 
-    /// Ends a share. Tells whether sleepers are to be woken.
+    /// Ends a share. Returns true if the caller must wake sleepers.
     #[must_use]
     pub(crate) fn unshare(&self, holder: Holder) -> bool {
         let unit = holder.unit();
         let last = |s: State| !State(s.0 - unit).shared();
-        // The last to go wakes threads that want the page exclusively; one who made room, threads that want
-        // to share.
+        // The last sharer wakes threads that want the page exclusively; a sharer that lowered a full count
+        // wakes threads that want to share.
         let wakes = |s: State| last(s) || !s.has_room();
         let before = self.change(|s| {
             let next = s.0 - unit;
@@ -187,10 +187,9 @@ impl Entry {
         before.any(WAITED) && wakes(before)
     }
 
-    /// Takes a resident page for one thread alone: no other holder, no latched write. What its earlier state,
-    /// which is returned, has of `READERS` and `WRITERS` may go on until the gates are shut and drained. As
-    /// for [`try_share`](Self::try_share), a guard wakes sleepers. Refused as long as a snapshot has not
-    /// saved the page.
+    /// Takes a resident page exclusively: no other holder, no latched write. Accesses of `READERS` and
+    /// `WRITERS` in the returned earlier state may continue until the gates are shut and drained. As for
+    /// [`try_share`](Self::try_share), a guard wakes sleepers. Refused until a snapshot has saved the page.
     #[inline]
     pub(crate) fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -203,24 +202,24 @@ impl Entry {
         })
     }
 
-    /// Takes an absent page for one thread or transfer alone. The state before, which tells what the home
-    /// slot holds.
+    /// Takes an absent page exclusively for one thread or transfer. Returns the previous state, which shows
+    /// the contents of the home slot.
     ///
-    /// `readers_stay` allows it while others read the home slot: right for loading what will be shared at
-    /// first, wrong for writing to the slot, and for loading what will be written to and may then be written
-    /// back. So it is while a snapshot has not saved the page.
+    /// `readers_stay` allows it while other threads read the home slot: correct for loading a page that will
+    /// be shared first, wrong for writing to the slot, and for loading a page that will be written and
+    /// possibly written back. The same holds until a snapshot has saved the page.
     pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
         let may_stay = |s: State| readers_stay || !(s.shared() || s.any(UNSAVED));
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !may_stay(s) => Err(Refusal::Busy(s)),
-            // The thread that has it loaded becomes one more of threads that share it.
+            // The loading thread becomes one more sharer.
             s if !s.has_room() => Err(Refusal::Busy(s)),
             s => Ok(s.0 | EXCLUSIVE),
         })
     }
 
-    /// Takes an absent page without contents for one thread that writes zeroes to its home slot, which
-    /// changes nothing that a snapshot could see.
+    /// Takes an absent page without contents for a thread that writes zeroes to its home slot, which no
+    /// snapshot can see.
     pub(crate) fn try_claim_to_zero(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT | HOME) || s.shared() => Err(Refusal::Busy(s)),
@@ -229,9 +228,9 @@ impl Entry {
     }
 
     /// Takes an absent page for one thread to load it; `readers_stay` as for
-    /// [`try_claim_absent`](Self::try_claim_absent). If the slot has contents the page is at once
-    /// [marked](Self::mark_in_flight) as subject of a transfer. The state before; if that has
-    /// [`WAITED`] and the slot contents, sleepers are to be woken.
+    /// [`try_claim_absent`](Self::try_claim_absent). If the slot has contents, the page is
+    /// [marked](Self::mark_in_flight) at once as in flight. Returns the previous state; if that has
+    /// [`WAITED`] and the slot has contents, the caller wakes sleepers.
     pub(crate) fn claim_to_load(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
@@ -241,13 +240,13 @@ impl Entry {
         })
     }
 
-    /// Marks a page that the caller holds as subject of a transfer that others can find and finish. Tells
-    /// whether sleepers are to be woken, to help.
+    /// Marks a page that the caller holds as in flight, in a transfer that other threads can find and finish.
+    /// Returns true if the caller must wake sleepers, to help.
     #[must_use]
     pub(crate) fn mark_in_flight(&self) -> bool {
         let now = self.state(Ordering::Relaxed);
         if now.has(IN_FLIGHT) && !now.any(WAITED) {
-            // As it has been for threads that look already.
+            // As it was for threads that check already.
             return false;
         }
         self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)
@@ -271,7 +270,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Hands an exclusive hold over to a guard, or does nothing. Tells whether sleepers are to be woken.
+    /// Passes an exclusive hold to a guard, or does nothing. Returns true if the caller must wake sleepers.
     #[must_use]
     pub(crate) fn hold_exclusive(&self, holder: Holder) -> bool {
         holder == Holder::Guard && self.change(|s| (s.0 & !WAITED) + GUARD).any(WAITED)
@@ -282,45 +281,45 @@ impl Entry {
         self.change(|s| s.0 | DIRTY);
     }
 
-    /// Notes that the home slot of a page that the caller holds has zeroes.
+    /// Records that the home slot of a page that the caller holds has zeroes.
     pub(crate) fn home_is_zeroed(&self) {
         self.change(|s| s.0 | ZEROED);
     }
 
-    /// Notes that the home slot of a page that the caller holds exclusively may have anything, before it is
-    /// written to.
+    /// Records that the home slot of a page that the caller holds exclusively has unspecified contents,
+    /// before a write to it.
     pub(crate) fn home_is_unknown(&self) {
         self.change(|s| s.0 & !ZEROED);
     }
 
-    /// Asks sharers to wait. The thread that does so goes on trying until the page is theirs, or [gives
-    /// up](Self::give_up). Without effect while a snapshot has to read the page.
+    /// Makes new sharers wait. The thread then retries until it gets the page, or [gives up](Self::give_up).
+    /// Without effect while a snapshot has to read the page.
     pub(crate) fn set_writer_pending(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 } else { s.0 | WRITER_PENDING });
     }
 
-    /// Has nobody take the page any more to change it; the thread that has it goes on. Nobody is in the way
-    /// of those that read it. Tells whether sleepers are to be woken, who wait for something else now.
+    /// Forbids new changes of the page; the present holder continues, and readers are not affected. Returns
+    /// true if the caller must wake sleepers, because their condition has changed.
     #[must_use]
     pub(crate) fn begin_saving(&self) -> bool {
         self.change(|s| (s.0 | UNSAVED) & !(WRITER_PENDING | WAITED)).any(WAITED)
     }
 
-    /// Lets threads change the page again. Tells whether sleepers are to be woken.
+    /// Allows changes of the page again. Returns true if the caller must wake sleepers.
     #[must_use]
     pub(crate) fn end_saving(&self) -> bool {
         self.change(|s| s.0 & !(UNSAVED | WAITED)).any(WAITED)
     }
 
-    /// Lets sharers in again. Others who want the page ask anew when they are woken. Tells whether sleepers
-    /// are to be woken.
+    /// Allows sharers again. Other threads that want the page mark it again when they wake. Returns true if
+    /// the caller must wake sleepers.
     #[must_use]
     pub(crate) fn give_up(&self) -> bool {
         self.change(|s| s.0 & !(WRITER_PENDING | WAITED)).any(WAITED)
     }
 
-    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Tells whether sleepers are to be
-    /// woken.
+    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Returns true if the caller must
+    /// wake sleepers.
     #[must_use]
     #[inline]
     pub(crate) fn release_exclusive(&self, holder: Holder, add: u64) -> bool {
@@ -332,14 +331,14 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Says what the home slot of a page has that nobody has used: contents (`HOME`), or zeroes (`ZEROED`).
+    /// Sets the contents of the home slot of an unused page: contents (`HOME`), or zeroes (`ZEROED`).
     pub(crate) fn begin_with(&self, home: u64) {
         debug_assert!(home == HOME || home == ZEROED, "{home:x}");
         self.change(|s| s.0 | home);
     }
 
-    /// Ends an exclusive hold of an absent page whose home slot was written to. Tells whether sleepers are to
-    /// be woken.
+    /// Ends an exclusive hold of an absent page whose home slot was written. Returns true if the caller must
+    /// wake sleepers.
     #[must_use]
     #[inline]
     pub(crate) fn release_written(&self) -> bool {
@@ -350,7 +349,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Turns an exclusive hold into a shared one. Tells whether sleepers are to be woken.
+    /// Turns an exclusive hold into a shared one. Returns true if the caller must wake sleepers.
     #[must_use]
     pub(crate) fn downgrade(&self, holder: Holder) -> bool {
         self.change(|s| {
@@ -359,14 +358,14 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Takes the frame from a page that is held exclusively and has no lock-free access under way, and
-    /// releases it. `forget` also declares the home slot empty. Tells whether sleepers are to be woken.
+    /// Takes the frame from an exclusively held page without lock-free accesses, and releases the page.
+    /// `forget` also declares the home slot empty. Returns true if the caller must wake sleepers.
     #[must_use]
     pub(crate) fn unmap(&self, forget: bool) -> bool {
         self.lose_frame(EXCLUSIVE | if forget { HOME | ZEROED } else { 0 })
     }
 
-    /// As [`unmap`](Self::unmap), but the caller goes on to hold the page, which is absent now.
+    /// As [`unmap`](Self::unmap), but the caller keeps holding the page, which is now absent.
     #[must_use]
     pub(crate) fn unmap_and_keep(&self) -> bool {
         self.lose_frame(0)
@@ -382,7 +381,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Whether it was used since the last sweep, or use of it was [forgotten](Self::forget_use).
+    /// True if it was used since the last sweep, unless its use was [forgotten](Self::forget_use).
     pub(crate) fn is_used(&self) -> bool {
         self.seems_used(self.state(Ordering::Relaxed))
     }
@@ -392,7 +391,7 @@ impl Entry {
         state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
     }
 
-    /// Has the next sweep take it for unused, unless there are lock-free accesses.
+    /// Makes it unused for the next sweep, unless there are lock-free accesses.
     pub(crate) fn forget_use(&self) {
         self.change(|s| s.0 & !USED);
     }
@@ -410,32 +409,32 @@ impl Entry {
         self.write_gate.store(self.address(), Ordering::Release);
     }
 
-    /// Lets no further lock-free write begin, once a barrier was issued.
+    /// Prevents further lock-free writes, after a barrier.
     pub(crate) fn shut_writes(&self) {
         self.write_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
     }
 
-    /// Lets no further lock-free access begin, once a barrier was issued.
+    /// Prevents further lock-free accesses, after a barrier.
     pub(crate) fn shut(&self) {
         self.shut_writes();
         self.read_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
     }
 
-    /// Notes that the holder has shut gates and seen to it that nobody is inside: `WRITERS`, or both bits.
+    /// Records that the holder has shut and drained gates: `WRITERS`, or both bits.
     pub(crate) fn quiet(&self, bits: u64) {
         debug_assert!(bits & !(READERS | WRITERS) == 0);
         self.change(|s| s.0 & !bits);
     }
 
-    /// Notes that a snapshot has shut the write gate of a page that nobody may change, and seen to it that
-    /// nobody is inside. Where a thread with guards has taken the mark away it may have opened the gate
-    /// again, so that this is for the next look at the page.
+    /// Records that a snapshot has shut and drained the write gate of an unchangeable page. If a thread with
+    /// guards has removed the mark, it may have opened the gate again; the next check of the page handles
+    /// this.
     pub(crate) fn quiet_unsaved(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
     }
 
-    /// One step of the search for victims. `recency` says whether use counts (not so for an exact order),
-    /// `write_back` whether dirty pages are wanted, too.
+    /// One step of the victim search. `recency` makes use count (not for an exact policy), `write_back`
+    /// includes dirty pages.
     pub(crate) fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
         let mut found = Sweep::Busy;
         let _ = self.transition(|s| {
@@ -463,8 +462,8 @@ impl Entry {
         found
     }
 
-    /// Begins the write-back of a dirty page that nobody writes to; else refuses. As in
-    /// [`sweep`](Self::sweep).
+    /// Starts the write-back of a dirty page without writers, as in [`sweep`](Self::sweep); otherwise
+    /// refuses.
     pub(crate) fn try_write_back(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if !s.has(RESIDENT | DIRTY) && !s.has(EXCLUSIVE) => Err(Refusal::Absent),
@@ -473,8 +472,8 @@ impl Entry {
         })
     }
 
-    /// Begins the write-back of a page that the caller holds exclusively, quiet, and goes on to hold. The
-    /// state before.
+    /// Starts the write-back of a page that the caller holds exclusively, quiet, and keeps. Returns the
+    /// previous state.
     pub(crate) fn write_back_held(&self) -> State {
         self.change(|s| {
             debug_assert!(s.has(EXCLUSIVE | RESIDENT) && !s.any(WRITERS | IN_FLIGHT), "{s:?}");
@@ -482,7 +481,8 @@ impl Entry {
         })
     }
 
-    /// Ends a write-back. On success frame and home slot are equal. Tells whether sleepers are to be woken.
+    /// Ends a write-back. On success frame and home slot are equal. Returns true if the caller must wake
+    /// sleepers.
     #[must_use]
     pub(crate) fn end_write_back(&self, success: bool) -> bool {
         self.change(|s| {
@@ -492,7 +492,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Asks to be woken if `busy` still holds of the state. False: it does not; look again.
+    /// Requests a wake-up if `busy` still holds for the state. False: it does not; check again.
     pub(crate) fn ask_to_wake(&self, busy: impl Fn(State) -> bool) -> bool {
         self.transition(|s| if busy(s) { Ok(s.0 | WAITED) } else { Err(()) }).is_ok()
     }

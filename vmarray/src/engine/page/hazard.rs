@@ -1,19 +1,19 @@
-//! Hazard slots: how a thread says, without a locked instruction, which page it is touching.
+//! Hazard slots: announcement of the accessed page without a locked instruction.
 //!
 //! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the
-//! page's entry. The access then looks at the entry's gate and goes on only if that is open. The thread that
-//! wants the page for other purposes first shuts the gate, then issues a barrier on all cores
+//! page's entry. The access then checks the entry's gate and continues only if the gate is open. A thread
+//! that wants the page for other purposes first shuts the gate, then issues a barrier on all cores
 //! ([`barrier::heavy`]), then waits until no slot names the page. Either the access sees the shut gate and
 //! backs off, or the other side sees the slot.
 //!
-//! The idea is that of hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free
-//! Objects", 2004) with the asymmetric fence that Linux offers as `membarrier`.
+//! These are hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects",
+//! 2004) with Linux's asymmetric fence `membarrier`.
 
 use super::barrier;
 use super::entry::Entry;
 use super::sync::{AtomicUsize, Ordering};
 
-/// Which lock-free accesses are waited for.
+/// Awaited lock-free accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Writes only.
@@ -22,7 +22,7 @@ pub(crate) enum Access {
     All,
 }
 
-/// What a thread announces.
+/// Announcement of a thread.
 #[derive(Debug)]
 pub(crate) struct Slot {
     reading: AtomicUsize,
@@ -40,11 +40,10 @@ impl Slot {
         Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
     }
 
-    /// Announces a read. The caller looks at the entry's read gate next, then reads, then
-    /// [leaves](Self::leave_read).
+    /// Announces a read. The caller then checks the entry's read gate, reads, and [leaves](Self::leave_read).
     ///
-    /// A release, as leaving is: the thread that waits for the end of one access may see no more of it than
-    /// that the next one was announced.
+    /// A release, like leaving: a thread that waits for the end of one access may see it only through the
+    /// announcement of the next one.
     #[inline(always)]
     pub(crate) fn enter_read(&self, entry: *const Entry) {
         self.reading.store(entry.addr(), Ordering::Release);
@@ -57,8 +56,8 @@ impl Slot {
         self.reading.store(0, Ordering::Release);
     }
 
-    /// Announces a write. The caller looks at the entry's write gate next, then writes, then
-    /// [leaves](Self::leave_write). A release, as [`enter_read`](Self::enter_read) is.
+    /// Announces a write. The caller then checks the entry's write gate, writes, and
+    /// [leaves](Self::leave_write). A release, like [`enter_read`](Self::enter_read).
     #[inline(always)]
     pub(crate) fn enter_write(&self, entry: *const Entry) {
         self.writing.store(entry.addr(), Ordering::Release);
@@ -71,7 +70,7 @@ impl Slot {
         self.writing.store(0, Ordering::Release);
     }
 
-    /// Whether such an access to the entry is announced. If not, acquires what the thread did in its last
+    /// True if such an access to the entry is announced. If not, acquires the effects of the thread's last
     /// one.
     pub(super) fn names(&self, entry: *const Entry, access: Access) -> bool {
         self.writing.load(Ordering::Acquire) == entry.addr()

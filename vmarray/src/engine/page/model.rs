@@ -1,8 +1,7 @@
-//! The page protocol under loom, which tries all interleavings and all reorderings that the memory model
-//! allows.
+//! Models of the page protocol under loom, which runs all interleavings and reorderings of the memory model.
 //!
-//! Loom knows no asymmetric barrier, so both sides use full fences here; that `membarrier` and a fence for
-//! the compiler amount to that is the kernel's promise.
+//! Loom has no asymmetric barrier, so both sides use full fences here; the kernel guarantees that
+//! `membarrier` and a compiler fence are equivalent.
 //!
 //! Run by `cargo xtask test-host`, or with `RUSTFLAGS="--cfg loom" cargo test -p vmarray --release --lib
 //! model`.
@@ -19,14 +18,14 @@ use super::quiesce::quiesce_by;
 use super::seqlock::SeqLock;
 use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED, WRITERS};
 
-/// A page with a frame, of which loom watches every access, and one thread's slot.
+/// A page with a frame, whose accesses loom tracks, and one thread's slot.
 struct ModelPage {
     entry: Entry,
     slot: Slot,
     frame: UnsafeCell<u64>,
 }
 
-/// Stands for the address of the frame: only whether it is null matters here.
+/// Replaces the address of the frame, which only has to be non-null here.
 fn address() -> *mut u8 {
     std::ptr::without_provenance_mut(64)
 }
@@ -69,14 +68,14 @@ impl ModelPage {
         );
     }
 
-    /// Takes the frame from the page, which the caller has exclusively, for another one.
+    /// Takes the frame from the exclusively held page, for another page.
     fn reuse(&self, before: State) {
         self.quiesce(before, Access::All);
         self.frame.with_mut(|at| unsafe { *at = 7 });
         let _ = self.entry.unmap(false);
     }
 
-    /// What is in the frame while writers are kept out.
+    /// The contents of the frame, without writers.
     fn read_shared(&self, holder: Holder) -> u64 {
         let before = self.entry.try_share(holder, false).unwrap();
         self.quiesce(before, Access::Writes);
@@ -85,7 +84,7 @@ impl ModelPage {
         seen
     }
 
-    /// What is in the home slot, for which the frame stands.
+    /// The contents of the home slot, represented by the frame.
     fn read_home(&self) {
         if self.entry.try_share_home(false).is_ok() {
             self.frame.with(|at| unsafe { *at });
@@ -120,7 +119,7 @@ fn beside<R: 'static>(
     thread::spawn(move || run(&page))
 }
 
-/// Adds an element at the end: the frame has two of them, whose place is the length.
+/// Adds an element at the end: the frame has two, indexed by the length.
 fn push(page: &ModelPage, len: &AtomicUsize, elements: &[AtomicU64; 2], value: u64) -> usize {
     loop {
         if page.entry.try_exclusive(Holder::Pin).is_ok() {
@@ -134,7 +133,7 @@ fn push(page: &ModelPage, len: &AtomicUsize, elements: &[AtomicU64; 2], value: u
     }
 }
 
-/// Two threads push, and a third one, which takes no page, sees what is below the length.
+/// Two threads push, and a third one without a hold sees all elements below the length.
 #[test]
 fn what_is_below_the_length_is_there() {
     loom::model(|| {
@@ -167,7 +166,7 @@ fn a_frame_is_not_reused_under_a_lock_free_reader() {
     });
 }
 
-/// Whoever waits for the reader may see nothing of its end but the beginning of its next read.
+/// A thread that waits for the reader may see its end only through its next announcement.
 #[test]
 fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
     loom::model(|| {
@@ -200,7 +199,7 @@ fn a_slice_is_not_lent_under_a_lock_free_writer() {
     });
 }
 
-/// The second sharer finds the gate shut by the first; it must wait for the writer all the same.
+/// The second sharer finds the gate shut by the first, and must still wait for the writer.
 #[test]
 fn two_sharers_both_wait_for_a_lock_free_writer() {
     let mut model = loom::model::Builder::new();
@@ -216,7 +215,7 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
     });
 }
 
-/// What a write-back calls clean is what it copied.
+/// A page that a write-back declares clean equals its copy.
 #[test]
 fn no_write_is_lost_to_a_write_back() {
     loom::model(|| {
@@ -246,7 +245,7 @@ fn no_write_is_lost_to_a_write_back() {
     });
 }
 
-/// A reader of a huge element, whose page's version did not change, saw no half of a latched write.
+/// A reader of a huge element with an unchanged version saw no half of a latched write.
 #[test]
 fn a_validated_read_is_not_torn() {
     loom::model(|| {
@@ -270,8 +269,8 @@ fn a_validated_read_is_not_torn() {
     });
 }
 
-/// A reader of several elements saw them as they were at one moment, though a thread latched the page and
-/// opened it to writes without a lock, of which one followed.
+/// A validated reader of several elements saw one moment, although a thread latched the page and opened it to
+/// lock-free writes, one of which followed.
 #[test]
 fn elements_read_undisturbed_are_of_one_moment() {
     loom::model(|| {
@@ -317,8 +316,8 @@ impl ModelElement {
     }
 }
 
-/// A read that its element's lock vouches for saw no half of a write, though two write at once. (That a page
-/// stays in its frame meanwhile is what slots, gates and latches see to, which other models try.)
+/// A read validated by its element's lock saw no half of a write, with two writers. (Slots, gates and latches
+/// keep the page in its frame; other models check this.)
 #[test]
 fn an_element_read_by_its_lock_is_not_torn() {
     let mut model = loom::model::Builder::new();
@@ -338,7 +337,7 @@ fn an_element_read_by_its_lock_is_not_torn() {
     });
 }
 
-/// Who has the lock sees what others did under it, and hands over what it did before.
+/// The lock's holder sees earlier holders' effects, and publishes its own.
 #[test]
 fn an_elements_lock_hands_over_what_was_written_before() {
     loom::model(|| {
@@ -360,7 +359,7 @@ fn an_elements_lock_hands_over_what_was_written_before() {
     });
 }
 
-/// A reader that keeps writers out for a moment leaves no trace, and hides none of a writer's.
+/// A reader that briefly excludes writers leaves no trace, and hides none of a writer's.
 #[test]
 fn a_read_under_an_elements_lock_hides_no_write() {
     let mut model = loom::model::Builder::new();
@@ -383,7 +382,7 @@ fn a_read_under_an_elements_lock_hides_no_write() {
     });
 }
 
-/// A page cannot be opened again behind the back of whoever has it exclusively.
+/// No thread can open a page again during another's exclusive hold.
 #[test]
 fn an_exclusive_page_stays_shut() {
     loom::model(|| {
@@ -404,7 +403,7 @@ fn an_exclusive_page_stays_shut() {
     });
 }
 
-/// Of two that claim an absent page, one gets it; who asked to be woken is woken.
+/// One of two claimers of an absent page gets it; a thread that requested a wake-up is woken.
 #[test]
 fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
     loom::model(|| {
@@ -432,8 +431,8 @@ fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
     });
 }
 
-/// Nobody writes to a home slot while somebody reads it: neither directly, nor by loading the page, writing
-/// to it and writing it back. The frame stands for the slot here.
+/// No thread writes to a home slot during a read of it: neither directly, nor by loading the page, writing to
+/// it and writing it back. The frame represents the slot here.
 #[test]
 fn a_home_slot_is_not_written_under_its_reader() {
     loom::model(|| {
@@ -469,7 +468,7 @@ fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
     });
 }
 
-/// Whoever sleeps for a page learns that it has become guarded, since that may be something not to wait for.
+/// A sleeping thread is woken when its page becomes guarded, because it may be forbidden to wait for a guard.
 #[test]
 fn a_new_guard_wakes_sleepers() {
     loom::model(|| {
@@ -482,7 +481,7 @@ fn a_new_guard_wakes_sleepers() {
     });
 }
 
-/// A sweep may shut gates at any time: it takes nothing from anybody but speed.
+/// A sweep may shut gates at any time: it costs only speed.
 #[test]
 fn a_sweep_takes_no_page_in_use() {
     loom::model(|| {
@@ -497,7 +496,7 @@ fn a_sweep_takes_no_page_in_use() {
     });
 }
 
-/// A page, and what a snapshot and a thread with guards agree on.
+/// A page, and the shared state of a snapshot and a thread with guards.
 struct ModelSnapshot {
     page: ModelPage,
     phase: Mutex<ModelPhase>,
@@ -506,12 +505,12 @@ struct ModelSnapshot {
 #[derive(Default)]
 struct ModelPhase {
     is_instant: bool,
-    /// Whether the thread with guards has taken the mark away since the snapshot looked.
+    /// True if the thread with guards has removed the mark since the snapshot's check.
     has_passed: bool,
 }
 
 impl ModelSnapshot {
-    /// Marks the page and waits until nobody changes it.
+    /// Marks the page and waits for the end of changes.
     fn mark(&self) {
         let entry = &self.page.entry;
         let _ = entry.begin_saving();
@@ -526,7 +525,7 @@ impl ModelSnapshot {
         }
     }
 
-    /// Marks the page until nobody passes, and sees what it has then.
+    /// Marks the page until no thread bypasses the mark, and returns its contents then.
     fn save(&self) -> u64 {
         loop {
             self.mark();
@@ -539,7 +538,7 @@ impl ModelSnapshot {
         self.page.frame.with(|at| unsafe { *at })
     }
 
-    /// Takes the mark away for the thread with guards, unless the instant has come.
+    /// Removes the mark for the thread with guards, unless the instant has come.
     fn let_pass(&self) -> bool {
         let mut phase = self.phase.lock().unwrap();
         if !phase.is_instant {
@@ -549,8 +548,8 @@ impl ModelSnapshot {
         !phase.is_instant
     }
 
-    /// Writes as a thread with guards does, which waits for no snapshot, and opens the page to writes without
-    /// a lock. Whether it came before the instant.
+    /// Writes like a thread with guards, which waits for no snapshot, and opens the page to lock-free writes.
+    /// Returns true if it came before the instant.
     fn write(&self, value: u64) -> bool {
         let page = &self.page;
         if page.write(value) {
@@ -568,8 +567,8 @@ impl ModelSnapshot {
     }
 }
 
-/// What a snapshot saves, nobody changes meanwhile, and it has all that was written before: also when a
-/// thread with guards takes its mark away and opens the page to writes again while it marks pages.
+/// A page being saved by a snapshot does not change, and has all earlier writes: also if a thread with guards
+/// removes its mark and opens the page to writes again during the marking.
 #[test]
 fn nobody_writes_to_a_page_that_a_snapshot_saves() {
     for is_open in [false, true] {

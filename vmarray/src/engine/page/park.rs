@@ -8,10 +8,10 @@ use super::state::{State, WAITED};
 use super::sync::Ordering;
 use super::wakers::{Asleep, wake_tasks};
 
-/// Looks at a busy page before its waiter goes to sleep.
+/// Number of checks of a busy page before its waiter sleeps.
 const TURNS: u64 = 150;
 
-/// Waits while `busy` holds of the page's state: spins, yields, then sleeps until [`unpark`]. May return
+/// Waits while `busy` holds for the page's state: spins, yields, then sleeps until [`unpark`]. May return
 /// early.
 pub(crate) fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
     for turn in 0..TURNS {
@@ -25,8 +25,7 @@ pub(crate) fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
     }
 }
 
-/// Sleeps until [`unpark`], after the thread has [asked for it](Entry::ask_to_wake), unless `busy` does not
-/// hold any more.
+/// Sleeps until [`unpark`], after [requesting](Entry::ask_to_wake) it, unless `busy` no longer holds.
 pub(crate) fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
     // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on; the
     // closures neither panic nor park.
@@ -45,13 +44,13 @@ pub(crate) fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
     }
 }
 
-/// As [`park`], for a task. `None` if there is no need to wait.
+/// As [`park`], for a task. `None` if it need not wait.
 pub(crate) fn park_task(entry: &Entry, waker: &Waker, busy: impl Fn(State) -> bool) -> Option<Asleep> {
     let asleep = Asleep::at(key(entry), waker);
     entry.ask_to_wake(busy).then_some(asleep)
 }
 
-/// Wakes all who sleep for the page. Called by the thread that cleared `WAITED`.
+/// Wakes all threads and tasks that sleep for the page. The thread that cleared `WAITED` calls it.
 #[cold]
 pub(crate) fn unpark(entry: &Entry) {
     // SAFETY: as in `park`.

@@ -1,12 +1,11 @@
-//! How a holder makes a page quiet: shut the gates, issue a barrier, wait for those inside.
+//! Quiescing a page: shut the gates, issue a barrier, wait for running accesses.
 
 use super::entry::Entry;
 use super::hazard::Access;
 use super::state::{READERS, State, WRITERS};
 
-/// Sees to it that no lock-free access is under way that the earlier states of pages allowed, with one
-/// barrier for all. The caller holds the pages: exclusively for [`Access::All`], at least shared for
-/// [`Access::Writes`].
+/// Waits until no lock-free access allowed by the pages' earlier states is running, with one barrier for all.
+/// The caller holds the pages: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
 pub(crate) fn quiesce_by<'a>(
     pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
     access: Access,

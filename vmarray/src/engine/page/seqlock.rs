@@ -1,29 +1,29 @@
-//! Sequence locks: how elements of several words are written and read without a lock on their page.
+//! Sequence locks: reads and writes of elements of several words without a lock on their page.
 //!
-//! A word says which version of an element is in place, and is odd while a writer is at work. Writers exclude
-//! each other by it; a reader takes nothing, and finds out whether a writer was at work meanwhile. A fixed
-//! number of locks serves all frames of the process. An element's lock follows from its address, so that
-//! elements far from each other share one by chance only, and those side by side as a rule.
+//! A word holds the version of an element, and is odd during a write. It excludes writers from each other; a
+//! reader takes no lock, and detects a concurrent writer. A fixed number of locks serves all frames of the
+//! process. An element's address determines its lock, so distant elements share one only by chance, and
+//! neighbouring ones usually.
 //!
-//! A thread that has one runs nothing but the access: no code of others, and nothing that waits. So waiting
-//! for it is short, unless it lost its core.
+//! A holder runs only the access: no foreign code, and nothing that waits. So waits for it are short, unless
+//! it lost its core.
 
 use super::barrier;
 use super::sync::{AtomicU32, Ordering, fence};
 
-/// Of elements that begin in the same so many bytes.
+/// Bytes of the addresses that share a lock.
 #[cfg(not(loom))]
 const GRAIN_SHIFT: u32 = 10;
-/// 64 KiB of locks: threads that write at random meet in one of their cache lines once in a thousand times.
+/// 64 KiB of locks: randomly writing threads meet in one of their cache lines once in a thousand times.
 #[cfg(not(loom))]
 const COUNT_SHIFT: u32 = 14;
 
-/// How often a reader tries again before it keeps writers out.
+/// Number of a reader's attempts before it excludes writers.
 const READS_MAX: u64 = if cfg!(loom) { 1 } else { 16 };
-/// The bit that says that a writer is at work.
+/// The bit of an active writer.
 const LOCKED: u32 = 1;
 
-/// Guards the elements that share it.
+/// Protects the elements that share it.
 #[derive(Debug)]
 pub(crate) struct SeqLock(AtomicU32);
 
@@ -39,8 +39,8 @@ impl SeqLock {
     #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) fn of<T>(element: *const T) -> &'static Self {
-        // Multiplied by the golden ratio of 2^64: frames and parts of arrays begin at round addresses, which
-        // would share a lock.
+        // Multiplied by the golden ratio of 2^64, because frames and parts of arrays begin at round
+        // addresses, which would share a lock.
         let grain = (element.addr() >> GRAIN_SHIFT) as u64;
         &LOCKS.0[(grain.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - COUNT_SHIFT)) as usize]
     }
@@ -50,8 +50,8 @@ impl SeqLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Reads what the lock guards, by accesses that may race with writers: again and again until none was at
-    /// work meanwhile, or, after some turns, while the lock keeps them out. It must not panic.
+    /// Reads data of the lock, by accesses that may race with writers: repeatedly until no writer was active,
+    /// or, after some attempts, while the lock excludes them. It must not panic.
     #[inline(always)]
     pub(crate) fn read<R>(&self, read: impl Fn() -> R) -> R {
         match self.try_read(&read) {
@@ -60,8 +60,7 @@ impl SeqLock {
         }
     }
 
-    /// `None` if a writer was at work. The reader would have to sleep through exactly 2^31 writes not to find
-    /// out.
+    /// `None` if a writer was active. Only a reader that sleeps through exactly 2^31 writes would miss it.
     #[inline(always)]
     pub(crate) fn try_read<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.0.load(Ordering::Acquire);
@@ -82,22 +81,22 @@ impl SeqLock {
         self.lock_if(read, |_| false)
     }
 
-    /// Runs what writes to what the lock guards, by accesses that may race with readers, while no other
-    /// writer does. It must not panic.
+    /// Runs a write to data of the lock, by accesses that may race with readers, without other writers. It
+    /// must not panic.
     #[inline(always)]
     pub(crate) fn write<R>(&self, write: impl FnOnce() -> R) -> R {
         self.lock_if(write, |_| true)
     }
 
-    /// As [`write`](Self::write), for what tells by its result whether it has written: if not, readers need
-    /// not begin anew.
+    /// As [`write`](Self::write), for a function whose result shows whether it wrote: if not, readers need
+    /// not retry.
     #[inline(always)]
     pub(crate) fn lock_if<R>(&self, run: impl FnOnce() -> R, has_written: impl FnOnce(&R) -> bool) -> R {
         if !self.try_lock() {
             self.wait();
         }
         let version = self.0.load(Ordering::Relaxed);
-        // Who sees any of the writes sees the bit.
+        // A reader that sees any of the writes sees the bit.
         fence(Ordering::Release);
         let result = run();
         let next = if has_written(&result) { version.wrapping_add(1) } else { version & !LOCKED };
@@ -112,8 +111,8 @@ impl SeqLock {
         self.0.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
     }
 
-    /// Loom could order an attempt that failed, and wrote what was there, after the store that frees the
-    /// lock; here it writes nothing then.
+    /// Loom could order a failed attempt, which writes the old value, after the store that frees the lock;
+    /// here it then writes nothing.
     #[cfg(loom)]
     fn try_lock(&self) -> bool {
         let seen = self.0.load(Ordering::Relaxed) & !LOCKED;

@@ -7,25 +7,25 @@
 //! | 2 | `READERS` | the read gate may be open, lock-free reads may be under way |
 //! | 3 | `WRITERS` | the write gate may be open, lock-free writes may be under way. Implies `DIRTY` |
 //! | 4 | `DIRTY` | the frame is newer than the home slot |
-//! | 5 | `EXCLUSIVE` | one thread, or one transfer, has the page for itself |
+//! | 5 | `EXCLUSIVE` | one thread, or one transfer, holds the page exclusively |
 //! | 6 | `IN_FLIGHT` | a transfer of the page's channel loads it (with `EXCLUSIVE`) or writes it back (with a pin) |
-//! | 7 | `WAITED` | somebody sleeps until the page is released |
+//! | 7 | `WAITED` | a thread sleeps until the page is released |
 //! | 8 | `HOME` | the home slot has contents; without it the page reads as zeroes and is never fetched |
 //! | 9 | `AHEAD` | loaded ahead of need and not used yet |
-//! | 10 | `WRITER_PENDING` | somebody waits to have the page exclusively: new sharers wait behind those there are |
+//! | 10 | `WRITER_PENDING` | a thread waits for an exclusive hold: new sharers wait behind it |
 //! | 11..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
-//! | 21..31 | guards | holders that are in the program's hands. With `EXCLUSIVE`, the one holder is a guard |
+//! | 21..31 | guards | holders of the program. With `EXCLUSIVE`, the one holder is a guard |
 //! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
 //! | 32 | `UNSAVED` | a snapshot has yet to save what the page holds: nobody takes it to change it |
 //! | 33..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write. It would have to sleep through exactly 2^31 of them not to |
 //!
-//! The thread that holds a pin or a guard without `EXCLUSIVE` shares the page: it stays resident and no
-//! latched write happens. `EXCLUSIVE` keeps all other holders out; it can be gained while pins are held only
-//! for loading an absent page, whose pins are then readers of the home slot.
+//! A thread that holds a pin or a guard without `EXCLUSIVE` shares the page: the page stays resident without
+//! latched writes. `EXCLUSIVE` excludes all other holders; with pins it can be taken only for loading an
+//! absent page, whose pins are then readers of the home slot.
 //!
-//! `READERS` and `WRITERS` are set *before* a gate is opened and cleared only by a holder that has shut the
-//! gate, issued a barrier and looked at all hazard slots. So the thread that finds one of them clear need not
-//! wait for anybody.
+//! A thread sets `READERS` and `WRITERS` *before* it opens a gate, and only a holder clears them that has
+//! shut the gate, issued a barrier and checked all hazard slots. So a thread that finds one of them clear
+//! need not wait for such accesses.
 
 use std::fmt;
 
@@ -84,13 +84,13 @@ impl State {
         (self.0 >> GUARD_SHIFT) & COUNT_MAX
     }
 
-    /// Whether anybody shares the page.
+    /// True if a thread shares the page.
     #[inline]
     pub(crate) fn shared(self) -> bool {
         self.any((COUNT_MAX << PIN_SHIFT) | (COUNT_MAX << GUARD_SHIFT))
     }
 
-    /// Whether one more holder can be counted.
+    /// True if one more holder can be counted.
     #[inline]
     pub(crate) fn has_room(self) -> bool {
         self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
@@ -102,10 +102,9 @@ impl State {
         self.0 >> VERSION_SHIFT
     }
 
-    /// Whether this is a state of the directory that says where a page's valid copies are. Of home slot and
-    /// frame at most one is newer: what is dirty has a frame, and what lock-free writers may be writing to is
-    /// dirty. A transfer has the page for itself or pins it, so that neither location changes hands
-    /// meanwhile.
+    /// True for a coherent state of the directory of valid copies. At most one of home slot and frame is
+    /// newer: a dirty page has a frame, and a page with possible lock-free writers is dirty. A transfer holds
+    /// the page exclusively or pins it, so neither location changes its page meanwhile.
     pub(crate) fn is_coherent(self) -> bool {
         (!self.any(DIRTY) || self.any(RESIDENT))
             && (!self.any(WRITERS) || self.any(DIRTY))
@@ -113,7 +112,7 @@ impl State {
             && !self.has(HOME | ZEROED)
     }
 
-    /// Whether no latched write began or ended between this state and a later one, and none was under way.
+    /// True if no latched write was running, began or ended between this state and a later one.
     #[inline]
     pub(crate) fn validates(self, later: State) -> bool {
         !self.any(EXCLUSIVE) && (self.0 ^ later.0) & VALIDATED == 0

@@ -1,5 +1,4 @@
-//! The atomics that the page protocol is built of: the real ones, or loom's when the protocol is
-//! model-checked.
+//! Atomics of the page protocol: the real ones, or loom's in model checks.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};

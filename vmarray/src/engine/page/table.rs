@@ -1,4 +1,4 @@
-//! The entries of all pages of an array, and before them how long the array is.
+//! Page table: the length of the array, and the entries of all its pages.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -7,32 +7,32 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::entry::Entry;
 use crate::base::memory::{ask_for_large_pages, prefetch_write};
 
-/// A flat table: page number to entry, 32 bytes a page, for as many pages as the array may ever have. It
-/// stays where it is. What no page needs yet is zeroed memory that nobody has touched.
+/// A flat table: page number to entry, 32 bytes a page, for the greatest number of pages. It does not move.
+/// Unused entries are untouched zeroed memory.
 #[derive(Debug)]
 pub(crate) struct PageTable {
     /// The first entry, behind the [`Lengths`].
     first: NonNull<Entry>,
-    /// Where the memory begins that they are in.
+    /// The start of its memory.
     start: NonNull<u8>,
-    /// How many pages have a home.
+    /// Number of pages with a home.
     pages: AtomicU64,
     most: usize,
 }
 
-// SAFETY: the memory is the table's own, and holds atomic words alone.
+// SAFETY: the table owns the memory, which holds only atomic words.
 unsafe impl Send for PageTable {}
 // SAFETY: as above.
 unsafe impl Sync for PageTable {}
 
-/// How many elements an array has. They lie before its first entry, so that a hit, which has the address of
-/// that, needs no other one to find them; and outside of the array itself, whose other words the compiler may
-/// then keep in registers.
+/// Lengths of an array, in elements. They precede its first entry, so a hit, which has that address, needs no
+/// other one. They are outside of the array itself, so the compiler may keep the array's other words in
+/// registers.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Lengths {
-    /// Below this an index is inside, can be split by a shift, and is not counted; zero where the page length
-    /// is no power of two, or hits are counted.
+    /// Indices below this are within bounds, are split by a shift, and are not counted; zero if the page
+    /// length is no power of two, or hits are counted.
     quick: AtomicUsize,
     len: AtomicUsize,
 }
@@ -134,7 +134,7 @@ impl PageTable {
         unsafe { Lengths::of(self.first) }
     }
 
-    /// How many pages have a home.
+    /// Number of pages with a home.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.pages.load(Ordering::Acquire)
