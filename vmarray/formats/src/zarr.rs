@@ -11,9 +11,9 @@
 //! a time. The crate reads stores with regular chunks or shards of at most 1 GiB and the codecs `bytes`,
 //! `transpose`, `sharding_indexed`, `zstd`, `gzip`, `blosc` and `crc32c`.
 //!
-//! Each written chunk ends with a checksum (the codec `crc32c`; [`Encoding::checksums`] leaves it out), so every
-//! reader of the store notices damage. This crate reports it as [`Corrupted`](Error::Corrupted) with the chunk.
-//! Zarr defines no checksums for three things:
+//! Each written chunk ends with a checksum (the codec `crc32c`; [`Encoding::checksums`] leaves it out), so
+//! every reader of the store notices damage. This crate reports it as [`Corrupted`](Error::Corrupted) with
+//! the chunk. Zarr defines no checksums for three things:
 //!
 //! - chunks of other programs without the codec `crc32c`, which is the default of most. A damaged chunk is an
 //!   error if its bytes cannot be decompressed; otherwise it has wrong values;

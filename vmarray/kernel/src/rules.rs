@@ -450,7 +450,8 @@ impl<T> FitsIndex<T> for T {
     }
 }
 
-/// No element's type: with it, rustc does not take the only type that a number fits for the one that is needed.
+/// No element's type: with it, rustc does not take the only type that a number fits for the one that is
+/// needed.
 pub enum NoElement {}
 
 macro_rules! fit_nothing {

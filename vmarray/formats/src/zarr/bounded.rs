@@ -1,5 +1,5 @@
-//! Bounded decoding: at most the length of a chunk, for any compressed bytes. Checksums are compared in partial
-//! reads too.
+//! Bounded decoding: at most the length of a chunk, for any compressed bytes. Checksums are compared in
+//! partial reads too.
 
 use std::any::Any;
 use std::borrow::Cow;

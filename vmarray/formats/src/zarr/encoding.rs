@@ -141,8 +141,8 @@ impl<T: Element> Encoding<T> {
 
     /// Sets whether each chunk ends with a CRC-32C of its compressed bytes; four bytes a chunk. By default it
     /// does, and every reader of the store notices damage. Without checksums a reader notices damage only if
-    /// the compressed bytes cannot be decoded; otherwise a damaged chunk has wrong values. The index of a shard
-    /// always has a checksum.
+    /// the compressed bytes cannot be decoded; otherwise a damaged chunk has wrong values. The index of a
+    /// shard always has a checksum.
     ///
     /// ```
     /// use vmarray::prelude::*;

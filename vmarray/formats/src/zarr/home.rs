@@ -35,8 +35,8 @@ impl<T: Element + KernelType> Zarr<T> {
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for stores of other
     /// programs whose fields have different chunks, and for `bool`; [`Array`](Error::Array) for errors of the
-    /// array. The array reports a damaged chunk as a device error of kind `Corrupted` with store and chunk, [if
-    /// the store has checksums](super). Chunks that could not be written stay in the cache for the next
+    /// array. The array reports a damaged chunk as a device error of kind `Corrupted` with store and chunk,
+    /// [if the store has checksums](super). Chunks that could not be written stay in the cache for the next
     /// attempt. After removal of the store, `sync` and reads of chunks fail.
     ///
     /// ```

@@ -141,8 +141,9 @@ impl<T: Element + KernelType> Zarr<T> {
     ///
     /// # Errors
     /// [`ShapeMismatch`](Error::ShapeMismatch) with nothing read; [`Corrupted`](Error::Corrupted) with the
-    /// damaged chunk, [`Zarr`](Error::Zarr), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which
-    /// the view has some of the elements. Damage in [stores without checksums](super) can stay unnoticed.
+    /// damaged chunk, [`Zarr`](Error::Zarr), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after
+    /// which the view has some of the elements. Damage in [stores without checksums](super) can stay
+    /// unnoticed.
     pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: Options<'_>) -> Result<()> {
         self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
