@@ -1,4 +1,4 @@
-//! Futures: nothing blocks, nothing leaks, and thousands share a few submissions.
+//! Futures: no blocked executors, no leaks, and thousands of futures in few submissions.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -16,12 +16,12 @@ use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::{SimulatedDevice, SimulatedDeviceBuilder};
 use vmarray::{ErrorKind, VirtualArray, device::Device};
 
-/// Runs something while another thread has a page exclusively.
+/// Runs a closure while another thread holds a page exclusively.
 fn while_another_thread_holds(array: &VirtualArray<u32>, page: usize, run: impl FnOnce()) {
     while_another_thread_changes(array, page, |_| (), run);
 }
 
-/// The same, and the other thread changes the page in the end.
+/// The same, and the other thread changes the page at the end.
 fn while_another_thread_changes<T: Element>(
     array: &VirtualArray<T>,
     page: usize,
@@ -29,7 +29,7 @@ fn while_another_thread_changes<T: Element>(
     run: impl FnOnce(),
 ) {
     std::thread::scope(|scope| {
-        // In here, so that a panic ends the thread's wait.
+        // Local, so that a panic ends the thread's wait.
         let (to_main, from_other) = std::sync::mpsc::channel();
         let (to_other, from_main) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
@@ -44,7 +44,7 @@ fn while_another_thread_changes<T: Element>(
     });
 }
 
-/// Pages of 16 `u32` in one channel, all elements their own index, nothing resident.
+/// Pages of 16 `u32` in one channel, each element its own index, and an empty cache.
 fn numbered(pages: usize, frames: usize) -> VirtualArray<u32> {
     let array = Shape { counts_hits: true, ..Shape::one(16, frames) }.build(16 * pages);
     fill(&array);
@@ -65,7 +65,7 @@ fn fill(array: &VirtualArray<u32>) {
     array.reset_stats();
 }
 
-/// A device that is done when the test says so.
+/// Builder of a device whose work ends when the test says so.
 fn delayed() -> SimulatedDeviceBuilder {
     let device = SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0);
     device.manual_wakes(true).bytes(64 << 20)
@@ -77,10 +77,10 @@ fn simulated(pages: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray
     (device, array)
 }
 
-/// Elements that are longer than what tasks are given of a page.
+/// Elements that are too long for the bytes of a page that tasks receive by value.
 type Long = [u32; 128];
 
-/// Pages of two of them, each its own index throughout.
+/// Pages of two long elements, each filled with its index.
 fn long(len: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray<Long>) {
     let device = Arc::new(delayed().build());
     let array = Shape::one(2, frames).describe::<Long, _>(len, vec![device.clone()]).build().unwrap();
@@ -90,7 +90,7 @@ fn long(len: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray<Long>)
     (device, array)
 }
 
-/// Has a task get each of some elements, which are their indices.
+/// Starts a task for each element; each checks that the value is the index.
 fn get_all(
     device: &SimulatedDevice,
     array: &VirtualArray<u32>,
@@ -104,7 +104,7 @@ fn get_all(
     assert!(values.into_iter().map(|value| value.unwrap() as usize).eq(indices));
 }
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -138,7 +138,7 @@ fn thousands_of_loads_from_one_thread_share_few_submissions() {
     let total = array.stats().total();
     assert_eq!((total.misses, array.stats().hits), (4000, Some(0)));
     assert_eq!(total.bytes_from_device, 4000 * 64);
-    // The first ones at once, each alone; those that were asked for meanwhile together, 256 at most.
+    // The first requests go alone at once; later ones go together, at most 256.
     assert_eq!(total.submissions, 3 + 3997_u64.div_ceil(256));
 }
 
@@ -174,7 +174,7 @@ fn one_page_that_many_ask_for_costs_the_cache_no_more_than_one() {
     (512..600).for_each(|page| get_all(&device, &array, [16 * page]));
     let before = array.stats().total().evictions;
     get_all(&device, &array, (0..400).map(|i| 16 * 900 + i % 16));
-    // One round at most.
+    // At most one revolution of the clock.
     assert!(array.stats().total().evictions - before <= 64);
 }
 
@@ -183,7 +183,7 @@ fn a_write_back_that_fails_for_one_task_is_not_told_to_another_with_a_hit() {
     let device = Arc::new(Faulty::new(crate::common::host()));
     let array = on(&device, 20, 4);
     (0..4).for_each(|page| array.set(16 * page, 100).unwrap());
-    // No frame without a write-back.
+    // Every frame needs a write-back.
     device.inject(Fault::anywhere(DeviceErrorKind::CopyFailed));
     let values = all([0, 9, 9, 1].map(|page| array.get_async(16 * page)));
     let [hit, miss, also, other] = values.try_into().unwrap();
@@ -203,7 +203,7 @@ fn many_futures_of_one_page_have_it_loaded_once() {
         executor.spawn(array.get_async(i));
     }
     executor.settle();
-    // Submitted; now some that find the page on its way.
+    // Submitted; the next requests find the page in transit.
     for i in 0..16 {
         executor.spawn(array.get_async(i));
     }
@@ -224,7 +224,7 @@ fn nothing_is_polled_in_vain() {
     }
     executor.settle();
     assert_eq!(executor.polls, 1000);
-    // The first ones, then the others, half of a quarter of the frames at a time.
+    // The first requests, then the others, each time half of a quarter of the frames.
     for _ in 0..4 {
         device.run();
         executor.settle();
@@ -235,7 +235,7 @@ fn nothing_is_polled_in_vain() {
 #[test]
 fn tasks_that_were_answered_may_not_be_polled_any_more() {
     for (frames, count) in [(500, 100), (500, 4), (20, 100)] {
-        // Some of those who have asked; or of those who were answered, not polled, or dropped.
+        // Some of the waiting requests, or of the answered ones: not polled, or dropped.
         for when in 0..3 {
             let (device, array) = simulated(1000, frames);
             let mut executor = Executor::default();
@@ -275,7 +275,7 @@ fn long_ranges_give_others_their_turn() {
     for result in executor.run(|| device.run()) {
         result.unwrap();
     }
-    // No more than half of the frames.
+    // At most half of the frames.
     let total = array.stats().total();
     assert_eq!((total.prefetches, total.bytes_from_device), (4000, 4000 * 64));
     array.write(0, &vec![1; 16 * 7000]).unwrap();
@@ -296,7 +296,7 @@ fn long_ranges_give_others_their_turn() {
 #[test]
 fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
     let (_device, array) = simulated(10, 1);
-    // On its way, into the only frame.
+    // In transit to the only frame.
     let mut forgotten = array.get_async(5);
     assert!(poll_once(&mut forgotten).is_pending());
     assert_eq!(array.get(6).unwrap(), 6, "the same page");
@@ -306,14 +306,14 @@ fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
     assert_eq!(array.get(100).unwrap(), 100, "another page, which needs the frame");
     array.set(5, 1).unwrap();
     array.flush(..).unwrap();
-    // What was there when its load ended.
+    // The value at the end of its load.
     assert!(matches!(poll_once(&mut forgotten), Poll::Ready(Ok(5))));
     assert!(matches!(poll_once(&mut forgotten_too), Poll::Ready(Ok(5))));
 }
 
 #[test]
 fn futures_that_are_not_polled_any_more_keep_no_task_waiting() {
-    // One load at a time, or some; one forgotten future, or more of them than may load at a time.
+    // One load at a time or several; one forgotten future, or more than the concurrent loads.
     for (frames, forgotten) in [(1, 1), (2, 3), (8, 1), (8, 3), (8, 4), (8, 20)] {
         for polls in 1..4 {
             let (device, array) = simulated(100, frames);
@@ -322,7 +322,7 @@ fn futures_that_are_not_polled_any_more_keep_no_task_waiting() {
             let mut spawn = |page: usize| {
                 executor.spawn(array.get_async(16 * page));
             };
-            // Some of theirs come first.
+            // Some requests of the forgotten futures come first.
             (50..50 + forgotten % 2).for_each(&mut spawn);
             for _ in 0..polls {
                 kept.iter_mut().for_each(|future| drop(poll_once(future)));
@@ -362,12 +362,12 @@ fn a_task_that_waits_for_a_frame_keeps_no_other_from_its_error() {
 fn tasks_are_served_before_a_thread_has_their_page_for_itself() {
     let (device, array) = simulated(10, 3);
     let mut executor = Executor::default();
-    // One page at a time, and three of them under way.
+    // One page for each request, three in transit.
     for i in [16, 32, 48] {
         executor.spawn(array.get_async(i));
     }
     executor.settle();
-    // Its page is held by another thread as soon as it has come: what was asked for is there by then.
+    // Another thread holds the page as soon as it arrives; the requested value was copied by then.
     while_another_thread_holds(&array, 2, || {
         for _ in 0..10 {
             device.run();
@@ -379,7 +379,7 @@ fn tasks_are_served_before_a_thread_has_their_page_for_itself() {
     assert_eq!(values.into_iter().map(|value| value.unwrap()).collect::<Vec<u32>>(), [16, 32, 48]);
 }
 
-/// Polls another future in the middle of being woken.
+/// A waker that polls another future.
 struct PollsAnother(Mutex<Option<vmarray::futures::GetAsync<'static, u32>>>);
 
 impl Wake for PollsAnother {
@@ -405,7 +405,7 @@ fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
                 let (mut first, mut second) = (array.get_async(100), array.get_async(101));
                 assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
                 assert!(poll_once(&mut first).is_pending(), "on its way");
-                // Waits for a guard to end, and is told of all that may be one.
+                // Waits for the end of a guard, and is woken whenever a guard may have ended.
                 let waker = Arc::new(PollsAnother(Mutex::new(Some(second))));
                 let (mut page, woken) = (array.page_async(9), Waker::from(waker.clone()));
                 assert!(Pin::new(&mut page).poll(&mut Context::from_waker(&woken)).is_pending());
@@ -421,7 +421,7 @@ fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
     test.join().unwrap();
 }
 
-/// Panics whenever it is woken.
+/// A waker that panics.
 struct Panics;
 
 impl Wake for Panics {
@@ -432,7 +432,7 @@ impl Wake for Panics {
 
 #[test]
 fn a_waker_that_panics_keeps_nobody_waiting() {
-    // One load at a time: of the first page, for two of three; then of another one.
+    // One load at a time: of the first page, for two of three futures; then of another page.
     let (device, array) = simulated(10, 2);
     let panics = Waker::from(Arc::new(Panics));
     let mut first = array.get_async(100);
@@ -497,8 +497,8 @@ fn a_guard_that_is_taken_later_ends_a_wait_that_it_forbids() {
         let mut context = Context::from_waker(&waker);
         assert!(page.as_mut().poll(&mut context).is_pending());
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
-        // To wait for page 2 while page 5 is held is not allowed: the other thread may come to want
-        // page 5.
+        // A wait for page 2 while this thread holds page 5 is an error, because the other thread could wait
+        // for page 5.
         let other = array.page(5).unwrap();
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         let Poll::Ready(Err(error)) = page.as_mut().poll(&mut context) else { panic!("waits") };
@@ -538,7 +538,7 @@ fn a_failure_is_told_to_those_whose_page_it_concerns() {
     for later in [false, true] {
         let device = Arc::new(Faulty::new(delayed().build()));
         let array = on(&device, 23, 80);
-        // Three pages, each by itself; then a submission of all others fails once, and they are loaded one by
+        // Three pages, each alone. Then one submission of all other pages fails, and they are loaded one by
         // one.
         let fault = Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed).on_call(4);
         device.inject(if later { fault.reported_later() } else { fault });
@@ -559,7 +559,7 @@ fn a_failure_is_told_to_those_whose_page_it_concerns() {
     }
 }
 
-/// On a device that is done with everything by the time that it is asked, as the contract allows.
+/// On a device whose work is done at the first poll, as the contract allows.
 fn at_once(pages: usize, frames: usize, policy: vmarray::EvictionPolicy) -> VirtualArray<u32> {
     let device = Arc::new(SimulatedDevice::builder(3).bytes(1 << 20).build());
     let shape = Shape { policy, ..Shape::one(16, frames) };
@@ -576,7 +576,7 @@ fn tasks_that_outnumber_frames_are_each_served_by_one_load() {
             let values = all((0..tasks).map(|k| array.get_async(16 * (k * 7 % 1000))));
             assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == 16 * (k as u32 * 7 % 1000)));
             assert_eq!(array.stats().total().misses, tasks as u64, "{policy:?} {frames}");
-            // Nobody looks at what has come before all is over: it is there all the same.
+            // No task polls before the end; the values are kept.
             let mut kept: Vec<_> = (0..tasks).map(|k| array.get_async(16 * (k * 11 % 1000) + 1)).collect();
             array.evict(..).unwrap();
             array.reset_stats();
@@ -588,8 +588,7 @@ fn tasks_that_outnumber_frames_are_each_served_by_one_load() {
     }
 }
 
-/// Each of so many tasks gets one element after another, the next one's place depending on the last one's
-/// value.
+/// Starts `tasks` tasks. Each gets a chain of elements, in which a value determines the next index.
 fn dependent_gets(array: &VirtualArray<u32>, tasks: usize, gets: usize, seed: u64) {
     all((0..tasks).map(|task| async move {
         let mut numbers = Numbers::new(seed + task as u64);
@@ -624,7 +623,7 @@ fn guards_of_tasks_that_outnumber_frames_are_each_served_by_one_load() {
             let sums = all((0..60).map(|page| {
                 let array = &array;
                 async move {
-                    // Some write, and some get elements between.
+                    // Some tasks write, and some get elements in between.
                     match page % 3 {
                         0 => array.page_mut_async(page).await.unwrap()[3] += 1,
                         1 => assert_eq!(array.get_async(16 * page).await.unwrap(), 16 * page as u32),
@@ -656,7 +655,7 @@ fn a_page_that_has_come_for_a_guard_keeps_its_frame_until_it_is_taken() {
     assert_eq!((page[0], page[1]), (16 * 7, 5));
     assert_eq!(array.stats().total().misses, misses);
     drop(page);
-    // One that is dropped leaves its frame to others.
+    // A dropped future leaves its frame to others.
     let mut gone = array.page_mut_async(50);
     assert!(poll_once(&mut gone).is_pending());
     device.run();
@@ -666,12 +665,12 @@ fn a_page_that_has_come_for_a_guard_keeps_its_frame_until_it_is_taken() {
     drop(guards);
 }
 
-/// Tasks copy long elements themselves, as long as frames are to be had, and are given them else.
+/// Tasks copy long elements out of frames while frames are free, and else receive copies.
 #[test]
 fn long_elements_reach_tasks_that_outnumber_frames() {
     for frames in [1, 4, 40] {
         let (device, array) = long(2 * 500, frames);
-        // Those that are not polled any more keep some frames, until others need them.
+        // Futures that are not polled keep some frames until other requests need them.
         let mut kept: Vec<_> = (0..100).map(|page| array.get_async(2 * page)).collect();
         kept.iter_mut().for_each(|future| assert!(poll_once(future).is_pending()));
         device.run();
@@ -708,13 +707,13 @@ fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
     is_refused(&array, 1);
     device.run();
     is_refused(&array, 1);
-    // Nor for those of another array, which may wait for those of this one.
+    // Nor futures of another array, which could wait for pages of this one.
     while_another_thread_holds(&other, 3, || is_refused(&other, 4));
     let Poll::Ready(Ok(page)) = poll_once(&mut coming) else { panic!("it is there") };
     assert_eq!(page[1], 1);
     drop((page, coming));
     drop((array.page(1).unwrap(), other.page(4).unwrap()));
-    // One that is given up, or forgotten with its array, counts no longer.
+    // A dropped future, or one forgotten with its array, no longer counts.
     let mut coming = array.page_async(5);
     assert!(poll_once(&mut coming).is_pending());
     drop(coming);
@@ -723,10 +722,10 @@ fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
     let mut coming = gone.page_async(0);
     assert!(poll_once(&mut coming).is_pending());
     is_refused(gone, 1);
-    // Forgotten, but not unreachable, which would be a leak to a sanitizer.
+    // Forgotten, but reachable for a leak sanitizer.
     static FORGOTTEN: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
     FORGOTTEN.store(Box::into_raw(Box::new(coming)).cast(), Ordering::Relaxed);
-    // SAFETY: it was a box, and nothing refers to it that is used again.
+    // SAFETY: the pointer came from a box, and no later use refers to it.
     drop(unsafe { Box::from_raw(std::ptr::from_mut(gone)) });
     let _first = array.page(6).unwrap();
     assert_eq!(array.get(16 * 40).unwrap(), 16 * 40);
@@ -742,7 +741,7 @@ fn a_long_read_that_finds_its_page_held_is_served_by_the_same_load() {
     while_another_thread_changes(&array, 0, change, || {
         assert!(poll_once(&mut read).is_pending(), "the page is held");
     });
-    // The frame that is kept is the only one left.
+    // Only one frame is free.
     let guards: Vec<_> = (1..8).map(|page| array.page(page).unwrap()).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(array.get(199).unwrap(), [199; 128]));
@@ -765,7 +764,7 @@ fn a_write_that_nobody_waits_for_any_more_leaves_its_page_clean() {
     assert_eq!(array.get(16 * 7 + 1).unwrap(), 16 * 7 + 1);
 }
 
-/// A thread has the only frame in its hands for a moment, with no page in it that a task could wait for.
+/// A thread holds the only frame for a moment, without a page that a task could wait for.
 #[test]
 fn a_task_gets_the_frame_that_a_thread_had_in_its_hands() {
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 3000 };
@@ -824,7 +823,7 @@ fn write_backs_that_fail_are_told_to_the_tasks_that_need_the_frames() {
         }
         assert!(array.stats().total().failed_write_backs <= 20 * frames as u64);
         device.clear();
-        // Nothing is lost. Of write-backs that were begun for nobody in particular the next flush may tell.
+        // No data is lost. The next flush may report write-backs that background work began.
         let _ = array.flush(..);
         array.evict(..).unwrap();
         assert!((0..frames).all(|page| array.get(16 * page).unwrap() == 7), "{later} {frames}");
@@ -835,10 +834,10 @@ fn write_backs_that_fail_are_told_to_the_tasks_that_need_the_frames() {
 
 const LEN: usize = 60;
 
-/// All values that an element may have: it was written by a task, finished or not, or by a thread.
+/// All possible values of an element: written by a task, finished or not, or by a thread.
 type Possible = std::cell::RefCell<Vec<Vec<u32>>>;
 
-/// What a task does that may be dropped at any point.
+/// Work of a task that can be dropped at any point.
 async fn work(array: &VirtualArray<u32>, possible: &Possible, mut numbers: Numbers, holds_page: bool) {
     let seen = |i: usize, x: u32| {
         let possible = &possible.borrow()[i];
@@ -917,8 +916,8 @@ fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
             }
             what @ 6..10 => {
                 let number = numbers.below(executor.spawn(async {}) + 1);
-                // Dropped; or kept, but never polled again. A page that has come for a guard keeps its frame,
-                // as the guard does.
+                // Dropped; or kept, but never polled again. A page that was loaded for a guard keeps its
+                // frame, as the guard does.
                 if what < 8 || guards.contains(&number) {
                     executor.drop_task(number);
                 } else {
@@ -927,7 +926,7 @@ fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
             }
             10..16 => (0..1 + numbers.below(19)).for_each(|_| _ = executor.step()),
             16..19 => device.advance(Duration::from_micros(numbers.below(60) as u64)),
-            // A thread, which blocks.
+            // A blocking thread.
             19 => {
                 possible.borrow_mut()[i].push(x);
                 let _ = array.set(i, x);
@@ -979,8 +978,8 @@ proptest! {
     }
 }
 
-/// Tasks on several executors and threads that block, on a cache of a few frames: each has elements of its
-/// own and sees what it wrote.
+/// Tasks on several executors, and blocking threads, share a cache of a few frames. Each has its own elements
+/// and reads its own writes.
 #[test]
 fn tasks_and_threads_share_an_array() {
     for policy in POLICIES {

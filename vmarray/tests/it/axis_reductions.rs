@@ -1,4 +1,4 @@
-//! Reductions along an axis, against loops over positions.
+//! Reductions along an axis, compared with loops over positions.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn built<T: Element, const N: usize>(
     NdArray::builder(shape).devices(on).layout(layout).elements(|all| all.page_len(page_len)).build().unwrap()
 }
 
-/// What each line along an axis of a box comes to, row by row.
+/// Reduces each line along an axis of a box, row by row.
 fn natively<R, const N: usize>(
     values: &[i32],
     shape: [usize; N],
@@ -110,7 +110,7 @@ fn lines_of_many_blocks_are_put_together() {
     }
 }
 
-/// The order of additions that is documented.
+/// The documented order of additions.
 fn in_blocks(line: &[f32]) -> f32 {
     let blocks = line.chunks(1024).map(|block| match block.len() {
         0..8 => block[1..].iter().fold(block[0], |sum, value| sum + value),
@@ -181,7 +181,7 @@ fn elements_of_one_device_in_rows_do_not_leave_it() -> Result<()> {
         let sums = VirtualArray::<u64>::builder(count).devices(on.clone()).build()?;
         let (to, from) = moved_by(image.elements(), || image.sum_axis(axis, &sums).unwrap());
         assert_eq!(sums.to_vec(..)?, vec![len; count]);
-        // Results of blocks alone.
+        // Only results of blocks are copied.
         assert!((to, from) <= (0, 8 * 3 * 70), "axis {axis}: {to} and {from} bytes");
     }
     Ok(())
@@ -194,7 +194,7 @@ fn planes_of_volumes_and_parts_of_the_same_array() -> Result<()> {
     let sums = VirtualArray::<u32>::new(4)?;
     volume.project::<2>(0, 2)?.sum_axis(1, &sums)?;
     assert_eq!(sums.to_vec(..)?, [210, 235, 260, 285]);
-    // The sum of the rows before it becomes the last row.
+    // The sum of the previous rows becomes the last row.
     let table = NdArray::<u32, 2>::new([4, 3])?;
     table.write_box(.., &(0..12).collect::<Vec<u32>>())?;
     table.section([0, 0]..[3, 3])?.sum_axis(0, table.section_mut([3, 0]..)?)?;

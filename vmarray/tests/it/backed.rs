@@ -1,4 +1,4 @@
-//! Arrays over pages that the program reads and writes by itself.
+//! Arrays over pages that the program reads and writes itself.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,15 +11,15 @@ use vmarray::{ErrorKind, VirtualArray, prelude::*};
 
 use crate::stored::of_device;
 
-/// What a program has that keeps pages of `u32`.
+/// A program's store of pages of `u32`.
 #[derive(Debug, Default)]
 struct Kept {
     pages: Mutex<Vec<Vec<u8>>>,
     reads: AtomicU64,
     syncs: AtomicU64,
-    /// Of each page, how reading and writing it ends.
+    /// Error of reads and writes of each page.
     bad: Mutex<std::collections::HashMap<u64, io::ErrorKind>>,
-    /// A page whose reading and writing takes until there is none here, and how many threads are at it.
+    /// A page whose reads and writes block until this is `None`, and the number of threads in them.
     slow: Mutex<(Option<u64>, usize)>,
     slow_changed: Condvar,
 }
@@ -38,14 +38,14 @@ impl Kept {
         slow.1 -= 1;
     }
 
-    /// Waits until a thread is at the slow page.
+    /// Waits until a thread accesses the slow page.
     fn await_thread(&self) {
         let slow = self.slow.lock().unwrap();
         drop(self.slow_changed.wait_while(slow, |slow| slow.1 == 0).unwrap());
     }
 }
 
-/// The kind that stands for a panic.
+/// The kind that triggers a panic.
 const PANIC: io::ErrorKind = io::ErrorKind::Deadlock;
 
 #[derive(Clone, Debug)]
@@ -110,8 +110,7 @@ impl Backing for Pages {
     }
 }
 
-/// Whatever a random program does to an array, the pages have it after each `sync`, and the next array over
-/// them shows it.
+/// After each `sync` the pages have all changes of a random program, and the next array over them shows them.
 #[test]
 fn pages_of_the_program_are_an_array() {
     for seed in 0..12 {
@@ -185,7 +184,7 @@ fn nothing_is_read_before_it_is_asked_for_and_once_then() {
         assert_eq!(array.get(5_000).unwrap(), 0);
     }
     assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 1);
-    // Parts of pages, on the device: each page once.
+    // Parts of pages, on the device: each page is read once.
     assert_eq!(array.count(5_210..5_290, Field::whole(), &0).unwrap(), 80);
     assert_eq!(array.count(5_220..5_280, Field::whole(), &0).unwrap(), 60);
     assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 2);
@@ -218,7 +217,7 @@ fn bad_pages_are_named_and_others_go_on() {
     pages.kept.bad.lock().unwrap().clear();
     assert_eq!(array.get(450).unwrap(), 7);
 
-    // A page that cannot be written stays dirty, and is written when it can be.
+    // A page that cannot be written stays dirty, and is written later.
     array.set(250, 8).unwrap();
     set(2, io::ErrorKind::StorageFull);
     let error = array.sync().unwrap_err();
@@ -248,8 +247,8 @@ fn pages_that_do_not_suit_are_refused() {
     assert_eq!(pages.kept.syncs.load(Ordering::Relaxed), 0);
 }
 
-/// While the home takes its time over one page, all that does not need that page goes on, but for work of
-/// devices that write to pages: the test would not end else.
+/// While the home is slow with one page, all work without that page continues, except work of devices that
+/// write to pages. Otherwise the test would not end.
 #[test]
 fn a_slow_home_keeps_nobody_from_other_pages() {
     let pages = Pages::new(40, 4 * 100);
@@ -275,7 +274,7 @@ fn a_slow_home_keeps_nobody_from_other_pages() {
     std::thread::scope(|scope| {
         let syncing = scope.spawn(|| array.sync());
         pages.kept.await_thread();
-        // What is read meanwhile, of the page that is being written as well.
+        // Reads meanwhile, also of the page in the middle of its write-back.
         assert_eq!((array.get(550).unwrap(), array.get(2400).unwrap()), (9, 25));
         pages.kept.be_slow_with(None);
         syncing.join().unwrap().unwrap();

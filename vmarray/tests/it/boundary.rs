@@ -1,4 +1,4 @@
-//! Boundary modes against naive padded copies, for all sizes and halos, and how often pages are visited.
+//! Boundary modes, compared with naive padded copies for all sizes and halos, and counts of page visits.
 
 use crate::common::boxes::{self, number, position, random_array, random_box, visits};
 use crate::common::{Numbers, Shape, devices};
@@ -10,19 +10,19 @@ use vmarray::boundary::{
 use vmarray::prelude::*;
 use vmarray::{ErrorKind, nd::Tiles};
 
-/// A mode as its definition says, by one step at a time; `None` is an error.
+/// Definition of a mode, step by step; `None` is an error.
 #[derive(Clone, Copy, Debug)]
 enum Naive {
     Value(u32),
     Clamp,
     Circular,
-    /// Whether the edge is repeated.
+    /// True if the edge is repeated.
     Mirrored(bool),
     Checked,
 }
 
 impl Naive {
-    /// The element shown at an index, or the value, if the axis is as long as the list.
+    /// The element shown at an index; the value if the axis has the length of the list.
     fn shown(self, index: isize, extent: usize) -> Result<usize, Option<u32>> {
         if index >= 0 && (index as usize) < extent {
             return Ok(index as usize);
@@ -61,7 +61,7 @@ fn modes<const N: usize>() -> [Mode<N>; 7] {
     ]
 }
 
-/// A mode for each axis.
+/// A boundary mode for each axis.
 struct PerAxis<const N: usize>([&'static dyn Boundary<u32, 1>; N]);
 
 impl<const N: usize> Boundary<u32, N> for PerAxis<N> {
@@ -70,7 +70,7 @@ impl<const N: usize> Boundary<u32, N> for PerAxis<N> {
     }
 }
 
-/// What a window shows, element by element; none if anything of it is an error.
+/// Elements shown by a window; none if any of them is an error.
 fn naive<const N: usize>(
     model: &[u32],
     shape: [usize; N],
@@ -102,7 +102,7 @@ fn compare<'a, const N: usize, V: View<'a, Element = u32, Shape: BoxShape<N>>, R
     random: &mut Numbers,
 ) {
     for _ in 0..6 {
-        // From windows inside to such that see the array several times over.
+        // From windows inside to windows that show the array several times.
         let far = 1 + random.below(3);
         let extent: [usize; N] = shape.map(|n| random.below(far * n + 4));
         let origin: [isize; N] = std::array::from_fn(|axis| {
@@ -145,7 +145,7 @@ fn run<const N: usize>(seed: u64) {
     writes(&array, model, &mut random);
 }
 
-/// The same of sections.
+/// The same for sections.
 fn parts<const N: usize>(array: &NdArray<u32, N>, model: &[u32], random: &mut Numbers) {
     let shape = array.shape();
     let of = random_box(random, shape);
@@ -243,22 +243,22 @@ fn a_window_visits_each_of_its_pages_once() {
             image.bounded(mode).to_vec(origin, extent).unwrap();
             visits(&image)
         };
-        // Inside: a tile with its halo touches nine.
+        // Inside: a tile with its halo covers nine tiles.
         assert_eq!(read(&Zero, [14, 14], [12, 12]), (9, 9));
-        // At the corner: four have elements in the window.
+        // At the corner, four tiles have elements in the window.
         for mode in [&Zero as &dyn Boundary<u32, 2>, &Clamp, &Mirror, &Symmetric] {
             assert_eq!(read(mode, [-2, -2], [12, 12]), (4, 4));
         }
         // A torus shows the other edges as well.
         assert_eq!(read(&Circular, [-2, -2], [12, 12]), (9, 9));
-        // All of the image, several times over.
+        // The whole image, several times.
         for mode in [&Circular as &dyn Boundary<u32, 2>, &Mirror, &Symmetric, &Clamp] {
             assert_eq!(read(mode, [-70, -200], [300, 400]), (64, 64));
         }
-        // Far outside, turned about: what is shown lies in two tiles.
+        // Far outside, in reverse: the shown elements are in two tiles.
         assert_eq!(read(&Mirror, [-11, -14], [4, 12]), (2, 2));
         assert_eq!(read(&Clamp, [-10, -14], [4, 4]), (1, 1));
-        // Nothing of it is shown.
+        // No element is shown.
         assert_eq!(read(&Zero, [-10, 0], [4, 64]), (0, 0));
     }
 }
@@ -362,7 +362,7 @@ fn windows_that_cannot_be_counted_are_errors() {
     assert!(matches!(error.kind(), ErrorKind::ShapeOverflow { .. }));
     let error = view.read_window([0, 0], [2, 2], &mut [0; 3]).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the window's slice", expected: 4, got: 3 });
-    // A mode that shows an element that is not there.
+    // A mode that returns an index out of bounds.
     struct Wrong;
     impl Boundary<u32, 2> for Wrong {
         fn place(&self, _: usize, index: isize, extent: usize) -> Place<u32> {

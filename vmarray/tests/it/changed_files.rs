@@ -1,4 +1,4 @@
-//! Files of arrays that other programs, or other arrays, change.
+//! Files of arrays that other programs or other arrays change.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ fn kind_of(error: &vmarray::Error) -> DeviceErrorKind {
     of_device(error).unwrap_or_else(|| panic!("{error}"))
 }
 
-/// `sync`, `open` and `check` say so, and name the file.
+/// `sync`, `open` and `check` report the change and name the file.
 #[test]
 fn a_file_that_another_program_changes_is_noticed() {
     const CORRUPTED: DeviceErrorKind = DeviceErrorKind::Corrupted;
@@ -41,7 +41,7 @@ fn a_file_that_another_program_changes_is_noticed() {
         drop(array);
         std::fs::remove_file(path).unwrap();
     }
-    // The same while it is closed.
+    // The same while the file is closed.
     VirtualArray::<u64>::create(path, 100_000).unwrap().fill(.., 7).unwrap();
     let length = std::fs::metadata(path).unwrap().len();
     for changed in [length - 1, length + 1] {
@@ -75,7 +75,7 @@ fn a_save_onto_an_open_array_is_refused() {
     assert_eq!(kind_of(&other.save(path).unwrap_err()), IN_USE);
     assert_eq!(reader.get(99).unwrap(), 7);
     drop(reader);
-    // One that opens it while it is saved.
+    // Another array opens the file during a save.
     let mut opened = None;
     let saved = other.save_with(path, SaveOptions::new(), |_| {
         opened = Some(VirtualArray::<u64>::open(path).unwrap());

@@ -19,21 +19,21 @@ use crate::common::{Numbers, as_any, host};
 
 const LEN: usize = 10_000;
 const PAGE_LEN: usize = 100;
-/// The page in which a bit flips, and an element whose bit that is.
+/// The page of the flipped bit, and an element that contains the bit.
 const PAGE: usize = 42;
 const FLIPPED: usize = PAGE * PAGE_LEN + 77 / 4;
 
-/// A device that flips a bit of pages when it is told to: in its memory, or on the way to it or from it.
+/// A device that flips a bit of pages on command: in its memory, on upload or on download.
 #[derive(Debug)]
 struct Flipping {
     inner: Arc<HostDevice>,
     hosts: Mutex<HashMap<HostId, usize>>,
-    /// Where it has written a page last.
+    /// Place of its last write of a page.
     newest: Mutex<Option<DeviceSpan<'static>>>,
-    /// How many of the next copies up, and down, have a bit flipped.
+    /// Number of next copies up, and down, with a flipped bit.
     up: AtomicU64,
     down: AtomicU64,
-    /// Where a bit is to be flipped when a copy down is done.
+    /// Places of bits to flip when a copy down is done.
     under_way: Mutex<Vec<(Ticket, usize)>>,
 }
 
@@ -72,7 +72,7 @@ impl Flipping {
         for transfer in *transfers {
             match *transfer {
                 Transfer::Upload { to, bytes, .. } if bytes > 100 => {
-                    // SAFETY: it is used while the array has its memory.
+                    // SAFETY: used only while the array has its memory.
                     *self.newest.lock().unwrap() = Some(unsafe { to.plus(77).detach() });
                     if Self::takes(&self.up) {
                         self.inner.wait(ticket)?;
@@ -94,7 +94,7 @@ impl Flipping {
             |(ticket, _): &mut (Ticket, usize)| ticket.queue == done.queue && ticket.value <= done.value;
         for (_, address) in self.under_way.lock().unwrap().extract_if(.., is_due) {
             let at: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: inside of what was copied to, which nobody has looked at yet.
+            // SAFETY: inside the target of the copy, which no code has read yet.
             unsafe { device::racy::change(at, 8, |word| word ^ 4 << 40) };
         }
     }
@@ -104,7 +104,7 @@ impl Flipping {
     }
 }
 
-// SAFETY: all is passed on; a bit is flipped where the device would write anyway.
+// SAFETY: every call goes to the inner device; a bit is flipped where the device writes anyway.
 unsafe impl Device for Flipping {
     device::forward! { self => self.inner;
         info memory create_queue release_queue allocate allocate_extensible extend release release_host
@@ -120,7 +120,7 @@ unsafe impl Device for Flipping {
         bytes: usize,
         kind: HostMemory,
     ) -> device::Result<HostAllocation> {
-        // SAFETY: passed on.
+        // SAFETY: the caller has the same obligations.
         unsafe { self.inner.import_host(address, bytes, kind) }.inspect(|host| self.note(host))
     }
     device::requests! { self, queue, request => self.start(queue, &request) }
@@ -136,7 +136,7 @@ unsafe impl Device for Flipping {
     }
 }
 
-/// An array of its indices, nothing of which is resident, and its devices.
+/// An array of its indices with an empty cache, and its devices.
 struct Scene {
     devices: Vec<Arc<Flipping>>,
     array: VirtualArray<u32>,
@@ -159,7 +159,7 @@ impl Scene {
         self.devices.iter().for_each(|device| count(device).store(to, Ordering::Relaxed));
     }
 
-    /// Has the page written to its device: to which, and where.
+    /// Writes the page back; returns its device and place.
     fn write_back(&self) -> (usize, DeviceSpan<'static>) {
         self.array.set(FLIPPED + 1, FLIPPED as u32 + 1).unwrap();
         self.devices.iter().for_each(|device| *device.newest.lock().unwrap() = None);
@@ -173,12 +173,12 @@ impl Scene {
         self.devices[device].flip_at(place);
     }
 
-    /// Flips a bit of the page where it lies.
+    /// Flips a bit of the page in device memory.
     fn flip_at_rest(&self) {
         self.flip(self.write_back());
     }
 
-    /// All ways to the page: of each what came of it, if nothing read is wrong.
+    /// Results of all ways to read the page; panics if a read value is wrong.
     fn ways(&self) -> Vec<(&'static str, Result<()>)> {
         let array = &self.array;
         let (first, value) = (PAGE * PAGE_LEN, FLIPPED as u32);
@@ -253,7 +253,7 @@ fn a_bit_that_flips_on_the_device_or_on_the_way_there_is_an_error_that_names_the
         }
         let wrong = scene.array.check_pages().unwrap();
         assert!(wrong.len() == 1 && wrong[0].0 == PAGE && names(&wrong[0].1), "{wrong:?}");
-        // Others are as they were, and the page is sound once it is written anew.
+        // Other pages are intact, and a write repairs the page.
         for page in [0, PAGE - 1, PAGE + 1, 99] {
             assert_eq!(scene.array.get(page * PAGE_LEN + 5).unwrap(), (page * PAGE_LEN + 5) as u32);
         }
@@ -280,7 +280,7 @@ fn a_bit_that_flips_on_the_way_down_is_no_value_and_the_next_fetch_is_sound() {
                 errors += usize::from(outcome.is_err());
                 match outcome {
                     Err(error) => assert!(is_corrupted(&error), "{way}, round {round}: {error}"),
-                    // What failed together with others is fetched again alone.
+                    // A page that failed in a batch is fetched again alone.
                     Ok(()) => assert_ne!(flips, u64::MAX, "{way}"),
                 }
             }
@@ -310,7 +310,7 @@ fn scans_fail_at_the_page_alone() {
     assert_eq!(wrong_pages(&scene.array), [PAGE]);
 }
 
-/// While pages come and go, one of a thousand written pages has a bit flipped.
+/// While pages come and go, one of a thousand written pages gets a flipped bit.
 #[test]
 fn no_value_is_wrong_while_pages_come_and_go() {
     for seed in 0..20 {
@@ -374,13 +374,13 @@ fn what_devices_write_is_compared_from_the_next_copy_on() {
         let place = scene.write_back();
         change(&mut scene.array).unwrap();
         assert_eq!(wrong_pages(&scene.array), [0_usize; 0], "{what}");
-        // It was fetched, and has a checksum now.
+        // The page was fetched, so it has a checksum now.
         scene.flip(place);
         assert_eq!(wrong_pages(&scene.array), [PAGE], "{what}");
     }
 }
 
-/// A list that is scattered leaves the checksums of all pages that it does not name.
+/// A scatter keeps the checksums of all pages outside its list.
 #[test]
 fn a_scatter_takes_no_checksums_from_other_pages() {
     let scene = Scene::new(&[1, 1], |builder| builder);
@@ -408,7 +408,7 @@ fn failed_write_backs_leave_no_wrong_checksum() {
     }
 }
 
-/// Arrays with checksums and without, on the same devices and on others, give each other their elements.
+/// Copies between arrays with and without checksums, on the same and on different devices.
 #[test]
 fn arrays_with_checksums_work_with_others() {
     let devices = [as_any(&Flipping::new()), as_any(&Flipping::new())];
@@ -434,7 +434,7 @@ fn arrays_with_checksums_work_with_others() {
                 models[to][at..at + range.len()].copy_from_slice(&values);
             }
             1 if from != to => {
-                // Two results, which may be on one device by way of different ones.
+                // Two results, possibly on one device through different ones.
                 let third = (0..all.len()).find(|third| ![from, to].contains(third)).unwrap();
                 let target = |number: usize| all[number].section_mut(at..at + range.len()).unwrap();
                 copied_twice::run((source, target(to), target(third))).unwrap();
@@ -474,7 +474,7 @@ fn arrays_with_checksums_work_with_others() {
     }
 }
 
-/// Pages that are kept twice, by parity, or are moved.
+/// Pages that are mirrored, protected by parity, or moved.
 #[test]
 fn pages_that_move_or_have_copies_keep_their_checksums() {
     let hosts = || -> Vec<Arc<AnyDevice>> { (0..4).map(|_| Arc::new(host().into())).collect() };

@@ -1,8 +1,8 @@
 //! The coherence of sources: random programs of accesses by the program and by devices, on overlapping
 //! sections, against a `Vec` and a naive directory that predicts every byte copied.
 //!
-//! `VMARRAY_TEST_PROGRAMS` says how many programs are run, `VMARRAY_TEST_FIRST_PROGRAM` from which on,
-//! `VMARRAY_TEST_DEVICES` on what devices.
+//! `VMARRAY_TEST_PROGRAMS` is the number of programs, `VMARRAY_TEST_FIRST_PROGRAM` the first one,
+//! `VMARRAY_TEST_DEVICES` the list of devices.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -18,15 +18,15 @@ use vmarray::expr::index;
 use vmarray::source::{Home, HomeMut};
 use vmarray::{AnyDevice, Field, Placement, Source, device::HostMemory};
 
-/// Memory that the test sees, too, as another process sees a mapped file. One thread runs all, and no
-/// operation of the source is under way when the test looks.
+/// Memory that the test can read too, like a mapped file of another process. There is one thread, and the
+/// test reads only between operations of the source.
 struct Watched(NonNull<[u32]>);
 
 // SAFETY: an address; see `Home`.
 unsafe impl Send for Watched {}
 
-// SAFETY: the memory lives until the test frees it, which is after the source is gone; the test touches it
-// between operations only.
+// SAFETY: the memory lives until the test frees it after the drop of the source; the test accesses it between
+// operations only.
 unsafe impl Home<u32> for Watched {
     const OWNED: bool = true;
 
@@ -41,23 +41,23 @@ unsafe impl HomeMut<u32> for Watched {}
 impl Watched {
     fn get(&self, index: usize) -> u32 {
         assert!(index < self.0.len());
-        // SAFETY: inside; nobody writes meanwhile.
+        // SAFETY: inside; no thread writes meanwhile.
         unsafe { self.0.cast::<u32>().add(index).read() }
     }
 
     fn set(&self, index: usize, value: u32) {
         assert!(index < self.0.len());
-        // SAFETY: inside; nobody else looks meanwhile.
+        // SAFETY: inside; no other thread reads meanwhile.
         unsafe { self.0.cast::<u32>().add(index).write(value) }
     }
 }
 
-/// What has to be: the elements, and where blocks are valid.
+/// Expected state: the elements, and the valid copy of each block.
 struct Model {
     elements: Vec<u32>,
     page_len: usize,
     block_len: usize,
-    /// By page and block.
+    /// Valid locations by page and block.
     valid: Vec<Vec<bool>>,
     dirty: Vec<Vec<bool>>,
     up: u64,
@@ -79,7 +79,7 @@ impl Model {
         start.min(page_end)..(start + self.block_len).min(page_end)
     }
 
-    /// The blocks that a range touches, and whether it covers them.
+    /// The blocks of a range, each with true if the range covers it.
     fn blocks(&self, range: &Range<usize>) -> Vec<(usize, usize, bool)> {
         let mut blocks = Vec::new();
         for page in 0..self.valid.len() {
@@ -97,7 +97,7 @@ impl Model {
         4 * self.block(page, block).len() as u64
     }
 
-    /// A device reads.
+    /// Models a read by a device.
     fn prefetch(&mut self, range: &Range<usize>) {
         for (page, block, _) in self.blocks(range) {
             if !std::mem::replace(&mut self.valid[page][block], true) {
@@ -106,7 +106,7 @@ impl Model {
         }
     }
 
-    /// The program reads.
+    /// Models a read by the program.
     fn settle(&mut self, range: &Range<usize>) {
         for (page, block, _) in self.blocks(range) {
             if std::mem::replace(&mut self.dirty[page][block], false) {
@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    /// A device overwrites.
+    /// Models an overwrite by a device.
     fn fill(&mut self, range: &Range<usize>, value: u32) {
         for (page, block, covered) in self.blocks(range) {
             if !covered && !self.valid[page][block] {
@@ -127,7 +127,7 @@ impl Model {
         self.elements[range.clone()].fill(value);
     }
 
-    /// A device changes what is there.
+    /// Models an update by a device.
     fn change(&mut self, range: &Range<usize>, change: impl Fn(usize, u32) -> u32) {
         self.prefetch(range);
         for (page, block, _) in self.blocks(range) {
@@ -136,8 +136,8 @@ impl Model {
         range.clone().for_each(|i| self.elements[i] = change(i - range.start, self.elements[i]));
     }
 
-    /// The program overwrites, or says that the home is right: what devices have is void. Partly touched
-    /// blocks come home first.
+    /// Models an overwrite by the program, or its invalidation of the devices' copies. Blocks that are
+    /// covered in part are copied home first.
     fn overwrite(&mut self, range: &Range<usize>) {
         for (page, block, covered) in self.blocks(range) {
             if !covered && self.dirty[page][block] {
@@ -157,7 +157,7 @@ impl Model {
         }
     }
 
-    /// Pages give up their device memory.
+    /// Models the eviction of pages from device memory.
     fn evict(&mut self, range: &Range<usize>) {
         if range.is_empty() {
             return;
@@ -169,7 +169,7 @@ impl Model {
     }
 }
 
-/// A short random range, or now and then any.
+/// Returns a short random range, or sometimes any.
 fn any_range(numbers: &mut Numbers, len: usize) -> Range<usize> {
     let most = if numbers.below(4) == 0 { len } else { len.min(12) };
     let start = numbers.below(len + 1);
@@ -206,7 +206,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
     for step in 0..1 + numbers.below(25) {
         let range = any_range(numbers, len);
         let (value, at) = (numbers.below(4) as u32, range.start);
-        // What lists answers copies them as well.
+        // Result lists count as copies too.
         let mut lists = false;
         let what = numbers.below(25);
         match what {
@@ -299,7 +299,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
                 model.evict(&range);
             }
             16 => {
-                // What will be overwritten is what one of the two locations holds.
+                // The old value is in one of the two locations.
                 let before: Vec<u32> = (0..len).map(|i| watched.get(i)).collect();
                 source.discard(range.clone()).unwrap();
                 model.discard(&range);
@@ -351,7 +351,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
                 model.change(&range, |i, x| if x < value || i % 3 == 0 { value } else { x });
             }
             23 => {
-                // Nothing of what was there is needed; or it is, and is no more than looked at.
+                // The operation either needs no old elements, or only reads them.
                 let element = Field::<u32, u32>::whole();
                 if numbers.below(2) == 0 {
                     source.transform(range.clone(), element.set(value)).unwrap();
@@ -362,7 +362,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
                 }
             }
             _ => {
-                // Somebody else changes the memory.
+                // Another user changes the memory.
                 range.clone().for_each(|i| watched.set(i, value));
                 source.invalidate(range.clone()).unwrap();
                 model.overwrite(&range);
@@ -389,12 +389,12 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
     } else {
         source.into_home().unwrap();
     }
-    // SAFETY: leaked above; the source, which alone used it, is gone.
+    // SAFETY: leaked above; the source, its only user, is dropped.
     let home = unsafe { Box::from_raw(memory.as_ptr()) };
     assert_eq!(*home, model.elements, "seed {seed}: all comes home");
 }
 
-/// The invariants, from outside.
+/// Checks the invariants from outside.
 fn check(source: &Source<u32, Watched>, home: &Watched, model: &Model, seed: u64, step: usize, roomy: bool) {
     // Shared copies equal the home.
     assert_eq!(source.verify(..).unwrap(), None, "seed {seed} step {step}");

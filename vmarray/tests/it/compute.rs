@@ -1,4 +1,4 @@
-//! Operations by expressions, against a `Vec` and plain Rust.
+//! Operations by expressions, compared with a `Vec` and plain Rust.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ struct Record {
     rest: [u8; 28],
 }
 
-/// Questions and writes on elements of one type are in `views`.
+/// Queries and writes of one element type are in `views`.
 #[test]
 fn fields_of_all_types_are_asked_about_and_written_together() {
     let (key, wide) = (field!(Record, key), field!(Record, wide));
@@ -47,7 +47,7 @@ fn fields_of_all_types_are_asked_about_and_written_together() {
         assert_eq!(array.count_where(range.clone(), condition()).unwrap(), found.len(), "{round}");
         let sum: i128 = found.iter().map(|r| i128::from(r.wide)).sum();
         assert_eq!(array.sum(range.clone(), wide.only_where(condition())).unwrap(), sum, "{round}");
-        // Quarters add up exactly.
+        // Sums of quarters are exact.
         let weights: f64 = found.iter().map(|r| f64::from(r.weight)).sum();
         assert_eq!(array.sum(range.clone(), weight.only_where(condition())).unwrap(), weights, "{round}");
         let lowest = found.iter().map(|r| r.weight).min_by(f32::total_cmp);
@@ -78,7 +78,7 @@ fn accesses_to_other_pages_go_on_while_elements_are_written() {
             let (array, stop) = (&array, &stop);
             threads.spawn(move || {
                 let mut numbers = Numbers::new(thread as u64);
-                // The first half is written to by this thread alone, with steps of three.
+                // Only this thread writes the first half, in steps of three.
                 let mut truth = vec![0; 2048];
                 while !stop.load(Ordering::Relaxed) {
                     let i = numbers.below(2048 / 3) * 3 + thread;
@@ -87,7 +87,7 @@ fn accesses_to_other_pages_go_on_while_elements_are_written() {
                         truth[i] += 1;
                         array.set(i, truth[i]).unwrap();
                     }
-                    // Of the second half all elements rise by one at a time.
+                    // All elements of the second half rise by one.
                     let _ = array.get(2048 + i).unwrap();
                 }
             });
@@ -121,13 +121,13 @@ fn what_lies_on_devices_already_is_not_moved() {
     let work = device.counts().work;
     assert_eq!((work.upload_bytes, work.download_bytes, work.internal_bytes, work.fills), (0, 0, 0, 0));
     assert_eq!(device.counts().host_allocations, 0, "room for answers is used again");
-    // One page is written back, and one fetched; nothing else.
+    // One page is written back and one fetched; no other copies.
     array.set(70, 5).unwrap();
     let fetched = device.counts().work.download_bytes;
     assert_eq!(array.count_where(.., value.eq(5)).unwrap(), 2);
     let work = device.counts().work;
     assert_eq!((work.upload_bytes, work.download_bytes - fetched), (256, 0));
-    // A device that writes to a part of the array leaves frames of other parts alone.
+    // A device's write to a part of the array keeps frames of other parts.
     assert_eq!(array.get(70).unwrap(), 5);
     let fetched = device.counts().work.download_bytes;
     array.transform(640.., value.set(0)).unwrap();
@@ -135,7 +135,7 @@ fn what_lies_on_devices_already_is_not_moved() {
     assert_eq!(device.counts().work.download_bytes, fetched);
 }
 
-/// By the indices of the section that was worked on.
+/// Errors use the indices of the section.
 #[test]
 fn trouble_in_the_middle_is_reported_with_what_was_written() {
     let device = Arc::new(Faulty::new(host()));
@@ -143,23 +143,23 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
     let array: VirtualArray<u32, _> = shape.describe(64, vec![Arc::clone(&device)]).build().unwrap();
     let (section, value) = (array.section_mut(4..60).unwrap(), Field::whole());
     let kind = vmarray::device::ErrorKind::KernelFailed;
-    // Of two channels the second one's work is refused after the first one's has begun.
+    // The second channel's work is refused after the first channel's began.
     device.inject(Fault::new(Operation::Compute, kind).on_call(2));
     let error = section.transform(.., value.set(1)).unwrap_err();
     let ErrorKind::Interrupted { written, unspecified, cause } = error.kind() else { panic!("{error}") };
     assert_eq!(*written, [0..4, 12..20, 28..36, 44..52]);
-    // A device that fails to submit may have done a part of it.
+    // A failed submission may have done a part of the work.
     assert_eq!(*unspecified, [4..12, 20..28, 36..44, 52..56]);
     assert_eq!(cause.kind(), kind, "{error}");
     let truth: Vec<u32> = (0..64).map(|i| u32::from((4..60).contains(&i) && i / 8 % 2 == 0)).collect();
     assert_eq!(array.to_vec(..).unwrap(), truth);
-    // The first one's is refused: nothing was written.
+    // The first channel's work is refused: no element was written.
     let unsupported = vmarray::device::ErrorKind::Unsupported;
     device.inject(Fault::new(Operation::Compute, unsupported).on_call(1));
     let error = section.transform(.., value.set(2)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
     assert_eq!(array.to_vec(..).unwrap(), truth);
-    // It fails after it was accepted.
+    // The work fails after it was accepted.
     device.inject(Fault::new(Operation::Compute, kind).on_call(1).reported_later());
     let error = section.assign_where(.., value.ge(0), value.set(2)).unwrap_err();
     assert_eq!(told(&error).1, [0..4, 12..20, 28..36, 44..52]);
@@ -173,7 +173,7 @@ fn pages_that_cannot_be_prepared_are_let_go_with_those_before_them() {
     let shape = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() };
     let array: VirtualArray<u32, _> = shape.describe(8 * 300, vec![Arc::clone(&device)]).build().unwrap();
     let value = Field::whole();
-    // A page that loses its contents before its turn comes gets zeroes then, which fails now and then.
+    // A page that loses its contents before its turn gets zeroes then; this fill sometimes fails.
     let fills = Fault::new(Operation::Fill, vmarray::device::ErrorKind::KernelFailed);
     device.inject(fills.with_chance(0.3, 3));
     let done = AtomicBool::new(false);
@@ -209,7 +209,7 @@ fn work_that_nothing_can_be_ordered_after_is_waited_for() {
         device.inject(Fault::new(Operation::OrderAfter, vmarray::device::ErrorKind::Driver).from_call(calls));
         let result = joined.transform(.., sum());
         device.clear();
-        // Refused before it began, or carried out: never something that goes on after a refusal.
+        // Either refused before it began, or done; work never continues after a refusal.
         let more = if result.is_ok() { 2 } else { 0 };
         assert_eq!(a.to_vec(..).unwrap(), before.iter().map(|x| x + more).collect::<Vec<_>>(), "{calls}");
     }
@@ -219,7 +219,7 @@ fn work_that_nothing_can_be_ordered_after_is_waited_for() {
 fn elements_of_others_are_staged_in_bounded_memory() {
     let device = |bytes| vec![Arc::new(HostDevice::builder().bytes(bytes).threads(2).build().unwrap())];
     let shape = Shape { page_len: 64, channels: vec![1], frames: 4, ..Shape::default() };
-    // 32 MiB of records for 8 KiB of bytes: no more than half of them are staged at a time.
+    // 32 MiB of records for 8 KiB of bytes: at most half of them are staged at once.
     let small: VirtualArray<u8, _> = shape.describe(8 << 10, device(20 << 20)).build().unwrap();
     let large: VirtualArray<[u32; 1024], _> = shape.describe(8 << 10, device(64 << 20)).build().unwrap();
     let mut record = [0; 1024];
@@ -262,7 +262,7 @@ fn copies_that_fail_beside_the_work_are_no_success() {
     }
 }
 
-/// Adds on devices, and where the program's elements are, at once.
+/// Adds on devices and in the program's memory at once.
 fn add<'a>(view: impl ViewMut<'a, Element = u32, Index = usize> + Sync + Send) {
     let (len, value) = (view.len(), Field::<u32, u32>::whole());
     std::thread::scope(|threads| {
@@ -284,7 +284,7 @@ fn adding_in_all_places_at_once_loses_nothing() {
     add(&described(vec![0_u32; LEN], &Arc::new(host())).device_bytes(3 * PAGE).build().unwrap());
 }
 
-/// Asks what cannot be answered, which is told before anything is done, and of no elements what can.
+/// Checks that invalid queries fail before any work, and that they succeed for empty ranges.
 fn refuse<'a>(view: impl ViewMut<'a, Element = u32, Index = usize>, is_untouched: impl Fn() -> bool) {
     let value = Field::<u32, u32>::whole();
     let long = (0..300).fold(value + 1, |long, i| long * i);
@@ -297,7 +297,7 @@ fn refuse<'a>(view: impl ViewMut<'a, Element = u32, Index = usize>, is_untouched
     let error = view.transform(.., Vec::new()).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::AssignmentCount { assignments: 0, most: 8 });
     assert!(is_untouched());
-    // Two to one field.
+    // Two assignments to one field.
     let error = view.transform(.., [value.set(1), value.set(2)]).unwrap_err();
     let cause = error.device_error().expect("a device refuses it").kind();
     assert_eq!(cause, vmarray::device::ErrorKind::InvalidArgument);
@@ -322,7 +322,7 @@ fn what_cannot_be_asked_is_refused() {
     assert_eq!(*error.kind(), mismatch);
 }
 
-/// Zeroes are written to slots of pages without contents once, and again when pages have lost their contents.
+/// Slots of pages without contents get zeroes once, and again after pages have lost their contents.
 #[test]
 fn pages_that_lose_their_contents_are_zeroed_again() {
     let device = Arc::new(Counting::new(HostDevice::new(1 << 20).unwrap()));
@@ -347,7 +347,7 @@ fn pages_that_lose_their_contents_are_zeroed_again() {
     assert_eq!((sum(), array.sum(200..210, Field::whole()).unwrap()), (2407, 0));
 }
 
-/// Of each channel more matches than an answer has room for, few of them at first.
+/// In each channel more matches than the result's capacity, with few matches first.
 #[test]
 fn long_lists_of_matches_are_asked_for_in_parts() {
     const LEN: usize = 6 << 20;
@@ -371,7 +371,7 @@ fn long_lists_of_matches_are_asked_for_in_parts() {
     }
 }
 
-/// Of one channel elements lie side by side, however long pages are, and wherever a range begins.
+/// Elements of one channel are contiguous, for any page length and any start of a range.
 #[test]
 fn what_is_read_elsewhere_in_the_channel_of_one_device_is_not_copied() {
     let mut random = Numbers::new(9);
@@ -390,7 +390,7 @@ fn what_is_read_elsewhere_in_the_channel_of_one_device_is_not_copied() {
         let len = 1 + random.below(300);
         let (to, from) = (random.below(400), random.below(600));
         let (own, other) = (x.section_mut(to..to + len).unwrap(), y.section(from..from + len).unwrap());
-        // What is in the cache alone is written home; else nothing is copied to or from devices.
+        // Data in the cache alone is written home; there are no other copies.
         y.flush(..).unwrap();
         device.reset();
         let joined = own.join((other,)).unwrap();
@@ -406,7 +406,7 @@ fn what_is_read_elsewhere_in_the_channel_of_one_device_is_not_copied() {
         assert_eq!(x.to_vec(to..to + len).unwrap(), expected, "round {round}");
         let read = values[from..from + len].iter().map(|value| i128::from(*value));
         assert_eq!(sum, read.chain(expected.iter().map(|value| i128::from(*value))).sum::<i128>());
-        // The same array at another place is read as it was before.
+        // The same array at another offset is read with its old values.
         let by = 1 + random.below(5);
         let before = x.to_vec(..).unwrap();
         let joined = x.section_mut(by..).unwrap().join((x.section(..700 - by).unwrap(),)).unwrap();

@@ -1,4 +1,4 @@
-//! Threads in each other's way: no deadlock, no starvation, no wasted work.
+//! Contention of threads: no deadlock, no starvation, no wasted work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::{ErrorKind, Field};
 
-/// While one thread flushes and has to wait for a guard, the guard's thread can use all other pages.
+/// While one thread flushes and waits for a guard, the guard's thread can use all other pages.
 #[test]
 fn a_flush_that_waits_for_a_guard_holds_nothing() {
     let array = Shape { page_len: 4, channels: vec![1], frames: 8, ..Shape::default() }.build::<u32>(40);
@@ -23,7 +23,7 @@ fn a_flush_that_waits_for_a_guard_holds_nothing() {
                 let mut guard = array.page_mut(1).unwrap();
                 guard[0] = round;
                 taken.send(()).unwrap();
-                // The other thread's flush meets this page while it is guarded.
+                // The other thread's flush meets this page under a guard.
                 for _ in 0..200 {
                     array.write(0, &[round; 4]).unwrap();
                     array.write(8, &[round; 4]).unwrap();
@@ -36,7 +36,8 @@ fn a_flush_that_waits_for_a_guard_holds_nothing() {
     }
 }
 
-/// A page becomes guarded while another guard's thread already waits for it: that thread is told.
+/// A thread takes a guard on a page while another guard's thread already waits for it: that thread gets an
+/// error.
 #[test]
 fn a_page_that_becomes_guarded_is_not_waited_for_for_ever() {
     let array =
@@ -53,7 +54,7 @@ fn a_page_that_becomes_guarded_is_not_waited_for_for_ever() {
     }
 }
 
-/// Readers that overlap for ever let a writer through.
+/// A stream of overlapping readers does not starve a writer.
 #[test]
 fn a_writer_is_not_starved_by_readers() {
     let array = Shape { page_len: 4096, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(4096);
@@ -78,7 +79,7 @@ fn a_writer_is_not_starved_by_readers() {
     });
 }
 
-/// The cache could not grow, and more guards were admitted than it has frames.
+/// Growth of the cache fails, and the arrays admit more guards than they have frames.
 #[test]
 fn guards_are_served_after_the_cache_failed_to_grow() {
     let device = Arc::new(Faulty::new(crate::common::host()));
@@ -123,8 +124,8 @@ fn a_miss_on_a_dirty_cache_writes_back_one_batch() {
     }
 }
 
-/// Pages that were only read and never written have their zeroes written to the device in long runs, once,
-/// and are not fetched for that later.
+/// Pages that were read but never written get their zeroes on the device in long runs, once, and are not
+/// fetched for that later.
 #[test]
 fn a_search_over_pages_without_contents_costs_few_submissions() {
     let device = Arc::new(Counting::new(crate::common::host()));
@@ -142,7 +143,7 @@ fn a_search_over_pages_without_contents_costs_few_submissions() {
     assert_eq!(array.stats().total().bytes_from_device, 0);
 }
 
-/// Range reads fetch what they need and no more.
+/// Range reads fetch exactly the needed pages.
 #[test]
 fn short_range_reads_fetch_nothing_beside_them() {
     let shape = Shape { page_len: 4, channels: vec![1], frames: 256, ..Shape::default() };

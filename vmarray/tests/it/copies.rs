@@ -1,4 +1,4 @@
-//! Copies from array to array: by whom, and that what arrives is what was there.
+//! Copies between arrays: their routes, and the copied values.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use vmarray::{ErrorKind, Placement};
 use crate::common::{Numbers, Shape, as_any, host, together, told};
 use crate::peers::{Devices, numbers, warm};
 
-/// Elements whose copy is short, and goes through the host.
+/// Length of a short copy, which goes through the host.
 const SHORT: usize = (64 << 10) / size_of::<u32>();
 
-/// Writes to some parts of an array and of its model; some of them come home, some stay in the cache.
+/// Writes parts of an array and of its model; some pages are written back, some stay dirty in the cache.
 fn write_some(random: &mut Numbers, array: &VirtualArray<u32>, model: &mut [u32]) {
     for _ in 0..random.below(4) {
         let part = random.range(array.len());
@@ -29,7 +29,7 @@ fn write_some(random: &mut Numbers, array: &VirtualArray<u32>, model: &mut [u32]
             _ => {}
         }
     }
-    // Dirty pages here and there.
+    // Dirty pages at random places.
     for _ in 0..random.below(20) {
         let (index, value) = (random.below(array.len()), random.next() as u32);
         array.set(index, value).unwrap();
@@ -40,7 +40,7 @@ fn write_some(random: &mut Numbers, array: &VirtualArray<u32>, model: &mut [u32]
     model[gone].fill(0);
 }
 
-/// Some devices, each once, and how many channels each has.
+/// Random distinct devices, with a number of channels for each.
 fn places(random: &mut Numbers, among: usize) -> (Vec<usize>, Vec<u32>) {
     let mut on: Vec<usize> = (0..among).filter(|_| random.below(2) == 0).collect();
     if on.is_empty() {
@@ -52,7 +52,7 @@ fn places(random: &mut Numbers, among: usize) -> (Vec<usize>, Vec<u32>) {
     (on, shares)
 }
 
-/// A range within so many elements which is long more often than not.
+/// A range within `len` elements that is usually long.
 fn long_range(random: &mut Numbers, len: usize) -> Range<usize> {
     let range = random.range(len);
     if random.below(3) == 0 { 0..len } else { range }
@@ -85,7 +85,7 @@ fn any_part_is_copied_to_anywhere() {
             to_model[start..start + part.len()].copy_from_slice(&from_model[part]);
             assert!(to.to_vec(..).unwrap() == to_model, "seed {seed}");
             assert!(from.to_vec(..).unwrap() == from_model, "seed {seed}");
-            // Within one array, where the two may overlap.
+            // Within one array; source and target may overlap.
             let part = random.range(from.len());
             let start = random.below(from.len() - part.len() + 1);
             from.section_mut(start..).unwrap().copy_from(0, from.section(part.clone()).unwrap()).unwrap();
@@ -105,7 +105,7 @@ fn long_copies_go_past_the_host_and_fetch_and_zero_nothing() {
         [Devices::host(3), Devices::simulated(3, Reach::Maps), Devices::simulated(3, Reach::Copies)]
     {
         warm(&devices, &[0, 1, 2]);
-        // Every page goes from one device to another; and pages that begin elsewhere.
+        // Every page moves between devices; also with different page boundaries.
         for (page_len, start) in [(1024, 0), (700, 333)] {
             let from = devices.array(&[0, 1, 2], 1024, &values);
             let shape = Shape { page_len, channels: vec![1; 3], ..Shape::default() };
@@ -142,14 +142,14 @@ fn what_is_overwritten_whole_is_not_zeroed_and_side_by_side_is_one_copy() {
     let work = device.reset().work;
     assert_eq!((work.fills, work.internals, work.internal_bytes), (0, 2, 400_000), "one for each channel");
     assert!(to.to_vec(..).unwrap() == numbers(100_000));
-    // The first and the last page keep what else they have: zeroes.
+    // The first and the last page keep their other elements: zeroes.
     let part = array();
     device.reset();
     part.copy_from(1500, from.section(..80_000).unwrap()).unwrap();
     assert_eq!(device.reset().work.fill_bytes, 2 * 4000);
     let expected = [&[0; 1500][..], &numbers(80_000), &[0; 18_500]].concat();
     assert!(part.to_vec(..).unwrap() == expected);
-    // An assignment that overwrites all does not need zeroes either.
+    // An assignment that covers all elements needs no zeroes either.
     let filled = array();
     device.reset();
     filled.transform(.., Field::whole().set(7)).unwrap();
@@ -194,7 +194,7 @@ fn a_device_that_is_lost_while_it_copies_is_told_and_takes_nothing_else_with_it(
         let to = shape(&[1, 1], 1000).describe::<u32, _>(LEN, all[..2].to_vec()).build().unwrap();
         from.write(0, &numbers(LEN)).unwrap();
         to.fill(.., 7).unwrap();
-        // Links are tried.
+        // Probes the links.
         to.copy_from(0, from.section(..SHORT).unwrap()).unwrap();
         to.fill(.., 7).unwrap();
         to.evict(..).unwrap();
@@ -204,7 +204,7 @@ fn a_device_that_is_lost_while_it_copies_is_told_and_takes_nothing_else_with_it(
         assert!(error.device_error().is_some(), "{error}");
         let (written, unspecified) = told(&error);
         assert!(!unspecified.is_empty() || !later, "{error}");
-        // Of the device that is there, what is told to be written is, and what is not mentioned is as before.
+        // On the remaining device, elements listed as written are written, and unlisted ones are unchanged.
         let mentioned = |list: &[Range<usize>], index: usize| {
             index >= 100 && list.iter().any(|range| range.contains(&(index - 100)))
         };
@@ -218,7 +218,7 @@ fn a_device_that_is_lost_while_it_copies_is_told_and_takes_nothing_else_with_it(
         }
         assert!(from.to_vec(..).unwrap() == numbers(LEN));
     }
-    // Where the source's is lost before it begins.
+    // The source's device is lost before the copy begins.
     let devices = Devices::simulated(2, Reach::Maps);
     let Devices::Simulated(all, _) = &devices else { unreachable!() };
     let (to, from) = (devices.array(&[0], 64, &[7_u32; LEN]), devices.array(&[1], 100, &numbers(LEN)));
@@ -240,7 +240,7 @@ fn what_devices_refuse_is_copied_by_the_host() {
         from.write(0, &numbers(LEN)).unwrap();
         from.flush(..).unwrap();
         to.fill(.., 7).unwrap();
-        // Links are tried.
+        // Probes the links.
         to.copy_from(0, from.section(..SHORT).unwrap()).unwrap();
         let past_host = from.stats().total().bytes_past_host;
         all[1].inject(Fault::new(Operation::Submit, kind).on_call(1));
@@ -258,7 +258,7 @@ fn copies_in_both_directions_go_on_beside_each_other_and_beside_writers() {
             let shape = Shape { page_len, channels: vec![1, 2, 1], frames: 5, ..Shape::default() };
             devices.build::<u32>(&shape, on, LEN)
         });
-        // Each element is some multiple of the length from its index, wherever it comes from.
+        // Each element differs from its index by a multiple of the length, on every route.
         let first: Vec<u32> = (0..LEN as u32).collect();
         arrays.iter().for_each(|array| array.write(0, &first).unwrap());
         together(4, |thread| {

@@ -1,4 +1,4 @@
-//! Arrays on files: what a thread reads and writes past queues and frames, and how much.
+//! Arrays on files: reads and writes of a thread outside queues and frames, and their bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ fn file() -> Arc<AnyDevice> {
     as_any(&Arc::new(file.unwrap()))
 }
 
-/// 100 pages in a file, of 4 frames, all elements their own index, nothing resident.
+/// 100 pages in a file, 4 frames, each element its own index, and an empty cache.
 fn numbered() -> VirtualArray<u32> {
     let array = Shape::one(PAGE_LEN, 4).describe(100 * PAGE_LEN, vec![file()]).build().unwrap();
     array.write(0, &(0..100 * PAGE_LEN as u32).collect::<Vec<_>>()).unwrap();
@@ -47,7 +47,7 @@ fn short_accesses_copy_what_they_ask_for() {
         }
     });
     assert_eq!(moved, (100 * 8, 0));
-    // What is there is read, and what has changed written.
+    // Cached pages are read from the cache, and changed ones written.
     let array = numbered();
     let moved = moved_by(&array, || {
         array.set(7, 8).unwrap();
@@ -57,7 +57,7 @@ fn short_accesses_copy_what_they_ask_for() {
     assert_eq!((moved, array.get(7).unwrap()), ((8, 8), 1));
 }
 
-/// Elements of a word that need not be aligned to it.
+/// Elements of one word, without alignment to the word.
 #[test]
 fn elements_of_any_alignment_are_changed_where_they_live() {
     let array = Shape::one(PAGE_LEN, 4).describe::<[u8; 8], _>(PAGE_LEN, vec![file()]).build().unwrap();
@@ -72,7 +72,7 @@ fn elements_of_any_alignment_are_changed_where_they_live() {
     }
 }
 
-/// A scatter and an update of the same elements happen one after the other.
+/// A scatter and an update of the same elements are serialised.
 #[test]
 fn updates_and_scatters_do_not_undo_each_other() {
     const LEN: usize = 256;
@@ -87,7 +87,7 @@ fn updates_and_scatters_do_not_undo_each_other() {
                 array.update(*at, |value| value + 1).unwrap();
             }),
         });
-        // Whichever came last: the update of what was there before is gone, or the other one is there.
+        // The result has either the update after the scatter, or the scatter after the update.
         let all = array.to_vec(..).unwrap();
         assert!(all.iter().all(|value| *value == 1000 * turn || *value == 1000 * turn + 1), "{all:?}");
     }
@@ -103,7 +103,7 @@ fn a_page_that_is_read_often_is_fetched() {
             reads += 1;
         }
     });
-    // The last of them had the page fetched.
+    // The last of them fetched the page.
     assert_eq!(moved.1, 4 * (reads as u64 - 1) + PAGE_BYTES);
     assert!((10..30).contains(&reads), "{reads}");
     let moved =
@@ -164,7 +164,7 @@ fn a_file_that_was_cut_off_is_an_error_and_the_rest_goes_on() {
         assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::CopyFailed, "{error}");
         assert!(error.to_string().contains("truncated"), "{error}");
     }
-    // No page is left held, and no frame lost.
+    // No page stays locked, and no frame is lost.
     for page in (0..50).cycle().take(200) {
         assert_eq!(array.page(page).unwrap()[3], 7);
     }
@@ -173,8 +173,8 @@ fn a_file_that_was_cut_off_is_an_error_and_the_rest_goes_on() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Kernels that write are ordered by queues alone; threads that read past the queues see no half of what they
-/// write.
+/// Only queues order kernels that write; threads that read outside the queues never see half of a kernel's
+/// writes.
 #[test]
 fn no_read_sees_half_of_what_a_kernel_writes() {
     const LEN: usize = 4096;

@@ -1,5 +1,5 @@
-//! Drivers that do not work, and wishes that nothing is found for: what discovery says of them. What drivers
-//! are found is settled once in a process, so each case runs in one of its own.
+//! Defective drivers, and device filters without a match: reports of the discovery. A process loads drivers
+//! once, so each case runs in its own process.
 
 #![cfg(all(unix, feature = "cuda", feature = "opencl", feature = "host"))]
 
@@ -11,10 +11,10 @@ use std::process::Command;
 use vmarray::Discovery;
 
 const CHILD: &str = "VMARRAY_DISCOVERS";
-/// Whether warnings go to standard error; else they go to `tracing`, where nobody listens here.
+/// True if warnings go to standard error; else they go to `tracing`, which has no subscriber here.
 const SAYS_SO: bool = cfg!(not(feature = "tracing"));
 
-/// What the other process does: prints what it finds.
+/// Body of the other process: prints its devices.
 #[test]
 fn discovers() {
     if std::env::var_os(CHILD).is_none() {
@@ -32,7 +32,7 @@ fn discovers() {
     }
 }
 
-/// A folder of its own.
+/// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -55,7 +55,7 @@ impl Drop for Folder {
     }
 }
 
-/// What another process says with these variables: its output and its errors.
+/// Runs another process with these variables; returns its output and its errors.
 fn discover(variables: &[(&str, &OsStr)]) -> (String, String) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
@@ -67,12 +67,12 @@ fn discover(variables: &[(&str, &OsStr)]) -> (String, String) {
     (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap())
 }
 
-/// A folder without drivers takes the place of the system's list of OpenCL drivers.
+/// A folder without drivers replaces the system's list of OpenCL drivers.
 fn no_opencl(folder: &Folder) -> (&'static str, &OsStr) {
     ("OCL_ICD_VENDORS", folder.0.as_os_str())
 }
 
-/// The line of a table that begins with these words.
+/// The line of a table that begins with `start`.
 fn row<'a>(table: &'a str, start: &str) -> &'a str {
     table.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{table}"))
 }
@@ -80,14 +80,14 @@ fn row<'a>(table: &'a str, start: &str) -> &'a str {
 #[test]
 fn a_broken_driver_is_named_and_host_ram_in_its_place_warned_of() {
     let folder = Folder::new("broken");
-    // All names under which the driver is looked for come first here.
+    // These files shadow the driver under all its names.
     for name in ["libcuda.so", "libcuda.so.1"] {
         folder.file(name, b"this is no library");
     }
     let path = ("LD_LIBRARY_PATH", folder.0.as_os_str());
     let (table, warnings) = discover(&[path, no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))]);
     if row(&table, "cuda").contains("sees no card") {
-        return; // This machine's driver was found under yet another name.
+        return; // This machine's driver has yet another name.
     }
     let cuda = row(&table, "cuda");
     assert!(cuda.contains("no: unusable") && cuda.contains("libcuda.so") && cuda.contains("anew"), "{table}");

@@ -1,5 +1,5 @@
-//! Floats of 16 bits and complex numbers as elements: in expressions and in kernels, beside the crates that
-//! define them.
+//! Floats of 16 bits and complex numbers as elements, in expressions and in kernels, compared with their
+//! crates.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use vmarray::prelude::*;
 
 use crate::common::{Numbers, Shape};
 
-/// A float of 16 bits, as its crate has it.
+/// A float of 16 bits, as its crate defines it.
 trait Short: Element + Half + FieldType<Value = f32> + Debug {
     fn of(number: f32) -> Self;
     fn of_bits(bits: u16) -> Self;
@@ -47,7 +47,7 @@ macro_rules! short {
 }
 short!(f16 bf16);
 
-/// What an item makes of halves: once in `f32`, and once by operators, which round each result.
+/// Computes with halves: once in `f32`, and once by operators that round each result.
 #[vmarray::kernel]
 fn combined<T: Half>(a: T, b: T, by: f32) -> (T, T) {
     let mut operated = -(a * b);
@@ -82,7 +82,7 @@ fn short_floats<T: Short>() {
         let len = 1 + numbers.below(300);
         let shape = Shape::any(&mut numbers, 40, 4);
         let (x, all) = (Field::<T, T>::whole(), shape.build::<T>(len));
-        // Numbers whose sums are exact, then any bits.
+        // Numbers with exact sums, then arbitrary bits.
         let small: Vec<T> = (0..len).map(|_| T::of((numbers.below(2001) as f32 - 1000.0) / 64.0)).collect();
         all.write(0, &small).unwrap();
         let bound = (numbers.below(2001) as f32 - 1000.0) / 64.0;
@@ -135,7 +135,7 @@ fn bfloats_are_those_of_their_crate_in_expressions_and_kernels() {
     short_floats::<bf16>();
 }
 
-/// A struct with all of them.
+/// A struct with fields of all these types.
 #[derive(Clone, Copy, Debug, PartialEq, vmarray::bytemuck::Pod, vmarray::bytemuck::Zeroable, KernelType)]
 #[bytemuck(crate = "vmarray::bytemuck")]
 #[repr(C)]
@@ -242,7 +242,7 @@ macro_rules! complex_numbers {
                 assert_eq!(rows.count_where(.., x.eq(&y)).unwrap(), (0..len).filter(equal).count());
                 let differing = |i: &usize| b[*i] != b[*i];
                 assert_eq!(rows.count_where(.., y.ne(&y)).unwrap(), (0..len).filter(differing).count());
-                // `hypot` is ours, and not that of the system's library.
+                // `hypot` of the library, not of the system.
                 let (longest, native) =
                     (rows.max(.., x.norm()).unwrap(), a.iter().map(|z| z.re.hypot(z.im)).reduce($T::max));
                 assert!((longest.unwrap() - native.unwrap()).abs() < 1e-4);

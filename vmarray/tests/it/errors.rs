@@ -1,4 +1,4 @@
-//! Bad input is refused by a typed error that names the values.
+//! Invalid input causes a typed error that names the values.
 
 use std::sync::Arc;
 use vmarray::prelude::*;
@@ -17,7 +17,7 @@ fn refusal(builder: Builder<u32, AnyDevice>) -> ErrorKind {
     builder.build().unwrap_err().kind().clone()
 }
 
-/// What is refused of indices that are not there is in `model` and `views`.
+/// Index errors are tested in `model` and `views`.
 #[test]
 fn ranges_that_cannot_be_counted_or_are_reversed() {
     let array = describe(10).build().unwrap();
@@ -68,7 +68,7 @@ fn more_than_a_device_has() {
     };
     assert_eq!((*asked_bytes, *usable_bytes), (4 << 20, 1 << 20));
     assert!(!name.is_empty());
-    // Nothing was kept: what fits still fits.
+    // The refused array left no allocation: a smaller one still fits.
     assert!(VirtualArray::<u32>::builder(1 << 18).devices([as_any(&device)]).build().is_ok());
 }
 
@@ -101,8 +101,7 @@ fn refused_page_locking_falls_back_or_is_an_error() {
     let error =
         VirtualArray::<u32>::builder(100).devices([as_any(&device())]).require_pinned().build().unwrap_err();
     assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::PinRefused);
-    // Also if it is refused for a later piece of the cache only: no array is slower than it was when it was
-    // built.
+    // The same if only a later piece of the cache is refused: no array becomes slower than at its creation.
     let device_with_some =
         || Arc::new(HostDevice::builder().bytes(64 << 20).pinned_max_bytes(20 << 20).build().unwrap());
     let long = |device: Arc<HostDevice>| {

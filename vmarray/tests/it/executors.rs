@@ -1,5 +1,5 @@
-//! Futures in the executors that programs use: tokio, smol, and `FuturesUnordered` on one thread; of which
-//! some are dropped half-way, by `select!` and by hand, while copies fail.
+//! Futures in common executors: tokio, smol, and `FuturesUnordered` on one thread. `select!` and drops cancel
+//! some of them while copies fail.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ type Slow = Faulty<SimulatedDevice>;
 const PAGE_LEN: usize = 64;
 const PAGES: usize = 200;
 
-/// Copies take as long as on a card; one in a hundred fails.
+/// Copies take as long as on a GPU; one in a hundred fails.
 fn array(policy: EvictionPolicy, frames: usize, seed: u64) -> (Arc<Array>, Arc<Slow>) {
     let device = Arc::new(Faulty::new(SimulatedDevice::builder(seed).build()));
     let shape = Shape { page_len: PAGE_LEN, channels: vec![1], frames, policy, ..Shape::default() };
@@ -33,7 +33,7 @@ fn array(policy: EvictionPolicy, frames: usize, seed: u64) -> (Arc<Array>, Arc<S
     (Arc::new(array), device)
 }
 
-/// Ready the second time that it is polled: what it is raced against has its first turn.
+/// Ready at the second poll, so its competitor has the first turn.
 fn yield_once() -> impl Future<Output = ()> + Unpin {
     let mut turns = 0;
     futures::future::poll_fn(move |context| {
@@ -47,7 +47,7 @@ fn check(error: &Error) {
     assert!(error.device_error().is_some(), "{error}");
 }
 
-/// What a task knows of an element that it alone writes to: one of these values.
+/// Possible values of an element with one writer.
 struct Known {
     index: usize,
     values: Vec<u64>,
@@ -60,7 +60,7 @@ impl Known {
     }
 }
 
-/// A task has an element in each of some pages, which it shares with other tasks.
+/// The task owns an element in each of some pages that it shares with other tasks.
 async fn work(array: Arc<Array>, task: usize, turns: usize) {
     let mut numbers = Numbers::new(task as u64 + 1);
     let mut known: Vec<Known> =
@@ -82,7 +82,7 @@ async fn work(array: Arc<Array>, task: usize, turns: usize) {
                     known[at].values.push(turn);
                 }
             },
-            // Dropped after one poll, or done: written whole, or not.
+            // Dropped after one poll, or done: written completely, or not at all.
             3 => {
                 known[at].values.push(turn);
                 select_biased! {
@@ -108,8 +108,8 @@ async fn work(array: Arc<Array>, task: usize, turns: usize) {
     }
 }
 
-/// Reads for ever. To be aborted it has to be pending now and then, which a device in virtual time sees no
-/// reason for.
+/// Reads for ever. It yields at times so that it can be aborted; a device in virtual time never makes it
+/// pend.
 async fn read_on(array: Arc<Array>, seed: u64) {
     let mut numbers = Numbers::new(seed);
     loop {
@@ -120,13 +120,13 @@ async fn read_on(array: Arc<Array>, seed: u64) {
     }
 }
 
-/// Nothing is lost that was told to be written.
+/// No reported write is lost.
 fn settle(array: &Array, device: &Slow) {
     device.clear();
-    // It may tell of what failed before.
+    // The flush may report earlier failures.
     let _ = array.flush(..);
     array.evict(..).unwrap();
-    // All who came in have left: the places are there for as many as at first.
+    // All requests have left: the waiting places are free again.
     let values = all((0..PAGES).map(|page| array.get_async(page * PAGE_LEN)));
     assert!(values.into_iter().all(|value| value.is_ok()));
 }
@@ -143,7 +143,7 @@ fn tokio_runs_them_on_any_number_of_threads() {
             while let Some(done) = tasks.join_next().await {
                 done.unwrap();
             }
-            // Wherever they are.
+            // At any point of their work.
             readers.iter().for_each(tokio::task::JoinHandle::abort);
         });
         settle(&array, &device);
@@ -161,7 +161,7 @@ fn smol_runs_them_on_any_number_of_threads() {
             for _ in 0..threads {
                 scope.spawn(|| smol::block_on(executor.run(stopped.recv())));
             }
-            // A thread that blocks, and holds futures for longer than it needs them.
+            // A blocking thread that keeps futures longer than it needs them.
             scope.spawn(|| {
                 let mut numbers = Numbers::new(7);
                 while !stop.is_closed() {
@@ -194,7 +194,7 @@ fn unordered_futures_share_a_thread() {
     }
 }
 
-/// Guards stay with their thread, as do their futures.
+/// Guards and their futures stay on their thread.
 #[test]
 fn guards_of_unordered_futures_take_turns() {
     for frames in [1, 2, 7] {
@@ -228,7 +228,7 @@ fn a_runtime_that_is_shut_down_leaves_nothing_behind() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     (0..PAGE_LEN).for_each(|task| drop(runtime.spawn(work(array.clone(), task, 1_000_000))));
     runtime.block_on(work(array.clone(), 0, 0));
-    // All tasks are dropped where they wait.
+    // All tasks are dropped in the middle of their waits.
     drop(runtime);
     assert_eq!(Arc::strong_count(&array), 1);
     array.evict(..).unwrap();

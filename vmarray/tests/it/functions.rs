@@ -1,4 +1,4 @@
-//! Functions in expressions, beside themselves called natively.
+//! Functions in expressions, compared with their native calls.
 
 use vmarray::expr::{Expr, index};
 use vmarray::kernel::Float;
@@ -7,7 +7,7 @@ use vmarray::{ErrorKind, Field};
 
 use crate::common::{Numbers, Shape};
 
-/// Rust's functions as kernels have them.
+/// Rust's functions under the names of kernels.
 mod native {
     use super::Float;
 
@@ -44,7 +44,7 @@ mod native {
     }
 }
 
-/// Has a test go through all functions on a type of floats.
+/// Tests all functions on a type of floats.
 macro_rules! all_functions {
     ($test:ident $T:ident) => {
         #[test]
@@ -158,7 +158,7 @@ fn approximate(x: f32, which: u32) -> f32 {
 #[test]
 fn approximate_functions_are_as_close_as_they_say() {
     const LEN: usize = 2000;
-    // An argument, then results: of the expressions, and of a function.
+    // An argument, then results: of the expressions and of a function.
     type Row = [f32; 11];
     let row = Field::<Row, Row>::whole();
     let x = row.nth::<0>();
@@ -187,7 +187,7 @@ fn approximate_functions_are_as_close_as_they_say() {
     for [x, results @ ..] in array.to_vec(..).unwrap() {
         let exact = f64::from(x);
         let exact = [exact.exp2(), exact.log2(), exact.sin(), exact.cos(), exact.sqrt().recip()];
-        // Units in the last place are relative errors of at most 2^-23; beside them what is absolute.
+        // Units in the last place are relative errors of at most 2^-23; the bound also has an absolute part.
         let near =
             [0.0, -21.0, -20.0, -20.0, 0.0].map(|power: f64| if power == 0.0 { 0.0 } else { power.exp2() });
         let ulps = [3.0, 3.0, 0.0, 0.0, 2.0];
@@ -214,7 +214,7 @@ fn score(small: u8, wide: i64, factor: f32, flag: bool) -> i64 {
         if sum > 1_000_000 {
             break;
         }
-        // Now and then outside, where nothing is.
+        // Sometimes out of bounds, which writes nothing.
         seen[k % 5] = sum;
         sum += WEIGHTS[k % 6] * seen[(k + 3) % 4] + (factor * k as f32) as i64;
     }
@@ -231,7 +231,7 @@ fn scaled<const BY: i64>(x: i64) -> i64 {
     x * BY
 }
 
-/// A number, and what [`score`] makes of it at an index.
+/// A number, and its [`score`] at an index.
 fn natively(numbers: &[i64], first: usize) -> Vec<i64> {
     let of = |(at, wide): (usize, &i64)| score(*wide as u8, *wide, at as f32 / 4.0, at % 3 == 0);
     numbers.iter().enumerate().map(|(at, wide)| of((at - first.min(at), wide))).collect()
@@ -267,7 +267,7 @@ fn every_operation_takes_functions_of_the_program() {
     );
     let selected = array.select_where(.., is_odd::of(scored())).unwrap().map(|found| found.unwrap());
     assert!(selected.eq(odd.iter().map(|at| (*at, numbers[*at]))));
-    // Programs that differ in a constant of a function alone.
+    // Programs that differ only in a constant of a function.
     let whole = Field::<i64, i64>::whole();
     let [twice, thrice] = [scaled::<2>::of(whole), scaled::<3>::of(whole)];
     assert_eq!(array.count_where(.., (thrice - twice).ne(whole)).unwrap(), 0);
@@ -282,7 +282,7 @@ fn every_operation_takes_functions_of_the_program() {
     assert_eq!(array.to_vec(..).unwrap(), expected);
     let source = Source::builder(numbers.clone()).devices(crate::common::devices(1)).build().unwrap();
     assert_eq!(source.find_where(.., is_odd::of(scored()), LEN).unwrap().indices, odd);
-    // Of elements of two arrays.
+    // With elements of two arrays.
     let joined = array.join((&source,)).unwrap();
     let (x, y) = joined.rows();
     let both = score::of((3, x.get(whole), 0.5, is_odd::of(y.get(whole))));

@@ -1,5 +1,4 @@
-//! Lists of indices: gathered and scattered elements are those that single accesses would see, and no more is
-//! copied than has to be.
+//! Lists of indices: gathers and scatters equal single accesses, and copy no more than necessary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +81,7 @@ fn long_lists_are_cut_into_stages_of_bounded_length() {
     array.reset_stats();
     let indices: Vec<usize> = (0..4000).map(|k| k * 7 % 400).collect();
     assert!(array.gather(&indices).unwrap().iter().all(|element| *element == [7; 512]));
-    // 16 MB of values, of which a stage takes 2.5, or less if there are several threads.
+    // 16 MB of values. A stage takes 2.5 MB, or less with several threads.
     let submissions = array.stats().total().submissions;
     assert!((7..=28).contains(&submissions), "{submissions}");
     array.scatter(&indices[..400], &vec![[9; 512]; 400]).unwrap();
@@ -94,7 +93,7 @@ fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
     for (channels, elements) in [(vec![1], 29_989), (vec![2, 1], 29_989), (vec![2], 997)] {
         let shape = Shape { page_len: 16, channels, frames: 8, read_ahead: false, ..Shape::default() };
         let array = shape.build::<[u64; 5]>(30_000);
-        // 12 MB of values; every element comes again in each later segment, or many times in each.
+        // 12 MB of values; every element repeats in each later segment, or many times in each.
         let len = 300_000;
         let indices: Vec<usize> = (0..len).map(|k| k * 7919 % elements).collect();
         let values: Vec<[u64; 5]> = (0..len as u64).map(|k| [k; 5]).collect();
@@ -111,7 +110,7 @@ fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
             let gathered = array.gather(&indices).unwrap();
             assert!(indices.iter().zip(gathered).all(|(&index, value)| value == model[index]));
         }
-        // With an index outside nothing is written.
+        // An index out of bounds prevents all writes.
         let mut outside = indices.clone();
         outside[200_000] = 30_000;
         let error = array.scatter(&outside, &vec![[9; 5]; len]).unwrap_err();
@@ -125,7 +124,7 @@ fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
 #[test]
 fn stages_are_used_again_and_again() {
     let array = Shape::one(4, 4).build::<[u64; 512]>(4000);
-    // 16 stages in a thread of their own each time.
+    // 16 stages, each time in a new thread.
     let indices: Vec<usize> = (0..8000).map(|k| k * 7 % 4000).collect();
     let values: Vec<[u64; 512]> = (0..8000).map(|k| [k; 512]).collect();
     array.scatter(&indices, &values).unwrap();
@@ -162,7 +161,7 @@ fn iterators_take_lists_of_any_length() {
 fn an_iterator_of_the_program_that_panics_leaves_no_indices_without_values() {
     let array = numbered();
     let mut asked = 0;
-    // More than two chunks; the second one is interrupted.
+    // More than two chunks; a panic interrupts the second.
     let mut gathered = array.gather_iter((0..10_000_000).map(|k| {
         asked += 1;
         assert!(asked != 3_000_000, "interrupted");
@@ -172,7 +171,7 @@ fn an_iterator_of_the_program_that_panics_leaves_no_indices_without_values() {
     assert!(first < 3_000_000 && 3_000_000 < 2 * first);
     let next = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gathered.next()));
     assert!(next.is_err());
-    // What it gave before it panicked is lost.
+    // The indices that it yielded before the panic are lost.
     let (indices, values) = gathered.next_chunk().unwrap().unwrap();
     assert_eq!(indices[0], 3_000_000 % 160);
     assert!(indices.iter().zip(values).all(|(&i, &value)| value == array.get(i).unwrap()));
@@ -195,7 +194,7 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     assert!(array.scatter(&[0, 1], &[7; 3]).is_err());
     assert_eq!((moved(&array), array.stats().hits), ((0, 0), Some(0)));
     assert_eq!(array.gather(&[0, 1]).unwrap(), [0, 1]);
-    // Of a list that several threads check, the first one; of a sequence, its place in all of it.
+    // For a list that several threads check, the first error; for a sequence, its position in the whole.
     let mut long = vec![0; 5_000_000];
     (long[4_200_000], long[1_100_001], long[1_100_002]) = (500, 161, 162);
     let error = array.gather(&long).unwrap_err();
@@ -208,7 +207,7 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     assert_eq!(*error.kind(), ErrorKind::ListedIndexOutside { position: 160, index: 160, len: 160 });
 }
 
-/// Threads write and read elements of their own, of pages that all share, in every way there is: nothing gets
+/// Threads write and read their own elements, of pages that all threads share, by every method: no write is
 /// lost.
 #[test]
 fn writes_of_threads_are_seen_at_once_and_not_lost() {
@@ -222,7 +221,7 @@ fn writes_of_threads_are_seen_at_once_and_not_lost() {
     }
 }
 
-/// Operations on every n-th element, which the calling thread alone has.
+/// Operations on every n-th element, which only the calling thread uses.
 pub fn own_elements(array: &VirtualArray<[u32; 3]>, thread: usize, threads: usize, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let own = array.len() / threads;
@@ -276,7 +275,7 @@ pub fn own_elements(array: &VirtualArray<[u32; 3]>, thread: usize, threads: usiz
 
 type FaultyHost = Faulty<vmarray::host::HostDevice>;
 
-/// Two devices that fail as told; 40 pages of 4 `u32`, all 5, nothing resident.
+/// Two devices with injected failures; 40 pages of 4 `u32`, all 5, and an empty cache.
 fn faulty() -> ([Arc<FaultyHost>; 2], VirtualArray<u32>) {
     let devices = [(); 2].map(|()| Arc::new(Faulty::new(crate::common::host())));
     let shape = Shape { page_len: 4, channels: vec![1, 1], frames: 2, read_ahead: false, ..Shape::default() };
@@ -285,7 +284,7 @@ fn faulty() -> ([Arc<FaultyHost>; 2], VirtualArray<u32>) {
     (devices, array)
 }
 
-/// Lists of several threads, each element many times; pages come and go meanwhile.
+/// Lists of several threads, with each element many times, while pages come and go.
 #[test]
 fn of_equal_indices_the_last_wins_also_after_a_failed_scatter() {
     for (call, later) in [(1, false), (2, true), (3, false), (4, true), (5, true)] {
@@ -323,12 +322,12 @@ fn a_failed_gather_is_told_and_can_be_tried_again() {
     for later in [false, true] {
         let (devices, array) = faulty();
         let fault = || Fault::new(Operation::Gather, DeviceErrorKind::KernelFailed).on_call(1);
-        // Either of them may be given the list.
+        // The list may go to either device.
         devices.iter().for_each(|of| of.inject(if later { fault().reported_later() } else { fault() }));
         let indices: Vec<usize> = (0..160).collect();
         let error = array.gather(&indices).unwrap_err();
         assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::KernelFailed);
-        // The other's turn may come next.
+        // The other device may be next.
         let _ = array.gather(&indices);
         assert_eq!(array.gather(&indices).unwrap(), [5; 160]);
     }
@@ -371,7 +370,7 @@ fn a_device_that_is_lost_in_the_middle_of_a_list_is_told() {
     }
 }
 
-/// Gathers see what was written, although loads, write-backs and kernels of others fail meanwhile.
+/// Gathers see all writes, although loads, write-backs and kernels of other threads fail meanwhile.
 #[test]
 fn failing_write_backs_of_others_do_not_show() {
     for seed in 0..40 {

@@ -1,4 +1,4 @@
-//! Small files of each kind, as versions of the library have written them, are opened and have what they had.
+//! Small files of each kind from earlier versions of the library open with their contents.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use vmarray::{IndexSet, RaggedArray, VirtualArray, prelude::*};
 
 use crate::stored::Files;
 
-/// The version of files that are made now; `tests/golden/README.md` says what to do when it rises.
+/// The current version of files; `tests/golden/README.md` describes the steps when it rises.
 const VERSION: &str = "v3";
-/// All versions whose files are read.
+/// All readable versions.
 const VERSIONS: [&str; 2] = ["v2", VERSION];
 const LINE_BYTES: usize = 32;
 
@@ -48,7 +48,7 @@ fn of_text(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Files made of texts, in a place of their own.
+/// Files made from texts, at temporary paths.
 fn files(version: &str, names: &[&str]) -> Files {
     let files = Files::new(names.len());
     for (path, name) in files.0.iter().zip(names) {
@@ -121,7 +121,7 @@ fn golden_files_are_made() {
     keep(&made, &["tuples"]);
 }
 
-/// The same, to be written to: those of earlier versions are converted.
+/// Writable copies; opening converts those of earlier versions.
 fn writable(version: &str, names: &[&str]) -> Files {
     let old = files(version, names);
     if version == VERSION {
@@ -171,7 +171,7 @@ fn files_of_all_versions_are_opened() {
         let rows = writable(version, &["rows"]);
         let rows = RaggedArray::<u16>::open(&rows.0[0]).unwrap();
         assert_eq!(rows.to_vecs().unwrap(), [vec![1, 2, 3], vec![], vec![4; 40]]);
-        // A snapshot is read, which never writes.
+        // A snapshot is opened for reading, which never writes.
         let tuples = files(version, &["tuples"]);
         let set = IndexSet::load(&tuples.0[0]).unwrap();
         assert_eq!((set.dimensions(), set.values()), (&[7, 0][..], &[1, 5, 2, 6][..]));

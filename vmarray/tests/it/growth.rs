@@ -1,4 +1,4 @@
-//! Arrays that become longer and shorter while they are used.
+//! Arrays that grow and shrink during use.
 
 use std::io::{ErrorKind as IoErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use vmarray::{AnyDevice, Error, ErrorKind, Placement, Source, VirtualArray, prel
 
 use crate::common::{Numbers, Shape, as_any, devices, hosts, moved_by, together, told};
 
-/// The most elements of the arrays here.
+/// Maximal length of the arrays here.
 pub const MOST: usize = 3000;
 
 fn growing<T: Element>(shape: &Shape, len: usize) -> VirtualArray<T> {
@@ -28,7 +28,7 @@ fn full(error: &Error) -> bool {
     error.device_error().is_some_and(|error| error.kind() == DeviceErrorKind::OutOfMemory)
 }
 
-/// Does at random what changes the length, and some of what does not, to an array and to a vector.
+/// Does a random operation, which may change the length, on an array and on a vector.
 pub fn step(
     array: &mut VirtualArray<[u16; 3]>,
     vec: &mut Vec<[u16; 3]>,
@@ -79,7 +79,7 @@ pub fn step(
             vec.extend_from_slice(values);
         }
         12 => {
-            // Another array over the same devices, as the devices of both reach each other.
+            // Another array over the same devices, so that devices of both can access each other.
             array.reserve(random.below(room + 1))?;
             array.flush(..)?;
         }
@@ -115,7 +115,7 @@ fn an_array_that_grows_is_a_vector() {
             assert_eq!(array.get(at).ok(), vec.get(at).copied(), "seed {seed}, step {number}");
             if number % 8 == 7 {
                 assert_eq!(array.to_vec(..).unwrap(), vec, "seed {seed}, step {number}, {shape:?}");
-                // What devices see, in the last page, too.
+                // Devices see the elements of the last page too.
                 let seven = Field::<[u16; 3], [u16; 3]>::whole().nth::<2>();
                 let expected = vec.iter().filter(|value| value[2] == 7).count();
                 assert_eq!(array.count(.., seven, &7).unwrap(), expected, "seed {seed}, {shape:?}");
@@ -142,7 +142,7 @@ fn long_tails_are_moved_by_the_devices() {
             vec.splice(at..at, inserted.iter().copied());
             assert!(array.to_vec(..).unwrap() == vec, "{at} {count}");
             let bytes = (4 * (vec.len() - at - count)) as u64;
-            // What mirrors keep account of goes through the host.
+            // With mirrors, data goes through the host.
             let least = if is_movable { 0 } else { bytes / 2 };
             assert!(moved(&array) - before >= least, "{} of {bytes}", moved(&array) - before);
             assert_eq!(array.stats().total().failed_write_backs, 0);
@@ -226,8 +226,7 @@ fn threads_push_while_others_read() {
     }
 }
 
-/// Those that write all elements that there are overwrite whole pages without fetching them, but never the
-/// last one, which may get more.
+/// Writes of all elements overwrite whole pages without a fetch, except the last page, which may grow.
 #[test]
 fn what_is_pushed_while_all_is_overwritten_stays() {
     for (seed, page_len) in [(0, 16), (1, 64), (2, 50)] {
@@ -299,7 +298,7 @@ fn an_array_that_outgrows_its_devices_says_so_and_keeps_what_it_has() {
             }
         };
         assert!(full(&error), "{error}");
-        // To the last page that all devices have.
+        // Up to the last page for which all devices have room.
         let pages = least as usize / PAGE * count;
         let more = usize::from(count > 1);
         assert!((pages..=pages + more).contains(&(array.len() * 8 / PAGE)), "{} elements", array.len());
@@ -309,7 +308,7 @@ fn an_array_that_outgrows_its_devices_says_so_and_keeps_what_it_has() {
         assert!(full(&array.extend_from_slice(&[7; 10]).unwrap_err()));
         assert!(full(&array.resize(len + 1, 7).unwrap_err()));
         assert_eq!(array.to_vec(..).unwrap(), (0..len as u64).collect::<Vec<_>>());
-        // What becomes free is used; what others have is not there.
+        // Freed space is reused; space of others is not.
         array.truncate(10).unwrap();
         array.resize(len, 8).unwrap();
         assert_eq!((array.get(9).unwrap(), array.get(10).unwrap(), array.get(len - 1).unwrap()), (9, 8, 8));
@@ -325,7 +324,7 @@ fn an_array_leaves_others_what_it_does_not_need() {
         VirtualArray::<u8>::builder(len).devices([device.clone()]).page_len(4096).max_len(1 << 20).build()
     };
     let [one, two] = [build(400 << 10).unwrap(), build(400 << 10).unwrap()];
-    // There is not so much as half of it left, but some.
+    // The free space is less than half, but not zero.
     one.push(7).unwrap();
     assert!(one.capacity() > 400 << 10 && two.reserve(1).is_ok());
     assert_eq!(one.get(400 << 10).unwrap(), 7);
@@ -366,7 +365,7 @@ fn a_device_that_refuses_to_grow_leaves_the_array_as_it_is() {
     assert!(VirtualArray::<u32>::builder(10).devices([as_any(&card)]).build().is_ok(), "none is needed");
 }
 
-/// Whatever copy fails, each element that is not told of is where it was, or all are where they go.
+/// If a copy fails, each unlisted element keeps its place, or all have moved.
 #[test]
 fn a_tail_whose_move_fails_is_moved_back_or_told_of() {
     for seed in 0..60 {
@@ -432,7 +431,7 @@ fn views_keep_the_length_that_they_began_with() {
     drop(iter);
     std::thread::scope(|scope| {
         let pushed = scope.spawn(|| array.push(20).unwrap());
-        // The last page is lent, so nobody can add to it meanwhile, whoever is first.
+        // The last page is locked, so the other thread cannot append to it in either order.
         assert_eq!((&*last, array.len()), (&[16, 17, 18, 19][..], 20));
         drop(last);
         assert_eq!(pushed.join().unwrap(), 20);
@@ -602,7 +601,7 @@ fn slow_devices_keep_pushing_threads_apart_from_each_other_only_by_the_last_page
     let card = SimulatedDevice::builder(1).latency(Duration::from_micros(50)).build();
     let builder = VirtualArray::<u64>::builder(0).devices([as_any(&Arc::new(card))]).page_len(4);
     let array = builder.max_len(2000).frames_per_channel(1).build().unwrap();
-    // A cache of a single page, from which the others take the last page again and again.
+    // A cache of one page, from which the other threads evict the last page again and again.
     together(4, |thread| {
         for number in 0..100 {
             let index = array.push(thread as u64 * 1000 + number).unwrap();

@@ -1,4 +1,4 @@
-//! Guards of several arrays in one thread: in which order they may wait for each other.
+//! Guards of several arrays in one thread: permitted orders of waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ fn array() -> VirtualArray<u32> {
     Shape { frames: 8, channels: vec![1], ..Shape::default() }.build(64)
 }
 
-/// Runs `wait` while another thread has page 0 of `array` exclusively, which it gives back only when somebody
+/// Runs `wait` while another thread holds page 0 of `array` exclusively, and releases it only when a thread
 /// waits.
 fn while_page_0_is_taken<R>(array: &VirtualArray<u32>, wait: impl FnOnce() -> R) -> R {
     let (is_taken, taken) = mpsc::channel();
@@ -81,14 +81,14 @@ fn an_iterator_has_an_item_for_each_element_and_tries_once() {
     }
 }
 
-/// A device that panics when it is told to.
+/// A device that panics on command.
 #[derive(Debug)]
 struct Panicking {
     inner: vmarray::host::HostDevice,
     panics: AtomicBool,
 }
 
-// SAFETY: the inner device does everything.
+// SAFETY: the inner device does all work.
 unsafe impl vmarray::device::Device for Panicking {
     vmarray::device::forward! { self => self.inner;
         info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
@@ -120,7 +120,7 @@ fn an_iterator_reads_no_page_that_a_panic_made_it_let_go() {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| iter.next().map(drop)));
     assert!(caught.is_err());
     device.panics.store(false, Ordering::Relaxed);
-    // Nobody keeps others from the page that it was in, and nothing of it counts twice.
+    // Other threads can use its page, and counts are correct.
     array.page_mut(3).unwrap().fill(7);
     assert_eq!((iter.len(), iter.next_back().unwrap().unwrap(), iter.len()), (39, 7, 38));
 }
@@ -138,7 +138,7 @@ fn a_leaked_guard_troubles_its_thread_only_as_long_as_its_array_lives() {
 #[test]
 fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
     let value = Field::<u32, u32>::whole;
-    // Whatever came before: nothing, contents at home, zeroes at home, contents in a frame alone.
+    // Each earlier state: empty, contents at home, zeroes at home, contents in a frame alone.
     let befores: [fn(&VirtualArray<u32>); 4] = [
         |_| (),
         |array| array.fill(.., 1).and_then(|()| array.evict(..)).unwrap(),
@@ -155,7 +155,7 @@ fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
         let first = array.page_range(3).start;
         let mut page = array.page_mut(3).unwrap();
         page[0] = 7;
-        // Twice, since one may change what the next finds.
+        // Twice, because a run may change the state for the next.
         for _ in 0..2 {
             refused("get", array.get(first).map(|_: u32| ()));
             refused("set", array.set(first, 1));

@@ -1,4 +1,4 @@
-//! Devices that are lost: exactly their pages go, or nothing where pages are mirrored or kept by parity.
+//! Loss of devices: exactly their pages are lost, or none with mirrors or parity.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,7 +75,7 @@ fn a_lost_device_takes_its_pages_and_no_others() {
                     assert!(gone(page), "page {page}");
                 }
             }
-            // On devices, too, a page at a time.
+            // On devices too, page by page.
             let range = page * 100..page * 100 + 100;
             if !is_lost[page % homes.len()] {
                 assert_eq!(array.count(range.clone(), Field::whole(), &expected).unwrap(), 1);
@@ -100,7 +100,7 @@ fn what_cannot_be_mirrored_is_refused() {
     assert!(refused(plain.rebuild(hosts::<1>()[0].clone()).unwrap_err()));
     let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<2>()).placement(Placement::Mirrored);
     assert!(refused(source.build().unwrap_err()));
-    // So with parity.
+    // The same with parity.
     let builder = || VirtualArray::<u32>::builder(1000).placement(Placement::Parity);
     let is_refused = |error: vmarray::Error| matches!(error.kind(), ErrorKind::ParityRefused { .. });
     assert!(is_refused(builder().devices(hosts::<2>()).build().unwrap_err()));
@@ -108,7 +108,7 @@ fn what_cannot_be_mirrored_is_refused() {
     assert!(is_refused(array.rebuild(hosts::<1>()[0].clone()).unwrap_err()), "nothing is lost");
     let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<3>()).placement(Placement::Parity);
     assert!(is_refused(source.build().unwrap_err()));
-    // A half more than without, on three devices.
+    // Half more than without parity, on three devices.
     let fits = |len: usize| {
         let builder = VirtualArray::<u32>::builder(len).devices(cards(3).iter().map(any));
         builder.page_len(1024).placement(Placement::Parity).build()
@@ -116,7 +116,7 @@ fn what_cannot_be_mirrored_is_refused() {
     fits((1 << 20) / 4 * 2 - 4096).unwrap();
     let full = fits((1 << 20) / 4 * 2 + 4096).unwrap_err();
     assert!(matches!(full.kind(), ErrorKind::DoesNotFit { .. }), "{full}");
-    // Each device holds two shares.
+    // Each device stores two shares.
     let full = VirtualArray::<u32>::builder((1 << 20) / 4 * 2).devices(cards(3).iter().map(any));
     let full = full.page_len(1024).placement(Placement::Mirrored).build().unwrap_err();
     assert!(matches!(full.kind(), ErrorKind::DoesNotFit { .. }), "{full}");
@@ -193,7 +193,7 @@ fn parity_counts_what_two_lost_devices_take() {
     array.evict(..).unwrap();
     assert_eq!(array.get(100).unwrap(), 100);
     cards[3].lose();
-    // Pages 1, 5, ... and 3, 7, ... of those with contents, but for one in a frame.
+    // Pages 1, 5, ... and 3, 7, ... with contents, except one in a frame.
     assert_eq!(lost(&array), [0, 7, 0, 7]);
     for page in 0..30 {
         let read = array.get(page * 100 + 7);
@@ -204,13 +204,14 @@ fn parity_counts_what_two_lost_devices_take() {
             assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::Lost, "{error}");
         }
     }
-    // What was never written to is not lost, and the others take new values.
+    // Pages that were never written are not lost, and other pages take new values.
     assert_eq!(array.get(3_300).unwrap(), 0);
     array.fill(0..100, 5).unwrap();
     assert_eq!(array.sum(0..100, Field::whole()).unwrap(), 500);
 }
 
-/// Devices of several kinds keep each other's pages: host RAM, or what `VMARRAY_TEST_DEVICES` names, in turn.
+/// Devices of several kinds mirror each other's pages: host RAM, or the devices in `VMARRAY_TEST_DEVICES`, in
+/// turn.
 #[test]
 fn devices_of_several_kinds_keep_each_other() {
     let kinds = devices(4);
@@ -323,7 +324,7 @@ fn nothing_is_lost_or_wrong_while_devices_are_lost_and_rebuilt() {
     }
 }
 
-/// An array moves among cards, by which each has from none to all of its channels, while threads use it.
+/// An array moves among GPUs, each with none to all of its channels, while threads use it.
 #[test]
 fn nothing_is_lost_while_an_array_moves() {
     use Placement::{Mirrored, Ratios};
@@ -421,7 +422,7 @@ fn what_cannot_be_moved_is_refused() {
     degraded.flush(..).unwrap();
     degraded.fill(.., 1).unwrap();
     assert!(is_refused(degraded.rebalance(cards.clone()).unwrap_err()));
-    // A device without room leaves the array as it was.
+    // A device without room leaves the array unchanged.
     let array = build(Placement::Equal, true).unwrap();
     array.fill(.., 7).unwrap();
     let small = SimulatedDevice::builder(9).bytes(1000).build();
@@ -431,7 +432,7 @@ fn what_cannot_be_moved_is_refused() {
     assert_eq!(array.homes().iter().filter(|home| home.replicas.len() == 1).count(), 3);
 }
 
-/// On whatever devices there are: contents move there and back, past the host where the devices reach each
+/// On all available devices: contents move there and back, directly between devices with access to each
 /// other, and a mirror's lost device is replaced.
 #[test]
 fn arrays_move_among_the_devices_under_test() {

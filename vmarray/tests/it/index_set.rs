@@ -1,4 +1,4 @@
-//! Index sets: what is right, what is refused, and what is copied.
+//! Index sets: results, errors, and copied bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ fn count(a: &IndexSet, b: &IndexSet) -> Result<usize> {
     Ok(Combine::new(a, b).run()?.len())
 }
 
-/// The definition: all pairs in order, merged if they agree on the common dimensions.
+/// Definition: all pairs in order, merged if they agree on the common dimensions.
 fn nested_loops(a: &IndexSet, b: &IndexSet) -> Vec<Vec<u64>> {
     let common: Vec<(usize, usize)> = a
         .dimensions()
@@ -50,7 +50,7 @@ fn rows(set: &IndexSet) -> Vec<Vec<u64>> {
     set.rows().map(<[u64]>::to_vec).collect()
 }
 
-/// A source of tuples that are made when they are read.
+/// A source of tuples that are computed on read.
 struct Made {
     dimensions: &'static [Dimension],
     len: usize,
@@ -141,7 +141,7 @@ fn numbers_of_results_that_overflow_are_refused() {
     assert_eq!(Combine::product(&a, &b).run().unwrap().len(), 1 << 63);
     let too_many = Combine::product(&a, &a).run();
     assert!(matches!(kind(too_many), ErrorKind::TooLong { .. }));
-    // Countable, but not in memory.
+    // Countable, but too many for memory.
     let one = set(&[0], &[&[7]]);
     let results = Combine::product(&b, &one).memory_bytes(1).run().unwrap();
     assert_eq!(results.len(), 1 << 31);
@@ -152,13 +152,13 @@ fn numbers_of_results_that_overflow_are_refused() {
 
 #[test]
 fn results_that_do_not_fit_into_memory_are_refused() {
-    // One key for all: 2^44 results of two values each.
+    // The same key in all tuples: 2^44 results of two values each.
     let all = IndexSet::from_columns([(0, vec![9; 1 << 22]), (1, vec![1; 1 << 22])]).unwrap();
     let other = all.clone().relabel([0, 2]).unwrap();
     let results = Combine::new(&all, &other).run().unwrap();
     assert_eq!(results.len(), 1 << 44);
     assert_eq!(kind(results.to_index_set()), ErrorKind::NoMemory { bytes: 3 << 47 });
-    // But a part can be had.
+    // But single chunks can be computed.
     let first = results.chunks(1000).next().unwrap().unwrap();
     assert!(first.len() == 1000 && first.rows().all(|row| row == [9, 1, 1]));
 }
@@ -188,7 +188,7 @@ fn no_matches_yield_nothing() {
     assert!(results.is_empty() && results.to_index_set().unwrap().is_empty());
     assert!(results.chunks(10).next().is_none());
     assert_eq!(results.to_paged(|array| array).unwrap().len(), 0);
-    // Within the span of the other set's values, but not among them.
+    // Within the span of the other set's values, but none of them equal.
     let odd = IndexSet::from_columns([(0, (0..100_000).map(|i| 2 * i + 1).collect::<Vec<_>>())]).unwrap();
     let even = IndexSet::from_columns([(0, (0..100_000).map(|i| 2 * i).collect::<Vec<_>>())]).unwrap();
     assert_eq!(count(&odd, &even).unwrap(), 0);
@@ -201,7 +201,7 @@ fn thousands_of_dimensions() {
     const WIDTH: u32 = 3000;
     let row = |seed: u64| (0..u64::from(WIDTH)).map(move |i| i.wrapping_mul(seed)).collect::<Vec<u64>>();
     let a = IndexSet::from_rows(0..WIDTH, [row(1), row(2), row(3)]).unwrap();
-    // All but the last of its dimensions are common, in reverse order.
+    // All dimensions except the last are common, in reverse order.
     let mut last = row(2);
     last[WIDTH as usize - 1] = 5;
     last.reverse();
@@ -305,9 +305,8 @@ fn sources_are_read_as_often_as_the_memory_demands() {
     let b = IndexSet::from_values([0, 2], (0..40_000).collect()).unwrap();
     let expected = a.combine(&b).unwrap();
     assert_eq!(expected.len(), 20_000);
-    // One piece is read once. Of several, each is read to count and to write: the first source for each block
-    // of the second one. Of the last one's ten pieces, halves of the source, four have no results to be
-    // written.
+    // One piece is read once. Several pieces are read twice, to count and to write: the first source for each
+    // block of the second. Four of the last one's ten pieces, halves of the source, have no results to write.
     let bounds = [(usize::MAX, 1, 1), (4_320_000, 1, 1), (2_160_000, 2 + 2, 2), (1 << 20, 5 + 3, 2)];
     for (memory_bytes, a_reads, b_reads) in bounds {
         let (a, b) = (Counting(&a, AtomicUsize::new(0)), Counting(&b, AtomicUsize::new(0)));
@@ -338,7 +337,7 @@ fn a_thread_that_holds_guards_works_alone() {
     let paged =
         PagedIndexSet::from_index_set(&a, |array| array.page_len(1000).frames_per_channel(100)).unwrap();
     let other = VirtualArray::<u64>::builder(a.len()).page_len(1000).frames_per_channel(100).build().unwrap();
-    // Of an array that comes after both: nothing may be waited for, and nothing has to be.
+    // Of an array later in the order than both: a wait would be an error, and none is needed.
     let elsewhere = VirtualArray::<u64>::new(10).unwrap();
     let guard = elsewhere.page_mut(0).unwrap();
     for _ in 0..10 {
@@ -410,7 +409,7 @@ fn sets() -> impl Strategy<Value = (IndexSet, IndexSet)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// All sources, bounds and ways out agree with the definition.
+    /// All sources, bounds and outputs agree with the definition.
     #[test]
     fn everything_agrees_with_nested_loops(
         (a, b) in sets(),
@@ -425,7 +424,7 @@ proptest! {
             PagedIndexSet::from_index_set(set, |array| array.page_len(page_len).frames_per_channel(6)).unwrap()
         };
         let (paged_a, paged_b) = (page(&a), page(&b));
-        // Of no dimensions, nothing but the array's length would be left.
+        // With no dimensions only the array's length remains.
         let source = |is_paged, set, paged| -> &dyn Tuples { if is_paged { paged } else { set } };
         let sources: (&dyn Tuples, &dyn Tuples) =
             (source(is_paged[0], &a, &paged_a), source(is_paged[1], &b, &paged_b));
@@ -444,7 +443,7 @@ proptest! {
         if has_common {
             let merged = a.combine(&b).unwrap();
             prop_assert_eq!(rows(&merged), expected.clone());
-            // The other way round: the same tuples, with the columns and in the order of the other set.
+            // In the other order: the same tuples, with columns and order of the other set.
             let mut turned = rows(&b.combine(&a).unwrap().project(merged.dimensions().iter().copied()).unwrap());
             prop_assert_eq!(rows(&b.combine(&a).unwrap()), nested_loops(&b, &a));
             turned.sort();

@@ -1,5 +1,5 @@
-//! Short programs in which threads meet on the same pages in every way there is. Alone they find little; they
-//! are for an interpreter that watches every access to memory (`cargo xtask miri`).
+//! Short programs in which threads access the same pages by every method. They are for an interpreter that
+//! checks every memory access (`cargo xtask miri`), and find little natively.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn array<T: Element>(page_len: usize) -> VirtualArray<T> {
         .unwrap()
 }
 
-/// An element all of whose bytes are the same, so that one that is torn shows.
+/// An element with equal bytes, so that a torn value is visible.
 fn even<T: Element>(byte: u8) -> T {
     let mut value = T::zeroed();
     bytemuck::bytes_of_mut(&mut value).fill(byte);
@@ -59,7 +59,7 @@ fn access<T: Element + Debug + PartialEq>(array: &VirtualArray<T>, numbers: &mut
 }
 
 fn race<T: Element + Debug + PartialEq>() {
-    // Pages of both kinds: the length is a power of two, or not.
+    // Both kinds of pages: the length is a power of two, or not.
     for page_len in if cfg!(miri) { [4].as_slice() } else { &[4, PAGE_LEN] } {
         let array = array::<T>(*page_len);
         together(3, |thread| {

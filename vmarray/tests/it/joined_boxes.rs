@@ -1,4 +1,4 @@
-//! Joins of boxes, and of what views show beside each element, against loops over positions.
+//! Joins of boxes with arrays and shifted views, compared with loops over positions.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn built<T: Element, const N: usize>(
     array
 }
 
-/// Joins a box to another array of its shape and to what a mode shows at a distance.
+/// Joins a box with another array of its shape, and with a shifted view in a boundary mode.
 fn check(seed: u64, mode: impl Boundary<i32, 2> + Copy + Sync) {
     let mut random = Numbers::new(seed);
     let shape: [usize; 2] = std::array::from_fn(|_| 1 + random.below(12));
@@ -51,7 +51,7 @@ fn check(seed: u64, mode: impl Boundary<i32, 2> + Copy + Sync) {
         i64::from(bounded.get(std::array::from_fn(|axis| at[axis] as isize + by[axis])).unwrap())
     };
     let truth = |at: [usize; 2]| i64::from(beside[number(extent, at)]) * 1000 + shown(at);
-    // Questions of parts of it, then a change of those that meet a condition.
+    // Queries of its parts, then an update of elements that meet a condition.
     let asked = random_box(&mut random, extent);
     let all: Vec<i64> = positions(&asked).into_iter().map(truth).collect();
     assert_eq!(
@@ -137,11 +137,11 @@ fn what_cannot_be_joined_is_refused() -> Result<()> {
     let volume = NdArray::<i64, 3>::new([2, 4, 6])?;
     let error = volume.project::<2>(0, 1)?.join((&a,)).map(drop).unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::RankMismatch { expected: 3, got: 2 });
-    // A plane beside an array is another matter.
+    // A plane of another array works.
     volume.fill([1, 0, 0].., 5)?;
     let joined = a.join((volume.project::<2>(0, 1)?,))?;
     assert_eq!((&joined).sum(.., joined.rows().1.get(VALUE))?, 5 * 24);
-    // What is written is not read at a distance.
+    // The target cannot be read with an offset.
     let around = a.bounded(Mirror);
     let joined = a.join((around.shifted([0, 1]),))?;
     let (own, right) = joined.rows();

@@ -1,4 +1,4 @@
-//! A filter of system calls that the program installs when arrays have been used already.
+//! A filter of system calls that the program installs after it has used arrays.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", feature = "host"))]
 
@@ -9,18 +9,18 @@ use vmarray::prelude::*;
 
 use crate::common::{Numbers, Shape};
 
-/// Which calls the filter of a child refuses, as numbers separated by commas.
+/// System calls that the child's filter refuses, as numbers separated by commas.
 const REFUSED: &str = "VMARRAY_TEST_REFUSED";
 const THREADS: u64 = 4;
 const PAGES: usize = 16;
 const PAGE_LEN: usize = 4;
 
-/// Has the system refuse calls to all threads of this process.
+/// Makes the system refuse these calls to all threads of this process.
 fn refuse(calls: &[u32]) {
     const NR: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
     let statement =
         |code: u32, k, jump_true| libc::sock_filter { code: code as u16, jt: jump_true, jf: 0, k };
-    // The program runs in this test alone, so that calls of other architectures need not be told apart.
+    // Only this architecture, because the program runs in this test alone.
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NR, 0)];
     for (i, call) in calls.iter().enumerate() {
         let to_the_end = (calls.len() - i) as u8;
@@ -29,7 +29,7 @@ fn refuse(calls: &[u32]) {
     program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0));
     program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0));
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the calls read the program, which lives until they are done, and touch no other memory.
+    // SAFETY: the calls read the program, which lives until they return, and access no other memory.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let how = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
@@ -37,7 +37,7 @@ fn refuse(calls: &[u32]) {
     }
 }
 
-/// What a child does: uses an array, has calls refused, and goes on using it by several threads.
+/// Body of the child: uses an array, installs the filter, and continues with several threads.
 #[test]
 #[ignore = "run by the others, in a process of its own"]
 fn child() {
@@ -51,7 +51,7 @@ fn child() {
         for _ in 0..turns {
             let (index, more) = (numbers.below(array.len()), numbers.below(100) as u64);
             array.update(index, |value| value + more).unwrap();
-            // Once more, so that the page is opened.
+            // A second access, so that the page is opened.
             array.get(index).unwrap();
             sum += more;
         }

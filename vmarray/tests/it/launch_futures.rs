@@ -105,7 +105,7 @@ fn a_future_is_pending_until_the_launch_is_done_and_others_go_on() -> Result<()>
             card.reset();
             assert!(future.as_mut().poll(&mut context).is_pending());
             assert_eq!(card.counts().work.launches, 1);
-            // What is written now, and brought home, is written after it.
+            // This write happens after the launch, although it is flushed now.
             of.fill(.., 9)?;
             of.set(50, 8)?;
             of.flush(..)?;

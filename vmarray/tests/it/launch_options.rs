@@ -1,4 +1,4 @@
-//! What items of kernels return, and what launches are told beside their arguments.
+//! Return values of kernels' items, and options of launches.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn compared(at: At<1>, x: &Own<i32>, y: &Own<f64>, changed: &mut Own<u64>) -> (i
     (x.get() as i64 * 5, y.get() * 0.25, at.index() % 2 == 1)
 }
 
-/// What each item returns.
+/// Returns the expected value of each item.
 fn compared_natively(x: &[i32], y: &[f64]) -> Vec<(i64, f64, bool)> {
     let one = |(i, (x, y)): (usize, (&i32, &f64))| match x % 3 {
         0 => (-7, 0.5, false),
@@ -60,7 +60,7 @@ fn extremes_are_those_of_the_first_items_that_return_them() -> Result<()> {
         let mut random = Numbers::new(seed);
         let len = random.below(300);
         let values: Vec<f32> = (0..len).map(|_| random.below(20) as f32).collect();
-        // Where it is 0, a NaN or an infinity comes out.
+        // For 0 the result is a NaN or an infinity.
         let steps: Vec<u8> = (0..len).map(|_| random.below(6) as u8).collect();
         let shape = Shape::any(&mut random, 40, 3);
         let (of, over) = (shape.build::<f32>(len.max(1)), shape.build::<u8>(len.max(1)));
@@ -88,7 +88,7 @@ fn numbered(at: At<1>, x: &Own<u8>) -> u64 {
 
 #[test]
 fn items_are_reduced_a_piece_at_a_time() -> Result<()> {
-    // 32 MiB of what they return.
+    // 32 MiB of return values.
     let len = 5 << 20;
     let ones = VirtualArray::<u8>::new(len)?;
     ones.fill(.., 1)?;
@@ -151,7 +151,7 @@ fn a_budget_ends_loops_without_an_end() -> Result<()> {
         let array = shape.build::<u32>(100);
         array.write(0, &(0..100).map(|i| i * 8 % 100).collect::<Vec<_>>())?;
         let launch = || halved::launch().budget(20);
-        // Of 0, 25, 50 and 75 nothing is left to halve.
+        // Items 0, 25, 50 and 75 have no element to halve.
         let error = launch().run((array.section_mut(..)?,)).unwrap_err();
         let ErrorKind::KernelBudget { kernel, place, turns: 20, item, items: 4 } = error.kind() else {
             panic!("{error}")
@@ -172,7 +172,7 @@ fn a_device_tells_what_became_of_a_kernel() -> Result<()> {
     let ErrorKind::Device(cause) = error.kind() else { panic!("{error}") };
     assert_eq!(cause.kind(), device::ErrorKind::Unsupported);
     assert_eq!(array.get(0)?, 8, "it was not run");
-    // Nothing to ask about.
+    // No device, and so no facts.
     assert_eq!(halved::launch().facts((array.section_mut(..0)?,))?.registers, None);
     Ok(())
 }
@@ -185,7 +185,7 @@ fn a_reduction_that_fails_says_what_is_unspecified() {
         (Operation::Launch, true, device::ErrorKind::KernelFailed),
         (Operation::Compute, false, device::ErrorKind::Driver),
         (Operation::Compute, true, device::ErrorKind::KernelFailed),
-        // Refused when the kernel has begun.
+        // Refused after the kernel has begun.
         (Operation::Compute, false, device::ErrorKind::Unsupported),
         (Operation::Allocate, false, device::ErrorKind::OutOfMemory),
     ];
@@ -233,7 +233,7 @@ fn digits(x: &Own<u32>, bins: &Shared<u32>, found: &Append<[u32; 2]>, even: &App
 
 #[test]
 fn launches_that_change_nothing_yet_are_repeated_with_more_room() -> Result<()> {
-    // More than there is room for at first.
+    // More than the initial capacity.
     let x = Shape::one(1000, 3).describe::<u32, _>(70_000, hosts::<1>().to_vec()).build()?;
     x.write(0, &(0..70_000).collect::<Vec<u32>>())?;
     let mut bins = Shape::default().build::<u32>(10);
@@ -348,10 +348,10 @@ fn numbers_are_run_over_on_the_device_that_is_named() -> Result<()> {
     let mut counts = Shape::one(9, 3).describe::<u32, _>(60, vec![device]).build()?;
     divisors::launch().over(0..60).run((&mut counts,))?;
     assert_eq!((counts.get(0)?, counts.get(11)?, counts.get(59)?, counts.get(58)?), (1, 6, 12, 2));
-    // There its own elements say how many items there are.
+    // There the kernel's own elements determine the number of items.
     let error = numbered::launch().over(0..3).sum((&Source::new(vec![1_u8; 9])?,)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
-    // What fails is told by its number.
+    // The error names the number of the failed item.
     let table = Source::new(vec![0_u16; 7])?;
     let error = outside::launch().over(5..9).sum((&table,)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KernelOutside { index: 7 | 8, items: 2, .. }), "{error}");
@@ -399,7 +399,7 @@ fn what_a_budget_ends_leaves_elements_as_they_were() {
     assert!(matches!(error.kind(), ErrorKind::KernelBudget { .. }), "{error}");
     let found = out.to_vec(..).unwrap();
     assert_eq!((found[0], found[1], found[12], found[160]), (9, 1, 3, 5));
-    // In a session it runs for elements.
+    // In a session it runs over elements.
     let (mut a, mut b) = (Shape::default().build::<u64>(10), Shape::default().build::<u64>(10));
     let mut session = Session::new();
     let (a, b) = (session.hold(&mut a).unwrap(), session.hold(&mut b).unwrap());

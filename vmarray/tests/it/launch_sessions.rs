@@ -1,4 +1,4 @@
-//! Launches in order, over arrays that are held meanwhile.
+//! Sessions: launches in order, over arrays that the session holds.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn tallied(of: &Own<u32>, bins: &Shared<u32>) {
     bins.add((of.get() % 4) as usize, 1);
 }
 
-/// Vectors as the arrays are to be.
+/// Vectors with the expected contents of the arrays.
 struct Truth {
     x: Vec<u32>,
     y: Vec<u32>,
@@ -52,7 +52,7 @@ fn launches_see_what_those_before_have_written() -> Result<()> {
         let (mut x, mut y, mut bins) = (new(0)?, new(1)?, shapes[3].describe(4, device.clone()).build()?);
         let mut wide = shapes[2].describe::<u64, _>(len, device.clone()).build()?;
         let values: Vec<u32> = (0..len).map(|_| random.next() as u32).collect();
-        // Some of it is in the cache, dirty.
+        // Some pages are dirty in the cache.
         x.write(0, &values)?;
         let mut truth = Truth { x: values, y: vec![0; len], wide: vec![0; len], bins: vec![0; 4] };
         let copied = Source::new((0..len as u32).collect::<Vec<_>>())?;
@@ -96,7 +96,7 @@ fn launches_see_what_those_before_have_written() -> Result<()> {
         session.finish()?;
         assert_eq!((x.to_vec(..)?, y.to_vec(..)?), (truth.x, truth.y), "seed {seed}");
         assert_eq!((wide.to_vec(..)?, bins.to_vec(..)?), (truth.wide, truth.bins), "seed {seed}");
-        // They are arrays like all others again.
+        // After the session they are ordinary arrays again.
         x.fill(.., 5)?;
         assert!(x.to_vec(..)?.into_iter().all(|x| x == 5));
     }
@@ -121,7 +121,7 @@ fn own_elements_may_be_on_several_devices() -> Result<()> {
         for _ in 0..3 {
             mixed::run_in(&mut session, (2, &[0, 1, 2], a, b))?;
         }
-        // They do not reach each other.
+        // The devices cannot access each other.
         let error = shifted::run_in(&mut session, (1, b, c)).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
         assert!(error.to_string().contains("several devices"), "{error}");
@@ -152,7 +152,7 @@ fn a_launch_is_one_submission() -> Result<()> {
     }
     let work = card.counts().work;
     assert_eq!((work.launches, work.submits, work.orders, work.waits), (1000, 0, 0, 0));
-    // More than can be under way.
+    // More than the concurrent launches.
     for _ in 0..1500 {
         increment::run_in(&mut session, (x,))?;
     }
@@ -169,7 +169,7 @@ fn looked_up(at: At<1>, by: usize, of: &Anywhere<u32>, out: &mut Own<u32>) {
 #[test]
 fn what_fails_is_told_once_and_all_launches_run() -> Result<()> {
     let (mut x, mut y) = (Shape::one(10, 2).build::<u32>(50), Shape::one(7, 2).build::<u32>(50));
-    // On one device, to be read anywhere.
+    // On one device, readable from anywhere.
     let on = hosts::<1>();
     for array in [&mut x, &mut y] {
         *array = Shape::one(10, 2).describe(50, on.to_vec()).build()?;
@@ -213,7 +213,7 @@ fn what_cannot_be_is_refused_before_anything_starts() -> Result<()> {
     assert!(matches!(refused[0].kind(), ErrorKind::KernelOverlap { .. }), "{}", refused[0]);
     assert!(matches!(refused[1].kind(), ErrorKind::LengthMismatch { .. }), "{}", refused[1]);
     assert!(matches!(refused[2].kind(), ErrorKind::KernelRefused { .. }), "{}", refused[2]);
-    // A device that is known later gets the copies that were made before.
+    // A device that joins later receives the earlier copies.
     let copied = session.copy(&Source::new(vec![1_u32; 50])?)?;
     let c = session.hold(&mut late)?;
     mixed::run_in(&mut session, (1, &[1; 3], copied, c))?;
@@ -249,7 +249,7 @@ fn a_device_that_fails_is_told_by_the_session() -> Result<()> {
                 assert_eq!(array.to_vec(..)?, [2; 50], "the one that was refused has done nothing");
             }
         }
-        // The array can be used.
+        // The array is usable.
         array.fill(.., 7)?;
         assert_eq!(array.get(49)?, 7);
     }
@@ -297,7 +297,7 @@ fn tasks_wait_for_sessions_on_one_thread() -> Result<()> {
     let (one, two, three) = futures::executor::block_on(tasks);
     one.and(two).and(three)?;
     assert_eq!((x.get(0)?, y.get(4999)?, both.to_vec(..)?), (30, 20, vec![10; 5000]));
-    // A task that is given up has done what it has begun.
+    // A cancelled task has completed its started launches.
     let mut given_up = Box::pin(count(&mut z, 30));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut polls = 0;
@@ -392,7 +392,7 @@ fn windows_of_sessions_show_what_their_mode_says() -> Result<()> {
             "seed {seed}, {mode}"
         );
     }
-    // Without a mode nothing is there beyond the edges.
+    // Without a boundary mode, positions beyond the edges are an error.
     let on = hosts::<1>();
     let new = || Shape::one(9, 2).describe::<i32, _>(30, on.to_vec()).build();
     let (mut x, mut y) = (new()?, new()?);

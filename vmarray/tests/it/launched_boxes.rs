@@ -1,4 +1,4 @@
-//! Kernels of the program over boxes of several dimensions, against loops over positions.
+//! Kernels of the program over boxes of several dimensions, compared with loops over positions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use vmarray::{AnyDevice, ErrorKind, NdArray, Placement, prelude::*};
 use crate::common::boxes::{assert_padding_is_zero, is_inside, number, positions, random_box};
 use crate::common::{Numbers, as_any, devices};
 
-/// An array on some devices, whose elements are given row by row.
+/// An array on some devices, filled row by row.
 fn array<T: Element, const N: usize>(
     random: &mut Numbers,
     shape: [usize; N],
@@ -334,13 +334,13 @@ fn what_does_not_fit_boxes_is_refused() {
     refused(line::run((&mut out,)), "take an `At<2>`");
     let plane = volume.project_mut::<2>(2, 0).unwrap();
     refused(numbered::run((plane,)), "fewer axes");
-    // Without a place a kernel runs over any box.
+    // A kernel that reads no position runs over any box.
     doubled::run((out.section_mut([1, 1]..[3, 3]).unwrap(),)).unwrap();
     assert!(positions(&([0; 2]..[4, 5])).into_iter().all(|at| {
         let is_doubled = is_inside(&([1, 1]..[3, 3]), &at);
         out.get(at).unwrap() == if is_doubled { 2 } else { 1 }
     }));
-    // Accesses outside are told with the index that the kernel saw.
+    // Errors of accesses out of bounds contain the index that the kernel used.
     let error = above::run((image.section([0, 0]..[4, 5]).unwrap().window([1, 0]), &mut out)).unwrap_err();
     let ErrorKind::KernelOutside { index, items, place, .. } = error.kind() else { panic!("{error}") };
     assert_eq!((*index, *items), (-1, 5));

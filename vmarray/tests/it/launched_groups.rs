@@ -1,4 +1,4 @@
-//! Kernels whose items meet, or have memory of their own, run over arrays of host RAM.
+//! Kernels with groups and with private memory, over arrays in host RAM.
 
 use vmarray::kernel::{Anywhere, At, Group, Own};
 use vmarray::prelude::*;
@@ -16,7 +16,7 @@ fn turned(at: At<1>, part: &Group<u32, 32>, x: &mut Own<u32>) {
 
 #[test]
 fn items_of_a_group_meet() -> Result<()> {
-    // Pages of whole groups, dealt out to two devices.
+    // Pages of whole groups, striped over two devices.
     let array = VirtualArray::<u32>::builder(1000).page_len(64).devices(devices(2)).build()?;
     let values: Vec<u32> = (0..1000).collect();
     array.write(0, &values)?;
@@ -25,7 +25,7 @@ fn items_of_a_group_meet() -> Result<()> {
     array.read(0, &mut found)?;
     for (i, found) in found.into_iter().enumerate() {
         let other = i / 32 * 32 + 31 - i % 32;
-        // Nobody is there past the end.
+        // There is no item past the end.
         let value = if other < 1000 { other as u32 } else { 0 };
         assert_eq!(found, 1000 * value + 32, "element {i}");
     }
@@ -61,7 +61,7 @@ fn items_take_memory_for_themselves() -> Result<()> {
         window.sort_unstable();
         assert_eq!(found, window[6], "element {i}");
     }
-    // More than an item has.
+    // More than the memory of an item.
     let error = median::run((10_000, &of, &mut out)).unwrap_err();
     let ErrorKind::KernelArena { asked, arena_bytes, items, .. } = error.kind() else { panic!("{error}") };
     assert_eq!((*asked, *arena_bytes, *items), (40_002, 16_384, 500));

@@ -1,4 +1,4 @@
-//! Kernels whose groups are tiles of a result of several dimensions, against loops over positions.
+//! Kernels whose groups are tiles of a result of several dimensions, compared with loops over positions.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn array<T: Element>(random: &mut Numbers, shape: [usize; 2], values: &[T], on: 
     array
 }
 
-/// Items carry elements for one another, with what was there and what others have beside and around them.
+/// Items share elements with other items of the group, including neighbours.
 #[vmarray::kernel(group = [4, 3])]
 fn turned(at: At<2>, by: &Own<u32>, old: &Window<u32, 2>, tile: &Group<u64, 4, 3>, out: &mut Own<u64>) {
     let i = at.in_group();
@@ -84,7 +84,7 @@ fn numbered(at: At<2>, from: u64, sum: &Shared<u64>, out: &mut Own<[u64; 64]>, f
 
 #[test]
 fn long_results_are_written_a_band_at_a_time() -> vmarray::Result<()> {
-    // Some 19 MB, of which 16 MiB are worked on at a time.
+    // Some 19 MB; at most 16 MiB are processed at once.
     let shape = [301, 125];
     let on = devices(1);
     let mut out = NdArray::<[u64; 64], 2>::builder(shape).devices(on.clone()).build()?;
@@ -164,7 +164,7 @@ fn what_goes_wrong_is_told_of_items_that_have_an_element() -> vmarray::Result<()
     let ErrorKind::KernelOutside { index: 6, item, items: 5, .. } = error.kind() else { panic!("{error}") };
     assert!((25..30).contains(item), "{error}");
     assert_eq!(out.to_vec(..)?, (5..30).chain([0; 5]).collect::<Vec<u32>>());
-    // SAFETY: it is refused.
+    // SAFETY: the call refuses it.
     let error = below::with_code(unsafe { Code::new("below") }).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
     let mut found = Vec::new();

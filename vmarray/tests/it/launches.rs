@@ -1,4 +1,4 @@
-//! Kernels of the program, run over arrays, sources and sections, against loops over vectors.
+//! Kernels of the program over arrays, sources and sections, compared with loops over vectors.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn mixed(at: At<1>, by: u32, table: &[u16; 4], x: &Own<u32>, y: &Own<u16>, out: 
     out.set(out.get() + product + (y.get() ^ table[i % 4]) as u64 + i as u64);
 }
 
-/// The same, as a loop.
+/// The same as a loop.
 fn mixed_natively(by: u32, table: [u16; 4], x: &[u32], y: &[u16], out: &mut [u64]) {
     for (i, out) in out.iter_mut().enumerate() {
         let product = u64::from(x[i].wrapping_mul(by));
@@ -31,14 +31,14 @@ fn mixed_natively(by: u32, table: [u16; 4], x: &[u32], y: &[u16], out: &mut [u64
     }
 }
 
-/// A store of one of three sorts, and a range of it.
+/// A store of one of three kinds, and a range of it.
 enum Held<T: Element> {
     Array(VirtualArray<T>, Range<usize>),
     Source(Source<T>, Range<usize>),
 }
 
 impl<T: Element> Held<T> {
-    /// Some elements somewhere; beside those of others of the same `shape`, if that is wanted.
+    /// Some elements in some store; with `alike`, in the same pages as others.
     fn random(random: &mut Numbers, values: &[T], alike: Option<&Shape>) -> Self {
         let before = if alike.is_some() { 0 } else { random.below(20) };
         let (len, range) = (before + values.len() + random.below(9), before..before + values.len());
@@ -64,7 +64,7 @@ impl<T: Element> Held<T> {
     }
 }
 
-/// Calls a kernel with sections of stores of whichever sort.
+/// Calls a kernel with sections of stores of any kind.
 macro_rules! with_sections {
     ($($name:ident = $held:expr, $section:ident;)* => $call:expr) => {
         with_sections!(@ [$($name $held, $section;)*] $call)
@@ -192,7 +192,7 @@ fn what_does_not_fit_is_refused_before_anything_begins() {
     let ErrorKind::KernelOverlap { kernel, result, argument } = error.kind() else { panic!("{error}") };
     assert_eq!([kernel, result, argument], ["shifted", "from", "to"]);
     assert_eq!(out.to_vec(..).unwrap(), [0; 99]);
-    // Neighbours do not overlap, and nothing overlaps with nothing.
+    // Adjacent ranges do not overlap, and empty ranges overlap with none.
     of_both(0..49, 49..98).unwrap();
     of_both(5..5, 0..0).unwrap();
     assert!((0..99).map(|i| u64::from(i < 49)).eq(out.to_vec(..).unwrap()));
@@ -229,7 +229,7 @@ fn an_access_outside_names_item_index_and_line() {
         let line: u32 = place.rsplit(':').next().unwrap().parse().unwrap();
         let text = include_str!("launches.rs").lines().nth(line as usize - 1).unwrap();
         assert!(place.contains("launches.rs:") && text.contains("out.set(table[at]);"), "{place}: {text}");
-        // All others are done.
+        // All other items are done.
         let truth = (0..100).map(|i| if i % 40 == 39 { 0.0 } else { (i % 5) as f32 + 0.5 });
         assert!(out.values().into_iter().eq(truth));
     }
@@ -266,7 +266,7 @@ fn a_failure_says_what_is_written_and_loses_nothing() {
         check(doubled::run((source.section_mut(..).unwrap(),)), source.to_vec(..).unwrap());
         check(doubled::run((array.section_mut(..).unwrap(),)), array.to_vec(..).unwrap());
         faulty.clear();
-        // Pages were let go.
+        // The launch released its pages.
         array.fill(.., 3).unwrap();
         doubled::run((array.section_mut(5..95).unwrap(),)).unwrap();
         assert_eq!((array.get(4).unwrap(), array.get(5).unwrap()), (3, 6));
@@ -344,7 +344,7 @@ fn items_read_any_element_of_what_lies_anywhere() {
     }
 }
 
-/// The sums of pairs of rows, as far as both have elements.
+/// Sums of pairs of rows, up to the shorter row.
 #[vmarray::kernel]
 fn paired(at: At<1>, rows: &Rows<u32>, others: &Rows<u8>, sums: &mut Own<u64>) {
     let other = others.len() - 1 - at.index();
@@ -380,7 +380,7 @@ fn items_read_rows_of_what_lies_anywhere() {
             row.iter().zip(other).map(|(a, b)| u64::from(*a) * (u64::from(*b) + 1)).sum::<u64>()
         });
         assert!(sums.values().into_iter().eq(truth), "seed {seed}");
-        // Items have more rows than there are.
+        // More items than rows.
         let more = Held::random(&mut random, &vec![1_u64; count + 1], None);
         let error = with_sections!(more = &more, section_mut; =>
             paired::run((&ragged, &ragged_of_bytes(&others), more)).unwrap_err());
@@ -435,11 +435,11 @@ fn a_window_over_nothing_shows_what_its_mode_has() {
     let mut out = Shape::one(2, 1).build::<i32>(5);
     around::<0>::run((empty.bounded(Constant(7)).window(0), &[1; 9], &mut out)).unwrap();
     assert_eq!(out.to_vec(..).unwrap(), [7; 5]);
-    // There is no element at the edge.
+    // An empty view has no element at the edge.
     assert!(around::<0>::run((empty.bounded(Clamp).window(0), &[1; 9], &mut out)).is_err());
 }
 
-/// One of all modes, by a number.
+/// Dispatches on a boundary mode by number.
 macro_rules! with_mode {
     ($number:expr, $mode:ident => $call:expr) => {
         match $number {
@@ -469,7 +469,7 @@ fn windows_show_what_their_mode_shows() {
         let wide = random.below(2) == 0;
         let radius = if wide { 4 } else { 1 };
         let (halo, mode) = (radius + random.below(3), random.below(6));
-        // What the mode itself says of each position.
+        // Index of each position by the mode itself.
         let shown: Vec<i32> = with_mode!(mode, mode => with_sections!(of = &ofs, section; =>
             of.bounded(mode).to_vec([-(radius as isize)], [len + 2 * radius]).unwrap()));
         with_mode!(mode, mode => with_sections!(of = &ofs, section; out = &out, section_mut; => {
@@ -487,7 +487,7 @@ fn windows_show_what_their_mode_shows() {
 
 #[test]
 fn a_window_shows_no_more_than_its_halo_and_what_is_there() {
-    // On a device of its own: where it lies beside the result, it is read in place, and more of it is there.
+    // On its own device: next to the result it is read in place, so more elements are visible.
     let array = Shape::default().describe::<i32, _>(100, hosts::<1>().to_vec()).build().unwrap();
     array.fill(.., 1).unwrap();
     let mut out = Shape { channels: vec![1, 1], ..Shape::default() }.build::<i32>(50);
@@ -502,7 +502,7 @@ fn a_window_shows_no_more_than_its_halo_and_what_is_there() {
     let section = |range: Range<usize>| array.section(range).unwrap();
     assert_eq!(outside(section(0..60).window(1), &mut out), (-1, 0, 1));
     assert_eq!(outside(section(0..50).window(1), &mut out).2, 2);
-    // All read in front of what the first one may, and behind what the last one may.
+    // All read before the first readable position and behind the last.
     assert_eq!(outside(section(0..60).window(0), &mut out).2, 2);
     assert!(out.to_vec(1..49).unwrap().into_iter().all(|sum| sum == 3));
     let error =
@@ -518,7 +518,7 @@ fn differences(at: At<1>, of: &Window<[u64; 32], 1>, out: &mut Own<u64>) {
 
 #[test]
 fn long_windows_are_copied_in_parts() {
-    // 17 MiB of elements, of which 16 MiB at most are on the device at a time.
+    // 17 MiB of elements, at most 16 MiB on the device at once.
     let len = 70_000;
     let card = Arc::new(Counting::new(host()));
     let values: Vec<[u64; 32]> = (0..len).map(|i| std::array::from_fn(|at| i * 100 + at as u64)).collect();
@@ -529,7 +529,7 @@ fn long_windows_are_copied_in_parts() {
     card.reset();
     differences::run((source.bounded(Circular).window(1), &mut out)).unwrap();
     let uploaded = card.reset().work.upload_bytes;
-    // Two parts with a halo on both sides.
+    // Two parts, each with a halo on both sides.
     assert_eq!(uploaded, (len + 2 * 2) * 256);
     for i in [0, 1, 65_535, 65_536, len - 1] {
         let [before, after] = [(i + len - 1) % len, (i + 1) % len].map(|i| values[i as usize]);
@@ -631,7 +631,7 @@ fn items_append_on_several_devices() {
     }
 }
 
-/// Items append as many as `x` says.
+/// Each item appends `x` elements.
 #[vmarray::kernel]
 fn counting(at: At<1>, x: &Own<u8>, found: &Append<[u16; 3]>, others: &Append<u64>, seen: &mut Own<u8>) {
     for i in 0..x.get() {
@@ -783,14 +783,14 @@ fn an_array_on_the_same_device_is_read_where_it_lies() {
     let more_of = |at: u64| if at >= 40 { 200 } else { 0 };
     gathered::run((&of, 77, &more, &mut out)).unwrap();
     assert_eq!(out.to_vec(..).unwrap(), truth(&|at| at, &more_of));
-    // What is newer in the cache is brought there, and nothing else is copied.
+    // Newer pages in the cache are written back; there are no other copies.
     out.evict(..).unwrap();
     of.set(3, 1_000_000).unwrap();
     card.reset();
     gathered::run((&of, 77, &more, &mut out)).unwrap();
     assert_eq!(card.reset().work.upload_bytes, 7 * 4);
     assert_eq!(out.to_vec(..).unwrap(), truth(&|at| if at == 3 { 1_000_000 } else { at }, &more_of));
-    // A section from its start on, and one that is copied.
+    // A section from its start, and one that is copied.
     gathered::run((of.section(..250).unwrap(), 77, more.section(1..).unwrap(), &mut out)).unwrap();
     let (at, far) = (299 * 77 % 250, 90 - 1 - 299 * 77 % 89);
     assert_eq!(out.get(299).unwrap(), (if at == 3 { 1_000_000 } else { at }) * 256 + more_of(far));
@@ -804,7 +804,7 @@ fn scaled(at: At<1>, by: f32, x: &Own<f32>, out: &mut Own<f32>) {
 #[test]
 fn code_from_elsewhere_is_run_where_it_fits() {
     let text = "__kernel void scaled(ulong first, ulong items) {}";
-    // SAFETY: nothing of it is run here: devices of the host have no use for it, and the others refuse it.
+    // SAFETY: no device runs it: host devices ignore it, and the others refuse it.
     let code = unsafe { Code::new("scaled") }.opencl_c(text).ptx("nonsense");
     let coded = scaled::with_code(code).unwrap();
     let x = Shape::default().build::<f32>(100);
@@ -814,7 +814,7 @@ fn code_from_elsewhere_is_run_where_it_fits() {
         Ok(()) => assert!(out.to_vec(..).unwrap().into_iter().eq((0..100).map(|i| 6.0 + i as f32))),
         Err(error) => match error.kind() {
             ErrorKind::Device { .. } => assert_eq!(out.get(99).unwrap(), 0.0),
-            // It was translated when the first elements were at hand, which nothing has changed.
+            // It was translated with the first elements, before any change.
             ErrorKind::Interrupted { .. } => assert!(told(&error).0.is_empty(), "{error}"),
             other => panic!("{other:?}"),
         },

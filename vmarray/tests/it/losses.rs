@@ -1,5 +1,5 @@
-//! Random programs in the midst of which a device is lost: without redundancy exactly its pages go, and
-//! everything else goes on; with mirrors and with parity nothing fails.
+//! Random programs during which a device is lost. Without redundancy exactly its pages are lost and all other
+//! work continues; with mirrors and with parity no operation fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +28,11 @@ fn add(by: u32, x: &mut Own<u32>) {
     x.set(x.get() + by);
 }
 
-/// What each element may be; anything if there is no value.
+/// Possible values of each element; any value if the list is empty.
 struct Model {
     values: Vec<Vec<u32>>,
     page_len: usize,
-    /// Of which channels the device is lost, or is about to be, with nothing in its place.
+    /// True for channels whose device is lost, or about to be, without a replacement.
     lost: Vec<bool>,
 }
 
@@ -60,15 +60,15 @@ impl Model {
         }
     }
 
-    /// An operation on some elements has failed, which nothing excuses but the loss of one's device.
+    /// Checks that a failed operation used elements of the lost device.
     fn excuse(&self, touched: &[usize], error: &Error) {
         let cause = error.device_error().unwrap_or_else(|| panic!("{error}"));
         assert_eq!(cause.kind(), DeviceErrorKind::Lost, "{error}");
         assert!(touched.iter().any(|index| self.is_lost(*index)), "nothing of {touched:?} is lost: {error}");
     }
 
-    /// Elements were changed, one after the other. Of those of devices that are there a change that has
-    /// failed leaves what was, or what was to be. Errors name elements of a view that begins at `start`.
+    /// Elements were changed one by one. On remaining devices a failed change leaves the old or the new
+    /// value. Errors name elements of a view that begins at `start`.
     fn changed(
         &mut self,
         indices: &[usize],
@@ -98,7 +98,7 @@ impl Model {
         }
     }
 
-    /// Elements became others, whatever they were.
+    /// Elements were overwritten.
     fn wrote(&mut self, indices: &[usize], values: &[u32], result: Result<()>) {
         self.changed(indices, 0, result, |place, _| Some(values[place % values.len()]));
     }
@@ -107,7 +107,7 @@ impl Model {
 fn step(array: &VirtualArray<u32>, model: &mut Model, random: &mut Numbers) {
     let len = array.len();
     let at = random.below(len);
-    // A page or two are as common as all lengths together.
+    // Ranges of one or two pages are as frequent as all other lengths together.
     let range = match random.below(2) {
         0 => random.range(len),
         _ => at..(at + 1 + random.below(2 * model.page_len)).min(len),
@@ -208,8 +208,7 @@ fn step(array: &VirtualArray<u32>, model: &mut Model, random: &mut Numbers) {
     }
 }
 
-/// The pages of a lost device, those in frames and those that are gone, of which the array says how many
-/// they are. All have contents.
+/// The pages of a lost device: in frames, and lost. The array reports their numbers. All have contents.
 fn lost_pages(array: &VirtualArray<u32>) -> (Vec<usize>, Vec<usize>) {
     let homes = array.homes();
     let is_lost = |page: &usize| homes[page % homes.len()].replicas[0].state == ReplicaState::Lost;
@@ -219,22 +218,22 @@ fn lost_pages(array: &VirtualArray<u32>) -> (Vec<usize>, Vec<usize>) {
     (in_frames, gone)
 }
 
-/// Compares what the array says of its lost pages to what becomes of reading them.
+/// Compares the reported lost pages with the results of reads.
 fn assert_homes(array: &VirtualArray<u32>, model: &mut Model) {
     let (in_frames, mut unread) = lost_pages(array);
     for page in in_frames {
         let mut range = array.page_range(page);
-        // At once: between two reads the frame may go to a page that is fetched ahead.
+        // In one read: between two reads a prefetch could take the frame.
         match array.to_vec(range.clone()) {
             Ok(values) => range.zip(values).for_each(|(index, value)| model.saw(index, value)),
-            // It was on its way into the frame, and did not arrive.
+            // It was in transit to the frame, and did not arrive.
             Err(_) => {
                 assert!(range.all(|index| array.get(index).is_err()));
                 unread.push(page);
             }
         }
     }
-    // What did not arrive may have taken the frame of a page that was read before.
+    // A failed load may have taken the frame of a page that was read before.
     let (_, gone) = lost_pages(array);
     assert!(unread.iter().all(|page| gone.contains(page)));
     for page in gone {
@@ -245,7 +244,7 @@ fn assert_homes(array: &VirtualArray<u32>, model: &mut Model) {
     }
 }
 
-/// How a device is lost: between two operations, or with one of the submissions to come.
+/// Loses a device: between two operations, or with a later submission.
 fn lose(card: &SimulatedDevice, random: &mut Numbers) {
     match random.below(2) {
         0 => card.lose(),
@@ -274,7 +273,7 @@ fn array(
     (array, Model { values, page_len: shape.page_len, lost })
 }
 
-/// Runs a program over one to five devices, of which one is lost.
+/// Runs a program over one to five devices; one is lost.
 fn unprotected(seed: u64, steps: usize) {
     let mut random = Numbers::new(seed);
     let cards: Vec<_> = (0..1 + random.next() % 5).map(|number| card(seed.wrapping_add(number))).collect();
@@ -291,7 +290,7 @@ fn unprotected(seed: u64, steps: usize) {
     }
     cards[lost].lose();
     assert_homes(&array, &mut model);
-    // All others have what they had, and take new values.
+    // All other elements keep their values, and take new ones.
     let (_, others): (Vec<_>, Vec<_>) = (0..array.len()).partition(|index| model.is_lost(*index));
     for &index in &others {
         model.saw(index, array.get(index).unwrap());
@@ -300,8 +299,7 @@ fn unprotected(seed: u64, steps: usize) {
     assert!(others.iter().all(|index| array.get(*index).unwrap() == 7));
 }
 
-/// Runs a program over devices that keep each other's pages, of which one is lost and replaced, and then
-/// another one lost.
+/// Runs a program over devices with redundancy; one is lost and replaced, and then another one lost.
 fn protected(seed: u64, steps: usize, placement: Placement, least: u64) {
     let mut random = Numbers::new(seed);
     let count = least + random.next() % (6 - least);
@@ -319,7 +317,7 @@ fn protected(seed: u64, steps: usize, placement: Placement, least: u64) {
             cards[lost].lose();
             cards[lost] = card(!seed);
             if let Err(error) = array.rebuild(as_any(&cards[lost])) {
-                // The pages of a short array have mirrors on some of the devices only.
+                // The pages of a short array have mirrors on only some of the devices.
                 assert!(matches!(error.kind(), ErrorKind::MirrorRefused { .. }), "{error}");
                 let mut replicas = array.homes().into_iter().flat_map(|home| home.replicas);
                 assert!(replicas.all(|replica| replica.state == ReplicaState::Current));

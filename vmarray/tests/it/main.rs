@@ -1,4 +1,4 @@
-//! All integration tests of the crate, as one program: what they share is compiled and linked once.
+//! All integration tests of the crate, in one program that compiles and links shared code once.
 
 mod asynchronous;
 mod axis_reductions;

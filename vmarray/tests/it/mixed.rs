@@ -1,5 +1,5 @@
-//! Arrays over devices of several backends at once: host RAM, a file, simulations, and whatever OpenCL and
-//! CUDA find.
+//! Arrays over devices of several backends at once: host RAM, a file, simulations, and all OpenCL and CUDA
+//! devices.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use vmarray::device::wrap::Counting;
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::{AnyDevice, Discovery, Field, Placement, VirtualArray, device::Device};
 
-/// A file that goes away with the test.
+/// A file that is removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -31,7 +31,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Everything there is: cards and CPUs of all backends, host RAM, a file, a simulation.
+/// All available devices: GPUs and CPUs of all backends, host RAM, a file, a simulation.
 fn rig(file: &Scratch) -> Vec<Arc<AnyDevice>> {
     let mut devices: Vec<AnyDevice> = vec![
         HostDevice::builder().bytes(1 << 26).build().unwrap().into(),
@@ -49,7 +49,7 @@ fn rig(file: &Scratch) -> Vec<Arc<AnyDevice>> {
     devices
 }
 
-/// Different shares for all.
+/// A different share for each device.
 fn uneven(devices: usize) -> Placement {
     Placement::Ratios((0..devices).map(|d| 1 + (d as u32 * 2) % 5).collect())
 }
@@ -115,7 +115,7 @@ fn data_is_shared_out_by_the_ratios() {
     assert_eq!(of_device, [36 * 64, 0, 24 * 64]);
 }
 
-/// What an array left in a file is no array: it is neither taken for one nor overwritten.
+/// The remains of an array in a file device are no array: they are neither opened nor overwritten.
 #[test]
 fn the_file_of_an_array_that_is_gone_is_left_as_it_is() {
     let file = Scratch::new("left");
@@ -131,7 +131,7 @@ fn the_file_of_an_array_that_is_gone_is_left_as_it_is() {
     assert!(std::fs::read(&file.0).unwrap() == bytes);
 }
 
-/// Questions to a source over a file that exists, written or not by an array, change nothing in it.
+/// Queries of a source over an existing file, written by an array or not, do not change it.
 #[cfg(feature = "memmap2")]
 #[test]
 fn what_is_in_a_file_is_read_and_asked_about_by_a_source() {
@@ -139,7 +139,7 @@ fn what_is_in_a_file_is_read_and_asked_about_by_a_source() {
     let bytes: Vec<u8> = (1..=10_000_u32).flat_map(u32::to_ne_bytes).collect();
     std::fs::write(&file.0, &bytes).unwrap();
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(&file.0).unwrap();
-    // SAFETY: nobody else has the file.
+    // SAFETY: only this test uses the file.
     let map = unsafe { memmap2::MmapMut::map_mut(&opened) }.unwrap();
     let source = Source::<u32, _>::builder(map);
     let source = source.devices(crate::common::hosts::<1>()).build().unwrap();

@@ -1,5 +1,5 @@
 //! All operations on elements, ranges, pages and lists of random sections of arrays, by threads and by tasks,
-//! against slices of a `Vec`.
+//! compared with slices of a `Vec`.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use vmarray::access::{MapBuffer, MapMode};
 use vmarray::prelude::*;
 use vmarray::{Element, ErrorKind, Field, Result, VirtualArray, field, views::SectionMut};
 
-/// One of six values, whose bytes differ by their place.
+/// One of six values with distinct bytes.
 fn sample<T: Element>(n: u64) -> T {
     let mut value = T::zeroed();
     bytemuck::bytes_of_mut(&mut value)
@@ -32,7 +32,7 @@ struct Record {
     end: u32,
 }
 
-/// Lengths around the borders of pages, and none.
+/// Lengths near multiples of a page, and zero.
 fn length(random: &mut Numbers, page_len: usize) -> usize {
     match random.below(12) {
         0 => 0,
@@ -74,7 +74,7 @@ fn refused<R>(result: Result<R>, kind: &ErrorKind) {
     assert_eq!(result.err().expect("outside").kind(), kind);
 }
 
-/// All that names an element, a range or a page which is not there.
+/// All operations with an element, a range or a page out of bounds.
 fn outside<T: Element + PartialEq + Debug>(
     section: SectionMut<'_, VirtualArray<T>>,
     index: usize,
@@ -326,7 +326,7 @@ fn cursors<T: Element + PartialEq + Debug>(
     (0..model.len()).for_each(|at| assert_eq!(cursor.get(at).unwrap(), model[at]));
 }
 
-/// One operation of a task, or of a thread between two of them.
+/// One operation of a task, or of a thread between two operations of tasks.
 fn task_step(section: SectionMut<'_, VirtualArray<u32>>, model: &mut [u32], random: &mut Numbers) {
     let len = model.len();
     let at = random.below(len + len / 8 + 1);

@@ -1,4 +1,4 @@
-//! Boxes worked on by expressions, against a vector in row-major order.
+//! Expressions on boxes, compared with a vector in row-major order.
 
 use crate::common::boxes::{assert_padding_is_zero, is_inside, positions, random_array, random_box};
 use crate::common::{Numbers, devices};
@@ -45,7 +45,7 @@ fn misuse_is_an_error() {
 
 #[test]
 fn what_is_found_first_is_not_searched_further() {
-    // Rows of tiles; a match in the first one, and many in the last.
+    // Rows of tiles, with a match in the first and many in the last.
     let array = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1)).tile([8, 8]).build().unwrap();
     array.set([5, 60], 1).unwrap();
     array.set([6, 1], 1).unwrap();
@@ -58,7 +58,7 @@ fn what_is_found_first_is_not_searched_further() {
     let mut selected = array.select_where(.., value.eq(1)).unwrap();
     assert_eq!(selected.next().unwrap().unwrap(), ([5, 60], 1));
     assert_eq!(selected.count(), 1 + 8 * 64);
-    // Indices and elements came back, no pages.
+    // Only indices and elements were copied back, no pages.
     let total = array.elements().stats().total();
     assert_eq!(total.misses + total.prefetches, 0);
     assert!(total.bytes_from_device < 64 * 64 * 4, "{total:?}");

@@ -1,4 +1,4 @@
-//! Orders by keys, distinct elements, groups, searches and joins, against the same of vectors.
+//! Sorts by keys, distinct elements, groups, searches and joins, compared with vectors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use vmarray::{ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, devices};
 
-/// Elements of several channels, of lengths at edges of pages and others.
+/// Elements of several channels; some lengths are page boundaries.
 fn random(seed: u64, most: u64) -> (Vec<u32>, Numbers) {
     let mut numbers = Numbers::new(seed);
     let len = [0, 1, 2, 255, 256, 257, 5000][numbers.below(7)];

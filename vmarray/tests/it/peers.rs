@@ -1,4 +1,4 @@
-//! Elements that go from device to device: by which way, and that they arrive.
+//! Copies from device to device: their routes and the copied values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::common::Shape;
 
 const LEN: usize = 3000;
 
-/// Devices of one kind, some of which reach the others.
+/// Devices of one kind; some can access the others.
 pub enum Devices {
     Host(Vec<Arc<Counting<HostDevice>>>),
     Simulated(Vec<Arc<Counting<SimulatedDevice>>>, SimulatedFabric),
@@ -33,7 +33,7 @@ impl Devices {
         Self::Simulated(devices.collect(), fabric)
     }
 
-    /// An array on some of them, all of it at home.
+    /// An array on some of them, with all elements written back.
     pub fn array<T: Element>(&self, on: &[usize], page_len: usize, values: &[T]) -> VirtualArray<T> {
         let shape = Shape { page_len, channels: vec![1; on.len()], ..Shape::default() };
         let array = self.build(&shape, on, values.len());
@@ -43,7 +43,7 @@ impl Devices {
         array
     }
 
-    /// An array on some of them to which nothing was written.
+    /// An array on some of them that was never written.
     pub fn build<T: Element>(&self, shape: &Shape, on: &[usize], len: usize) -> VirtualArray<T> {
         let builder = match self {
             Self::Host(all) => shape.describe(len, on.iter().map(|at| all[*at].clone()).collect()),
@@ -52,7 +52,7 @@ impl Devices {
         builder.build().unwrap()
     }
 
-    /// Bytes of copies to devices and from devices since this was asked last.
+    /// Bytes of copies to and from devices since the last call.
     pub fn through_host(&self) -> (u64, u64) {
         fn sum<D: Device>(devices: &[Arc<Counting<D>>]) -> (u64, u64) {
             let work = devices.iter().map(|device| device.reset().work);
@@ -65,7 +65,7 @@ impl Devices {
     }
 }
 
-/// Has a first use of each link behind it, which goes through the host.
+/// Makes the first use of each link, which goes through the host.
 pub fn warm(devices: &Devices, on: &[usize]) {
     for a in on {
         for b in on {
@@ -83,7 +83,7 @@ pub fn numbers(len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect()
 }
 
-/// Where arrays lie: the one that is written to or asked, and the one beside it.
+/// Devices of two arrays: of the target or queried one, and of the other operand.
 const PLACES: [(&[usize], &[usize]); 5] =
     [(&[0], &[1]), (&[0, 1], &[2]), (&[2], &[1, 0]), (&[0, 1, 2], &[3, 4]), (&[1, 0], &[0, 1])];
 
@@ -102,14 +102,14 @@ fn elements_go_past_the_host_where_devices_reach_each_other() {
             let (x, y) = joined.rows();
             joined.transform(.., x.set(Field::whole(), y.get(Field::whole()) + 1)).unwrap();
             assert_eq!(devices.through_host(), (0, 0), "an assignment, {target:?} {beside:?}");
-            // Each of the target's devices has all of a part.
+            // Each of the target's devices has a whole part.
             let bytes = (4 * LEN * target.len()) as u64;
             assert_eq!(of.stats().total().bytes_past_host, bytes, "{target:?} {beside:?}");
             let truth: Vec<u32> = values.iter().map(|value| value.wrapping_add(1)).collect();
             assert_eq!(out.to_vec(..).unwrap(), truth, "{target:?} {beside:?}");
             out.evict(..).unwrap();
             devices.through_host();
-            // What is asked is answered, which is all that goes to the host.
+            // Only the result goes to the host.
             let differs =
                 joined.count_where(.., x.get(Field::whole()).ne(y.get(Field::whole()) + 1)).unwrap();
             assert_eq!(differs, 0);
@@ -130,7 +130,7 @@ fn what_changes_between_and_lies_in_the_cache_is_what_is_copied() {
         joined.transform(.., x.set(Field::whole(), y.get(Field::whole()))).unwrap();
         assert_eq!(out.to_vec(..).unwrap(), of.to_vec(..).unwrap());
     }
-    // Of one array to itself: what is read is what it was before a part began.
+    // Within one array: each part reads the values before the part began.
     let (ahead, behind) = (out.section_mut(1..).unwrap(), out.section(..LEN - 1).unwrap());
     let before = out.to_vec(..).unwrap();
     let moved = ahead.join((behind,)).unwrap();

@@ -1,4 +1,4 @@
-//! Prefix sums of arrays, sources and sections, against loops over vectors.
+//! Prefix sums of arrays, sources and sections, compared with loops over vectors.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, Shape, as_any, devices};
 
-/// Prefix sums as a loop, and the sum of all.
+/// Prefix sums as a loop, and the total.
 fn natively<T: Copy>(values: &[T], is_exclusive: bool, zero: T, add: impl Fn(T, T) -> T) -> (Vec<T>, T) {
     let mut sum = zero;
     let next = |value: &T| {
@@ -28,7 +28,7 @@ where
     if is_exclusive { view.exclusive_prefix_sum(..) } else { view.prefix_sum(..) }
 }
 
-/// Compares a section of an array, or of a source, with the loop.
+/// Compares a section of an array or of a source with the loop.
 fn check<T: PrefixSummed + Debug>(seed: u64, zero: T, add: impl Fn(T, T) -> T, value: impl Fn(u64) -> T) {
     let mut random = Numbers::new(seed);
     let len = [0, 1, 31, 33, 1023, 1024, 1025, 4096, random.below(3000), random.below(12_000)];
@@ -39,7 +39,7 @@ fn check<T: PrefixSummed + Debug>(seed: u64, zero: T, add: impl Fn(T, T) -> T, v
     all[before..before + len].copy_from_slice(&values);
     let is_exclusive = random.below(2) == 0;
     let (sums, sum) = natively(&values, is_exclusive, zero, add);
-    // Pages of whole blocks, as devices want them, and others.
+    // Pages of whole blocks, which devices need, and others.
     let page_len = if random.below(4) == 0 { 1 + random.below(2500) } else { 1024 * (1 + random.below(3)) };
     let found = if random.below(3) == 0 {
         let bytes = size_of::<T>() * page_len * (2 + random.below(4)) * 2;
@@ -140,7 +140,7 @@ fn groups_and_the_form_of_the_host_give_the_same_bits() -> Result<()> {
 
 #[test]
 fn compensated_sums_keep_what_rounding_loses() -> Result<()> {
-    // One by one, all but the first would be lost.
+    // Added one by one, all but the first would be lost.
     let array = Shape { page_len: 1024, ..Shape::default() }.build::<f64>(64 * 1024);
     array.fill(.., 2.0_f64.powi(-54))?;
     array.set(0, 1.0)?;
@@ -159,7 +159,7 @@ fn lines_of_boxes_begin_anew() -> Result<()> {
         let mut random = Numbers::new(seed);
         let longest = [4, 40, 900][random.below(3)];
         let extents: [usize; 3] = [random.below(5), 1 + random.below(7), 1 + random.below(longest)];
-        // Of rows in pages of whole blocks, of other pages, and of tiles.
+        // Over rows in pages of whole blocks, over other pages, and over tiles.
         let channels = 1 + random.below(5);
         let builder = NdArray::<i64, 3>::builder(extents).devices(devices(channels));
         let array = match random.below(4) {
@@ -170,7 +170,7 @@ fn lines_of_boxes_begin_anew() -> Result<()> {
         let mut values: Vec<i64> =
             (0..extents.iter().product()).map(|_| random.next() as i64 % 1000).collect();
         array.write_box(.., &values)?;
-        // All of it, or a box.
+        // The whole array, or a box.
         let first = if random.below(2) == 0 { [0; 3] } else { extents.map(|extent| random.below(extent)) };
         let (axis, is_exclusive) = ([0, 1, 2, 2][random.below(4)], random.below(2) == 0);
         let part = array.section_mut(first..)?;
@@ -181,7 +181,7 @@ fn lines_of_boxes_begin_anew() -> Result<()> {
         let stride: usize = extents[axis + 1..].iter().product();
         for place in 0..values.len() {
             let at = [place / (extents[1] * extents[2]), place / extents[2] % extents[1], place % extents[2]];
-            // The first of a line, which is replaced as a whole.
+            // The first element of a line, because the line is replaced as a whole.
             if (0..3).all(|axis| at[axis] >= first[axis]) && at[axis] == first[axis] {
                 let line: Vec<i64> =
                     (0..extents[axis] - first[axis]).map(|i| values[place + i * stride]).collect();

@@ -1,5 +1,4 @@
-//! Expressions are translated while nothing is held: threads that have to do with the same pages go on
-//! meanwhile.
+//! Expressions are translated without locks: threads that use the same pages continue meanwhile.
 #![cfg(feature = "host")]
 
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,7 +16,7 @@ use crate::common::as_any;
 #[derive(Debug)]
 struct Slow {
     inner: Faulty<HostDevice>,
-    /// How many are translating, and whether they have to wait.
+    /// Number of translating threads, and true if they must wait.
     state: Mutex<(usize, bool)>,
     changed: Condvar,
 }
@@ -28,7 +27,7 @@ impl Slow {
         Arc::new(Self { inner, state: Mutex::new((0, true)), changed: Condvar::new() })
     }
 
-    /// Returns when somebody is translating.
+    /// Returns when a thread is translating.
     fn await_compiler(&self) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |(inside, _)| *inside == 0).unwrap());
@@ -40,7 +39,7 @@ impl Slow {
     }
 }
 
-// SAFETY: the inner device does everything.
+// SAFETY: the inner device does all work.
 unsafe impl Device for Slow {
     vmarray::device::forward! { self => self.inner;
         info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host

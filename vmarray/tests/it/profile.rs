@@ -1,4 +1,4 @@
-//! Profiles as defaults of arrays: what was measured or declared, where it applies, and where not.
+//! Profiles as defaults of arrays: measured and declared values, and the limits of their use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,7 +119,7 @@ fn an_array_copies_by_the_routes_of_the_profile() {
             .eviction(EvictionPolicy::Lru)
             .build()
             .unwrap();
-        // Every other page: the rest has no contents and is not fetched, so no two copies are neighbours.
+        // Every other page: the rest has no contents and is not fetched, so no two copies are adjacent.
         let pages = || (0..64).step_by(2);
         for page in pages() {
             array.write(page * 1024, &[page as u32; 1024]).unwrap();
@@ -149,7 +149,7 @@ fn placements_by_bandwidth_measure_first_and_have_the_page_that_suits() {
     assert_eq!(device.submissions(), submissions, "not a second time");
 }
 
-/// On whatever there is: a figure for everything, and contents that stay right under the profile.
+/// On all available devices: every figure is measured, and contents stay correct with the profile.
 #[test]
 fn devices_under_test_can_be_profiled() {
     for device in devices(2) {
@@ -171,7 +171,7 @@ fn devices_under_test_can_be_profiled() {
     }
 }
 
-/// A rig of devices that are not alike: what they are given takes each about as long, by their own clocks.
+/// Different devices: their shares of pages take about the same time, by their own clocks.
 #[test]
 fn work_on_devices_is_divided_by_their_own_speed() {
     let bandwidths = [80_000_000_000, 30_000_000_000, 10_000_000_000, 1_000_000];
@@ -180,7 +180,7 @@ fn work_on_devices_is_divided_by_their_own_speed() {
         .map(|(seed, bandwidth)| {
             let builder = SimulatedDevice::builder(seed).jitter(0.0).latency(Duration::from_nanos(10));
             let device = Arc::new(builder.device_bandwidth(bandwidth).trace(true).build());
-            // Their buses are alike.
+            // Their buses are equal.
             let mut profile = profile(4096);
             profile.search = bandwidth;
             profile.remember(&device.info().identity);
@@ -196,7 +196,7 @@ fn work_on_devices_is_divided_by_their_own_speed() {
     array.evict(..).unwrap();
     let before: Vec<_> = rig.iter().map(|device| device.trace().len()).collect();
     assert_eq!(array.sum(.., Field::whole()).unwrap(), 7 * (4 << 20));
-    // Its channels' parts are under way at once.
+    // Parts of its channels are in progress at once.
     let busy = |(device, before): (&Arc<SimulatedDevice>, usize)| {
         let work = &device.trace()[before..];
         let span =

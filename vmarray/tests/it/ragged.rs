@@ -1,4 +1,4 @@
-//! Ragged arrays against vectors of vectors.
+//! Ragged arrays, compared with vectors of vectors.
 
 use std::sync::Arc;
 use vmarray::prelude::*;
@@ -107,7 +107,7 @@ proptest! {
 
 #[test]
 fn threads_push_rows_that_stay_whole() {
-    // With room for all, and growing all the while.
+    // With enough capacity, and with constant growth.
     for capacity in [(4000, 200_000), (0, 0)] {
         let writer = builder(64, 64).capacity(capacity.0, capacity.1).writer().unwrap();
         let pushed: Vec<Vec<(usize, u32, usize)>> = std::thread::scope(|threads| {
@@ -200,7 +200,7 @@ fn misuse_is_an_error_that_names_the_values() {
     assert!(RaggedArray::<u32>::builder().with_lengths([usize::MAX, 1]).is_err());
 }
 
-/// A writer on a device that fails as told.
+/// A writer on a device with injected failures.
 fn faulty() -> (Arc<Faulty<HostDevice>>, RaggedWriter<u32>) {
     let device = Arc::new(Faulty::new(host()));
     let builder = RaggedArray::<u32>::builder()
@@ -267,9 +267,9 @@ fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
     };
     let is_full = |error: &vmarray::device::Error| error.kind() == DeviceErrorKind::OutOfMemory;
     assert!(error.device_error().is_some_and(is_full), "{error}");
-    // Elements and offsets share the memory, and have all of it but what the other one has to spare.
+    // Elements and offsets share the memory, and each may use the spare part of the other.
     assert!(rows.len() * 400 > 40 << 10, "{}", rows.len());
-    // Nothing was done for the row that did not fit; a shorter one has its number.
+    // The row that did not fit had no effect; a shorter one gets its number.
     assert_eq!(writer.row_count(), rows.len());
     assert_eq!(writer.push(&[]).unwrap(), rows.len());
     rows.push(Vec::new());
@@ -301,7 +301,7 @@ fn rows_are_added_to_those_of_an_array_in_their_place() {
             writer = array.into_writer();
         }
     }
-    // What has no room says so.
+    // Without memory for the array, the call returns an error.
     let array = RaggedArray::<u32>::builder().devices(hosts::<1>()).with_lengths([3, 4]).unwrap();
     let writer = array.into_writer();
     assert!(matches!(writer.push(&[1]).unwrap_err().kind(), ErrorKind::LengthLimit { .. }));
@@ -322,7 +322,7 @@ fn devices_whose_memory_cannot_grow_have_longer_arrays_built() {
         }
     };
     assert!(matches!(error.kind(), ErrorKind::NoRoomToGrow { .. }), "{error}");
-    // While an array grows there are two, so half of the memory at most is in use, and not much less.
+    // During growth there are two copies, so at most half of the memory is in use, and not much less.
     assert!((20 << 10..33 << 10).contains(&(rows * 400)), "{rows}");
     let array = writer.freeze().unwrap();
     assert!((0..rows).all(|row| array.row(row as usize).unwrap().to_vec(..).unwrap() == [row; 100]));
@@ -332,7 +332,7 @@ fn devices_whose_memory_cannot_grow_have_longer_arrays_built() {
 fn a_writer_whose_capacity_was_stated_fills_its_devices() {
     let device = Arc::new(HostDevice::builder().bytes(64 << 10).threads(1).build().unwrap());
     let builder = RaggedArray::<u32>::builder().devices([as_any(&device)]);
-    // Settings of the offsets are kept, whatever is set after them.
+    // Settings of the offsets persist after later settings.
     let builder = builder.offsets(|offsets| offsets.page_len(64)).elements(|elements| elements.page_len(64));
     let writer = builder.capacity(150, 15_000).writer().unwrap();
     for row in 0..150 {

@@ -1,5 +1,4 @@
-//! In which order range operations go through their pages, what they fetch ahead, and what takes part in
-//! them.
+//! Range operations: order of their pages, read-ahead, and the pages that bypass the cache.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use crate::common::{Shape, devices, together};
 use vmarray::prelude::*;
 use vmarray::{ErrorKind, Placement, VirtualArray, views::SharedSection};
 
-/// An array whose cache is one page long, with its page numbers in it.
+/// An array with a cache of one page, filled with the numbers of its pages.
 fn one_frame(pages: usize) -> VirtualArray<u32> {
     let array: VirtualArray<u32> =
         Shape { frames: 1, channels: vec![1], read_ahead: false, ..Shape::default() }.build(pages * 8);
@@ -48,7 +47,7 @@ fn caches_too_small_for_it_are_not_read_ahead() {
     assert!(array.stats().total().prefetches > 0, "eight frames are enough");
 }
 
-/// 40 pages of 8 elements, with their indices in them, in two channels of 4 frames; nothing is resident.
+/// 40 pages of 8 elements, each its own index, in two channels of 4 frames; the cache is empty.
 fn far_larger_than_its_cache() -> VirtualArray<u32> {
     let array: VirtualArray<u32> =
         Shape { frames: 4, channels: vec![2], read_ahead: false, ..Shape::default() }.build(320);
@@ -71,8 +70,7 @@ fn long_reads_pass_by_the_cache_and_see_what_is_in_it() {
     assert_eq!(array.to_vec(3..317).unwrap(), expected[3..317]);
     let total = array.stats().total();
     assert_eq!((total.misses, total.prefetches, total.evictions), (0, 0, 0));
-    // All pages but the two that are resident, of which one is newer than its home; neighbouring slots in one
-    // copy.
+    // All pages except the two in the cache, one of them newer than its home; adjacent slots are one copy.
     assert_eq!((total.bypasses, total.bytes_from_device), (38, 38 * PAGE_BYTES));
     assert_eq!(total.bytes_to_device, 0);
     assert!(total.submissions <= 4, "{total:?}");
@@ -89,7 +87,7 @@ fn long_writes_go_straight_home_and_keep_what_is_resident_coherent() {
     let values: Vec<u32> = (1000..1300).collect();
     array.write(10, &values).unwrap();
     let total = array.stats().total();
-    // 36 whole pages, two of them resident; parts of one page at each end.
+    // 36 whole pages, two of them in the cache; parts of one page at each end.
     assert_eq!((total.bypasses, total.bytes_to_device), (34, 34 * PAGE_BYTES));
     assert_eq!((total.misses, total.bytes_from_device), (2, 2 * PAGE_BYTES));
     assert_eq!((array.get(100).unwrap(), array.get(200).unwrap()), (1090, 1190));
@@ -101,7 +99,7 @@ fn long_writes_go_straight_home_and_keep_what_is_resident_coherent() {
     assert_eq!(array.find(Field::whole(), &1234).unwrap(), [244]);
 }
 
-/// More threads than there are stages: who gets none waits, and nothing is fetched twice or through frames.
+/// More threads than stages: a thread without a stage waits. No page is fetched twice or through frames.
 #[test]
 fn long_reads_of_many_threads_wait_for_their_turn() {
     let array = far_larger_than_its_cache();
@@ -129,7 +127,7 @@ fn long_ranges_wait_for_pages_that_others_hold() {
         scope.spawn(|| {
             let mut page = array.page_mut(20).unwrap();
             barrier.wait();
-            // The reader may come before this or after; it never sees half of it.
+            // The reader runs before or after this; it never sees half of the write.
             page.fill(5);
         });
         barrier.wait();

@@ -1,5 +1,5 @@
-//! Lists whose values lie in memory that the devices know: moved there and back without a stop, whatever else
-//! is in the cache.
+//! Lists whose values are in memory registered with the devices: they move there and back without a pause, in
+//! any state of the cache.
 
 use std::sync::Arc;
 use vmarray::prelude::*;
@@ -9,7 +9,7 @@ use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::host::{HostDevice, SimulatedDevice};
 use vmarray::{ErrorKind, VirtualArray, access::Registered};
 
-/// Registers values, unless the devices cannot: OpenCL has no call for it.
+/// Registers values; none if the device cannot, because OpenCL has no call for it.
 fn registered<T: Element>(array: &VirtualArray<T>, values: Vec<T>) -> Option<Registered<T>> {
     match array.register(values) {
         Err(error)
@@ -21,7 +21,7 @@ fn registered<T: Element>(array: &VirtualArray<T>, values: Vec<T>) -> Option<Reg
     }
 }
 
-/// Some pages of an array are in frames, some of them dirty, some at home only, some nowhere.
+/// Puts random pages of an array into each state: in a frame, dirty, only at home, and empty.
 fn stir<T: Element>(array: &VirtualArray<T>, model: &mut [T], random: &mut Numbers, of: fn(u64) -> T) {
     for page in 0..array.page_count() {
         let range = array.page_range(page);
@@ -108,7 +108,7 @@ fn long_lists_are_moved_by_several_threads_in_place() {
         let Some(mut values) = registered(&array, vec![[0; 4]; indices.len()]) else { return };
         array.gather_into(&indices, &mut values).unwrap();
         assert!(indices.iter().zip(values.iter()).all(|(&index, value)| *value == model[index]));
-        // With a list that devices read themselves.
+        // With a list that the devices read directly.
         values.fill([0; 4]);
         array.set(indices[7], [2; 4]).unwrap();
         model[indices[7]] = [2; 4];
@@ -122,7 +122,8 @@ fn long_lists_are_moved_by_several_threads_in_place() {
     }
 }
 
-/// As many bytes as without, but one list that leaves entries out instead of two copies of the values.
+/// The same bytes as unregistered lists, but one list with skipped entries instead of two copies of the
+/// values.
 #[test]
 fn the_same_bytes_cross_the_bus() {
     let array = numbered();
@@ -178,7 +179,7 @@ fn a_failing_device_leaves_no_values_behind_as_if_they_were_right() {
     assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
 }
 
-/// Values that others write meanwhile are seen whole, before or after.
+/// The list sees concurrent writes completely, or not at all.
 #[test]
 fn elements_that_others_write_meanwhile_are_whole() {
     let shape = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() };

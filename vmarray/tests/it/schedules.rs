@@ -1,5 +1,5 @@
-//! Thousands of seeded schedules of delays, reordered completions and failures: nothing is lost, and every
-//! failure is told.
+//! Thousands of seeded schedules of delays, reordered completions and failures: no data is lost, and the
+//! array reports every failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,7 @@ use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, Field, VirtualArray};
 
-/// What each element may be: more than one value after an operation that failed on the way; anything if there
-/// is none.
+/// Possible values of each element: several after a failed operation; any value if the list is empty.
 struct Model(Vec<Vec<u32>>);
 
 impl Model {
@@ -30,12 +29,12 @@ impl Model {
         }
     }
 
-    /// As [`wrote`](Self::wrote), for work on the device, of which a failure leaves anything.
+    /// As [`wrote`](Self::wrote), for work on the device, whose failure leaves any value.
     fn wrote_there(&mut self, range: std::ops::Range<usize>, value: u32, result: &vmarray::Result<()>) {
         range.for_each(|i| self.0[i] = if result.is_ok() { vec![value] } else { vec![] });
     }
 
-    /// A value was read: it must be possible, and from now on it is the one.
+    /// Checks that a read value is possible, and fixes it as the only one.
     fn saw(&mut self, i: usize, value: u32) {
         assert!(
             self.0[i].is_empty() || self.0[i].contains(&value),
@@ -71,7 +70,7 @@ fn simulated(seed: u64, device: usize, failures: f64) -> Arc<SimulatedDevice> {
     Arc::new(device)
 }
 
-/// Runs an operation again until its device lets it through.
+/// Repeats an operation until its device succeeds.
 fn insist<R>(mut run: impl FnMut() -> vmarray::Result<R>) -> R {
     loop {
         match run() {
@@ -112,7 +111,7 @@ fn step(array: &VirtualArray<u32>, model: &mut Model, numbers: &mut Numbers) {
     match numbers.below(16) {
         0 | 1 => match array.set(at, value) {
             Ok(()) => model.is(at, value),
-            // It did not happen at all.
+            // The operation had no effect.
             Err(error) => failed(&error),
         },
         2 | 3 => match array.get(at) {
@@ -132,7 +131,7 @@ fn step(array: &VirtualArray<u32>, model: &mut Model, numbers: &mut Numbers) {
             if range.len() < 4 * array.page_len() {
                 model.wrote(range, value, &result);
             } else {
-                // Long ranges go straight to the devices.
+                // Long ranges go directly to the devices.
                 model.wrote_there(range, value, &result);
             }
         }
@@ -152,7 +151,7 @@ fn step(array: &VirtualArray<u32>, model: &mut Model, numbers: &mut Numbers) {
         }
         12 => drop(array.prefetch(range).inspect_err(failed)),
         13 => {
-            // One index comes twice, the second time with another value.
+            // One index repeats, the second time with another value.
             let indices: Vec<usize> = range.clone().chain([at]).collect();
             let mut values = vec![value; indices.len()];
             values[range.len()] = value + 1;
@@ -182,7 +181,7 @@ fn step(array: &VirtualArray<u32>, model: &mut Model, numbers: &mut Numbers) {
     }
 }
 
-/// How many schedules there are of a kind: `VMARRAY_TEST_SCHEDULES`, or so many.
+/// Range of schedules of a kind: `VMARRAY_TEST_SCHEDULES`, or `usual` by default.
 fn schedules(usual: u64) -> std::ops::Range<u64> {
     let asked = std::env::var("VMARRAY_TEST_SCHEDULES").ok().and_then(|number| number.parse().ok());
     0..asked.unwrap_or(usual)
@@ -210,7 +209,7 @@ fn threads_on_failing_devices_lose_nothing() {
             let mut numbers = Numbers::new(seed * 3 + thread as u64);
             for _ in 0..150 {
                 let i = numbers.below(40);
-                // An update that failed did not happen.
+                // A failed update had no effect.
                 insist(|| array.update(i, |x| x + 1));
                 if numbers.below(20) == 0 {
                     let _ = array.evict(..);
@@ -222,7 +221,7 @@ fn threads_on_failing_devices_lose_nothing() {
     }
 }
 
-/// One channel of three frames on a device that fails as told.
+/// One channel of three frames on a device with injected failures.
 fn faulty() -> (Arc<Faulty<vmarray::host::HostDevice>>, VirtualArray<u32>) {
     let device = Arc::new(Faulty::new(crate::common::host()));
     let array = Shape::one(4, 3).describe::<u32, _>(40, vec![device.clone()]).build().unwrap();

@@ -1,4 +1,4 @@
-//! Sections of arrays: bytes moved, threads, and what they are. What they do is in `model` and `views`.
+//! Sections of arrays: copied bytes, threads, and traits. Their results are tested in `model` and `views`.
 
 use std::sync::Arc;
 use vmarray::prelude::*;
@@ -12,7 +12,7 @@ use vmarray::{ErrorKind, Field, VirtualArray};
 /// Pages of 16 pairs: 128 bytes.
 const PAGE: u64 = 128;
 
-/// 10 pages of pairs in one channel of 8 frames, written and not cached.
+/// 10 pages of pairs in one channel of 8 frames, written back, with an empty cache.
 fn array() -> VirtualArray<Pair> {
     let array = Shape::one(16, 8).build(160);
     array.write(0, &(0..160).map(|i| [i % 8, i]).collect::<Vec<Pair>>()).unwrap();
@@ -31,13 +31,13 @@ fn only_pages_of_the_section_are_fetched_and_written_back() {
     let section = array.section(33..50).unwrap();
     assert_eq!(section.count(.., KEY, &9).unwrap(), 1);
     assert_eq!(moved(&array), (PAGE, 3 * PAGE + 16));
-    // Again: all is there.
+    // The second time all pages are cached.
     assert_eq!(section.count(.., KEY, &1).unwrap(), 3);
     assert_eq!(moved(&array), (PAGE, 3 * PAGE + 2 * 16));
     // An overlapping section needs one more page.
     assert_eq!(array.section(45..101).unwrap().count(.., KEY, &9).unwrap(), 1);
     assert_eq!(moved(&array), (2 * PAGE, 3 * PAGE + 3 * 16));
-    // What was written back stays in the cache; and what is read comes alone.
+    // Pages that were written back stay in the cache; a read fetches only its pages.
     array.reset_stats();
     assert_eq!(section.get(7).unwrap(), [9, 9]);
     assert_eq!(moved(&array), (0, 0));
@@ -93,7 +93,7 @@ fn futures_outlive_their_section() {
 #[test]
 fn asking_again_moves_the_answer_alone() {
     let array = array();
-    // In three pages, of which the second one is dirty.
+    // In three pages, the second of them dirty.
     array.set(40, [7, 7]).unwrap();
     array.set(100, [7, 7]).unwrap();
     let section = array.section(20..60).unwrap();
@@ -135,7 +135,7 @@ fn gathers_and_scatters_move_indices_and_elements_alone() {
 #[test]
 fn two_instructions_more_can_be_too_many() {
     let array = Shape::default().build::<u64>(64);
-    // The index, a constant and a product each: 255 instructions.
+    // Each with an index, a constant and a product: 255 instructions.
     let mut long: Expr<u64, u64> = index();
     for i in 0..127 {
         long = long * (1_000 + i);

@@ -1,5 +1,5 @@
-//! Sessions over several devices that reach each other's memory, and over boxes of several dimensions,
-//! against loops over vectors.
+//! Sessions over several devices with access to each other's memory, and over boxes of several dimensions,
+//! compared with loops over vectors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::peers::{Devices, warm};
 
 type Simulated = Arc<Counting<SimulatedDevice>>;
 
-/// Devices of different speeds, whose times go on by themselves.
+/// Devices of different speeds, whose virtual times are independent.
 fn simulated(count: usize, seed: u64, fabric: &SimulatedFabric) -> Vec<Simulated> {
     let device = |number: u64| {
         let latency = Duration::from_micros(1 + (seed + 7 * number) % 40);
@@ -30,7 +30,7 @@ fn fabric(reach: Reach) -> SimulatedFabric {
     SimulatedFabric::new(reach, 1_000_000_000, Duration::from_micros(5))
 }
 
-/// Devices that reach each other: simulated ones, or threads of the host.
+/// Devices with access to each other: simulated ones, or threads of the host.
 fn together(count: usize, seed: u64) -> Vec<Arc<AnyDevice>> {
     match seed % 4 {
         3 => (0..count).map(|_| Arc::new(host().into())).collect(),
@@ -111,7 +111,7 @@ fn devices_see_what_others_have_written_before() -> Result<()> {
         let mut random = Numbers::new(seed);
         let (on, len) = (together(3, seed), 1 + random.below(200));
         let (page_len, shares) = (1 + random.below(20), [1 + random.below(2) as u32, 1, 2]);
-        // Three that are alike, one in other pages, two on one device each, of another length.
+        // Three arrays with equal pages, one with other pages, and two of another length, each on one device.
         let mut truth: Vec<Vec<u32>> = (0..4).map(|_| numbers(&mut random, len)).collect();
         truth.extend((0..2).map(|_| numbers(&mut random, 1 + len / 2)));
         let new = |number: usize, truth: &[u32]| match number {
@@ -129,7 +129,7 @@ fn devices_see_what_others_have_written_before() -> Result<()> {
         let mut fixed = None;
         for array in &mut arrays {
             held.push(session.hold(array)?);
-            // Made when only some devices are known.
+            // Created when only some devices are known.
             if fixed.is_none() {
                 fixed = Some(session.copy(&source)?);
             }
@@ -186,7 +186,7 @@ fn a_launch_costs_each_device_a_submission_and_an_order_after_each_other() -> Re
     }
     for device in devices {
         let work = device.counts().work;
-        // The first of a kernel's form is asked for on each.
+        // Each device translates the first launch of a kernel's variant.
         assert_eq!((work.launches, work.submits, work.waits), (201, 0, 1));
         assert!((398..=400).contains(&work.orders), "{} orders", work.orders);
     }
@@ -213,7 +213,7 @@ fn what_is_not_reached_is_refused() -> Result<()> {
         session.finish()?;
         assert_eq!(other.to_vec(..)?, [11; 40]);
     }
-    // What any item changes is on one device.
+    // Elements that any item may change are on one device.
     let on = hosts::<2>();
     let (mut one, mut bins) = (array(&on, &[1, 1], 7, &[1; 40])?, array(&on[..1], &[1], 7, &[0; 4])?);
     let mut session = Session::new();
@@ -243,7 +243,7 @@ fn a_device_that_is_lost_in_between_is_told() -> Result<()> {
         let ErrorKind::Interrupted { cause, unspecified, .. } = error.kind() else { panic!("{error}") };
         assert_eq!((cause.kind(), unspecified.len()), (device::ErrorKind::Lost, 1));
         assert_eq!(unspecified[0], 0..200);
-        // The other one is as good as before.
+        // The other device works as before.
         let mut alone = array(&on[1 - lost..2 - lost], &[1], 16, &[1; 200])?;
         let of = Source::new(vec![1; 200])?;
         mixed::run((&of, &mut alone))?;
@@ -295,7 +295,7 @@ fn boxes_in_sessions_are_what_they_are_in_runs() -> Result<()> {
         let rows = fixed.section([1, 0]..[4, 4])?;
         let mode = (Circular, random.below(4));
         let far = random.below(40) as isize - 20;
-        // A part of the result, perhaps.
+        // Sometimes only a part of the result.
         let start = [0, 1].map(|axis| if random.below(2) == 0 { 0 } else { random.below(shape[axis]) });
         let part = if random.below(2) == 0 { [0, 0]..shape } else { start..shape };
 
@@ -351,7 +351,7 @@ fn sections_and_tiles_have_their_own_places() -> Result<()> {
     numbered::run_in(&mut session, (a,))?;
     numbered::run_in(&mut session, (a.section([1, 2]..[4, 6])?,))?;
     first_of::run_in(&mut session, (b.section(4..9)?, b.section(20..)?))?;
-    // They overlap, or are read where they lie.
+    // The sections overlap, or are read in place.
     let overlap = first_of::run_in(&mut session, (b.section(4..21)?, b.section(20..)?)).unwrap_err();
     assert!(matches!(overlap.kind(), ErrorKind::KernelOverlap { .. }), "{overlap}");
     let tiled = first_of::run_in(&mut session, (a, b)).unwrap_err();
@@ -386,7 +386,7 @@ fn values_that_are_gathered_into_arrays_pass_by_the_host() -> Result<()> {
         let truth = numbers(&mut random, LEN);
         let indices: Vec<u32> = (0..LEN).map(|_| random.below(LEN) as u32).collect();
         let expected: Vec<u32> = indices.iter().map(|index| truth[*index as usize]).collect();
-        // On several devices in a session; on one of them at once.
+        // On several devices in a session; directly on one of them.
         let on: [(&[usize], &[usize]); 2] = [(&[2, 0, 1], &[0, 1, 2]), (&[1], &[1])];
         for (of, to) in on {
             let mut values = devices.array(of, 100, &truth);

@@ -1,5 +1,5 @@
-//! One open device for each card: what arrays made without a list of devices share, and what that saves. The
-//! shared devices belong to the process, so tests that set or count them run in processes of their own.
+//! One open device for each GPU: sharing between arrays without a list of devices, and its savings. The
+//! shared devices belong to the process, so tests that set or count them run in their own processes.
 
 #![cfg(feature = "host")]
 
@@ -38,8 +38,7 @@ fn smoothed(at: At<2>, image: &Window<f32, 2>, out: &mut Own<f32>) {
     out.set(image[at.plus([-1, 0])] + image[at.plus([0, 1])]);
 }
 
-/// Runs a test again, alone in another process, once for each kind of device that there is. True in that
-/// process.
+/// Runs a test again, alone in another process, once for each kind of device. Returns true in that process.
 fn is_alone(test: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
@@ -61,8 +60,7 @@ fn device() -> Arc<AnyDevice> {
     vmarray::devices().unwrap().remove(0)
 }
 
-/// A device of the kind that the environment names, which counts what is asked of it, in place of the shared
-/// one.
+/// A device of the kind that the environment names. It counts its calls, and replaces the shared device.
 fn counting() -> (Arc<Counting<AnyDevice>>, Arc<AnyDevice>) {
     let mut opened = Discovery::from_env().unwrap().separate(true).open().unwrap();
     let device = Arc::new(Counting::new(Arc::into_inner(opened.remove(0)).unwrap()));
@@ -96,7 +94,7 @@ fn devices_are_closed_when_nothing_uses_them() {
     assert_eq!(VirtualArray::<u32>::new(1000).unwrap().get(999).unwrap(), 0);
 }
 
-/// What is uploaded, downloaded and launched while this runs, as the device counts it.
+/// Bytes uploaded and downloaded, and launches, as the device counts them while `run` runs.
 fn counted(on: &Counting<impl Device>, run: impl FnOnce() -> Result<()>) -> (u64, u64, u64) {
     on.reset();
     run().unwrap();
@@ -115,7 +113,7 @@ fn kernels_on_arrays_made_without_devices_copy_nothing() {
     x.fill(.., 3.0).unwrap();
     assert_eq!(counted(&device, || saxpy::run((2.0, &x, &mut y))), (0, 0, 1));
     assert_eq!(counted(&device, || reversed::run((&x, &mut y))), (0, 0, 1));
-    // Elements of another length are in pages of another length.
+    // Elements of another size are in pages of another length.
     let mut wide = VirtualArray::<u64>::new(LEN).unwrap();
     assert_eq!(counted(&device, || widened::run((&x, &mut wide))), (0, 0, 1));
     let image = NdArray::<f32, 2>::new([64, 64]).unwrap();
@@ -197,13 +195,13 @@ fn fifty_arrays_cost_no_threads_and_one_translation_of_a_kernel() {
         AnyDevice::OpenCl(device) => device.statistics().translations,
         _ => 0,
     };
-    // The device starts its threads when they have something to do.
+    // The device starts its threads with the first work.
     let first = use_one().unwrap();
     let (threads_before, translations_before) = (threads(), translations());
     let is_opencl = device().info().backend == "opencl";
     assert_eq!(translations_before > 0, is_opencl);
     let arrays: Vec<_> = (0..25).map(|_| use_one().unwrap()).collect();
-    // A device that is idle may end threads, and start up to one for each processor.
+    // An idle device may end threads, and start up to one for each processor.
     let most = threads_before.max(std::thread::available_parallelism().unwrap().get() + 4);
     assert!(threads() <= most, "{} and then {}", threads_before, threads());
     assert_eq!(translations(), translations_before);
@@ -215,7 +213,7 @@ fn arrays_of_a_device_share_its_memory() {
     if !is_alone("arrays_of_a_device_share_its_memory") {
         return;
     }
-    // Host RAM says what the system has free, which other programs change.
+    // Host RAM reports the free memory of the system, which other programs change.
     if device().info().backend == "host" {
         let small = HostDevice::new(4 << 20).unwrap();
         set_devices([Arc::new(AnyDevice::from(small))]);
@@ -255,11 +253,11 @@ fn empty_like_keeps_settings_and_dealing() {
         assert_eq!(other.stats().hits, Some(0));
         assert!(other.push(7).is_ok() && other.get(len).unwrap() == 7);
     }
-    // A short array uses one device of three, a longer one like it uses all.
+    // A short array uses one device of three, a longer one uses all of them.
     let short = VirtualArray::<u32>::builder(10).devices(cards.clone()).page_len(100).build().unwrap();
     assert_eq!((short.homes().len(), short.empty_like(1000).unwrap().homes().len()), (1, 3));
     assert!(short.empty_like(100_000_000).is_err());
-    // One that was moved is on other devices.
+    // A moved array is on other devices.
     let movable =
         VirtualArray::<u32>::builder(1000).devices(cards[..1].to_vec()).movable(true).build().unwrap();
     movable.rebalance([cards[1].clone()]).unwrap();
@@ -288,7 +286,7 @@ fn an_array_like_one_in_a_file_is_in_ram() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// What a forked child does with arrays of its parent, and with one of its own: 0 if as it should be.
+/// Uses arrays of the parent in a forked child, and one of its own; returns 0 on success.
 #[cfg(target_os = "linux")]
 fn as_child(array: &VirtualArray<u32>) -> i32 {
     let is_refused = |result: Result<u32>| {
@@ -315,7 +313,7 @@ fn a_forked_child_is_refused_devices_of_its_parent() {
     let array = VirtualArray::<u32>::builder(LEN).page_len(1 << 10).build().unwrap();
     array.fill(.., 7).unwrap();
     array.evict(..).unwrap();
-    // SAFETY: the child calls what the library says it may, and ends by `_exit`.
+    // SAFETY: the child makes only calls that the library permits, and ends by `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {

@@ -1,4 +1,4 @@
-//! Snapshots of one instant, while threads write: no effect is there without its cause.
+//! Snapshots of one instant while threads write: a snapshot with an effect also has its cause.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::stored::Files;
 
 const POINT_IN_TIME: SaveOptions = SaveOptions::new().point_in_time(true);
 const THREADS: usize = 4;
-/// Places of one thread's counters, in their order.
+/// Number of counters of a thread, in their order.
 const CHAIN: usize = 6;
 
 fn goes_on(_: Progress) -> ControlFlow<()> {
@@ -40,7 +40,7 @@ fn devices(kind: u64) -> Vec<Arc<AnyDevice>> {
     }
 }
 
-/// Writes a number to an element, in one of many ways.
+/// Writes a number to an element, by one of several methods.
 fn write(array: &VirtualArray<u64>, way: usize, at: usize, value: u64) {
     match way {
         0 | 1 => array.set(at, value).unwrap(),
@@ -59,8 +59,8 @@ fn write(array: &VirtualArray<u64>, way: usize, at: usize, value: u64) {
     }
 }
 
-/// Each thread counts up in one place after the other: what a snapshot has of a later place is never newer
-/// than what it has of an earlier one, nor older by more than the one step that was under way.
+/// Each thread increments its counters in order. In a snapshot a later counter is never above an earlier one,
+/// and below it by at most the one step in progress.
 #[test]
 fn no_effect_is_saved_without_its_cause() {
     for seed in 0..15 {
@@ -68,7 +68,7 @@ fn no_effect_is_saved_without_its_cause() {
         let (pages, page_len) = (20 + random.index(40), 8 << random.index(4));
         let builder = VirtualArray::<u64>::builder(pages * page_len + random.index(page_len));
         let array = builder.devices(devices(seed)).page_len(page_len).cache_bytes(8 << 10).build().unwrap();
-        // Each thread has every fourth element of whichever pages.
+        // Each thread has every fourth element of random pages.
         let places: Vec<Vec<usize>> = (0..THREADS)
             .map(|thread| {
                 let place =
@@ -109,8 +109,8 @@ fn no_effect_is_saved_without_its_cause() {
     }
 }
 
-/// What devices change of long ranges, one after the other, and what a thread changes on two pages that it
-/// holds: these are equal.
+/// Devices change long ranges one after the other, and a thread changes two pages under guards: in a snapshot
+/// these are equal.
 #[test]
 fn long_changes_and_pairs_of_guards_are_of_one_instant() {
     for seed in 0..5 {
@@ -166,7 +166,7 @@ fn long_changes_and_pairs_of_guards_are_of_one_instant() {
     }
 }
 
-/// The length is that of the instant: all that was added before what is saved is saved.
+/// The length is from the same instant: all elements below it are in the file.
 #[test]
 fn the_length_is_of_the_same_instant() {
     for seed in 0..6 {
@@ -237,7 +237,7 @@ fn boxes_and_rows_are_saved_as_of_one_instant() {
     });
 }
 
-/// One that is stopped, or fails, leaves the file that was there, and an array that can be written to.
+/// A cancelled or failed save leaves the old file, and an array that accepts writes.
 #[test]
 fn a_snapshot_that_fails_leaves_the_array_as_it_was() {
     let files = Files::new(1);
@@ -250,7 +250,7 @@ fn a_snapshot_that_fails_leaves_the_array_as_it_was() {
     for round in 0..6 {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                // What a failing device refuses is tried again when it is well.
+                // Work that a failing device refused is repeated after its recovery.
                 for at in (0..array.len()).step_by(777) {
                     while array.set(at, round).is_err() {
                         std::thread::yield_now();
@@ -275,7 +275,7 @@ fn a_snapshot_that_fails_leaves_the_array_as_it_was() {
         let saved = VirtualArray::<u64>::open(path).unwrap();
         assert_eq!((saved.len(), saved.get(1).unwrap()), (1 << 20, 7));
     }
-    // From within, where nothing is held.
+    // From inside a closure that runs without locks.
     array
         .save_with(path, POINT_IN_TIME, |_| {
             array.fill(.., 9).unwrap();

@@ -8,7 +8,7 @@ use vmarray::{Element, ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, Shape, devices};
 
-/// Lengths at which something changes: of blocks, warps and tiles of cards, and others.
+/// Lengths around the sizes of blocks, warps and tiles of GPUs, and others.
 const LENGTHS: [usize; 12] = [0, 1, 2, 31, 33, 383, 385, 4223, 4225, 8447, 8449, 50_000];
 
 fn sort<'a, V>(view: V, is_descending: bool) -> Result<()>
@@ -18,12 +18,12 @@ where
     if is_descending { view.sort_descending(..) } else { view.sort(..) }
 }
 
-/// Compares a sorted section of an array, or of a source, with a vector; all else stays as it was.
+/// Compares a sorted section of an array or of a source with a vector; all other elements are unchanged.
 fn check<T: SortKey + Debug>(seed: u64, value: impl Fn(u64) -> T, bits: impl Fn(&T) -> u64 + Copy) {
     let mut random = Numbers::new(seed);
     let len = if random.below(2) == 0 { LENGTHS[random.below(12)] } else { random.below(20_000) };
     let before = if random.below(2) == 0 { 0 } else { random.below(2100) };
-    // Any bits, a few values, one value, in order, and in the reverse of it.
+    // Random bits, few values, one value, sorted, and reversed.
     let kind = random.below(5);
     let of = |number: u64, at: usize| match kind {
         0 => number,
@@ -60,7 +60,7 @@ fn check<T: SortKey + Debug>(seed: u64, value: impl Fn(u64) -> T, bits: impl Fn(
     if is_descending {
         sorted.reverse();
     }
-    // By their bits, for NaNs.
+    // Compares bits, because of NaNs.
     let is_same = found.iter().map(bits).eq(all.iter().map(bits));
     assert!(is_same, "seed {seed}: {len} elements from {before} on, kind {kind}, descending {is_descending}");
 }
@@ -85,7 +85,7 @@ fn sorted_signed_integers_are_those_of_a_vector() {
     }
 }
 
-/// The place of a float in the total order, as `f64::total_cmp` says it.
+/// Rank of a float in the total order of `f64::total_cmp`.
 fn total(bits: i64) -> u64 {
     (bits ^ ((bits >> 63) as u64 >> 1) as i64) as u64 ^ 1 << 63
 }
@@ -93,7 +93,7 @@ fn total(bits: i64) -> u64 {
 #[test]
 fn sorted_floats_are_in_total_order() {
     for seed in 800..830 {
-        // Every pattern of bits is one: subnormals, infinities, NaNs of both signs.
+        // Every bit pattern is a key: subnormals, infinities, NaNs of both signs.
         check(
             seed,
             |bits| f32::from_bits((bits >> 32) as u32),
@@ -111,7 +111,7 @@ fn sorted_floats_are_in_total_order() {
     assert!(found.iter().zip(&expected).all(|(one, two)| one.total_cmp(two).is_eq()), "{found:?}");
 }
 
-/// Sorts keys with values that tell where they were, and compares both with those of a stable sort.
+/// Sorts keys with values that hold their old positions, and compares both with a stable sort.
 fn check_with<K: SortKey + Ord + Debug, V: Element + PartialEq + Debug>(
     seed: u64,
     key: impl Fn(u64) -> K,
@@ -120,7 +120,7 @@ fn check_with<K: SortKey + Ord + Debug, V: Element + PartialEq + Debug>(
     let mut random = Numbers::new(seed);
     let len = if random.below(2) == 0 { LENGTHS[random.below(12)] } else { random.below(20_000) };
     let chosen = devices(1 + random.below(5));
-    // Half of them have the values of each key's channel in the same channel.
+    // In half of the cases a key and its value are in the same channel.
     let (page_len, rows) = (1 + random.below(5000), random.below(3));
     let (before, values_page_len) = if random.below(2) == 0 {
         (rows * chosen.len() * page_len, page_len)
@@ -168,7 +168,7 @@ fn values_must_be_as_many_as_keys_and_none_of_these() -> Result<()> {
     assert!(matches!(short.kind(), ErrorKind::LengthMismatch { .. }), "{short}");
     let same = array.sort_with(..5, array.section_mut(4..9)?).unwrap_err();
     assert!(matches!(same.kind(), ErrorKind::KernelOverlap { .. }), "{same}");
-    // Others of the same array are not.
+    // Other elements of the same array are not sorted.
     array.write(0, &[3, 2, 1, 0, 9, 30, 20, 10, 0, 7])?;
     array.sort_with(..4, array.section_mut(5..9)?)?;
     assert_eq!(array.to_vec(..)?, [0, 1, 2, 3, 9, 0, 10, 20, 30, 7]);
@@ -185,7 +185,7 @@ fn what_is_in_the_cache_is_sorted_too_and_what_was_never_written_is_zero() -> Re
     expected.sort_unstable();
     array.sort(..)?;
     assert_eq!(array.to_vec(..)?, expected);
-    // Nothing is left in the cache that is older.
+    // The cache has no older elements.
     assert_eq!((array.get(0)?, array.get(9_999)?), (expected[0], 1));
     Ok(())
 }

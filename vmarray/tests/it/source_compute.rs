@@ -1,4 +1,4 @@
-//! Expressions on sources and their sections: bytes moved, failures. What they do is in `views`.
+//! Expressions on sources and their sections: copied bytes and failures. Their results are tested in `views`.
 
 use std::sync::Arc;
 use vmarray::prelude::*;
@@ -39,7 +39,7 @@ fn repeated_questions_move_nothing() {
     source.reset_stats();
     ask(6);
     assert_eq!(source.stats().hits, Some(PAGES as u64));
-    // Two answers, since half of the pages are prepared while the others are worked on.
+    // Two results, because half of the pages are prepared during the work on the others.
     assert_eq!(source.stats().total().bytes_from_device, 2 * 2 * 8);
 }
 
@@ -55,7 +55,7 @@ fn selected_elements_come_from_where_they_are_valid() {
     let truth = (0..LEN).step_by(64).map(|i| (i, i as u32 + u32::from(i < 256)));
     assert!(found.into_iter().eq(truth));
     assert_eq!(moved(&device), (0, 0), "pages stay where they are");
-    // Two answers, 20 indices, and of the elements those four that are newer on the device.
+    // Two results, 20 indices, and the four elements that are newer on the device.
     assert_eq!(source.stats().total().bytes_from_device, 2 * 16 + 20 * 8 + 4 * 4);
     assert_eq!(source.page_state(0).unwrap().newer, 128);
 }
@@ -74,7 +74,7 @@ fn elements_of_others_are_copied_and_no_more() {
     assert_eq!(moved(&device), (300 * 4, 0));
     joined.assign_where(300..600, y.get(value()).ge(450), sum()).unwrap();
     assert_eq!(moved(&device), (300 * 4, 0));
-    // What is newer of the other one is brought home first.
+    // Newer elements of the other operand are copied home first.
     other.fill(300..310, 0).unwrap();
     joined.transform(301..303, sum()).unwrap();
     assert_eq!(moved(&device), (2 * 4, 2 * BLOCK));
@@ -139,7 +139,7 @@ fn the_first_match_does_not_need_what_comes_after() {
     assert_eq!(selected.count(), LEN - 1);
 }
 
-/// More of them than are listed at once.
+/// More matches than one list.
 #[test]
 fn many_elements_are_selected_in_order() {
     let source = Source::builder((0..100_000_u32).map(|i| i as u8).collect::<Vec<_>>())
@@ -162,7 +162,7 @@ fn many_elements_are_selected_in_order() {
     assert_eq!(found.total, 89_993);
 }
 
-/// Long enough for a thread a channel.
+/// Long enough for one thread for each channel.
 #[test]
 fn channels_work_at_the_same_time() {
     let len = 1 << 20;
@@ -190,7 +190,7 @@ fn sums_of_floats_are_the_same_each_time() {
     let exact: f64 = numbers.iter().map(|x| f64::from(*x)).sum();
     let build = || Source::builder(numbers.clone()).devices(hosts::<2>()).page_len(1000).build().unwrap();
     let (source, other) = (build(), build());
-    // It does not matter what was fetched before.
+    // Earlier prefetches make no difference.
     other.prefetch(..20_000).unwrap();
     other.prefetch(..).unwrap();
     let sum = source.sum(17.., Field::whole()).unwrap();
@@ -210,23 +210,23 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
         .page_len(8)
         .build()
         .unwrap();
-    // Of two channels, with two waves each, the second one's work is refused after the first one's is done.
+    // Two channels, two waves each; the second one's work is refused after the first one's is done.
     let section = source.section_mut(4..60).unwrap();
     device.inject(Fault::new(Operation::Compute, kind).on_call(3));
     let error = section.transform(.., value().set(1)).unwrap_err();
     assert_eq!(told(&error), (vec![0..4, 12..20, 28..36, 44..52], vec![]), "{error}");
     let mut truth: Vec<u32> = (0..64).map(|i| u32::from((4..60).contains(&i) && i / 8 % 2 == 0)).collect();
     assert_eq!(source.to_vec(..).unwrap(), truth);
-    // The first one's is refused: nothing was written.
+    // The first work is refused: no element was written.
     device.inject(Fault::new(Operation::Compute, kind).on_call(1));
     let error = source.transform(.., value().set(value() + 1)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
-    // It fails after it was accepted: what the home has is as it was.
+    // It fails after it was accepted: the home is unchanged.
     device.inject(Fault::new(Operation::Compute, kind).on_call(1).reported_later());
     let error = source.transform(..8, value().set(value() + 1)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
     assert_eq!(source.to_vec(..).unwrap(), truth);
-    // What only the device has may be anything, also if it was refused: a part may have been carried out.
+    // Elements newer on the device become unspecified, even if it refused the work: a part may be done.
     for later in [true, false] {
         source.transform(16..18, value().set(9)).unwrap();
         let fault = Fault::new(Operation::Compute, kind).on_call(1);
@@ -238,7 +238,7 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
         truth[16..18].copy_from_slice(&now[16..18]);
         assert_eq!(now, truth);
     }
-    // Unless the device says that it cannot do it at all.
+    // Unless the device reports that it does not support the work.
     source.transform(16..18, value().set(9)).unwrap();
     truth[16..18].fill(9);
     device.inject(Fault::new(Operation::Compute, DeviceErrorKind::Unsupported).on_call(1));
@@ -321,7 +321,7 @@ fn errors_say_what_has_become_of_each_element() {
                             }
                         };
                         device.clear();
-                        // After an error the elements of the range are unspecified, and no others.
+                        // After an error only the elements of the range are unspecified.
                         match result {
                             Ok(()) if what < 7 => model[range.clone()].fill(fresh),
                             Ok(()) => {}
@@ -352,7 +352,7 @@ fn errors_say_what_has_become_of_each_element() {
                 for i in unspecified.into_iter().flatten() {
                     model[i] = source.get(i).unwrap();
                 }
-                // Not always: what is looked at comes home.
+                // Not always, because a check copies elements home.
                 if numbers.below(3) == 0 {
                     assert_eq!(source.to_vec(..).unwrap(), model, "{operation:?} seed {seed} step {step}");
                 }

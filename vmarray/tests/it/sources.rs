@@ -1,4 +1,4 @@
-//! Sources: bytes copied in given scenarios, data larger than the device memory, threads, failures, homes.
+//! Sources: copied bytes in given scenarios, data larger than device memory, threads, failures, homes.
 
 use std::future::Future;
 use std::pin::pin;
@@ -69,8 +69,8 @@ fn threads_work_on_overlapping_sections() {
                         let mut mine = [0_u32; LEN / THREADS];
                         for round in 1..300_u32 {
                             match numbers.below(3) {
-                                // A device writes to elements that nobody else has, in blocks that others
-                                // have.
+                                // A device writes to this thread's elements, in blocks that it shares with
+                                // other threads.
                                 0 => {
                                     let at = numbers.below(mine.len());
                                     let index = at * THREADS + thread;
@@ -107,7 +107,7 @@ fn threads_work_on_overlapping_sections() {
                         2 => source.evict(range).unwrap(),
                         3 => source.prefetch(range).unwrap(),
                         _ => {
-                            // Dropped at some point of its way.
+                            // Dropped at a random point.
                             let mut future = pin!(source.flush_async(range));
                             for _ in 0..numbers.below(20) {
                                 if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
@@ -195,19 +195,19 @@ fn pages_that_change_while_they_are_copied_are_copied_once_more() {
                 source.write(0, &[3; 128]).unwrap();
                 expected[..128].fill(3);
             }
-            // A device changes it again.
+            // A device changes the page again.
             1 => {
                 source.fill(10..20, 4).unwrap();
                 expected[10..20].fill(4);
             }
-            // Its slot goes to others, which are newer there; then the program overwrites it.
+            // Other pages take its slot and are newer there; then the program overwrites the page.
             2 => {
                 source.fill(128..640, 5).unwrap();
                 source.write(0, &[3; 128]).unwrap();
                 expected[128..640].fill(5);
                 expected[..128].fill(3);
             }
-            // It comes home by another way, and is changed there and on the device.
+            // The page is copied home by another method, and changed there and on the device.
             _ => {
                 source.set(5, 6).unwrap();
                 source.fill(64..128, 7).unwrap();
@@ -266,7 +266,7 @@ fn a_mapped_file_is_searched_and_changed_in_place() {
     let path = std::env::temp_dir().join(format!("vmarray-source-{}", std::process::id()));
     std::fs::write(&path, [1; 4 * LEN + 3]).unwrap();
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    // SAFETY: nobody else has the file.
+    // SAFETY: only this test uses the file.
     let map = unsafe { memmap2::MmapMut::map_mut(&file) }.unwrap();
     let device = Arc::new(host());
     let source = described(map, &device).device_bytes(3 * PAGE).build().unwrap();
@@ -277,16 +277,16 @@ fn a_mapped_file_is_searched_and_changed_in_place() {
     let bytes = std::fs::read(&path).unwrap();
     assert!(bytes[..4].iter().chain(&bytes[4 * LEN..]).all(|&byte| byte == 1));
     assert!(bytes[4..4 * LEN].iter().all(|&byte| byte == 0));
-    // SAFETY: nobody else has the file.
+    // SAFETY: only this test uses the file.
     let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
     let source = described(map, &device).import(HostMemory::Pageable).build().unwrap();
     assert_eq!(count(&source, 0), LEN - 1);
-    // From the middle of an element on, none of them is where it may be.
-    // SAFETY: nobody else has the file.
+    // From the middle of an element on, all elements are misaligned.
+    // SAFETY: only this test uses the file.
     let map = unsafe { memmap2::MmapOptions::new().offset(2).map(&file) }.unwrap();
     let error = described(map, &device).build().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Misaligned { align: 4, .. }), "{error:?}");
-    // SAFETY: nobody else has the file.
+    // SAFETY: only this test uses the file.
     let map = unsafe { memmap2::MmapOptions::new().offset(4).map(&file) }.unwrap();
     assert_eq!(count(&described(map, &device).build().unwrap(), 0), LEN - 1);
     std::fs::remove_file(&path).unwrap();

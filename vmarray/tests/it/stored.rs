@@ -1,4 +1,4 @@
-//! Arrays in files: what was stored is there again, whatever happened to the program.
+//! Arrays in files: stored elements survive any end of the program.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use vmarray::device::{Device, ErrorKind as DeviceErrorKind, own_files};
 use vmarray::host::{HostDevice, StoreDevice, Tier};
 use vmarray::{ErrorKind, Placement, VirtualArray, file::SaveOptions, prelude::*};
 
-/// Paths of files that are removed in the end.
+/// Paths of files that are removed at the end.
 pub struct Files(pub Vec<PathBuf>);
 
 impl Files {
@@ -20,7 +20,7 @@ impl Files {
 }
 
 impl Files {
-    /// Copies of some files as they are at the moment, as a loss of power would leave them.
+    /// Copies the files in their present state, as a power loss would leave them.
     pub fn copies(&self) -> Self {
         let copies = Self::new(self.0.len());
         for (from, to) in self.0.iter().zip(&copies.0) {
@@ -43,7 +43,7 @@ pub fn of_device(error: &vmarray::Error) -> Option<DeviceErrorKind> {
     }
 }
 
-/// What a random program writes is there after each time the array is closed and opened again.
+/// Writes of a random program survive each close and reopening of the array.
 #[test]
 fn arrays_are_reopened_as_they_were() {
     for seed in 0..12 {
@@ -75,7 +75,7 @@ fn arrays_are_reopened_as_they_were() {
                 }
                 3 => {
                     array.discard(start..end).unwrap();
-                    // Pages that are covered whole are zeroes then, and others as they were.
+                    // Fully covered pages are zeroes then, and others are unchanged.
                     array.read(start, &mut model[start..end]).unwrap();
                 }
                 4 => array.sync().unwrap(),
@@ -101,7 +101,7 @@ fn arrays_are_reopened_as_they_were() {
     }
 }
 
-/// What was synced is in the file while the array is open still: a copy of the file has it.
+/// Synced data is in the file while the array is still open: a copy of the file has it.
 #[test]
 fn a_copy_of_the_file_has_what_was_synced() {
     let files = Files::new(2);
@@ -130,7 +130,7 @@ fn one_writes_or_many_read() {
     let (one, other) = (read_only().unwrap(), read_only().unwrap());
     assert_eq!(of_device(&VirtualArray::<u16>::open(path).unwrap_err()), Some(DeviceErrorKind::InUse));
     let whole = Field::<u16, u16>::whole();
-    // Of a page that nobody has touched, and of one in RAM.
+    // For an untouched page, and for one in RAM.
     for round in 0..2 {
         let refusals = [
             one.set(5, 1),
@@ -177,7 +177,7 @@ fn what_is_not_asked_for_is_refused_and_named() {
     drop(StoreDevice::open(c).unwrap().set_metadata(b"something else"));
     assert!(text(open(&[c])).contains("something else"));
     assert!(open(&[]).is_err());
-    // Nothing is left behind where the second file cannot be made.
+    // If the second file cannot be created, no file is left.
     let missing = std::env::temp_dir().join(own_files::random_name());
     assert!(VirtualArray::<f32>::builder(1000).create([&missing, a]).is_err());
     assert!(!missing.exists());
@@ -186,7 +186,7 @@ fn what_is_not_asked_for_is_refused_and_named() {
     assert!(!missing.exists());
 }
 
-/// A bit that flips on the disk is an error that names page and file; other pages go on.
+/// A flipped bit on the disk is an error that names page and file; other pages are readable.
 #[test]
 fn a_flipped_bit_is_an_error_and_no_value() {
     let files = Files::new(1);
@@ -209,7 +209,7 @@ fn a_flipped_bit_is_an_error_and_no_value() {
     assert_eq!(array.get(3000).unwrap(), 3000 | 1 << 60);
     let wrong = array.check_pages().unwrap();
     assert!(wrong.len() == 1 && wrong[0].0 == 5000 / 1024, "{wrong:?}");
-    // Written anew, it is sound again.
+    // A write of the page repairs it.
     array.write(4096, &[1; 1024]).unwrap();
     array.sync().unwrap();
     assert_eq!(array.get(5000).unwrap(), 1);
@@ -221,8 +221,7 @@ fn only_files_can_be_synced() {
     assert_eq!(of_device(&array.sync().unwrap_err()), Some(DeviceErrorKind::Unsupported));
 }
 
-/// A snapshot has each page of one instant, also while others write; what was there before is replaced only
-/// by a whole one.
+/// A snapshot has all pages of one instant, also during writes; only a complete file replaces an old one.
 #[test]
 fn snapshots_are_whole_or_not_there() {
     let files = Files::new(1);
@@ -282,8 +281,8 @@ fn boxes_are_reopened_and_loaded_with_their_shape() {
     }
 }
 
-/// Cards between files and RAM change where elements come from, and nothing else: not what is read, also when
-/// a card is lost, and not what stays.
+/// GPUs between files and RAM change only the source of elements: the values and the files are equal, also
+/// after the loss of a GPU.
 #[test]
 fn a_tier_changes_where_pages_come_from_alone() {
     for seed in 0..6 {
@@ -299,7 +298,7 @@ fn a_tier_changes_where_pages_come_from_alone() {
         let mut model: Vec<u32> = (0..len as u32).collect();
         array.write(0, &model).unwrap();
         for step in 0..400_u32 {
-            // Some more often than others.
+            // Some places more often.
             let index = random.index(len).min(random.index(len)).min(random.index(len));
             match step % 8 {
                 0 => {
@@ -330,13 +329,13 @@ fn a_tier_changes_where_pages_come_from_alone() {
         assert!(status.hits > 20 && status.lost.len() == 1, "{status:?}");
         drop(array);
         assert_eq!(cards[1].memory().unwrap().free_bytes, 24 << 10);
-        // All of it is in the files.
+        // The files have all data.
         let alone = VirtualArray::<u32>::builder(0).open_read_only(&files.0).unwrap();
         assert!(alone.to_vec(..).unwrap() == model, "seed {seed}");
     }
 }
 
-/// Pages that are on their way into frames when an array is dropped do not keep others from being stored.
+/// Pages that are in transit to frames when an array is dropped do not prevent the write-back of others.
 #[test]
 fn what_is_prefetched_in_the_end_is_waited_for() {
     let files = Files::new(1);
@@ -361,7 +360,7 @@ fn a_tier_is_for_files() {
     assert_eq!(tier.status(), vmarray::host::TierStatus::default());
 }
 
-/// A read-only array may have a tier, and a bit that flips on the drive is no value that a card is given.
+/// A read-only array can have a tier, and a flipped bit on the drive never reaches a GPU.
 #[test]
 fn a_flipped_bit_does_not_come_to_a_card() {
     let files = Files::new(1);

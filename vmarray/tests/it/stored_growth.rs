@@ -1,4 +1,4 @@
-//! Arrays in files that become longer and shorter: what was synced is there again, with its length.
+//! Growing and shrinking arrays in files: synced elements and lengths persist.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,8 +13,8 @@ fn is_limit(error: &vmarray::Error) -> bool {
     matches!(error.kind(), ErrorKind::LengthLimit { .. })
 }
 
-/// Random programs that change the length in every way: the array is the vector, also when it is opened
-/// again, and files that are copied after a sync have what there was then.
+/// Random programs that change the length in every way: the array equals the vector, also after reopening,
+/// and copies of the files after a sync have its state.
 #[test]
 fn an_array_in_files_that_grows_is_a_vector() {
     for seed in 0..40 {
@@ -27,7 +27,7 @@ fn an_array_in_files_that_grows_is_a_vector() {
         let placement = if random.below(2) == 0 { Placement::Equal } else { ratios };
         let mut array = builder(first).placement(placement).create(&files.0).unwrap();
         let mut vec = vec![[0; 3]; first];
-        // What there was at the last sync, in copies of the files.
+        // Copies of the files at the last sync, with the vector at that time.
         let mut synced = (files.copies(), vec.clone());
         for number in 0..60 {
             match random.below(10) {
@@ -57,7 +57,7 @@ fn an_array_in_files_that_grows_is_a_vector() {
     }
 }
 
-/// The power fails between the syncs of two files: whichever is the older one, there is what both have.
+/// A power failure between the syncs of two files: with either file older, the common part is there.
 #[test]
 fn files_of_different_syncs_agree_on_what_all_have() {
     for seed in 0..30 {
@@ -75,7 +75,7 @@ fn files_of_different_syncs_agree_on_what_all_have() {
         push(&array, 300);
         array.sync().unwrap();
         let (before, old) = (files.copies(), array.to_vec(..).unwrap());
-        // Half of the programs give something up before they push more.
+        // Half of the programs truncate before they push more.
         let mut least = 300;
         if seed % 2 == 0 {
             least = random.below(300);
@@ -90,7 +90,7 @@ fn files_of_different_syncs_agree_on_what_all_have() {
             assert_eq!(found.len(), least, "seed {seed}");
             assert_eq!(found.to_vec(..).unwrap(), old[..least], "seed {seed}");
             drop(found);
-            // It goes on from there, and what was behind it is gone.
+            // The array continues from there, without the elements behind.
             let mut array = builder().open(mixed).unwrap();
             let mut expected = old[..least].to_vec();
             assert_eq!(array.push(7).unwrap(), least);
@@ -106,13 +106,12 @@ fn files_of_different_syncs_agree_on_what_all_have() {
     }
 }
 
-/// Threads push and sync at the same time: when a sync returns, all that its thread had pushed is in the
-/// file.
+/// Threads push and sync at the same time: after a sync, the file has all earlier pushes of its thread.
 #[test]
 fn threads_push_and_sync() {
     let files = Files::new(2);
     let array = VirtualArray::<u64>::builder(0).page_len(64).cache_bytes(16 << 10).create(&files.0).unwrap();
-    // By thread, how many of its elements are stored for good.
+    // Number of durable elements of each thread.
     let synced: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
     together(4, |thread| {
         for number in 0..1500 {
@@ -135,7 +134,7 @@ fn threads_push_and_sync() {
     assert_eq!(found.len(), 6000);
 }
 
-/// Zeroes that were never written, and elements that were given up, take no room, and come back as nothing.
+/// Zeroes that were never written and truncated elements take no space, and read as zeroes later.
 #[test]
 fn what_was_given_up_does_not_come_back() {
     let files = Files::new(1);
@@ -153,7 +152,7 @@ fn what_was_given_up_does_not_come_back() {
     drop(array);
     let mut array = VirtualArray::<u64>::open(path).unwrap();
     assert_eq!(array.sum(.., Field::whole()).unwrap(), 10 * 7 + 990);
-    // Pushed and written back, and never synced: not there.
+    // Pushed and written back, but never synced: not in the file.
     array.extend_from_slice(&vec![9; 50_000]).unwrap();
     array.flush(..).unwrap();
     let copies = files.copies();
@@ -163,7 +162,7 @@ fn what_was_given_up_does_not_come_back() {
     assert_eq!(copy.to_vec(998..).unwrap(), [1, 1, 5]);
 }
 
-/// How far an array may grow is said for as long as it is open, and nothing of the file.
+/// The limit of growth holds while the array is open, and is not in the file.
 #[test]
 fn the_greatest_length_is_none_of_the_file() {
     let files = Files::new(1);
@@ -199,13 +198,13 @@ fn the_greatest_length_is_none_of_the_file() {
         assert_eq!(of_device(&refusal.unwrap_err()), Some(DeviceErrorKind::ReadOnly), "{at}");
     }
     assert_eq!((copy.len(), copy.get(201).unwrap()), (202, 9));
-    // What is of a fixed shape stays so.
+    // Arrays with a fixed shape keep it.
     let boxes = Files::new(1);
     let image = NdArray::<u32, 2>::builder([10, 10]).create(&boxes.0).unwrap();
     assert!(is_limit(&image.elements().push(1).unwrap_err()));
 }
 
-/// A file that was cut says so when it is opened, or when what is missing is read; the rest goes on.
+/// A truncated file causes an error on open, or on a read of the missing part; the rest is readable.
 #[test]
 fn a_file_that_was_cut_is_an_error() {
     let files = Files::new(1);
@@ -233,8 +232,8 @@ fn a_file_that_was_cut_is_an_error() {
     assert!(kinds.iter().all(|kind| allowed.contains(kind)), "{kinds:?}");
 }
 
-/// A disk that is full, by a limit of the process: what was there stays and can be read, what was pushed is
-/// stored when there is room again.
+/// A full disk, simulated by a limit of the process: stored elements are readable, and pushed ones are stored
+/// when there is space again.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_loses_nothing() {
@@ -248,7 +247,7 @@ fn a_full_disk_loses_nothing() {
     }
     let limit = |bytes: u64| {
         let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the process is this test's own; the limits are its own memory.
+        // SAFETY: the process belongs to this test; the limits are local memory.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             assert_eq!(libc::getrlimit(libc::RLIMIT_FSIZE, &mut limits), 0);
@@ -264,7 +263,7 @@ fn a_full_disk_loses_nothing() {
     }
     array.sync().unwrap();
     limit(std::fs::metadata(&files.0[0]).unwrap().len());
-    // Until nothing more can be written back.
+    // Until no more page can be written back.
     let mut pushed = 100_000;
     let error = loop {
         match array.push(pushed) {
@@ -275,7 +274,7 @@ fn a_full_disk_loses_nothing() {
         assert!(pushed < 10_000_000, "there is no end of the disk");
     };
     assert!(error.device_error().is_some() && array.sync().is_err(), "{error}");
-    // No frame can be given up for another page: what has none is read past the cache.
+    // No frame is free, so reads of uncached pages bypass the cache.
     assert_eq!((array.len() as u64, array.get_uncached(77).unwrap()), (pushed, 77));
     assert_eq!(array.get(pushed as usize - 1).unwrap(), pushed - 1);
     limit(u64::MAX);

@@ -14,8 +14,8 @@ fn rows(random: &mut Numbers, count: usize) -> Vec<Vec<u32>> {
     (0..count).map(|_| (0..random.below(12)).map(|_| random.next() as u32).collect()).collect()
 }
 
-/// Rows are pushed, changed, synced, and opened again: they are those of a vector of vectors, and in copies
-/// of the files, of one sync or of two, each row is there whole, and none that was synced is missing.
+/// Rows are pushed, changed, synced, and reopened: they equal a vector of vectors. In copies of the files, of
+/// one or two syncs, each row is complete, and no synced row is missing.
 #[test]
 fn rows_in_files_are_a_vector_of_vectors() {
     for seed in 0..25 {
@@ -47,7 +47,7 @@ fn rows_in_files_are_a_vector_of_vectors() {
                 }
                 3 => {
                     writer.sync().unwrap();
-                    // A file of the sync before, and the others of this one.
+                    // One file from the previous sync, the others from this one.
                     let copies = files.copies();
                     let older = random.below(files.0.len());
                     let mut mixed = copies.0.clone();
@@ -80,7 +80,7 @@ fn rows_in_files_are_a_vector_of_vectors() {
                     synced = (files.copies(), vec.len());
                 }
                 _ => {
-                    // Dropped without a freeze: what was pushed since may be gone.
+                    // Dropped without a freeze: rows pushed since the sync may be lost.
                     writer.sync().unwrap();
                     let kept = vec.len();
                     writer.push(&[1, 2, 3]).unwrap();
@@ -95,12 +95,12 @@ fn rows_in_files_are_a_vector_of_vectors() {
     }
 }
 
-/// Threads push rows while others sync: in the file are those that were pushed before, each whole.
+/// Threads push rows while others sync: the file has the earlier rows, each complete.
 #[test]
 fn threads_push_rows_and_sync() {
     let files = Files::new(1);
     let writer = RaggedArray::<u64>::create(&files.0[0]).unwrap().into_writer();
-    // Held by those that use the file; a copy that is made meanwhile would be of several moments.
+    // Held by users of the file, because a copy in the middle would mix several moments.
     let uses = std::sync::RwLock::new(());
     crate::common::together(4, |thread| {
         for number in 0..400_usize {
@@ -135,7 +135,7 @@ fn snapshots_of_rows_are_loaded_on_any_devices() {
         let words = RaggedArray::<u32>::builder().elements(|e| e.page_len(1 + seed as usize * 3));
         let array = words.from_rows(&vec).unwrap();
         array.save(path).unwrap();
-        // One that is stopped leaves what was there.
+        // A cancelled save leaves the old file.
         let mut told = Vec::new();
         let stopped = array.save_with(path, SaveOptions::new(), |progress| {
             told.push((progress.done_bytes, progress.all_bytes));
@@ -149,14 +149,14 @@ fn snapshots_of_rows_are_loaded_on_any_devices() {
         assert_eq!(loaded.to_vecs().unwrap(), vec, "seed {seed}");
         assert_eq!(RaggedArray::<u32>::open(path).unwrap().to_vecs().unwrap(), vec, "seed {seed}");
     }
-    // Of an array in files as of any other.
+    // The same for an array in files as for any other.
     let opened = RaggedArray::<u32>::open(path).unwrap();
     let copy = Files::new(1);
     opened.save(&copy.0[0]).unwrap();
     let copied = RaggedArray::<u32>::builder().load(&copy.0[0]).unwrap();
     assert_eq!(copied.to_vecs().unwrap(), opened.to_vecs().unwrap());
     drop(opened);
-    // And of none at all.
+    // And for an empty one.
     RaggedArray::<u32>::builder().writer().unwrap().freeze().unwrap().save(path).unwrap();
     assert_eq!(RaggedArray::<u32>::builder().load(path).unwrap().row_count(), 0);
 }
@@ -198,7 +198,7 @@ fn index_sets_are_loaded_as_they_were_saved() {
     }
 }
 
-/// Each kind of file is refused as each other one, and both are named.
+/// Each kind of file is refused as each other kind, with both kinds in the error.
 #[test]
 fn files_of_another_kind_are_refused() {
     let files = Files::new(4);
@@ -238,7 +238,7 @@ fn files_of_another_kind_are_refused() {
     }
     let other = RaggedArray::<u32>::open(rows).unwrap_err().to_string();
     assert!(other.contains("`u64`") && other.contains("`u32`"), "{other}");
-    // One writes; and what is there is not overwritten by what is made.
+    // Only one process writes; and a new array does not overwrite existing files.
     let open = RaggedArray::<u64>::open(rows).unwrap();
     for refused in [RaggedArray::<u64>::open(rows), RaggedArray::<u64>::builder().load(rows)] {
         assert_eq!(of_device(&refused.unwrap_err()), Some(DeviceErrorKind::InUse));
@@ -249,7 +249,7 @@ fn files_of_another_kind_are_refused() {
     drop(RaggedArray::<u64>::open(rows).unwrap());
 }
 
-/// Elements that go on without their rows, and rows on other devices, which cannot be synced.
+/// Elements whose rows are missing, and rows on other devices, which cannot be synced.
 #[test]
 fn elements_go_on_without_their_rows() {
     let files = Files::new(1);

@@ -1,4 +1,4 @@
-//! Long runs for machines with cards: `cargo xtask test-gpu`. Sizes by environment variables.
+//! Long runs for machines with GPUs: `cargo xtask test-gpu`. Environment variables set the sizes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmarray::prelude::*;
@@ -6,7 +6,7 @@ use vmarray::prelude::*;
 use crate::common::{Numbers, devices, together};
 use vmarray::{Field, Placement, VirtualArray, device::Device};
 
-/// A number from the environment, else a default that suits a machine with cards.
+/// A number from the environment, else a default for a machine with GPUs.
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -18,8 +18,8 @@ fn rig() -> Vec<std::sync::Arc<vmarray::AnyDevice>> {
     devices
 }
 
-/// What an element holds is a function of its index and of how often it was written: each thread owns every
-/// n-th element, and keeps the count of each.
+/// Value of an element as a function of its index and its number of writes: each thread owns every n-th
+/// element, and keeps the counts.
 fn value(index: usize, round: u32) -> u64 {
     (index as u64) << 24 | u64::from(round)
 }
@@ -47,7 +47,7 @@ fn mixed_operations_of_many_threads() {
             round => value(first + at, round),
         };
         let mut numbers = Numbers::new(thread as u64 + 1);
-        // Most accesses stay near one place for a while, as those of programs do.
+        // Most accesses stay near one place for a while, like accesses of programs.
         let mut near = 0;
         let mut left = operations / threads as u64;
         while left > 0 {
@@ -99,7 +99,7 @@ fn an_array_as_large_as_the_cards() {
     let len = (bytes / 8) as usize;
     let array = VirtualArray::<u64>::builder(len).devices(rig()).page_len(1 << 17).build().unwrap();
     let page_len = array.page_len();
-    // Written through all threads, by page; every page differs.
+    // All threads write, page by page; every page differs.
     let threads = setting("VMARRAY_STRESS_THREADS", 16) as usize;
     let pages = array.page_count();
     let next = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Many threads on one array: nothing is torn, lost or stuck.
+//! Many threads on one array: no torn values, lost writes or hangs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn increments_are_not_lost() {
     increments::<[u64; 3]>(2000, |x| x.map(|x| x + 1), |x| x[1]);
 }
 
-/// All elements of a value are equal; whoever sees others has seen a torn one.
+/// All elements of a value are equal; a reader that sees different ones has seen a torn value.
 #[test]
 fn elements_are_never_torn() {
     for shape in shapes() {
@@ -87,7 +87,7 @@ fn elements_are_never_torn() {
     }
 }
 
-/// One writer counts each element up; no reader may ever see one go back, by whichever way it reads.
+/// One writer increments each element; no reader sees one decrease, by any method.
 #[test]
 fn what_was_seen_once_stays_seen() {
     for shape in shapes() {
@@ -132,7 +132,7 @@ fn what_was_seen_once_stays_seen() {
     }
 }
 
-/// A value is written, then a flag; who sees the flag sees the value.
+/// A thread writes a value, then a flag; a reader that sees the flag sees the value.
 #[test]
 fn set_and_get_hand_over_other_data() {
     let array = Shape { page_len: 4, channels: vec![1], frames: 8, ..Shape::default() }.build::<u32>(64);
@@ -198,7 +198,7 @@ fn closures_may_use_the_same_array() {
         })
         .unwrap();
     assert_eq!(sum, 7);
-    // The mapping wrote all of its copy back.
+    // The map operation wrote its whole copy back.
     assert_eq!((array.get(0).unwrap(), array.get(39).unwrap()), (7, 0));
 }
 
@@ -227,7 +227,7 @@ fn too_many_guards_are_refused_by_name() {
     let held: Vec<_> = (0..3).map(|page| array.page(page).unwrap()).collect();
     let error = array.page(3).map(drop).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::TooManyGuards { channel: 0, frames: 3 });
-    // One frame is left for everything else.
+    // One frame remains for all other pages.
     assert_eq!(array.to_vec(12..).unwrap(), [0; 28]);
     drop(held);
     assert!(array.page(3).is_ok());
@@ -252,7 +252,7 @@ fn a_thread_without_guards_waits_for_those_of_others() {
     }
 }
 
-/// Two threads take pairs of pages in opposite orders: one of them may be refused, none may hang.
+/// Two threads take pairs of pages in opposite orders: one may get an error, none may hang.
 #[test]
 fn opposite_orders_do_not_deadlock() {
     let array = Shape { page_len: 4, channels: vec![1], frames: 6, ..Shape::default() }.build::<u32>(40);
@@ -277,7 +277,7 @@ fn opposite_orders_do_not_deadlock() {
     assert!(array.page_mut(1).is_ok() && array.page_mut(2).is_ok());
 }
 
-/// Everything at once, each thread checking the elements that are its own.
+/// All operations at once; each thread checks its own elements.
 #[test]
 fn a_storm_of_all_operations() {
     for shape in shapes() {
@@ -338,7 +338,7 @@ pub fn storm(array: &VirtualArray<u32>, threads: usize, rounds: usize) {
     });
 }
 
-/// Threads that only use ranges and guards are counted as well, also after they have ended.
+/// Threads that only use ranges and guards are counted too, also after their end.
 #[test]
 fn hits_of_all_threads_are_counted() {
     let shape = Shape { page_len: 4, channels: vec![1], frames: 16, counts_hits: true, ..Shape::default() };

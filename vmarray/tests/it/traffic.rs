@@ -1,4 +1,4 @@
-//! What is copied, counted in bytes: nothing that need not be.
+//! Bytes of copies: no unnecessary copy.
 
 use crate::common::{POLICIES, Shape, moved, numbered};
 use vmarray::device::wrap::Counting;
@@ -12,7 +12,7 @@ fn array() -> VirtualArray<u32> {
     Shape::one(16, 4).build(160)
 }
 
-/// All elements are 1, and none is resident.
+/// All elements are 1, and the cache is empty.
 fn written(array: VirtualArray<u32>) -> VirtualArray<u32> {
     array.fill(.., 1).unwrap();
     array.evict(..).unwrap();
@@ -41,7 +41,7 @@ fn overwriting_whole_pages_fetches_nothing() {
     assert_eq!(moved(&array).1, 0);
     array.evict(..).unwrap();
     array.reset_stats();
-    // Two whole pages and two parts of pages, which are.
+    // Two whole pages, and two parts of pages; only the latter are fetched.
     array.write(10, &[3; 40]).unwrap();
     assert_eq!(moved(&array).1, 2 * PAGE);
     assert_eq!(array.to_vec(9..51).unwrap()[..], [&[2][..], &[3; 40], &[2]].concat());
@@ -102,7 +102,7 @@ fn discarded_pages_are_neither_written_back_nor_fetched() {
     assert_eq!(array.to_vec(..).unwrap(), [0; 160]);
     array.flush(..).unwrap();
     assert_eq!(moved(&array), (0, PAGE));
-    // Nor are those that are overwritten then.
+    // Pages that the write covers are not fetched either.
     array.section_mut(16..48).unwrap().write(0, &[3; 32]).unwrap();
     array.flush(..).unwrap();
     assert_eq!(moved(&array), (2 * PAGE, PAGE));
@@ -126,7 +126,7 @@ fn uncached_access_moves_one_element() {
     assert_eq!(moved(&array), (4, 8));
     assert_eq!(array.get_uncached(150).unwrap(), 0);
     assert_eq!(moved(&array), (4, 8), "a page without contents");
-    // Coherent with the cache both ways.
+    // Coherent with the cache in both directions.
     array.set(33, 6).unwrap();
     assert_eq!(array.get_uncached(33).unwrap(), 6);
     array.set_uncached(33, 7).unwrap();
@@ -191,7 +191,7 @@ fn what_is_fetched_ahead_takes_half_of_the_frames_and_is_used() {
     let array = shape.build::<u32>(16 * 1000);
     array.fill(.., 1).unwrap();
     array.reset_stats();
-    // Four streams in turn, each of which alone would have a window of two pages.
+    // Four interleaved streams; each alone would have a window of two pages.
     for page in 0..200 {
         for stream in 0..4 {
             assert_eq!(array.get((stream * 250 + page) * 16).unwrap(), 1);
@@ -199,7 +199,7 @@ fn what_is_fetched_ahead_takes_half_of_the_frames_and_is_used() {
     }
     let total = array.stats().total();
     assert_eq!(total.prefetches_unused, 0);
-    // Three of the streams end where another one began: with what they had fetched ahead of that.
+    // Three of the streams end at the start of another; their read-ahead counts too.
     assert!((800 * PAGE..=812 * PAGE).contains(&total.bytes_from_device), "{total:?}");
     assert!(total.prefetches > 400, "{total:?}");
 }
@@ -215,7 +215,7 @@ fn pages_that_are_used_once_cost_no_barriers() {
     let total = array.stats().total();
     assert!(total.evictions > 200);
     assert_eq!(total.barriers, 0);
-    // Used again and again, they are opened, and have to be shut before they go: several at a time.
+    // Repeated use opens the pages, so each must be closed before its eviction, several at a time.
     for i in 0..300 {
         (0..3).for_each(|_| assert_eq!(array.get(i * 7919 % 100 * 16).unwrap(), 1));
     }
@@ -231,7 +231,7 @@ fn exact_lru_evicts_what_was_used_longest_ago() {
     for i in [0, 1, 2, 0, 1, 3, 0, 1] {
         array.get(i).unwrap();
     }
-    // 2 had to go for 3; the others stayed.
+    // Page 3 evicted page 2; the others stayed.
     assert_eq!(array.stats().total().misses, 4);
     array.get(2).unwrap();
     array.get(0).unwrap();
@@ -269,7 +269,7 @@ fn what_a_cursor_only_read_is_not_written_back() {
     let mut cursor = array.cursor_mut();
     assert_eq!((0..160).map(|i| cursor.get(i).unwrap()).sum::<u32>(), 160);
     assert_eq!(cursor.set(0, 5).and_then(|()| cursor.get(0)).unwrap(), 5);
-    // Read first, then written to.
+    // Read first, then written.
     assert_eq!((cursor.get(33).unwrap(), cursor.get(47).unwrap()), (1, 1));
     cursor.set(35, 6).unwrap();
     cursor.set(34, 7).unwrap();
@@ -304,7 +304,7 @@ fn iterators_pass_over_pages_without_fetching_them() {
         let expected: Vec<u32> = (start..end).step_by(step).collect();
         let found = array.section(start as usize..end as usize).unwrap().iter().step_by(step);
         assert_eq!(found.collect::<Result<Vec<_>, _>>().unwrap(), expected);
-        // From where some were taken one by one.
+        // After some elements were taken singly.
         let mut left = array.section(start as usize..end as usize).unwrap().iter();
         let taken: Vec<u32> = left.by_ref().take(3).map(|x| x.unwrap()).collect();
         let rest = left.skip(step).map(|x| x.unwrap());

@@ -1,4 +1,4 @@
-//! All operations on views of all kinds, against a vector of what their store holds.
+//! All operations on views of all kinds, compared with a vector of their store.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -11,19 +11,19 @@ use vmarray::{ErrorKind, RaggedArray, Result, device::HostMemory, nd::NdSection}
 use crate::common::boxes::{assert_padding_is_zero, is_inside, positions, random_array, random_box};
 use crate::common::{KEY, Numbers, POLICIES, Pair, Shape, VALUE, devices, uneven_devices};
 
-/// What the elements of a view are called by.
+/// Index of the elements of a view.
 trait Index: Copy + Debug + Ord {
-    /// Whether of equal elements the first one is found.
+    /// True if a search among equal elements finds the first.
     const IS_IN_ORDER: bool;
 
     fn is_in(self, of: &Range<Self>) -> bool;
     fn from(self, start: Self) -> Self;
     fn below(random: &mut Numbers, end: Self) -> Self;
     fn range(random: &mut Numbers, end: Self) -> Range<Self>;
-    /// A number that expressions know of an element, and they call it.
+    /// Number of an element for expressions, which also index by it.
     fn number(self) -> u32;
     fn numbers() -> Expr<Pair, u32>;
-    /// An index that is just outside, a range with such elements, and how they are refused: in a list, too.
+    /// An index just out of bounds, a range with such indices, and their errors, also in a list.
     fn outside(end: Self) -> (Self, Range<Self>, [ErrorKind; 3]);
 }
 
@@ -98,9 +98,9 @@ impl<const N: usize> Index for [usize; N] {
     }
 }
 
-/// What a view shows, and what its store holds.
+/// Elements shown by a view, and contents of its store.
 struct Model<'m, I> {
-    /// The places of the store, by index, in the order of the indices.
+    /// Places in the store, by index, in the order of the indices.
     shown: Vec<(I, usize)>,
     /// One past the last index.
     end: I,
@@ -124,7 +124,7 @@ impl<I: Index> Model<'_, I> {
     }
 }
 
-/// A condition that looks at the element and at its number.
+/// A condition on the element and its number.
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     least: u32,
@@ -145,7 +145,7 @@ impl Condition {
     }
 }
 
-/// Asks a view all there is to ask about a region.
+/// Runs all queries on a region of a view.
 fn ask<'a, I: Index>(
     view: impl View<'a, Element = Pair, Index = I>,
     model: &Model<'_, I>,
@@ -178,7 +178,7 @@ fn ask<'a, I: Index>(
         assert_eq!((&found.indices[..], found.total), (&equal[..limit.min(equal.len())], equal.len()));
     }
 
-    // A value and a condition that use the number both.
+    // A value and a condition that both use the number.
     let value = || ((VALUE % 100) * 8 + I::numbers()).only_where(condition());
     let truth: Vec<_> = found.iter().map(|(at, pair)| (*at, pair[1] % 100 * 8 + at.number())).collect();
     let sum: i128 = truth.iter().map(|(_, value)| i128::from(*value)).sum();
@@ -206,7 +206,7 @@ fn ask<'a, I: Index>(
     assert_eq!(view.histogram(over(), I::numbers() % 4, 4).unwrap(), counts(&|at, _| at.number() % 4, 4));
 }
 
-/// Asks for, and writes, what is not there.
+/// Queries and writes out of bounds.
 fn refuse<'a, I: Index>(view: impl ViewMut<'a, Element = Pair, Index = I>, end: I) {
     let (index, range, [of_index, of_list, of_range]) = I::outside(end);
     let over = || range.clone();
@@ -238,7 +238,7 @@ fn refuse<'a, I: Index>(view: impl ViewMut<'a, Element = Pair, Index = I>, end: 
     results.into_iter().for_each(|result| is(result, &of_range));
 }
 
-/// Has elements changed where they are, by expressions.
+/// Changes elements in place by expressions.
 fn assign<'a, I: Index>(
     view: impl ViewMut<'a, Element = Pair, Index = I>,
     model: &mut Model<'_, I>,
@@ -247,7 +247,7 @@ fn assign<'a, I: Index>(
 ) {
     let (by, condition) = (random.below(1000) as u32, Condition::new(random));
     match random.below(4) {
-        // All of an element, whatever it was.
+        // The whole element.
         0 => {
             let both = [VALUE.set(I::numbers() * by), KEY.set(I::numbers() % 9)];
             view.transform(of.clone(), both).unwrap();
@@ -271,7 +271,7 @@ fn pair(random: &mut Numbers) -> Pair {
     [random.below(9) as u32, random.next() as u32]
 }
 
-/// Reads and changes a view in all ways.
+/// Reads and changes a view by all operations.
 fn run<'a, I: Index, V: ViewMut<'a, Element = Pair, Index = I>>(
     view: V,
     mut model: Model<'_, I>,
@@ -350,7 +350,7 @@ fn array(random: &mut Numbers, store: &[Pair]) -> VirtualArray<Pair> {
     array
 }
 
-/// A source of few slots, or many, in memory that is imported, or not.
+/// A source with few or many slots, in imported or copied memory.
 fn source(random: &mut Numbers, store: &[Pair]) -> Source<Pair> {
     let page_len = [7, 8, 64, 130][random.below(4)];
     let (devices, placement) = uneven_devices(random);
@@ -363,7 +363,7 @@ fn source(random: &mut Numbers, store: &[Pair]) -> Source<Pair> {
     let source = if random.below(2) == 0 { source.import(HostMemory::Pageable) } else { source };
     let source = source.build().unwrap();
     if random.below(2) == 0 {
-        // Neighbouring pages do not lie side by side.
+        // In reverse, so adjacent pages are not in adjacent slots.
         for page in (0..source.len().div_ceil(page_len)).rev() {
             source.prefetch(page * page_len..(page * page_len + page_len).min(store.len())).unwrap();
         }
@@ -371,7 +371,7 @@ fn source(random: &mut Numbers, store: &[Pair]) -> Source<Pair> {
     source
 }
 
-/// Runs on boxes of all of an array, in rows or tiles; and what such arrays do alone.
+/// Runs on boxes of a whole array, in rows or tiles, and tests operations that only such arrays have.
 fn nd<const N: usize>(random: &mut Numbers) -> (NdArray<Pair, N>, Vec<Pair>) {
     let array = random_array::<Pair, N>(random, [40, 12, 7, 5], 6);
     let (shape, mut store) = (array.shape(), vec![[0; 2]; array.elements().len()]);
@@ -389,12 +389,12 @@ fn nd<const N: usize>(random: &mut Numbers) -> (NdArray<Pair, N>, Vec<Pair>) {
     (array, store)
 }
 
-/// The extents of what is left of a box without one of its axes.
+/// Extents of a box without one of its axes.
 fn without(axis: usize, shape: [usize; 3]) -> [usize; 2] {
     std::array::from_fn(|a| shape[if a < axis { a } else { a + 1 }])
 }
 
-/// Where the position of a plane is in the box that it is cut out of.
+/// Position in the box of a position in one of its planes.
 fn around(axis: usize, at: usize, place: [usize; 2]) -> [usize; 3] {
     std::array::from_fn(|a| match a.cmp(&axis) {
         std::cmp::Ordering::Less => place[a],
@@ -403,7 +403,7 @@ fn around(axis: usize, at: usize, place: [usize; 2]) -> [usize; 3] {
     })
 }
 
-/// Most devices translate each kind of box and operation anew, which takes a while.
+/// Fewer cases on devices, because most translate each kind of box and operation, which is slow.
 fn cases(most: u32) -> u32 {
     if std::env::var_os("VMARRAY_TEST_DEVICES").is_some() { 1 + most / 32 } else { most }
 }
@@ -498,7 +498,7 @@ proptest! {
         let third = if alike { build(&c) } else { Shape { page_len: 13, ..Shape::default() }.build(len) };
         third.write(0, &c).unwrap();
         let fourth = Source::builder(d.clone()).devices(rig.clone()).page_len(24).device_bytes(400).build().unwrap();
-        // Borrowed, for reading alone, and on other devices.
+        // Borrowed, read-only, and on other devices.
         let bytes: Vec<u8> = (0..len).map(|i| (i % 5) as u8).collect();
         let fifth = Source::builder(&bytes[..]).devices(devices(1)).build().unwrap();
         let b = if alike { &b[..len] } else { &b[shift..] };

@@ -1,4 +1,4 @@
-//! What is left of elements where their memory has been.
+//! Remains of elements in released memory.
 
 use std::sync::Arc;
 use vmarray::prelude::*;
@@ -23,7 +23,7 @@ fn allocated_bytes(device: &Counted) -> u64 {
     counts.allocated_bytes + counts.host_allocated_bytes
 }
 
-/// Uses memory of every kind that an array has: frames, stages, lists, answers, memory for what is computed.
+/// Uses all kinds of memory of an array: frames, stages, lists, results, and memory for computations.
 fn work(array: &VirtualArray<u32>) {
     array.set(5, 7).unwrap();
     array.write(0, &vec![7; array.len()]).unwrap();
@@ -76,7 +76,7 @@ fn all_memory_of_a_source_is_wiped_and_its_home_is_not() {
     assert_eq!((home[99], home[100], home[200]), (7, 8, 7));
 }
 
-/// What was allocated before something else was refused.
+/// Memory that was allocated before another allocation failed.
 #[test]
 fn memory_is_wiped_when_building_fails_half_way() {
     let [good, bad] =
@@ -101,7 +101,7 @@ fn a_lost_device_does_not_keep_others_from_wiping() {
     assert_eq!(devices[1].inner().wiped_bytes(), allocated_bytes(&devices[1]));
 }
 
-/// In the file itself, also of what was evicted long ago.
+/// In the file itself, also of pages that were evicted long ago.
 #[test]
 fn nothing_of_an_array_is_left_in_a_file() {
     let path = std::env::temp_dir().join(vmarray::device::own_files::random_name());
@@ -119,11 +119,11 @@ fn nothing_of_an_array_is_left_in_a_file() {
     }
 }
 
-/// A device of somebody else's making that knows nothing of it.
+/// A foreign device without support for wiping.
 #[derive(Debug)]
 struct Plain(SimulatedDevice);
 
-// SAFETY: all is passed on as it is, so the inner device keeps the contract.
+// SAFETY: every call goes to the inner device, which implements the contract.
 unsafe impl Device for Plain {
     vmarray::device::forward! { self => self.0;
         info memory create_queue release_queue release import_host release_host submit fill search gather scatter compute

@@ -1,4 +1,4 @@
-//! What cannot be an element. What the compiler has to say of each line stands behind it.
+//! Types that cannot be elements. A comment behind each line has the compiler's message.
 
 use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::prelude::*;

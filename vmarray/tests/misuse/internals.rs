@@ -1,5 +1,4 @@
-//! What only the library is to call or to implement. What the compiler has to say of each line stands behind
-//! it.
+//! Items that only the library may call or implement. A comment behind each line has the compiler's message.
 
 use vmarray::prelude::*;
 use vmarray::Result;

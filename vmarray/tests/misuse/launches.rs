@@ -1,4 +1,4 @@
-//! Arguments of kernels. What the compiler has to say of each line stands behind it.
+//! Arguments of kernels. A comment behind each line has the compiler's message.
 
 use vmarray::kernel::Own;
 use vmarray::prelude::*;

@@ -1,4 +1,4 @@
-//! Comparing by operators. What the compiler has to say of each line stands behind it.
+//! Comparisons by operators. A comment behind each line has the compiler's message.
 
 use vmarray::prelude::*;
 use vmarray::expr::index;

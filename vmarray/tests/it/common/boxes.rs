@@ -1,4 +1,4 @@
-//! What the tests of N-dimensional arrays share: positions, boxes, and small arrays.
+//! Helpers of tests of N-dimensional arrays: positions, boxes, and small arrays.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use vmarray::{AnyDevice, Element, EvictionPolicy, NdArray, Placement, nd::NdLayo
 
 use super::{Numbers, devices, uneven_devices};
 
-/// The position that has a number in row-major order.
+/// Returns the position of a number in row-major order.
 pub fn position<const N: usize>(mut number: usize, extent: [usize; N]) -> [usize; N] {
     let mut at = [0; N];
     for axis in (0..N).rev() {
@@ -18,7 +18,7 @@ pub fn position<const N: usize>(mut number: usize, extent: [usize; N]) -> [usize
     at
 }
 
-/// The number of a position in row-major order.
+/// Returns the number of a position in row-major order.
 pub fn number<const N: usize>(shape: [usize; N], at: [usize; N]) -> usize {
     (0..N).fold(0, |index, axis| index * shape[axis] + at[axis])
 }
@@ -48,7 +48,7 @@ pub fn is_inside<const N: usize>(of: &Range<[usize; N]>, at: &[usize; N]) -> boo
 pub fn random_box<const N: usize>(random: &mut Numbers, shape: [usize; N]) -> Range<[usize; N]> {
     let ends = shape.map(|extent| {
         let (a, b) = (random.below(extent + 1), random.below(extent + 1));
-        // Whole axes are common, and the ones that are copied in one go.
+        // Whole axes are common, and are copied at once.
         if random.below(3) == 0 { (0, extent) } else { (a.min(b), a.max(b)) }
     });
     ends.map(|(start, _)| start)..ends.map(|(_, end)| end)
@@ -78,8 +78,8 @@ fn build_on<T: Element, const N: usize>(
         .expect("a small array")
 }
 
-/// An array of any shape, some of them empty, and layout, of a page length up to 20. `most` has the longest
-/// extents for one to four dimensions, `frames` is the largest cache.
+/// An array of any shape, sometimes empty, and of any layout, with a page length up to 20. `most` contains
+/// the longest extents for one to four dimensions, `frames` is the largest cache.
 pub fn random_array<T: Element, const N: usize>(
     random: &mut Numbers,
     most: [usize; 4],
@@ -101,7 +101,7 @@ pub fn assert_padding_is_zero<T: Element + PartialEq, const N: usize>(array: &Nd
     assert!(padding.all(|at| elements.get(at).unwrap() == <T as bytemuck::Zeroable>::zeroed()));
 }
 
-/// An image of 64 by 64 numbers, in tiles or rows, nothing of it in the cache.
+/// An image of 64 by 64 numbers, in tiles or rows, with an empty cache.
 pub fn image(tile: Option<[usize; 2]>, frames: usize) -> NdArray<u32, 2> {
     let builder = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1));
     let builder = match tile {
@@ -124,8 +124,7 @@ pub fn image(tile: Option<[usize; 2]>, frames: usize) -> NdArray<u32, 2> {
     image
 }
 
-/// Pages of 64 elements that were visited, and such that were fetched, since this was asked last. Empties the
-/// cache.
+/// Numbers of visited and of fetched pages of 64 elements since the last call. Empties the cache.
 pub fn visits(image: &NdArray<u32, 2>) -> (u64, u64) {
     let stats = image.elements().stats();
     let total = stats.total();

@@ -1,4 +1,4 @@
-//! Sources of a few small pages on a device that counts what is copied.
+//! Sources of a few small pages on a device that counts copies.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub fn counted(home: Vec<u32>) -> (Source<u32>, Arc<Counted>) {
     (described(home, &device).build().unwrap(), device)
 }
 
-/// Bytes copied to and from the device since the last call, as the device saw them: answers are none of them.
+/// Bytes copied to and from the device since the last call, without results, as the device counts them.
 pub fn moved<D: Device>(device: &Counting<D>) -> (u64, u64) {
     let work = device.reset().work;
     (work.upload_bytes, work.download_bytes)

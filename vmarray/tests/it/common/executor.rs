@@ -1,4 +1,4 @@
-//! A small executor: tasks of one thread, in the order in which they are woken.
+//! Small executor: runs tasks of one thread in the order of their wake-ups.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -8,9 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// Nothing that a test waits for takes so long.
+/// Longer than any wait of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it waits for other threads before it is idle once more.
+/// Time of a wait for other threads before the executor is idle again.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Wake for Task {
 
 type Boxed<'a, R> = Pin<Box<dyn Future<Output = R> + 'a>>;
 
-/// Tasks, and which of them are to be polled.
+/// Tasks, and the set of tasks to poll.
 pub struct Executor<'a, R> {
     tasks: Vec<Option<(Boxed<'a, R>, Arc<Task>)>>,
     results: Vec<Option<R>>,
@@ -58,7 +58,7 @@ impl<'a, R> Default for Executor<'a, R> {
 }
 
 impl<'a, R> Executor<'a, R> {
-    /// A new task, to be polled next time. Its number.
+    /// Adds a task, which is polled next time; returns its number.
     pub fn spawn(&mut self, future: impl Future<Output = R> + 'a) -> usize {
         let number = self.tasks.len();
         let task = Arc::new(Task { number, is_ready: AtomicBool::new(false), ready: self.ready.clone() });
@@ -68,12 +68,12 @@ impl<'a, R> Executor<'a, R> {
         number
     }
 
-    /// Ends a task, finished or not.
+    /// Drops a task, finished or not.
     pub fn drop_task(&mut self, number: usize) {
         self.tasks[number] = None;
     }
 
-    /// Never polls a task again, but keeps it, as a task does that waits for another one of its futures.
+    /// Stops polling a task, but keeps it, like a task that waits for another one of its futures.
     pub fn forget_task(&mut self, number: usize) {
         self.forgotten.extend(self.tasks[number].take().map(|(future, _)| future));
     }
@@ -101,14 +101,14 @@ impl<'a, R> Executor<'a, R> {
         self.tasks.iter().flatten().count()
     }
 
-    /// Runs all tasks to their end; `idle` is called whenever none is ready.
+    /// Runs all tasks to their end; calls `idle` whenever none is ready.
     pub fn run(mut self, mut idle: impl FnMut()) -> Vec<R> {
         while self.unfinished() > 0 {
             self.settle();
             let begun = Instant::now();
             while self.unfinished() > 0 && self.ready.tasks.lock().unwrap().is_empty() {
                 assert!(begun.elapsed() < PATIENCE, "{} tasks are stuck", self.unfinished());
-                // Once may not be enough: what ends has other work submitted, before any task is woken.
+                // Once may not be enough: the end of work submits other work before it wakes a task.
                 idle();
                 let ready = self.ready.tasks.lock().unwrap();
                 let wait = self.ready.woken.wait_timeout_while(ready, PAUSE, |ready| ready.is_empty());
@@ -126,7 +126,7 @@ pub fn block_on<R>(future: impl Future<Output = R>) -> R {
     executor.run(|| ()).pop().expect("one task")
 }
 
-/// Runs many, all at once; their results in order.
+/// Runs futures concurrently; returns their results in order.
 pub fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut executor = Executor::default();
     futures.into_iter().for_each(|future| {

@@ -1,4 +1,4 @@
-//! What the tests of arrays share.
+//! Helpers of the tests of arrays.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -25,14 +25,14 @@ pub type Pair = [u32; 2];
 pub const KEY: Field<Pair, u32> = Field::<Pair, Pair>::whole().nth::<0>();
 pub const VALUE: Field<Pair, u32> = Field::<Pair, Pair>::whole().nth::<1>();
 
-/// How long files are that are devices.
+/// Length of the files of file devices.
 const FILE_BYTES: u64 = 1 << 20;
 
 pub fn host() -> HostDevice {
     HostDevice::builder().bytes(1 << 30).threads(2).build().expect("host RAM is always there")
 }
 
-/// Devices of host RAM, whatever the environment names.
+/// Devices of host RAM, independent of the environment.
 pub fn hosts<const N: usize>() -> [Arc<AnyDevice>; N] {
     std::array::from_fn(|_| Arc::new(host().into()))
 }
@@ -42,15 +42,15 @@ pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
     devices_of(count, 0)
 }
 
-/// As [`devices`], but in the place of host RAM some are simulations, which delay and reorder what they are
-/// asked for: those whose bit of the number is set; and some, or all, are files, as higher bits say.
+/// As [`devices`], but a set bit of `simulated` replaces host RAM by a simulation, which delays and reorders
+/// work. Higher bits select files.
 fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
     static NAMED: OnceLock<Vec<Arc<AnyDevice>>> = OnceLock::new();
     let named = NAMED.get_or_init(|| match std::env::var("VMARRAY_TEST_DEVICES") {
         Ok(wishes) => {
             let discovery =
                 Discovery::new().select(&wishes).expect("wishes for devices").allow_duplicates(true);
-            // Tests lose devices, count their work and fill their memory.
+            // Private devices, because tests lose them, count their work and fill their memory.
             discovery.separate(true).open().expect("the devices that VMARRAY_TEST_DEVICES names")
         }
         Err(_) => Vec::new(),
@@ -70,15 +70,14 @@ fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
     (0..count).map(device).collect()
 }
 
-/// One to five devices, and the uneven shares that they get of pages, some none at all; every other one or so
-/// a simulation.
+/// One to five devices, about half of them simulations, and uneven shares of pages, some of them zero.
 pub fn uneven_devices(random: &mut Numbers) -> (Vec<Arc<AnyDevice>>, Placement) {
     let shape = Shape::any(random, 1, 1);
     (shape.devices(), Placement::Ratios(shape.channels))
 }
 
-/// A device as the type that all arrays and sources of the tests are over, so that they are compiled once:
-/// the same one as long as anything is on it.
+/// A device as the common type of the tests, so that arrays and sources are compiled once. The same type
+/// object is used while the device is in use.
 pub fn as_any<D: Device>(device: &Arc<D>) -> Arc<AnyDevice> {
     static KNOWN: Mutex<BTreeMap<usize, Weak<AnyDevice>>> = Mutex::new(BTreeMap::new());
     let dynamic: Arc<dyn Any + Send + Sync> = device.clone();
@@ -94,7 +93,7 @@ pub fn as_any<D: Device>(device: &Arc<D>) -> Arc<AnyDevice> {
     })
 }
 
-/// How an array is cut up and cached.
+/// Pages, channels and cache of an array.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub page_len: usize,
@@ -104,7 +103,7 @@ pub struct Shape {
     pub read_ahead: bool,
     pub counts_hits: bool,
     pub checksums: bool,
-    /// Which devices are simulations, a bit each, and which are files.
+    /// Bits of devices that are simulations, and of devices that are files.
     pub simulated: u64,
 }
 
@@ -124,12 +123,12 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// One channel, for which nothing is fetched ahead.
+    /// One channel without read-ahead.
     pub fn one(page_len: usize, frames: usize) -> Self {
         Self { page_len, channels: vec![1], frames, read_ahead: false, ..Self::default() }
     }
 
-    /// Pages of up to `longest` elements, one of some choices of channels, up to `frames` frames for each.
+    /// Pages of up to `longest` elements, a random choice of `channels`, and up to `frames` frames for each.
     pub fn random(random: &mut Numbers, longest: usize, channels: &[&[u32]], frames: usize) -> Self {
         Self {
             page_len: 1 + random.below(longest),
@@ -143,8 +142,9 @@ impl Shape {
         }
     }
 
-    /// Pages of up to `longest` elements on one to five devices of uneven shares, some of none, every other
-    /// one or so a simulation; up to `frames` frames for each channel; one in four with checksums.
+    /// Pages of up to `longest` elements on one to five devices with uneven shares, some of them zero. About
+    /// half of the devices are simulations. Up to `frames` frames for each channel; one array in four has
+    /// checksums.
     pub fn any(random: &mut Numbers, longest: usize, frames: usize) -> Self {
         let mut shares: Vec<u32> =
             (0..1 + random.below(5)).map(|_| [0, 1, 1, 2, 3][random.below(5)]).collect();
@@ -186,13 +186,13 @@ pub fn together(threads: usize, run: impl Fn(usize) + Sync) {
     });
 }
 
-/// Bytes copied to and from the devices so far, or since the statistics were reset.
+/// Bytes copied to and from the devices since the statistics were reset.
 pub fn moved<T: Element>(array: &VirtualArray<T>) -> (u64, u64) {
     let total = array.stats().total();
     (total.bytes_to_device, total.bytes_from_device)
 }
 
-/// Those that an operation copies.
+/// Bytes copied by an operation.
 pub fn moved_by<T: Element, R>(array: &VirtualArray<T>, run: impl FnOnce() -> R) -> (u64, u64) {
     let (to, from) = moved(array);
     run();
@@ -200,7 +200,7 @@ pub fn moved_by<T: Element, R>(array: &VirtualArray<T>, run: impl FnOnce() -> R)
     (after.0 - to, after.1 - from)
 }
 
-/// 10 pages of 16 `u32` in one channel of 4 frames, all elements their own index, nothing resident.
+/// 10 pages of 16 `u32` in one channel of 4 frames, each element its own index, and an empty cache.
 pub fn numbered() -> VirtualArray<u32> {
     let array = Shape { counts_hits: true, ..Shape::one(16, 4) }.build(160);
     array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
@@ -228,14 +228,14 @@ impl Numbers {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// A range within so many elements.
+    /// A range within `len` elements.
     pub fn range(&mut self, len: usize) -> Range<usize> {
         let (a, b) = (self.below(len + 1), self.below(len + 1));
         a.min(b)..a.max(b)
     }
 }
 
-/// What an operation that failed says of the elements of a range.
+/// Elements that the error of a failed operation reports: finished ranges, and unspecified ranges.
 pub fn told(error: &Error) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     match error.kind() {
         ErrorKind::Interrupted { written, unspecified, .. } => (written.clone(), unspecified.clone()),
