@@ -1,5 +1,4 @@
-//! Pages of bytes: getting hold of them, letting go, and moving many of them at once. Elements are unknown
-//! here.
+//! Pager: acquires, releases and moves pages of bytes, without knowledge of elements.
 
 mod bulk;
 #[forbid(unsafe_code)]
@@ -60,42 +59,41 @@ pub(crate) use pool::SharedHomes;
 #[cfg(feature = "host")]
 pub(crate) use snapshot::{PageSaver, Snapshot};
 
-/// Whether a page that is about to be held needs its contents.
+/// Need for the present contents of a page to be acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetch {
     Contents,
-    /// It will be overwritten whole: nothing is fetched, and the frame holds anything.
+    /// The caller overwrites all of it: no fetch, and the frame holds arbitrary bytes.
     Overwrite,
 }
 
-/// Whether an access is part of a stream that read-ahead should follow.
+/// Role of an access in read-ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Follow,
-    /// It belongs to an operation that looks ahead by itself.
+    /// Part of an operation with its own prefetch.
     Ignore,
 }
 
-/// A page that the caller holds.
+/// Page held by the caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     /// The first byte of its frame.
     pub(crate) address: *mut u8,
-    /// Its state before it was taken, which tells what lock-free accesses may be under way.
+    /// State before acquisition; it shows the lock-free accesses that may be in progress.
     pub(crate) before: State,
 }
 
 impl Held {
-    /// Whether the page was resident and had been used before: then it is worth opening to lock-free
-    /// accesses. A page that is used once, as at random in an array far larger than its cache, never is, and
-    /// costs no barrier later.
+    /// True for a resident page with earlier uses, which is worth opening to lock-free accesses. A page with one
+    /// use, as in random access to an array far larger than its cache, stays closed and costs no barrier later.
     pub(crate) fn is_used_again(&self) -> bool {
         self.before.any(RESIDENT) && !self.before.any(AHEAD)
     }
 }
 
-/// How much is fetched ahead of one stream at most, in bytes; and in pages, at least and at most, if an
-/// eighth of the frames allows that. Enough to keep a bus of 64 GB/s busy for the time of a round trip.
+/// Greatest read-ahead of one stream in bytes, and its bounds in pages if an eighth of the frames allows them.
+/// This keeps a bus of 64 GB/s busy during one round trip.
 const WINDOW_BYTES: usize = 4 << 20;
 const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
@@ -104,60 +102,60 @@ const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 pub struct Pager {
     channels: Vec<Arc<Channel>>,
     table: Arc<PageTable>,
-    /// Closed when the array is dropped; from then on nobody else has the channels or the table.
+    /// Closed when the array is dropped; the channels and the table then have no other owner.
     drivers: Vec<Arc<Driver>>,
     page_bytes: usize,
-    /// The frames that all channels may have together.
+    /// Frame budget of all channels together.
     frames: u64,
-    /// The number under which hits are counted.
+    /// Index of the hit counter.
     counter: HitCounter,
     baseline: Baseline,
     read_ahead: bool,
-    /// How many pages are fetched ahead of a stream at most.
+    /// Greatest read-ahead of a stream, in pages.
     window_max: u64,
-    /// Names the array to what threads remember.
+    /// Identity of the array in thread-local caches.
     identity: Identity,
-    /// How many devices there are; each is taken to have a bus of its own.
+    /// Number of devices; the pager assumes one bus per device.
     buses: usize,
     redundancy: Redundancy,
-    /// How many long copies past the cache have begun.
+    /// Number of long uncached copies started.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
-    /// Held by the thread that has the devices give more memory.
+    /// Held by the thread that grows the devices' memory.
     extending: Mutex<()>,
     snapshots: snapshot::Snapshots,
     pool: OnceLock<Option<SharedHomes>>,
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
     keeps: Keeps,
-    /// From how many bytes on reads of pages without a frame may be made where the pages live.
+    /// Least size in bytes of direct reads of pages without a frame at their home.
     parts_least: AtomicUsize,
-    /// What is written down of a length beside the pages.
+    /// The length stored beside the pages.
     #[cfg(feature = "host")]
     length: KeptLength,
 }
 
-/// Which length is written down beside pages that stay.
+/// Kind of length stored beside persistent pages.
 #[cfg(feature = "host")]
 #[derive(Clone, Debug, Default)]
 pub(crate) enum KeptLength {
-    /// None, or one that stays as it is.
+    /// None, or a fixed one.
     #[default]
     None,
-    /// That of the array.
+    /// Length of the array.
     Own(Arc<StoredLength>),
-    /// That of something which the array is a part of, and which notes it.
+    /// Length of a larger structure, which records it and contains the array.
     OfWhole(Arc<StoredLength>),
 }
 
-/// What is to become of contents when the array is dropped.
+/// Fate of the contents when the array is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
-    /// They are gone.
+    /// Contents are lost.
     Nothing,
-    /// They stay.
+    /// Contents persist.
     All,
-    /// They stay as they are: nothing is written.
+    /// Contents are read-only.
     AsFound,
 }
 
@@ -218,7 +216,7 @@ impl Pager {
         &self.table
     }
 
-    /// The table, for those that do not keep it.
+    /// Weak reference to the page table.
     pub(crate) fn weak_table(&self) -> Weak<PageTable> {
         Arc::downgrade(&self.table)
     }
@@ -227,7 +225,7 @@ impl Pager {
         &self.identity
     }
 
-    /// The frames that all channels may have together.
+    /// Frame budget of all channels together.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
@@ -240,19 +238,19 @@ impl Pager {
         &self.channels
     }
 
-    /// Whether pages are homed on a GPU, all of them or some.
+    /// True if at least some pages have their home on a GPU.
     pub(crate) fn has_gpu(&self) -> bool {
         self.channels.iter().any(|channel| channel.device().info().kind.is_gpu())
     }
 
-    /// Whether pages of both are dealt out to channels of the same devices, in the same order.
+    /// True if both arrays distribute pages over channels of the same devices in the same order.
     pub(crate) fn is_dealt_like(&self, other: &Self) -> bool {
         let (own, others) = (self.channels(), other.channels());
         own.len() == others.len()
             && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
     }
 
-    /// The same with channels whose devices are of this.
+    /// This pager with a redundancy whose channels use devices of the pager.
     pub(crate) fn with_redundancy(mut self, redundancy: Redundancy) -> Self {
         self.redundancy = redundancy;
         self
@@ -262,29 +260,29 @@ impl Pager {
         &self.redundancy
     }
 
-    /// Notes that statistics are published, by what asks the channels until this is dropped.
+    /// Registers the publisher of statistics, which queries the channels until the array is dropped.
     pub(crate) fn publish(&mut self, publication: Publication) {
         self.publication = Some(publication);
     }
 
-    /// Has contents outlive the array; of one that is for reading alone, nothing can be written to them.
+    /// Makes contents outlive the array; a read-only array also rejects writes.
     #[cfg(feature = "host")]
     pub(crate) fn keep(&mut self, is_read_only: bool, length: KeptLength) {
         self.keeps = if is_read_only { Keeps::AsFound } else { Keeps::All };
         self.length = length;
     }
 
-    /// Whether contents stay as they are.
+    /// True if contents are read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.keeps == Keeps::AsFound
     }
 
-    /// Whether contents outlive the array.
+    /// True if contents outlive the array.
     fn keeps_contents(&self) -> bool {
         self.keeps != Keeps::Nothing
     }
 
-    /// Notes that elements behind so many were given up, for those that write the length down.
+    /// Records a truncation to this number of elements, for arrays with a stored length.
     pub(crate) fn shorten(&self, len: usize) {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
@@ -294,7 +292,7 @@ impl Pager {
         let _ = len;
     }
 
-    /// Has files use the places of pages again that are behind the length.
+    /// Lets files reuse the places of pages behind the length.
     pub(crate) fn give_back(&self, pages: Range<u64>) {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
@@ -304,7 +302,7 @@ impl Pager {
         let _ = pages;
     }
 
-    /// Refuses whoever wants to write where nothing is to be written.
+    /// Rejects writes to a read-only array.
     pub(crate) fn expect_writable(&self) -> Result<()> {
         if self.is_read_only() {
             return Err(backend_api::Error::new(backend_api::ErrorKind::ReadOnly, "write").into());
@@ -312,20 +310,19 @@ impl Pager {
         Ok(())
     }
 
-    /// Has all contents stay that were written before, on devices that can keep them, and with them the
-    /// length that there was then.
+    /// Makes all earlier writes durable, together with the length at that time, on devices with stable storage.
     pub(crate) fn sync(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
         let len = self.table.lengths().len() as u64;
         let settled = self.settle_all();
-        // What can be stored is, also if a page cannot.
+        // Stores the other pages even if one page fails.
         let stored = self.store_with(settled.is_ok().then_some(len));
         settled.and(stored)
     }
 
-    /// Has devices store what they were given, and this length with it, if it is one of their own.
+    /// Makes devices store their received bytes, together with this length if it is the array's own.
     fn store_with(&self, len: Option<u64>) -> Result<()> {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
@@ -335,12 +332,12 @@ impl Pager {
         store(&self.devices())
     }
 
-    /// Has the home slots of all pages be as the pages are.
+    /// Writes all dirty pages back to their home slots.
     pub(crate) fn settle_all(&self) -> Result<()> {
         self.settle(&(0..self.table.len()))
     }
 
-    /// The devices of the channels, each once.
+    /// Distinct devices of the channels.
     fn devices(&self) -> Vec<Arc<dyn Device>> {
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for channel in &self.channels {
@@ -351,9 +348,9 @@ impl Pager {
         devices
     }
 
-    /// How many pages of a channel have contents in their slots and in no frame.
+    /// Number of a channel's pages with contents in their slots and without a frame.
     pub(crate) fn lost_pages(&self, channel: u64) -> u64 {
-        // What was fetched before the device was lost is in its frame from now on.
+        // Pages fetched before the loss of the device stay in their frames from here on.
         self.channels[channel as usize].reap_all(&self.table);
         let pages = self.table.len();
         let of_channel = (channel..pages).step_by(self.channels.len());
@@ -365,30 +362,30 @@ impl Pager {
         &self.channels[(page % self.channels.len() as u64) as usize]
     }
 
-    /// Whether pages may be opened to lock-free accesses: not under an exact order, which has to see every
-    /// access.
+    /// True if pages may be opened to lock-free accesses. An exact replacement order must see every access, so it
+    /// forbids them.
     pub(crate) fn recency(&self) -> bool {
         self.channels.first().is_none_or(|channel| channel.recency())
     }
 
-    /// Shares a page; its latched writers are kept out. Lock-free ones go on.
+    /// Shares a page and excludes writers with a latch; lock-free writers continue.
     pub(crate) fn share(&self, page: u64, holder: Holder) -> Result<Held> {
         self.acquire(page, LoadFor::Share(holder), Fetch::Contents, Stream::Follow)
     }
 
-    /// Shares a page whose bytes stay as they are until it is let go.
+    /// Shares a page whose bytes stay unchanged until its release.
     pub(crate) fn share_steady(&self, page: u64, holder: Holder, stream: Stream) -> Result<Held> {
         let held = self.acquire(page, LoadFor::Share(holder), Fetch::Contents, stream)?;
         self.channel(page).quiesce(self.table.entry(page), held.before, Access::Writes);
         Ok(held)
     }
 
-    /// Takes a page for the calling thread; lock-free accesses may go on.
+    /// Acquires a page for the calling thread; lock-free accesses may continue.
     pub(crate) fn latch(&self, page: u64, holder: Holder, fetch: Fetch) -> Result<Held> {
         self.acquire(page, LoadFor::Exclusive(holder), fetch, Stream::Follow)
     }
 
-    /// Takes a page for the calling thread so that nobody else reads or writes its bytes.
+    /// Acquires a page exclusively: no other thread reads or writes its bytes.
     pub(crate) fn take(&self, page: u64, holder: Holder, fetch: Fetch, stream: Stream) -> Result<Held> {
         let held = self.acquire(page, LoadFor::Exclusive(holder), fetch, stream)?;
         self.channel(page).quiesce(self.table.entry(page), held.before, Access::All);
@@ -414,14 +411,14 @@ impl Pager {
     fn acquire(&self, page: u64, then: LoadFor, fetch: Fetch, stream: Stream) -> Result<Held> {
         self.wanting(page, |wants| {
             let held = self.acquire_or_want(page, then, fetch, stream, wants)?;
-            // To get the page takes the mark away: if there is one, it is somebody else's.
+            // Acquisition clears the mark, so a mark that is set belongs to another thread.
             *wants = false;
             Ok(held)
         })
     }
 
-    /// Runs what may mark a page as wanted. Afterwards it is held, or threads that wait behind the mark go
-    /// on.
+    /// Runs a function that may mark a page as wanted. Afterwards the caller holds the page, or the threads behind
+    /// the mark continue.
     fn wanting<R>(&self, page: u64, run: impl FnOnce(&mut bool) -> Result<R>) -> Result<R> {
         let mut wants = false;
         let result = run(&mut wants);
@@ -432,8 +429,7 @@ impl Pager {
         result
     }
 
-    /// As [`await_page`](Self::await_page), for a page that the caller wants exclusively: new sharers wait
-    /// behind it.
+    /// [`await_page`](Self::await_page) for exclusive acquisition: new sharers wait behind the caller.
     fn await_wanted(&self, page: u64, state: State, wants: &mut bool) -> Result<()> {
         if !state.any(UNSAVED) {
             *wants = true;
@@ -497,8 +493,8 @@ impl Pager {
         }
     }
 
-    /// All phases of a [miss](crate::engine::channel): gets an absent page its frame and its contents,
-    /// fetched `alone` or with others. `None` if another thread was faster.
+    /// All phases of a [miss](crate::engine::channel): gives an absent page a frame and its contents, fetched
+    /// `alone` or in a batch. `None` if another thread was faster.
     fn load(
         &self,
         page: u64,
@@ -510,8 +506,7 @@ impl Pager {
     ) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
-        // The frame first, holding nothing: the thread that waits for a frame keeps nobody from anything, not
-        // by a mark either.
+        // First the frame, without a hold or a mark: a thread that waits for a frame blocks no other thread.
         let mut frame = None;
         if *wants {
             frame = channel.take_frame(&self.table, Blocking::Try)?;
@@ -526,8 +521,7 @@ impl Pager {
             frame = channel.take_frame(&self.table, Blocking::Wait)?;
         }
         let Some(frame) = frame else { return Ok(None) };
-        // Readers of the home slot may stay while the page is only shared: it cannot be written back before
-        // they are gone.
+        // Readers of the home slot may stay while the page is only shared: write-back waits for their end.
         let exclusive = matches!(then, LoadFor::Exclusive(_));
         let home = match entry.try_claim_absent(!exclusive) {
             Ok(before) => before,
@@ -548,7 +542,7 @@ impl Pager {
         let has_contents = home.has(HOME) && fetch == Fetch::Contents;
         let mut deferral = None;
         if has_contents && channel.loads_directly() {
-            // Whom this thread wakes may wait for the page, until it is let go of.
+            // Threads woken here may wait for the page until its release.
             deferral = Some(Deferral::begin());
             let load = channel.begin_direct_load(entry, frame);
             if stream == Stream::Follow {
@@ -559,7 +553,7 @@ impl Pager {
         } else if has_contents {
             let load = Load { page, frame, then, id: channel.load_id() };
             if alone {
-                // Told below.
+                // Reported below.
                 let _ = channel.submit_loads(&self.table, vec![load], Vec::new());
             } else {
                 channel.request(&self.table, [load]);
@@ -594,7 +588,7 @@ impl Pager {
         Ok(Some(held))
     }
 
-    /// Waits, for a while, until a busy page may be free; helps with what it is busy with.
+    /// Waits, for a limited time, until a busy page may be free, and helps with the work that occupies it.
     pub(crate) fn await_page(&self, page: u64, state: State, exclusive: bool) -> Result<()> {
         if exclusive && state.any(UNSAVED) {
             self.await_saved(page);
@@ -613,7 +607,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Whether the calling thread may wait for a page in this state.
+    /// Fails if a wait of the calling thread for a page in this state could deadlock.
     pub(crate) fn check_wait(&self, page: u64, state: State) -> Result<()> {
         if self.may_wait(page, state) { Ok(()) } else { Err(ErrorKind::WouldDeadlock { page }.into()) }
     }
@@ -622,7 +616,7 @@ impl Pager {
         state.guards() == 0 || self.identity.may_wait_for(page)
     }
 
-    /// Whether to wait goes on. Asked again whenever somebody becomes the page's guard: they wake who sleeps.
+    /// True while the wait continues. Each new guard of the page wakes the sleeping threads, which check again.
     pub(crate) fn is_worth_a_wait(&self, page: u64, s: State, exclusive: bool) -> bool {
         let is_in_the_way = if exclusive { s.shared() || s.any(UNSAVED) } else { s.any(WRITER_PENDING) };
         let is_busy = s.any(EXCLUSIVE) || !s.has_room() || is_in_the_way;
@@ -637,7 +631,7 @@ impl Pager {
         self.baseline.reset(|| self.raw_stats());
     }
 
-    /// As [`stats`](Self::stats), whatever was reset.
+    /// [`stats`](Self::stats) without regard to resets.
     pub(crate) fn raw_stats(&self) -> Stats {
         Stats {
             hits: hits(self.counter),
@@ -645,17 +639,17 @@ impl Pager {
         }
     }
 
-    /// The entry of a page, for the list of guards.
+    /// Entry of a page, for the list of guards.
     pub(crate) fn entry(&self, page: u64) -> &Entry {
         self.table.entry(page)
     }
 }
 
-/// Has devices store what they were given.
+/// Makes devices store their received bytes.
 pub(crate) fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
     let each = |device: &Arc<D>| -> Result<()> { Ok(device.sync()?) };
     let [first, others @ ..] = devices else { return Ok(()) };
-    // Drives do so at the same time.
+    // Drives work in parallel.
     std::thread::scope(|scope| {
         let others: Vec<_> = others.iter().map(|device| scope.spawn(move || each(device))).collect();
         let outcome = each(first);
@@ -665,8 +659,8 @@ pub(crate) fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
     })
 }
 
-/// Shares a resident page. Behind somebody who wants it for itself the thread waits, unless it holds guards:
-/// it must not queue up then.
+/// Shares a resident page. The thread waits behind an exclusive requester, unless it holds guards: then it must
+/// not queue.
 pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal> {
     match entry.try_share(holder, false) {
         Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
@@ -677,10 +671,10 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 }
 
 impl Pager {
-    /// Stores all of an array that is dropped: whether that is done; else somebody is told.
+    /// Stores all pages of an array at its drop. False after a failure, which the method reports.
     fn stays(&self) -> bool {
-        // A guard that was forgotten would be waited for without end. What has pages otherwise, such as loads
-        // ahead of need, ends by itself.
+        // Waiting for a forgotten guard would never end. Other holders of pages, such as prefetches, finish by
+        // themselves.
         let is_held = |page| {
             let state = self.table.entry(page).state(Ordering::Acquire);
             state.any(EXCLUSIVE) && state.guards() > 0
@@ -699,7 +693,7 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        // Before anything else: from now on nobody asks the channels.
+        // First of all: no thread queries the channels from here on.
         self.publication = None;
         if self.keeps == Keeps::All && !self.stays() {
             #[cfg(feature = "host")]

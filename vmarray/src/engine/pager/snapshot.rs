@@ -1,15 +1,13 @@
-//! The contents of all pages as of one instant, while threads go on to change them: a page is saved before it
-//! is changed.
+//! Snapshots: contents of all pages as of one instant during concurrent writes, by copy before write.
 //!
-//! A snapshot begins by *marking* all pages ([`UNSAVED`]), from when on nobody takes one of them to change
-//! it, and waits for those that have pages, for writers without a lock, by one barrier, and for scatters that
-//! have looked at pages. When nobody is left there is a moment between the last change that the snapshot has
-//! and the first one that it has not: that is its instant. From then on each page is saved once, by whoever
-//! *takes* it: the threads of the snapshot, in order, or a thread that wants to change it. Only then is its
-//! mark taken away.
+//! A snapshot first *marks* all pages ([`UNSAVED`]); a marked page accepts no new writer. It then waits for
+//! present holders of pages, for lock-free writers (by one barrier), and for scatters that have checked pages.
+//! Once all have finished, the snapshot's instant lies between the last write included and the first excluded.
+//! From then on one thread *takes* and saves each page: a snapshot thread, in order, or a thread that wants to
+//! write the page. Saving clears the mark.
 //!
-//! Threads that hold guards of the program must not wait for a snapshot that might wait for these. As long as
-//! it marks pages they take the mark of a page away and go on; it marks that page again.
+//! Threads that hold guards of the program must not wait for a snapshot that may wait for these guards. During
+//! marking, such a thread clears the mark of a page and continues; the snapshot marks that page again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,39 +21,39 @@ use crate::engine::guards;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, UNSAVED, WRITERS};
 use crate::engine::page::{LockScope, park, unpark};
 
-/// Saves pages of a snapshot.
+/// Receiver of a snapshot's pages.
 pub(crate) trait PageSaver: Send + Sync {
-    /// Saves what a page has, which nobody changes meanwhile.
+    /// Saves the contents of a page, which stay unchanged during the call.
     fn save(&self, pager: &Pager, page: u64) -> Result<()>;
 }
 
-/// The snapshots of an array: one at a time.
+/// Snapshots of an array, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
-    /// Held by the thread that makes one.
+    /// Held by the thread that makes a snapshot.
     making: Mutex<()>,
     current: Mutex<Option<Arc<Shared>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Threads that hold guards may still change pages.
+    /// Marking: threads that hold guards may still write pages.
     Marking,
-    /// Nobody changes anything; pages cannot be saved as yet.
+    /// Instant reached: no thread writes, and saving has not begun.
     Instant,
     Saving,
     Over,
 }
 
-/// What a snapshot's own threads and those in its way share.
+/// State shared by the snapshot's threads and by threads that need its pages.
 struct Shared {
     phase: Mutex<Phase>,
     changed: Condvar,
-    /// Pages that threads with guards have taken the mark from.
+    /// Pages whose mark was cleared by threads with guards.
     passed: Mutex<Vec<u64>>,
-    /// A bit for each page that somebody saves, or has saved.
+    /// One bit per page, set once a thread has taken the page for saving.
     taken: RwLock<Vec<AtomicU64>>,
-    /// Pages that tasks wait for, which save nothing themselves.
+    /// Pages requested by tasks, which save nothing themselves.
     wanted: Mutex<Vec<u64>>,
     has_wanted: AtomicBool,
     saver: RwLock<Option<Box<dyn PageSaver>>>,
@@ -68,7 +66,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// A snapshot that is being made. Until it is dropped, pages that were not saved are not changed.
+/// Snapshot in progress. Until its drop, unsaved pages accept no writes.
 pub(crate) struct Snapshot<'a> {
     pager: &'a Pager,
     shared: Arc<Shared>,
@@ -78,10 +76,10 @@ pub(crate) struct Snapshot<'a> {
 }
 
 impl Pager {
-    /// Begins a snapshot of the moment at which this returns, after waiting for all who are changing pages.
+    /// Begins a snapshot as of the return of this call, after a wait for all present writers.
     ///
     /// # Errors
-    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) for a thread that holds guards.
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the calling thread holds guards.
     pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>> {
         self.expect_no_guards()?;
         let alone = self.snapshots.making.lock();
@@ -95,19 +93,19 @@ impl Pager {
             saver: RwLock::new(None),
             failure: Mutex::default(),
         });
-        // First: whoever finds a mark finds the snapshot, or that it is over.
+        // First of all: a thread that sees a mark also sees the snapshot or its end.
         *self.snapshots.current.lock() = Some(Arc::clone(&shared));
         let mut snapshot = Snapshot { pager: self, shared, pages: 0, len: 0, _alone: alone };
         snapshot.mark_all();
         Ok(snapshot)
     }
 
-    /// Waits until a page may be changed that a snapshot has yet to save: saves it, unless somebody else is
-    /// about to. The caller holds no page, but maybe guards of the program.
+    /// Waits until an unsaved page accepts writes; saves it unless another thread does. The caller holds no page,
+    /// but may hold guards of the program.
     pub(super) fn await_saved(&self, page: u64) {
         let entry = self.table.entry(page);
         let Some(shared) = self.snapshots.current.lock().clone() else {
-            // The page is about to lose its mark.
+            // Another thread is about to clear the page's mark.
             return std::thread::yield_now();
         };
         if guards::held() && self.let_pass(&shared, page) {
@@ -124,8 +122,8 @@ impl Pager {
         }
     }
 
-    /// As [`await_saved`](Self::await_saved), for a task, which saves nothing: asks for the page to be saved
-    /// soon. Whether to look again at once.
+    /// [`await_saved`](Self::await_saved) for a task, which saves nothing: requests an early save of the page.
+    /// True if the task should check again at once.
     pub(crate) fn want_saved(&self, page: u64) -> bool {
         let Some(shared) = self.snapshots.current.lock().clone() else { return true };
         if guards::held() && self.let_pass(&shared, page) {
@@ -136,7 +134,7 @@ impl Pager {
         false
     }
 
-    /// Takes a page's mark away for a thread that holds guards, unless the instant has come.
+    /// Clears a page's mark for a thread that holds guards, unless the instant is reached.
     fn let_pass(&self, shared: &Shared, page: u64) -> bool {
         let phase = shared.phase.lock();
         let passes = *phase == Phase::Marking;
@@ -156,19 +154,19 @@ impl Pager {
 }
 
 impl Shared {
-    /// Makes the calling thread the one that saves a page; false if there is one. The instant has come.
+    /// Makes the calling thread the saver of a page after the instant; false if the page has one.
     fn take(&self, page: u64) -> bool {
         let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
         let taken = self.taken.read();
         taken.get(word).is_some_and(|word| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
     }
 
-    /// Saves a page and lets it be changed, unless another thread saves it: false then. After a failure it
-    /// may be changed, too, since there will be no snapshot.
+    /// Saves a page and admits writers; false if another thread saves it. A failure also admits writers, since it
+    /// ends the snapshot.
     fn save_if_free(&self, pager: &Pager, page: u64) -> bool {
-        // Devices may wake tasks, which run when nothing is locked.
+        // Devices may wake tasks, which run without any lock held.
         let _scope = LockScope::begin();
-        // As long as it is held the snapshot is not over, and has the page's mark.
+        // During this hold the snapshot continues and the page keeps its mark.
         let saver = self.saver.read();
         let Some(saver) = &*saver else { return true };
         if !self.take(page) {
@@ -188,7 +186,7 @@ impl Shared {
 }
 
 impl Snapshot<'_> {
-    /// Marks all pages, and waits until nobody changes any.
+    /// Marks all pages and waits for the end of all writes.
     fn mark_all(&mut self) {
         let (pager, mut fresh) = (self.pager, Vec::new());
         let mut range = 0..pager.table.len();
@@ -200,7 +198,7 @@ impl Snapshot<'_> {
             range = self.pages..pager.table.len();
             fresh = std::mem::take(&mut *self.shared.passed.lock());
             if range.is_empty() && fresh.is_empty() {
-                // Whoever adds an element has its page, or waits for memory: neither is possible now.
+                // A thread that appends an element holds its page or waits for memory; neither is possible here.
                 self.len = pager.table.lengths().len();
                 *phase = Phase::Instant;
                 break;
@@ -210,7 +208,7 @@ impl Snapshot<'_> {
         *self.shared.taken.write() = (0..words).map(|_| AtomicU64::new(0)).collect();
     }
 
-    /// Marks pages and waits until nobody changes them.
+    /// Marks pages and waits for the end of writes to them.
     fn mark(&self, pages: impl Iterator<Item = u64> + Clone) {
         let pager = self.pager;
         let entries = || pages.clone().map(|page| (page, pager.table.entry(page)));
@@ -219,7 +217,7 @@ impl Snapshot<'_> {
                 unpark(entry);
             }
         }
-        // Scatters look again at the pages that they write to.
+        // Scatters check their target pages again.
         pager.channels.iter().for_each(|channel| channel.queues.note_change());
         for (page, entry) in entries() {
             loop {
@@ -234,8 +232,7 @@ impl Snapshot<'_> {
                 }
             }
         }
-        // To open a write gate takes having the page, which only those have from here on who have taken its
-        // mark away.
+        // Opening a write gate requires holding the page, which from here on requires clearing its mark first.
         let open = entries().map(|(_, entry)| entry);
         let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         if let Some(channel) = pager.channels.first() {
@@ -243,21 +240,21 @@ impl Snapshot<'_> {
         }
     }
 
-    /// How many elements there were.
+    /// Number of elements at the instant.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Has pages saved from now on, by all who want to change them.
+    /// Starts saving: from here on each writer saves its page first.
     pub(crate) fn save_by(&self, saver: Box<dyn PageSaver>) {
         *self.shared.saver.write() = Some(saver);
         self.shared.turn_to(Phase::Saving);
     }
 
-    /// Saves what tasks wait for, then takes those of some pages that nobody has taken, as ranges.
+    /// Saves the pages requested by tasks, then takes the untaken ones of some pages, as ranges.
     ///
     /// # Errors
-    /// What another thread could not save.
+    /// The failure of another thread to save a page.
     pub(crate) fn take(&self, pages: Range<u64>) -> Result<Vec<Range<u64>>> {
         if self.shared.has_wanted.swap(false, Ordering::Acquire) {
             for page in std::mem::take(&mut *self.shared.wanted.lock()) {
@@ -277,17 +274,17 @@ impl Snapshot<'_> {
         Ok(runs)
     }
 
-    /// Lets pages be changed that were taken and read.
+    /// Admits writers to pages that were taken and read.
     pub(crate) fn let_change(&self, pages: Range<u64>) {
         pages.for_each(|page| self.pager.unmark(page));
     }
 
-    /// Ends it when all pages are taken: waits until others have saved what they have taken.
+    /// Ends the snapshot once all pages are taken: waits until the other threads have saved theirs.
     ///
     /// # Errors
-    /// What another thread could not save.
+    /// The failure of another thread to save a page.
     pub(crate) fn finish(self) -> Result<()> {
-        // Those of others: none of the snapshot's own threads is at work any more.
+        // Pages of other threads: all of the snapshot's own threads have finished.
         *self.shared.saver.write() = None;
         let failure = self.shared.failure.lock().take();
         failure.map_or(Ok(()), Err)
@@ -296,7 +293,7 @@ impl Snapshot<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // Waits for those who save pages, and lets nobody begin.
+        // Waits for threads that save pages, and admits no new ones.
         *self.shared.saver.write() = None;
         *self.pager.snapshots.current.lock() = None;
         self.shared.turn_to(Phase::Over);
