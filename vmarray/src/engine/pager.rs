@@ -85,15 +85,16 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// True for a resident page with earlier uses, which is worth opening to lock-free accesses. A page with one
-    /// use, as in random access to an array far larger than its cache, stays closed and costs no barrier later.
+    /// True for a resident page with earlier uses, which is worth opening to lock-free accesses. A page with
+    /// one use, as in random access to an array far larger than its cache, stays closed and costs no barrier
+    /// later.
     pub(crate) fn is_used_again(&self) -> bool {
         self.before.any(RESIDENT) && !self.before.any(AHEAD)
     }
 }
 
-/// Greatest read-ahead of one stream in bytes, and its bounds in pages if an eighth of the frames allows them.
-/// This keeps a bus of 64 GB/s busy during one round trip.
+/// Greatest read-ahead of one stream in bytes, and its bounds in pages if an eighth of the frames allows
+/// them. This keeps a bus of 64 GB/s busy during one round trip.
 const WINDOW_BYTES: usize = 4 << 20;
 const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
@@ -310,7 +311,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Makes all earlier writes durable, together with the length at that time, on devices with stable storage.
+    /// Makes all earlier writes durable, together with the length at that time, on devices with stable
+    /// storage.
     pub(crate) fn sync(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
@@ -362,8 +364,8 @@ impl Pager {
         &self.channels[(page % self.channels.len() as u64) as usize]
     }
 
-    /// True if pages may be opened to lock-free accesses. An exact replacement order must see every access, so it
-    /// forbids them.
+    /// True if pages may be opened to lock-free accesses. An exact replacement order must see every access,
+    /// so it forbids them.
     pub(crate) fn recency(&self) -> bool {
         self.channels.first().is_none_or(|channel| channel.recency())
     }
@@ -417,8 +419,8 @@ impl Pager {
         })
     }
 
-    /// Runs a function that may mark a page as wanted. Afterwards the caller holds the page, or the threads behind
-    /// the mark continue.
+    /// Runs a function that may mark a page as wanted. Afterwards the caller holds the page, or the threads
+    /// behind the mark continue.
     fn wanting<R>(&self, page: u64, run: impl FnOnce(&mut bool) -> Result<R>) -> Result<R> {
         let mut wants = false;
         let result = run(&mut wants);
@@ -616,7 +618,8 @@ impl Pager {
         state.guards() == 0 || self.identity.may_wait_for(page)
     }
 
-    /// True while the wait continues. Each new guard of the page wakes the sleeping threads, which check again.
+    /// True while the wait continues. Each new guard of the page wakes the sleeping threads, which check
+    /// again.
     pub(crate) fn is_worth_a_wait(&self, page: u64, s: State, exclusive: bool) -> bool {
         let is_in_the_way = if exclusive { s.shared() || s.any(UNSAVED) } else { s.any(WRITER_PENDING) };
         let is_busy = s.any(EXCLUSIVE) || !s.has_room() || is_in_the_way;
@@ -659,8 +662,8 @@ pub(crate) fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
     })
 }
 
-/// Shares a resident page. The thread waits behind an exclusive requester, unless it holds guards: then it must
-/// not queue.
+/// Shares a resident page. The thread waits behind an exclusive requester, unless it holds guards: then it
+/// must not queue.
 pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal> {
     match entry.try_share(holder, false) {
         Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
@@ -673,8 +676,8 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 impl Pager {
     /// Stores all pages of an array at its drop. False after a failure, which the method reports.
     fn stays(&self) -> bool {
-        // Waiting for a forgotten guard would never end. Other holders of pages, such as prefetches, finish by
-        // themselves.
+        // Waiting for a forgotten guard would never end. Other holders of pages, such as prefetches, finish
+        // by themselves.
         let is_held = |page| {
             let state = self.table.entry(page).state(Ordering::Acquire);
             state.any(EXCLUSIVE) && state.guards() > 0

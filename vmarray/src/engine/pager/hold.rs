@@ -1,4 +1,4 @@
-//! Pages that a thread holds for a short time: what is done with their bytes, and that they are let go.
+//! Short holds of pages: access to the bytes, and release on drop.
 //!
 //! | hold | the page is | others meanwhile |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | [`HomeShare`] | absent | read its home slot |
 //! | [`HomeClaim`] | absent | wait |
 //!
-//! A thread that holds several pages waits for nothing but copies.
+//! A thread with several holds waits for copies only.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -22,63 +22,63 @@ use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
 use crate::engine::page::{Access, Holder, Refusal, State, count_hit, unpark};
 
-/// A resident page whose bytes stay as they are until the thread drops this.
+/// Hold of a resident page whose bytes stay unchanged until its drop.
 pub(crate) struct SharedHold<'a> {
     pager: &'a Pager,
     page: u64,
     address: *mut u8,
-    /// The state before.
+    /// State before the hold.
     before: State,
 }
 
-/// A resident page whose bytes the thread alone reads and writes until it drops this. The page is dirty then.
+/// Exclusive hold of a resident page: only this thread accesses its bytes. The drop leaves the page dirty.
 pub(crate) struct ExclusiveHold<'a> {
     pager: &'a Pager,
     page: u64,
     address: *mut u8,
-    /// The state before.
+    /// State before the hold.
     before: State,
-    /// What is added to the state in the end.
+    /// Bits added to the state at release.
     adds: u64,
 }
 
-/// A page whose home slot stays as it is until the thread drops this: an absent one, as a rule.
+/// Hold of a page, normally an absent one, whose home slot stays unchanged until its drop.
 pub(crate) struct HomeShare<'a> {
     pager: &'a Pager,
     page: u64,
     has_contents: bool,
 }
 
-/// An absent page whose home slot is the thread's alone until it drops this.
+/// Exclusive hold of the home slot of an absent page.
 pub(crate) struct HomeClaim<'a> {
     pager: &'a Pager,
     page: u64,
-    /// The state before.
+    /// State before the hold.
     before: State,
-    /// What is added to the state in the end.
+    /// Bits added to the state at release.
     adds: u64,
 }
 
-/// Absent pages of arrays, whose home slots are the thread's alone until it drops this.
+/// Exclusive hold of the home slots of absent pages of several arrays.
 pub(crate) struct HomesClaimed<'a> {
     pages: Vec<(&'a Pager, Range<u64>)>,
     is_written: bool,
 }
 
-/// A page that is held as it was found.
+/// Hold of a page in its present state, resident or absent.
 pub(super) enum AsFound<R, H> {
     Resident(R),
     Absent(H),
 }
 
 impl Pager {
-    /// Holds a page, shared, and waits for writers without a lock to leave it.
+    /// Shares a page and waits for the end of its lock-free writers.
     pub(crate) fn hold_shared(&self, page: u64, stream: Stream) -> Result<SharedHold<'_>> {
         let held = self.share_steady(page, Holder::Pin, stream)?;
         Ok(SharedHold { pager: self, page, address: held.address, before: held.before })
     }
 
-    /// Holds a page, exclusively, and waits for all accesses without a lock to end.
+    /// Acquires a page exclusively and waits for the end of all lock-free accesses.
     pub(crate) fn hold_exclusive(
         &self,
         page: u64,
@@ -89,7 +89,8 @@ impl Pager {
         Ok(ExclusiveHold { pager: self, page, address: held.address, before: held.before, adds: DIRTY })
     }
 
-    /// Shares a resident page, without a wait for others, and waits for writers without a lock to leave it.
+    /// Shares a resident page without a wait for other holders, and waits for the end of its lock-free
+    /// writers.
     pub(crate) fn try_hold_shared(&self, page: u64) -> Result<SharedHold<'_>, Refusal> {
         let entry = self.table.entry(page);
         let before = entry.try_share(Holder::Pin, guards::held())?;
@@ -99,7 +100,8 @@ impl Pager {
         Ok(hold)
     }
 
-    /// Shares a page as it is, without a wait for others; else the state that is in the way.
+    /// Shares a page in its present state, without a wait for other holders; otherwise the state that
+    /// prevents it.
     pub(super) fn try_share_as_found(
         &self,
         page: u64,
@@ -118,19 +120,20 @@ impl Pager {
                     return Ok(AsFound::Absent(HomeShare { pager: self, page, has_contents }));
                 }
                 Err(Refusal::Busy(state)) if !state.any(RESIDENT) => return Err(state),
-                // It has become resident just now.
+                // It has just become resident.
                 Err(_) => {}
             }
         }
     }
 
-    /// Shares an absent page, if that can be had at once.
+    /// Shares an absent page if this succeeds at once.
     pub(super) fn try_share_absent(&self, page: u64) -> Option<HomeShare<'_>> {
         let has_contents = self.table.entry(page).try_share_home(guards::held()).ok()?;
         Some(HomeShare { pager: self, page, has_contents })
     }
 
-    /// Takes a page as it is, without a wait for others; else the state that is in the way.
+    /// Acquires a page in its present state, without a wait for other holders; otherwise the state that
+    /// prevents it.
     pub(super) fn try_own_as_found(
         &self,
         page: u64,
@@ -151,13 +154,13 @@ impl Pager {
             match self.try_own_home(page) {
                 Ok(claim) => return Ok(AsFound::Absent(claim)),
                 Err(state) if !state.any(RESIDENT) => return Err(state),
-                // It has become resident just now.
+                // It has just become resident.
                 Err(_) => {}
             }
         }
     }
 
-    /// Takes an absent page, without a wait for others; else the state that is in the way.
+    /// Acquires an absent page without a wait for other holders; otherwise the state that prevents it.
     pub(super) fn try_own_home(&self, page: u64) -> Result<HomeClaim<'_>, State> {
         let entry = self.table.entry(page);
         match entry.try_claim_absent(false) {
@@ -167,7 +170,7 @@ impl Pager {
         }
     }
 
-    /// As [`try_own_home`](Self::try_own_home), of a page without contents, for its slot to get zeroes.
+    /// [`try_own_home`](Self::try_own_home) of a page without contents, whose slot will receive zeroes.
     pub(super) fn try_own_homeless(&self, page: u64) -> Result<HomeClaim<'_>, State> {
         let entry = self.table.entry(page);
         match entry.try_claim_to_zero() {
@@ -177,13 +180,13 @@ impl Pager {
         }
     }
 
-    /// Takes a page as it is, after threads that use it. The caller holds no page.
+    /// Acquires a page in its present state after its present users. The caller holds no page.
     pub(super) fn own_as_found(&self, page: u64) -> Result<AsFound<ExclusiveHold<'_>, HomeClaim<'_>>> {
         self.wanting(page, |wants| {
             loop {
                 match self.try_own_as_found(page) {
                     Ok(found) => {
-                        // To get the page takes the mark away, unless it is absent.
+                        // Acquisition clears the mark, unless the page is absent.
                         *wants &= matches!(found, AsFound::Absent(_));
                         return Ok(found);
                     }
@@ -193,17 +196,17 @@ impl Pager {
         })
     }
 
-    /// Holds an absent page whose home slot is up to date, for a device to write to it, if that can be had at
-    /// once. A thread that holds several may wait for their devices, and for nothing else.
+    /// Acquires an absent page with an up-to-date home slot, for a device to write to, if this succeeds at
+    /// once. A thread with several such holds may wait for their devices, and for nothing else.
     ///
-    /// A slot without contents gets zeroes, unless all of it is to be overwritten.
+    /// A slot without contents receives zeroes, unless the caller overwrites all of it.
     pub(crate) fn try_claim_home(&self, page: u64, fetch: Fetch) -> Result<bool> {
         self.expect_writable()?;
         self.try_own_home(page).map_or(Ok(false), |claim| claim.keep(fetch).map(|()| true))
     }
 
-    /// Holds a page as [`try_claim_home`](Self::try_claim_home) does, waiting for threads that use it, and
-    /// having its frame written back and dropped. The caller holds no page.
+    /// [`try_claim_home`](Self::try_claim_home) with a wait for users of the page; writes its frame back and
+    /// drops it. The caller holds no page.
     pub(crate) fn claim_home(&self, page: u64, fetch: Fetch) -> Result<()> {
         self.expect_writable()?;
         match self.own_as_found(page)? {
@@ -212,12 +215,12 @@ impl Pager {
         }
     }
 
-    /// Brings pages home that nobody else uses, and waits until no work on them is under way. They stay so
-    /// until somebody uses them: absent, with contents at home.
+    /// Writes unused pages back, drops their frames, and waits for the end of all work on them. The pages
+    /// stay absent, with contents at home, until their next use.
     pub(crate) fn settle_alone(&self, pages: Range<u64>) -> Result<()> {
         self.settle(&pages)?;
         self.evict(&pages)?;
-        // Of an array that is for reading alone they are so without that, and devices refuse to write.
+        // Pages of a read-only array are so already, and devices reject writes.
         for page in if self.is_read_only() { 0..0 } else { pages } {
             self.claim_home(page, Fetch::Contents)?;
             self.release_written(page);
@@ -229,8 +232,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Says that a thread which holds guards cannot do what it wants to, which may wait for threads that wait
-    /// for these.
+    /// Fails for a thread that holds guards: the operation may wait for threads that wait for these guards.
     pub(crate) fn expect_no_guards(&self) -> Result<()> {
         if !guards::held_or_expected() {
             return Ok(());
@@ -239,8 +241,8 @@ impl Pager {
         Err(ErrorKind::WouldDeadlock { page }.into())
     }
 
-    /// Holds all pages of ranges of different arrays as [`claim_home`](Self::claim_home) does, waiting for
-    /// threads that use one of them while it holds none. Several threads take many pages.
+    /// [`claim_home`](Self::claim_home) of all pages in ranges of several arrays. The thread waits for users
+    /// of a page only while it holds none. Several threads acquire many pages.
     pub(crate) fn claim_homes<'a>(of: &[(&'a Self, Range<u64>)]) -> Result<HomesClaimed<'a>> {
         loop {
             for (pager, pages) in of {
@@ -254,19 +256,19 @@ impl Pager {
                 Some(_) => Ok(in_use),
             })?;
             let Some((pager, page)) = in_use else {
-                // Scatters hold nothing: those that have looked at these pages look at them again.
+                // Scatters hold no pages: a scatter that has checked these pages checks them again.
                 let channels = of.iter().flat_map(|(pager, _)| &*pager.channels);
                 channels.for_each(|channel| channel.queues.note_change());
                 return Ok(claimed);
             };
-            // The thread that has the page may wait for another one of them.
+            // The page's holder may wait for another page of the ranges.
             drop(claimed);
             pager.claim_home(page, Fetch::Contents)?;
             pager.release_unchanged(page);
         }
     }
 
-    /// Claims pages until one is in use, which it says. It waits for nobody.
+    /// Claims pages up to the first one in use, which it returns. It never waits for other threads.
     fn try_claim_homes<'a>(
         &'a self,
         pages: &Range<u64>,
@@ -292,7 +294,7 @@ impl Pager {
         failure.map(|()| in_use)
     }
 
-    /// Holds a page as [`claim_home`](Self::claim_home) does, unless a thread uses it.
+    /// [`claim_home`](Self::claim_home), unless a thread uses the page.
     fn try_claim_as_found(&self, page: u64) -> Result<bool> {
         match self.try_own_as_found(page) {
             Ok(AsFound::Absent(claim)) => claim.keep(Fetch::Contents)?,
@@ -302,12 +304,12 @@ impl Pager {
         Ok(true)
     }
 
-    /// Lets a page go whose slot was not written to.
+    /// Releases a page with an unwritten slot.
     pub(crate) fn release_unchanged(&self, page: u64) {
         self.release(page, Holder::Pin, 0);
     }
 
-    /// Lets a page go whose slot now has contents.
+    /// Releases a page whose slot now has contents.
     pub(crate) fn release_written(&self, page: u64) {
         let entry = self.entry(page);
         if entry.release_written() {
@@ -315,8 +317,8 @@ impl Pager {
         }
     }
 
-    /// Shares a resident page without contents at home, so that zeroes can be written there; else the state
-    /// before.
+    /// Shares a resident page without contents at home, so that the caller can write zeroes there; otherwise
+    /// the earlier state.
     pub(super) fn try_share_homeless(&self, page: u64) -> Result<Result<HomeShare<'_>, State>, Refusal> {
         let before = self.table.entry(page).try_share(Holder::Pin, true)?;
         let share = HomeShare { pager: self, page, has_contents: false };
@@ -325,24 +327,24 @@ impl Pager {
 }
 
 impl SharedHold<'_> {
-    /// As [`Held::is_used_again`].
+    /// See [`Held::is_used_again`].
     pub(crate) fn is_used_again(&self) -> bool {
         Held { address: self.address, before: self.before }.is_used_again()
     }
 
-    /// Opens the page to reads without a lock.
+    /// Opens the page to lock-free reads.
     pub(crate) fn open_reads(&self) {
         self.pager.table.entry(self.page).open_reads();
     }
 
-    /// The page's bytes in place.
+    /// Bytes of the page, in place.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: a frame of initialised bytes; the page is shared and writers without a lock were waited
         // for, so it stays resident and nobody writes until the hold, which is borrowed, is dropped.
         unsafe { std::slice::from_raw_parts(self.address, self.pager.page_bytes()) }
     }
 
-    /// Copies bytes of the page from an offset on.
+    /// Copies bytes out of the page, from an offset on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.pager.page_bytes(), "the part is inside of the page");
         // SAFETY: inside of the page, as was checked; it is shared and was waited for, so it stays resident
@@ -352,32 +354,32 @@ impl SharedHold<'_> {
 }
 
 impl<'a> ExclusiveHold<'a> {
-    /// The state before the thread had the page.
+    /// State before acquisition by this thread.
     pub(super) fn before(&self) -> State {
         self.before
     }
 
-    /// Copies bytes to the page from an offset on.
+    /// Copies bytes into the page, from an offset on.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.pager.page_bytes(), "the part is inside of the page");
         // SAFETY: inside of the page, as was checked, which is this thread's alone.
         unsafe { racy::write(self.address.add(offset), from) }
     }
 
-    /// The page's bytes in place.
+    /// Bytes of the page, in place.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: a frame of initialised bytes, which is this thread's alone; borrowed with the hold.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.pager.page_bytes()) }
     }
 
-    /// Takes the frame away from the page, whose dirty bytes are lost, and lets it go. `forget` also declares
-    /// the page void: it reads as zeroes.
+    /// Drops the frame with its dirty bytes and releases the page. `forget` also makes the page void, so that
+    /// it reads as zeroes.
     pub(super) fn release_unmapped(self, forget: bool) {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         std::mem::forget(self);
         let frame = channel.policy_remove(entry.address(), page);
-        // In one step: in between the page would look as if its home slot had its contents.
+        // In one step: otherwise the home slot would briefly appear to hold the page's contents.
         let is_waited_for = entry.unmap(forget);
         if forget {
             pager.init_tracker.lose();
@@ -388,17 +390,17 @@ impl<'a> ExclusiveHold<'a> {
         channel.put_back(frame);
     }
 
-    /// Lets the page go, to which nothing was written.
+    /// Releases the page unchanged.
     pub(super) fn release_unchanged(mut self) {
         self.adds = 0;
     }
 
-    /// Takes the frame away from the page; what is dirty is written back before. The page stays the thread's.
+    /// Writes back dirty bytes and drops the frame. The page stays held by the thread.
     pub(super) fn write_back_and_unmap(mut self) -> Result<HomeClaim<'a>> {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         self.adds = 0;
-        // Without letting go: a thread that goes on writing would have it dirty again each time.
+        // No release in between: a thread that keeps writing would dirty the page again each time.
         if self.before.any(DIRTY) {
             channel.write_back_held(&pager.table, page)?;
         }
@@ -417,7 +419,7 @@ impl HomeShare<'_> {
         self.page
     }
 
-    /// Whether the home slot has contents; else the page reads as zeroes.
+    /// True if the home slot has contents; otherwise the page reads as zeroes.
     pub(super) fn has_contents(&self) -> bool {
         self.has_contents
     }
@@ -428,17 +430,18 @@ impl HomeClaim<'_> {
         self.page
     }
 
-    /// Whether the home slot has contents, or zeroes in their place.
+    /// True if the home slot has contents, or zeroes in their place.
     pub(super) fn is_initialized(&self) -> bool {
         self.before.any(HOME | ZEROED)
     }
 
-    /// Whether the home slot has contents that were written to it.
+    /// True if the home slot has written contents.
     pub(super) fn has_contents(&self) -> bool {
         self.before.has(HOME)
     }
 
-    /// Writes zeroes to the home slot if it has no contents. Nobody else is told of them.
+    /// Writes zeroes to a home slot without contents, and leaves the state visible to other threads
+    /// unchanged.
     pub(super) fn initialize(&self) -> Result<()> {
         if self.is_initialized() {
             return Ok(());
@@ -447,8 +450,8 @@ impl HomeClaim<'_> {
         self.pager.channel(self.page).fill_slots(slot..slot + 1, &[0])
     }
 
-    /// Leaves the page held, with its slot [initialized](Self::initialize) unless all of it is to be
-    /// overwritten, for the thread to let go of by its number. Lets it go if that fails.
+    /// Keeps the page held beyond this value, until the thread releases it by its number. The slot is
+    /// [initialized](Self::initialize) unless the thread overwrites all of it. A failure releases the page.
     fn keep(self, fetch: Fetch) -> Result<()> {
         if fetch == Fetch::Contents && !self.is_initialized() {
             self.initialize()?;
@@ -458,7 +461,7 @@ impl HomeClaim<'_> {
         Ok(())
     }
 
-    /// Declares what is in the home slot unknown, which is written to next.
+    /// Marks the contents of the home slot as unknown before a write to it.
     pub(super) fn begin_write(&self) {
         self.pager.table.entry(self.page).home_is_unknown();
         if self.before.any(ZEROED) {
@@ -466,12 +469,12 @@ impl HomeClaim<'_> {
         }
     }
 
-    /// Notes that the home slot has contents now.
+    /// Records that the home slot has contents.
     pub(super) fn end_write(&mut self) {
         self.adds |= HOME;
     }
 
-    /// Declares the page void: it reads as zeroes.
+    /// Makes the page void, so that it reads as zeroes.
     pub(super) fn forget(self) {
         let (pager, entry) = (self.pager, self.pager.table.entry(self.page));
         std::mem::forget(self);
@@ -482,21 +485,21 @@ impl HomeClaim<'_> {
     }
 }
 
-/// Pages in parts, for several threads if there are many.
+/// Splits pages into parts, several for many pages.
 fn parts_of(pages: &Range<u64>) -> Vec<Range<u64>> {
     const PART_PAGES: usize = if cfg!(test) { 8 } else { 4096 };
     let starts = pages.clone().step_by(PART_PAGES);
     starts.map(|start| start..(start + PART_PAGES as u64).min(pages.end)).collect()
 }
 
-/// Has parts worked on by several threads.
+/// Processes parts on several threads.
 fn each_part<P: Sync>(parts: &[P], work: impl Fn(&P) + Sync) {
     const THREADS: usize = 8;
     scoped_threads::each(THREADS.min(*scoped_threads::CORES), parts.len(), |part| work(&parts[part]));
 }
 
 impl HomesClaimed<'_> {
-    /// Notes that the home slots have contents, from before they are written to.
+    /// Records that the home slots have contents, before the writes to them.
     pub(crate) fn begin_write(&mut self) {
         self.is_written = true;
     }

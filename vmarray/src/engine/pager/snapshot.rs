@@ -1,13 +1,13 @@
 //! Snapshots: contents of all pages as of one instant during concurrent writes, by copy before write.
 //!
 //! A snapshot first *marks* all pages ([`UNSAVED`]); a marked page accepts no new writer. It then waits for
-//! present holders of pages, for lock-free writers (by one barrier), and for scatters that have checked pages.
-//! Once all have finished, the snapshot's instant lies between the last write included and the first excluded.
-//! From then on one thread *takes* and saves each page: a snapshot thread, in order, or a thread that wants to
-//! write the page. Saving clears the mark.
+//! present holders of pages, for lock-free writers (by one barrier), and for scatters that have checked
+//! pages. Once all have finished, the snapshot's instant lies between the last write included and the first
+//! excluded. From then on one thread *takes* and saves each page: a snapshot thread, in order, or a thread
+//! that wants to write the page. Saving clears the mark.
 //!
-//! Threads that hold guards of the program must not wait for a snapshot that may wait for these guards. During
-//! marking, such a thread clears the mark of a page and continues; the snapshot marks that page again.
+//! Threads that hold guards of the program must not wait for a snapshot that may wait for these guards.
+//! During marking, such a thread clears the mark of a page and continues; the snapshot marks that page again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -100,8 +100,8 @@ impl Pager {
         Ok(snapshot)
     }
 
-    /// Waits until an unsaved page accepts writes; saves it unless another thread does. The caller holds no page,
-    /// but may hold guards of the program.
+    /// Waits until an unsaved page accepts writes; saves it unless another thread does. The caller holds no
+    /// page, but may hold guards of the program.
     pub(super) fn await_saved(&self, page: u64) {
         let entry = self.table.entry(page);
         let Some(shared) = self.snapshots.current.lock().clone() else {
@@ -122,8 +122,8 @@ impl Pager {
         }
     }
 
-    /// [`await_saved`](Self::await_saved) for a task, which saves nothing: requests an early save of the page.
-    /// True if the task should check again at once.
+    /// [`await_saved`](Self::await_saved) for a task, which saves nothing: requests an early save of the
+    /// page. True if the task should check again at once.
     pub(crate) fn want_saved(&self, page: u64) -> bool {
         let Some(shared) = self.snapshots.current.lock().clone() else { return true };
         if guards::held() && self.let_pass(&shared, page) {
@@ -161,8 +161,8 @@ impl Shared {
         taken.get(word).is_some_and(|word| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
     }
 
-    /// Saves a page and admits writers; false if another thread saves it. A failure also admits writers, since it
-    /// ends the snapshot.
+    /// Saves a page and admits writers; false if another thread saves it. A failure also admits writers,
+    /// since it ends the snapshot.
     fn save_if_free(&self, pager: &Pager, page: u64) -> bool {
         // Devices may wake tasks, which run without any lock held.
         let _scope = LockScope::begin();
@@ -198,7 +198,8 @@ impl Snapshot<'_> {
             range = self.pages..pager.table.len();
             fresh = std::mem::take(&mut *self.shared.passed.lock());
             if range.is_empty() && fresh.is_empty() {
-                // A thread that appends an element holds its page or waits for memory; neither is possible here.
+                // A thread that appends an element holds its page or waits for memory; neither is possible
+                // here.
                 self.len = pager.table.lengths().len();
                 *phase = Phase::Instant;
                 break;
@@ -232,7 +233,8 @@ impl Snapshot<'_> {
                 }
             }
         }
-        // Opening a write gate requires holding the page, which from here on requires clearing its mark first.
+        // Opening a write gate requires holding the page, which from here on requires clearing its mark
+        // first.
         let open = entries().map(|(_, entry)| entry);
         let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         if let Some(channel) = pager.channels.first() {
