@@ -1,14 +1,13 @@
-//! One queue of requests that many ask and one serves at a time: flat combining for threads that must not
+//! Flat combining: a request queue with many producers and one server at a time, for threads that must not
 //! wait.
 //!
-//! A thread or task leaves its request in the inbox. The thread that finds nobody serving serves all requests
-//! that are there; the thread that finds somebody leaves a note, and the one who serves looks again before it
-//! goes. So nobody ever waits for the lock, and no request is overlooked. The idea is that of D. Hendler, I.
-//! Incze, N. Shavit, M. Tzafrir, "Flat combining and the synchronization-parallelism tradeoff", 2010.
+//! A thread or task pushes its request to the inbox. It then serves all present requests if no other thread
+//! serves. Otherwise it sets a flag, which the server checks before it leaves. So no thread waits for the
+//! lock, and no request is lost. After D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
+//! synchronization-parallelism tradeoff", 2010.
 //!
-//! Of what was submitted to a device so much may be under way at a time. As long as it is, the thread that
-//! asks does not even try to serve: the end of a submission does. loom checks that no request is left behind
-//! between the two.
+//! The number of submissions in flight on a device is limited. At the limit a requester does not try to
+//! serve; the end of a submission does. loom checks that no request is lost between the two.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -20,9 +19,9 @@ use loom::sync::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 use parking_lot::{Mutex, MutexGuard};
 
-/// Somebody has left a request.
+/// News: a request was pushed.
 pub(crate) const ASKED: usize = 1;
-/// Something that was submitted may have ended, or what was in the way may be gone.
+/// News: a submission may have ended, or an obstacle may be gone.
 pub(crate) const ENDED: usize = 2;
 
 #[cfg(loom)]
@@ -37,11 +36,11 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     mutex.try_lock()
 }
 
-/// Many push at the same time, which a lock would make them wait for.
+/// Lock-free, because many threads push at the same time.
 #[cfg(not(loom))]
 type Inbox<R> = crossbeam_queue::SegQueue<R>;
 
-/// What loom can look into; it need not check the queue's own steps.
+/// Substitute for loom, which need not check the queue's own steps.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Inbox<R>(Mutex<std::collections::VecDeque<R>>);
@@ -68,11 +67,11 @@ impl<R> Inbox<R> {
     }
 }
 
-/// Requests of type `R`, and what is known to the thread that serves them.
+/// Requests of type `R`, and the server's state.
 #[derive(Debug)]
 pub(crate) struct Combiner<R, S> {
     inbox: Inbox<R>,
-    /// Why the thread that serves is to look once more: [`ASKED`], [`ENDED`].
+    /// Reasons for another round of the server: [`ASKED`], [`ENDED`].
     news: AtomicUsize,
     under_way: AtomicUsize,
     under_way_max: usize,
@@ -90,43 +89,44 @@ impl<R, S> Combiner<R, S> {
         }
     }
 
-    /// Leaves a request. Whether the caller has to [serve](Self::serve); else the end of what is under way
-    /// does.
+    /// Pushes a request. True if the caller must [serve](Self::serve); otherwise the end of a submission in
+    /// flight does.
     #[must_use]
     pub(crate) fn ask(&self, request: R) -> bool {
         self.inbox.push(request);
-        // Either this load sees that something has ended, or the thread that ended it finds the request.
+        // Either this load sees the end of a submission, or the thread that ended it finds the request.
         fence(Ordering::SeqCst);
         self.has_room()
     }
 
-    /// Whether more may be submitted.
+    /// True below the limit of submissions in flight.
     pub(crate) fn has_room(&self) -> bool {
         self.under_way.load(Ordering::SeqCst) < self.under_way_max
     }
 
-    /// Notes that something is about to be submitted.
+    /// Counts a submission that is about to begin.
     pub(crate) fn begin(&self) {
         self.under_way.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Notes that something that was submitted has ended. The caller has others [serve](Self::serve) next.
+    /// Counts the end of a submission. The caller [serves](Self::serve) next.
     pub(crate) fn end(&self) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
-        // As in `ask`.
+        // See `ask`.
         fence(Ordering::SeqCst);
     }
 
-    /// Takes all requests that were left before.
+    /// Pops all requests pushed before this call.
     pub(crate) fn take(&self) -> impl Iterator<Item = R> + '_ {
         (0..self.inbox.len()).map_while(|_| self.inbox.pop())
     }
 
-    /// Runs `serve` until there is no news, or has the thread that is at it do so. `serve` is told why.
+    /// Runs `serve` until no news is left, or leaves this to the present server. `serve` receives the
+    /// reasons.
     pub(crate) fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
-            // Either this look finds the lock free, or the thread that has it finds the news after it.
+            // Either this attempt finds the lock free, or its holder finds the news after unlocking.
             fence(Ordering::SeqCst);
             let Some(mut state) = try_lock(&self.serving) else { return };
             loop {
@@ -144,7 +144,7 @@ impl<R, S> Combiner<R, S> {
         }
     }
 
-    /// The state, if nobody serves.
+    /// The state, unless a thread serves.
     #[cfg(all(test, loom))]
     pub(crate) fn try_state(&self) -> Option<MutexGuard<'_, S>> {
         try_lock(&self.serving)
@@ -158,11 +158,10 @@ mod model {
 
     use super::*;
 
-    /// A server that submits one request at a time; its device is another thread, which tells when it has
-    /// ended.
+    /// A server that submits one request at a time; its device is another thread, which reports the end.
     type Server = Combiner<usize, Vec<usize>>;
 
-    /// Takes what was left and submits the first request of it, if there is room.
+    /// Pops the present requests and submits the first one below the limit.
     fn step(server: &Server, submitted: &Mutex<Vec<usize>>) {
         server.serve(ASKED, |queue, _| {
             queue.extend(server.take());
@@ -190,7 +189,7 @@ mod model {
             let other = Arc::clone(&server);
             let asker = thread::spawn(move || ask(&other.0, &other.1, 2));
             ask(&server.0, &server.1, 1);
-            // The device: each submission ends once, whenever it likes.
+            // The device: each submission ends once, at any time.
             let mut ended = Vec::new();
             while ended.len() < 2 {
                 let next = lock(&server.1).pop();

@@ -1,4 +1,4 @@
-//! How long something is that outlives the program, written down beside its pages.
+//! Durable length of a persistent array, stored beside its pages.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,42 +9,41 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::engine::page::LockScope;
 
-/// What is written down of a length in each file: the number of the attempt to store it, the length, and the
-/// least one that there was since an attempt succeeded in all files.
+/// Length record of one file: number of the attempt to store it, the length, and the least length since the
+/// last attempt that succeeded in all files.
 pub(crate) type Note = [u64; 3];
 
-/// A length in one file or in several. Each file stores it together with its pages, at one moment; files do
-/// so one after the other. So after a loss of power they may have notes of different attempts, and then as
-/// much is there as all of them have pages of, and none gave up meanwhile.
+/// Length stored in one or several files. Each file stores it atomically with its pages, one file after
+/// another. After a loss of power the files may have notes of different attempts. The length is then the
+/// least one that all files have pages of and that no truncation has cut since.
 pub(crate) struct StoredLength {
-    /// Held while an attempt lasts.
+    /// Held during an attempt.
     state: Mutex<Attempts>,
-    /// Has files store a note with their pages from now on.
+    /// Makes files store this note with their pages from now on.
     write_down: Box<dyn Fn(Note) -> Result<()> + Send + Sync>,
-    /// Has all files store what they were given.
+    /// Makes all files store their received bytes.
     store: Box<dyn Fn() -> Result<()> + Send + Sync>,
-    /// Has files use the places of pages again.
+    /// Lets files reuse the places of pages.
     give_back: Box<dyn Fn(Range<u64>) + Send + Sync>,
-    /// Whether something of it could not be stored for good.
+    /// True after a final failure to store elements.
     is_broken: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Attempts {
-    /// The attempt that was made last, and what was noted for it.
+    /// Number of the last attempt; `noted` is its length.
     attempt: u64,
     noted: u64,
-    /// The greatest length whose elements are all on the devices.
+    /// Greatest length with all elements on the devices.
     reached: u64,
     /// The least length since an attempt succeeded.
     least: u64,
-    /// As small a length is told of by what is noted.
+    /// Least length in the last note.
     told: u64,
 }
 
 impl StoredLength {
-    /// What the files have whose notes these are, and how long it is; of new ones, a note of
-    /// [`new`](Self::new_note).
+    /// Recovers the length from the notes of all files. A new file has the note [`new_note`](Self::new_note).
     pub(crate) fn found(
         notes: &[Note],
         write_down: impl Fn(Note) -> Result<()> + Send + Sync + 'static,
@@ -56,7 +55,7 @@ impl StoredLength {
         let shortest = notes.iter().map(|[_, len, _]| *len).min().unwrap_or_default();
         let [attempt, noted, least] = newest;
         let len = if are_same { noted } else { shortest.min(least) };
-        // Of several attempts the next one is to make one.
+        // After different attempts, the next attempt unifies the notes.
         let noted = if are_same { noted } else { u64::MAX };
         let state = Attempts { attempt, noted, reached: len, least: len, told: len };
         let (state, is_broken) = (Mutex::new(state), AtomicBool::new(false));
@@ -64,15 +63,15 @@ impl StoredLength {
         (Self { state, write_down, store, give_back, is_broken }, len)
     }
 
-    /// What is noted of something that is new, and so long.
+    /// First note of a new file with this length.
     pub(crate) fn new_note(len: u64) -> Note {
         [0, len, len]
     }
 
-    /// Has all files store what they were given, and with it the length `len`, if elements below that are on
-    /// the devices: that, or a greater one that another thread has come with.
+    /// Makes all files store their received bytes and a length: `len`, or a greater one from another thread.
+    /// All elements below `len` must be on the devices.
     pub(crate) fn store(&self, len: Option<u64>) -> Result<()> {
-        // Declared first, dropped last: devices may wake tasks, which run without the lock then.
+        // Declared first, dropped last: devices may wake tasks, which then run without the lock.
         let _scope = LockScope::begin();
         let state = &mut *self.state.lock();
         if let Some(len) = len
@@ -90,19 +89,19 @@ impl StoredLength {
         Ok(())
     }
 
-    /// Notes that what comes behind so many was given up, or may be.
+    /// Records a possible truncation to this length.
     pub(crate) fn shorten(&self, len: u64) {
         let state = &mut *self.state.lock();
         state.reached = state.reached.min(len);
         state.least = state.least.min(len);
     }
 
-    /// Has files use the places of pages again that are behind the [shortened](Self::shorten) length.
+    /// Lets files reuse the places of pages behind the [shortened](Self::shorten) length.
     pub(crate) fn give_back(&self, pages: Range<u64>) {
         (self.give_back)(pages);
     }
 
-    /// No more is stored of what it is about: it gets no longer.
+    /// Stops the growth of the stored length for good.
     pub(crate) fn give_up(&self) {
         self.is_broken.store(true, Ordering::Release);
     }
@@ -122,15 +121,15 @@ mod tests {
     use crate::base::error::ErrorKind;
     use backend_api::wrap::SplitMix64;
 
-    /// Files that note and store lengths, one after the other.
+    /// Files that record and store lengths, one after another.
     #[derive(Debug, Default)]
     struct Files {
-        /// Of each, what is stored, and what is noted.
+        /// Per file: the stored note and the recorded one.
         notes: Vec<(Note, Note)>,
-        /// Which elements are stored in each, by number.
+        /// Numbers of the elements stored in each file.
         stored: Vec<Vec<u64>>,
         now: Vec<u64>,
-        /// After so many of them the power, or one of them, fails.
+        /// Number of file operations before the power, or one file, fails.
         until: usize,
     }
 
@@ -161,8 +160,8 @@ mod tests {
         StoredLength::found(&notes, write_down, move || other.lock().store(), drop)
     }
 
-    /// Whatever of an attempt was done: no more is there afterwards than all files have, and no less than was
-    /// stored for good, unless it was given up.
+    /// After any part of an attempt, the length is at most the elements in all files, and at least the
+    /// durable length unless it was truncated.
     #[test]
     fn files_agree_on_a_length_that_all_have() {
         for seed in 0..2000 {
