@@ -1,46 +1,45 @@
-//! Recognises streams of misses, per thread, and says what to fetch ahead.
+//! Detection of miss streams per thread, and the choice of pages to prefetch.
 //!
-//! Each thread remembers a few streams, and the last pages that belong to none. A page next to one of those
-//! begins a sequential stream, up or down; three equal steps begin a strided one. A page where a stream goes
-//! on continues it, and the window of pages fetched ahead doubles from one up to a limit. The first use of a
-//! page that was read ahead continues its stream, so a stream that keeps up never misses.
+//! Each thread remembers a few streams, and the last pages outside of any stream. A page next to such a loose
+//! page begins a sequential stream, up or down; three equal steps begin a strided one. The next page of a
+//! stream continues it and doubles its window of prefetched pages, from one up to a limit. The first use of a
+//! prefetched page continues its stream, so a stream that keeps up never misses.
 //!
-//! A stream that misses a page which it had fetched has lost it unused: its window is halved. A thread whose
-//! streams lose all, or end with more pages fetched than used, has to show longer runs before anything is
-//! fetched for it again.
+//! A miss of a prefetched page means that the cache dropped it unused, and halves the stream's window. A
+//! thread must show longer runs before further prefetches if its streams lose all pages, or end with more
+//! pages fetched than used.
 
 use std::cell::RefCell;
 
 /// Streams that a thread can follow at once.
 const STREAMS: usize = 8;
-/// How many pages without a stream a thread remembers: three strided streams side by side take nine.
+/// Loose pages remembered per thread: three interleaved strided streams take nine.
 const LOOSE: usize = 12;
-/// Steps that a stream may be ahead of what was seen of it: several threads that go through the same pages
-/// see each only some of them first.
+/// Steps that a stream may skip: of several threads with the same pages, each is first at only some of them.
 const GAP: u64 = 8;
-/// Pages in a row before anything is fetched ahead, at first and at most.
+/// Length of a run before the first prefetch: initial value and limit.
 const RUN_MIN: u64 = 2;
 const RUN_MIN_MOST: u64 = 16;
-/// A strided stream begins with so many pages at equal distances.
+/// Pages at equal distances that begin a strided stream.
 const STRIDED_RUN: u64 = 4;
 
-/// What is known of the array that a stream runs through.
+/// The array of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streams {
-    /// Its identity.
+    /// Identity of the array.
     pub(crate) array: u64,
-    /// Its length in pages.
+    /// Length of the array in pages.
     pub(crate) pages: u64,
-    /// How many pages a window has at most; none is fetched ahead at 0.
+    /// Greatest window in pages; 0 disables prefetches.
     pub(crate) window_max: u64,
 }
 
-/// What led to a page.
+/// Kind of a use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It was not resident.
+    /// The page was not resident.
     Missed,
-    /// It had been fetched ahead, and is used for the first time.
+    /// First use of a prefetched page.
     FetchedAhead,
 }
 
@@ -53,7 +52,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// The pages, in the order in which they will be used.
+    /// The pages, in the expected order of use.
     pub(crate) fn pages(self) -> impl Iterator<Item = u64> + Clone {
         (0..self.count as i64).map(move |step| self.first.wrapping_add_signed(step * self.stride))
     }
@@ -64,21 +63,21 @@ struct MissStream {
     array: u64,
     /// The page used last.
     last: u64,
-    /// Pages from one to the next; 0 in a place that no stream has.
+    /// Distance from one page to the next; 0 in an unused entry.
     stride: i64,
-    /// How many pages followed one another.
+    /// Number of consecutive pages.
     run: u64,
-    /// How many of those had been fetched ahead when they were used.
+    /// Number of prefetched pages among them.
     used: u64,
-    /// How many steps beyond `last` were fetched.
+    /// Number of fetched steps beyond `last`.
     ahead: u64,
     window: u64,
-    /// When it was used last, in uses.
+    /// Clock at the last use, counted in uses.
     age: u64,
 }
 
 impl MissStream {
-    /// How many steps lead from the last page to this one, if the stream may get there next.
+    /// Number of steps from the last page to this one, if it can continue the stream.
     fn steps_to(&self, array: u64, page: u64) -> Option<u64> {
         let distance = page.wrapping_sub(self.last) as i64;
         if self.stride == 0 || self.array != array || distance % self.stride != 0 {
@@ -89,7 +88,7 @@ impl MissStream {
         (steps <= self.ahead + gap).then_some(steps)
     }
 
-    /// How many steps it can go on from its last page within the array.
+    /// Number of steps from the last page to the end of the array.
     fn steps_left(&self, pages: u64) -> u64 {
         let room = if self.stride > 0 { pages.saturating_sub(self.last + 1) } else { self.last };
         room / self.stride.unsigned_abs().max(1)
@@ -99,7 +98,7 @@ impl MissStream {
 struct Memory {
     clock: u64,
     streams: [MissStream; STREAMS],
-    /// Array and page; array 0 is none.
+    /// Array and page; array 0 marks an unused entry.
     loose: [(u64, u64); LOOSE],
     next_loose: usize,
     run_min: u64,
@@ -128,7 +127,7 @@ impl Memory {
                 let stream = &mut self.streams[at];
                 stream.age = self.clock;
                 if usage == Use::Missed && steps <= stream.ahead {
-                    // Fetched too early: it has left the cache since.
+                    // Fetched too early: the page has left the cache since.
                     grows = false;
                     stream.window /= 2;
                     stream.ahead = 0;
@@ -159,7 +158,7 @@ impl Memory {
         if stream.run < self.run_min || array.window_max == 0 {
             return None;
         }
-        // Half a window is still ahead: wait, so that fetches come in batches.
+        // Half a window is still ahead: no fetch now, so that fetches form batches.
         if stream.ahead > stream.window / 2 {
             return None;
         }
@@ -176,8 +175,8 @@ impl Memory {
         Some(Ahead { first, stride: stream.stride, count })
     }
 
-    /// The stride and run of a stream that begins with this page and some of those remembered; else remembers
-    /// it.
+    /// Stride and run of a stream that this page begins together with loose pages; otherwise stores the page
+    /// as a loose one.
     fn new_stream(&mut self, array: u64, page: u64) -> Option<(i64, u64)> {
         let is_loose = |page: u64| self.loose.contains(&(array, page));
         for stride in [1, -1] {
@@ -218,13 +217,12 @@ thread_local! {
     static MEMORY: RefCell<Memory> = const { RefCell::new(Memory::new()) };
 }
 
-/// Notes the use of a page that was not resident, or that had been read ahead; returns the pages to fetch
-/// now.
+/// Records a miss or the first use of a prefetched page; returns the pages to fetch now.
 pub(crate) fn advance(array: Streams, page: u64, usage: Use) -> Option<Ahead> {
     MEMORY.try_with(|memory| memory.borrow_mut().step(array, page, usage)).ok().flatten()
 }
 
-/// Notes that of the pages that [`advance`] gave for this page the last ones are not being fetched.
+/// Records that the caller does not fetch the last of the pages that [`advance`] returned for this page.
 pub(crate) fn retract(array: Streams, page: u64, left_out: u64) {
     let _ = MEMORY.try_with(|memory| {
         let streams = &mut memory.borrow_mut().streams;
@@ -232,7 +230,7 @@ pub(crate) fn retract(array: Streams, page: u64, left_out: u64) {
             streams.iter_mut().find(|s| s.stride != 0 && s.array == array.array && s.last == page)
         {
             stream.ahead = stream.ahead.saturating_sub(left_out);
-            // There is no room for more at present.
+            // The cache has no room for more at present.
             stream.window = stream.window.min(stream.ahead.max(1));
         }
     });
@@ -246,8 +244,7 @@ mod tests {
 
     const ARRAY: Streams = Streams { array: 1, pages: 1000, window_max: 16 };
 
-    /// Runs accesses against a cache that keeps everything: what was fetched ahead, and how many accesses
-    /// missed.
+    /// Runs accesses against an unlimited cache: the prefetched pages and the number of misses.
     fn run(array: Streams, pages: impl IntoIterator<Item = u64>) -> (Vec<Ahead>, usize) {
         let (mut memory, mut resident) = (Memory::new(), HashSet::new());
         let (mut fetched, mut misses) = (Vec::new(), 0);
@@ -328,7 +325,7 @@ mod tests {
             pages.filter_map(|page| memory.step(ARRAY, page, usage)).map(|ahead| ahead.count).collect()
         };
         assert!(counts(&mut memory, 0..100, Use::FetchedAhead).iter().any(|count| *count >= 8));
-        // Whatever is fetched is gone before it is used.
+        // The cache drops each fetched page before its use.
         let shrunk = counts(&mut memory, 100..200, Use::Missed);
         assert!(shrunk.len() < 20 && shrunk[5..].iter().all(|count| *count <= 1), "{shrunk:?}");
     }

@@ -1,16 +1,14 @@
-//! Long ranges between home slots and the program's memory, past the cache.
+//! Bulk copies between home slots and the program's memory, past the cache.
 //!
-//! Pages that are not resident are copied through [stages](crate::engine::channel::Stage): no frame is taken,
-//! so nothing is evicted. Resident pages are read and written in their frames. Meanwhile the pages are held,
-//! so that nobody changes a home slot that is being read, or reads one that is being written.
+//! Absent pages are copied through [stages](crate::engine::channel::Stage), without frames and evictions.
+//! Resident pages are read and written in their frames. Holds of the pages keep other threads from writing a
+//! home slot during a read, and from reading it during a write.
 //!
-//! A range is cut by channel: a [unit](Units) is as many pages of one channel as a stage has room for, which
-//! lie one behind the other at home; fewer if no other thread copies. Threads take units, one after the other
-//! and from all channels in turn; each has two under way: one is copied by the device while it copies the
-//! other.
+//! A range is divided by channel. A [unit](Units) is a run of pages of one channel, contiguous at home, that
+//! fills a stage; a single thread uses shorter units. Threads take units one after another, from all channels
+//! in turn. Each thread has two units in flight: the device copies one while the thread copies the other.
 //!
-//! Nothing is waited for while pages are held, but copies; so nobody can wait for a thread that waits for
-//! them.
+//! A thread that holds pages waits for copies only, so holds cause no deadlock.
 
 use std::iter::StepBy;
 use std::marker::PhantomData;
@@ -28,13 +26,12 @@ use crate::engine::guards;
 use crate::engine::page::{State, count_hit};
 use crate::engine::parallel_copy;
 
-/// A range passes by the cache if it takes at least so many pages, and at least this share of all frames:
-/// short ones are likely to be wanted again, and cost others little of the cache. Nor does it if the cache
-/// has room for all.
+/// Least pages, and least share of all frames, of a range that bypasses the cache. Shorter ranges are likely
+/// to be reused and displace little. A cache with room for the whole array is not bypassed.
 const BULK_PAGES_MIN: u64 = 4;
 const BULK_SHARE: u64 = 16;
 
-/// How long a unit is, in bytes, if one thread has all of them; else it fills a stage.
+/// Length of a unit in bytes for a single thread; otherwise a unit fills a stage.
 const LONE_UNIT_BYTES: usize = 1 << 20;
 
 /// Pages of one channel, in ascending order.
@@ -44,14 +41,14 @@ fn first(pages: &Pages) -> Option<u64> {
     pages.clone().next()
 }
 
-/// How a range of pages is cut.
+/// Division of a range of pages into units.
 #[derive(Debug)]
 struct Units {
     pages: Range<u64>,
     channels: u64,
-    /// Pages of a unit at most.
+    /// Greatest number of pages in a unit.
     most: u64,
-    /// Which channel comes first: not the same one in calls of many threads at once.
+    /// First channel; it differs between concurrent calls.
     first_channel: u64,
     next: AtomicU64,
 }
@@ -62,7 +59,7 @@ impl Units {
         of_channel.div_ceil(self.most) * self.channels
     }
 
-    /// The pages of a unit; there may be none, near the end.
+    /// The pages of a unit; empty for some units near the end.
     fn pages(&self, unit: u64) -> Pages {
         let channel = (self.first_channel + unit) % self.channels;
         let stride = self.channels * self.most;
@@ -71,19 +68,19 @@ impl Units {
         (first.min(end)..end).step_by(self.channels as usize)
     }
 
-    /// A unit that nobody has taken.
+    /// Takes the next free unit.
     fn take(&self) -> Option<Pages> {
         let unit = self.next.fetch_add(1, Ordering::Relaxed);
         (unit < self.len()).then(|| self.pages(unit))
     }
 
-    /// Lets nobody take any more.
+    /// Ends the distribution of units.
     fn stop(&self) {
         self.next.store(self.len(), Ordering::Relaxed);
     }
 }
 
-/// A range of bytes of the array, which begins somewhere in a page.
+/// Range of bytes of the array, which may begin within a page.
 #[derive(Clone, Copy, Debug)]
 struct BulkSpan {
     start: u64,
@@ -96,7 +93,7 @@ impl BulkSpan {
         self.start / self.page_bytes..(self.start + self.bytes).div_ceil(self.page_bytes)
     }
 
-    /// The bytes of a page that are in the range: from where in the page, and where in the range.
+    /// Overlap of a page with the range: its offset in the page, and its place in the range.
     fn part(&self, page: u64) -> (usize, Range<usize>) {
         let first = page * self.page_bytes;
         let start = self.start.max(first);
@@ -105,12 +102,12 @@ impl BulkSpan {
     }
 }
 
-/// The program's slice that a range is read into, shared by threads that have different units of it.
+/// The program's target slice of a read, shared by threads with different units.
 #[derive(Debug)]
 struct Target<'a> {
     span: BulkSpan,
     address: *mut u8,
-    /// Whether it is better copied to past the processor's caches.
+    /// True if copies should bypass the processor's caches.
     passes_caches: bool,
     slice: PhantomData<&'a mut [u8]>,
 }
@@ -125,11 +122,10 @@ impl<'a> Target<'a> {
         Self { span, address: into.as_mut_ptr(), passes_caches, slice: PhantomData }
     }
 
-    /// Where in the page the part that is in the range begins, and its place.
+    /// Offset in the page of its part in the range, and the target of this part.
     ///
     /// # Safety
-    /// The calling thread has taken the unit that the page is of, and has no other place for this page any
-    /// more.
+    /// The calling thread has taken the page's unit, and no longer uses an earlier result for this page.
     unsafe fn part(&self, page: u64) -> (usize, &'a mut [u8]) {
         let (offset, part) = self.span.part(page);
         // SAFETY: within the slice, which is borrowed for `'a`. Parts of different pages do not overlap, a
@@ -137,10 +133,10 @@ impl<'a> Target<'a> {
         (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
     }
 
-    /// As [`part`](Self::part), for pages one behind the other.
+    /// [`part`](Self::part) for contiguous pages.
     ///
     /// # Safety
-    /// As there, for each of them.
+    /// The contract of [`part`](Self::part), for each page.
     unsafe fn parts(&self, pages: Range<u64>) -> (usize, &'a mut [u8]) {
         let ((offset, first), (_, last)) = (self.span.part(pages.start), self.span.part(pages.end - 1));
         let part = first.start..last.end;
@@ -149,7 +145,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Pages on their way through a stage, held as `H`.
+/// Pages in flight through a stage, with holds `H`.
 struct Flight<'a, H> {
     channel: &'a Channel,
     // Declared first, dropped first: that waits for the copy.
@@ -158,30 +154,29 @@ struct Flight<'a, H> {
     copy: Arc<StagedCopy>,
 }
 
-/// What keeps a thread from going on with a unit.
+/// Obstacle to the rest of a unit.
 enum Obstacle {
-    /// Somebody is in the way of its next page.
+    /// Another thread uses the next page.
     Busy(State),
     NoStage,
 }
 
 /// One direction of a long copy.
 trait BulkCopy<'a>: Sync {
-    /// How pages are held that are under way.
+    /// Hold of a page in flight.
     type Hold;
 
-    /// Copies the first pages of a unit that are resident, and starts to copy the others, until something is
-    /// in the way. Takes from `pages` what is copied or under way then.
+    /// Copies the resident ones of a unit's first pages and starts copies of the others, up to an obstacle.
+    /// Removes these pages from `pages`.
     fn begin(&self, pages: &mut Pages) -> (Option<Flight<'a, Self::Hold>>, Option<Obstacle>);
 
-    /// Waits for pages to be copied, and lets go of them. Gives those that are to be copied in frames when
-    /// nothing is held any more.
+    /// Waits for copies and releases their pages. Returns pages to copy in frames once the thread holds none.
     fn end(&self, flight: Flight<'a, Self::Hold>) -> Result<Vec<u64>>;
 
-    /// Copies a page in its frame, with nothing held.
+    /// Copies a page in its frame, without holds of other pages.
     fn copy_in_frame(&self, page: u64) -> Result<()>;
 
-    /// Waits for a page that somebody is in the way of, with nothing held. Whether it is copied then.
+    /// Waits for a page in use by another thread, without holds. True if the page is then copied.
     fn wait(&self, page: u64, state: State) -> Result<bool>;
 }
 
@@ -197,13 +192,13 @@ struct BulkWrite<'a, 'f> {
 }
 
 impl Pager {
-    /// Whether a range of so many pages is to pass by the cache.
+    /// True if a range of this number of pages bypasses the cache.
     pub(crate) fn is_bulk(&self, pages: u64) -> bool {
         pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
     }
 
-    /// As [`is_bulk`](Self::is_bulk), for a range that is read. Files have a cache of their own in the
-    /// system: to read from them is hardly more than to copy, where checksums do not have to be compared.
+    /// [`is_bulk`](Self::is_bulk) for reads. The system caches files itself: a read costs little more than a
+    /// copy, unless checksums must be compared.
     pub(crate) fn is_bulk_read(&self, pages: u64) -> bool {
         let least = match self.has_exact_parts() {
             true => BULK_PAGES_MIN,
@@ -213,21 +208,20 @@ impl Pager {
         self.is_bulk(pages) || is_long && self.channels.iter().all(|channel| channel.loads_directly())
     }
 
-    /// Copies bytes of the array, from `start` on, into a slice, by several threads if it is long.
+    /// Copies bytes of the array, from `start` on, into a slice; several threads copy a long one.
     ///
     /// # Errors
-    /// What a device reports; the slice then holds what it held, or what was read, page by page.
+    /// Device errors; each page of the slice then has either its old contents or those read.
     pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
         let span = BulkSpan { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
         self.copy_bulk(span, &BulkRead { pager: self, target: Target::new(span, into) })
     }
 
-    /// Copies a slice to bytes of the array, from `start` on: whole pages, by several threads if there are
-    /// many.
+    /// Copies a slice of whole pages to the array, from `start` on; several threads copy many pages.
     ///
     /// # Errors
-    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of
-    /// those whose copy failed the contents are unspecified.
+    /// Device errors, if the cache has no frame for the page either. Some pages are then written; pages with
+    /// a failed copy have unspecified contents.
     pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
         self.expect_writable()?;
         let span = BulkSpan { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
@@ -237,7 +231,8 @@ impl Pager {
     fn units(&self, span: &BulkSpan) -> Units {
         let (pages, bytes) = (span.pages(), span.bytes);
         let channels = self.channels.len() as u64;
-        // A thread on its own copies one unit while the device copies another; among several, others do.
+        // A single thread copies one unit while the device copies another; with several threads, other
+        // threads do.
         let unit_bytes =
             if parallel_copy::is_shared(bytes) && !guards::held() { usize::MAX } else { LONE_UNIT_BYTES };
         let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
@@ -258,7 +253,7 @@ impl Pager {
             if outcome.is_err() {
                 units.stop();
             }
-            // Also after an error: pages are held for it.
+            // Also after an error, because the copy still holds pages.
             let failed = under_way.map_or(Ok(Vec::new()), |flight| copy.end(flight));
             let failed =
                 failed.and_then(|pages| pages.into_iter().try_for_each(|page| copy.copy_in_frame(page)));
@@ -283,7 +278,7 @@ impl Pager {
                 if obstacle.is_none() && failed.is_empty() {
                     continue;
                 }
-                // What is waited for now may wait for a page that this thread holds.
+                // The awaited thread may wait for a page that this thread holds.
                 let is_held = under_way.is_some();
                 if let Some(flight) = under_way.take() {
                     failed.extend(copy.end(flight)?);
@@ -292,7 +287,7 @@ impl Pager {
                 let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
                 let is_copied = match obstacle {
                     Obstacle::Busy(state) => copy.wait(page, state)?,
-                    // This thread may have had them itself.
+                    // This thread may have held the stages itself.
                     Obstacle::NoStage if had_one || is_held || self.channel(page).await_stage() => false,
                     Obstacle::NoStage => copy.copy_in_frame(page).map(|()| true)?,
                 };
@@ -306,9 +301,9 @@ impl Pager {
 }
 
 impl BulkRead<'_, '_> {
-    /// Reads pages by this thread itself, and lets go of them, in as few reads as there are runs of them both
-    /// at home and in the target. Leaves those that are to be copied by the device: all of it, where the
-    /// thread cannot, and what failed, which the device tells of.
+    /// Reads pages on this thread and releases them, one read per run of pages contiguous at home and in the
+    /// target. Leaves pages for the device: all of them where the thread cannot read, and failed ones, whose
+    /// error the device reports.
     fn read_directly(&self, wanted: &mut Vec<HomeShare<'_>>) {
         let channels = self.pager.channels.len() as u64;
         let Some(first) = wanted.first().map(HomeShare::page) else { return };
@@ -319,13 +314,13 @@ impl BulkRead<'_, '_> {
         let mut run = 0;
         while run < wanted.len() {
             let (page, mut end) = (wanted[run].page(), run + 1);
-            // One behind the other in the target: there is one channel.
+            // Contiguous in the target, because there is one channel.
             while channels == 1
                 && wanted.get(end).is_some_and(|next| next.page() == page + (end - run) as u64)
             {
                 end += 1;
             }
-            // SAFETY: the pages are of a unit that this thread has taken.
+            // SAFETY: the pages belong to a unit taken by this thread.
             let (offset, into) = unsafe { self.target.parts(page..page + (end - run) as u64) };
             if !matches!(channel.read_home_directly(page, offset, into), Some(Ok(()))) {
                 break;
@@ -347,13 +342,13 @@ impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
         while let Some(page) = first(&rest) {
             match pager.try_share_as_found(page) {
                 Ok(AsFound::Resident(hold)) => {
-                    // SAFETY: the page is of a unit that this thread has taken.
+                    // SAFETY: the page belongs to a unit taken by this thread.
                     let (offset, into) = unsafe { target.part(page) };
                     hold.read(offset, into);
                 }
                 Ok(AsFound::Absent(home)) if home.has_contents() => wanted.push(home),
                 Ok(AsFound::Absent(_)) => {
-                    // SAFETY: the page is of a unit that this thread has taken.
+                    // SAFETY: the page belongs to a unit taken by this thread.
                     unsafe { target.part(page) }.1.fill(0);
                 }
                 Err(state) => {
@@ -386,7 +381,7 @@ impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
         let outcome = channel.await_staged(&copy);
         for (at, home) in pages.into_iter().enumerate() {
             if outcome.is_ok() {
-                // SAFETY: the page is of a unit that this thread has taken.
+                // SAFETY: the page belongs to a unit taken by this thread.
                 let (offset, into) = unsafe { self.target.part(home.page()) };
                 let from = stage.bytes(at * self.pager.page_bytes + offset, into.len());
                 if self.target.passes_caches {
@@ -403,7 +398,7 @@ impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
 
     fn copy_in_frame(&self, page: u64) -> Result<()> {
         let held = self.pager.hold_shared(page, Stream::Ignore)?;
-        // SAFETY: the page is of a unit that this thread has taken.
+        // SAFETY: the page belongs to a unit taken by this thread.
         let (offset, into) = unsafe { self.target.part(page) };
         held.read(offset, into);
         Ok(())
