@@ -1,10 +1,10 @@
-//! Sleeping until something changes that is no lock's own matter: an *eventcount*.
+//! Eventcount: threads sleep until a change that no lock protects.
 //!
-//! A thread [prepares](EventCount::prepare), looks whether what it needs is there, and if not
-//! [waits](EventCount::wait). A thread that brings something [advances](EventCount::advance) the count
-//! afterwards, and then [notifies](EventCount::notify) those asleep. Whatever is brought after the first
-//! thread has prepared ends its wait, so no change falls between the look and the sleep; and to bring
-//! something costs one addition where nobody sleeps. loom checks that.
+//! A consumer [prepares](EventCount::prepare), checks its condition, and [waits](EventCount::wait) if it is
+//! false. A producer makes its change, [advances](EventCount::advance) the count, and
+//! [notifies](EventCount::notify) the sleeping threads. Each change after the preparation ends the wait, so
+//! no wake-up is lost between check and sleep. Without sleeping threads a change costs one addition. loom
+//! checks this.
 //!
 //! D. P. Reed, R. K. Kanodia, "Synchronization with eventcounts and sequencers", 1979.
 
@@ -18,7 +18,7 @@ use loom::sync::{Condvar, Mutex};
 #[cfg(not(loom))]
 use parking_lot::{Condvar, Mutex};
 
-/// What the count was when a thread prepared to wait.
+/// Value of the count when a thread prepared to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventKey(u64);
 
@@ -31,20 +31,20 @@ pub(crate) struct EventCount {
 }
 
 impl EventCount {
-    /// To be called before the look that finds nothing.
+    /// Begins a wait, before the check of the condition.
     pub(crate) fn prepare(&self) -> EventKey {
         EventKey(self.count.load(Ordering::SeqCst))
     }
 
-    /// Whether nothing was brought since a thread prepared.
+    /// True if the count is unchanged since the preparation.
     pub(crate) fn is_current(&self, key: EventKey) -> bool {
         self.prepare() == key
     }
 
-    /// Sleeps until something is brought after the key was made.
+    /// Sleeps until the first change after the preparation of the key.
     pub(crate) fn wait(&self, key: EventKey) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // Either the look below sees the change, or the thread that made it sees this sleeper.
+        // Either the check below sees the change, or the producer sees this sleeping thread.
         fence(Ordering::SeqCst);
         #[cfg(not(loom))]
         {
@@ -63,23 +63,23 @@ impl EventCount {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Ends all waits that were prepared so far: of threads that look at once, of those asleep with the next
-    /// [`notify`](Self::notify).
+    /// Ends all waits prepared so far: at once for awake threads, and at the next [`notify`](Self::notify)
+    /// for sleeping ones.
     pub(crate) fn advance(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Wakes threads whose waits have ended.
+    /// Wakes the threads of ended waits.
     pub(crate) fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // A thread about to sleep holds the lock: after this it sleeps, or has looked again.
+            // A thread about to sleep holds the lock: after this it sleeps, or has checked again.
             drop(self.sleep.lock());
             self.wake.notify_all();
         }
     }
 
-    /// How many threads sleep, or are about to.
+    /// Number of threads that sleep or are about to.
     #[cfg(test)]
     pub(crate) fn sleepers(&self) -> u32 {
         self.sleepers.load(Ordering::SeqCst)
@@ -94,7 +94,7 @@ mod model {
 
     use super::*;
 
-    /// Two threads that wait, one that brings: loom reports a deadlock if one of them sleeps on.
+    /// Two consumers and one producer: loom reports a deadlock if a consumer keeps sleeping.
     #[test]
     fn no_change_is_overlooked() {
         let mut model = loom::model::Builder::new();

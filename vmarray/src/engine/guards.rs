@@ -1,10 +1,10 @@
-//! Which page guards the calling thread holds, so that it never waits for something that might wait for it.
+//! List of the calling thread's page guards, which prevents deadlocks of waiting threads.
 //!
-//! The rule is that of ordered locks: a thread that holds guards may block on a guarded page only if that
-//! page comes after all that it holds. Pages are ordered by the age of their arrays, then by number. Guards
-//! cannot be sent to other threads, so the list is complete.
+//! Lock ordering: a thread that holds guards may block on a guarded page only if that page comes after all of
+//! its own. Pages are ordered by the age of their arrays, then by number. Guards cannot move to other
+//! threads, so the list is complete.
 //!
-//! A leaked guard stays in its thread's list, but counts only as long as its array lives.
+//! A leaked guard stays in its thread's list, but counts only during the life of its array.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -14,13 +14,13 @@ use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use crate::engine::page::wake_tasks_of_thread;
 
-/// The arrays that exist. Asked only by threads that hold guards and are about to be refused something.
+/// Living arrays. Read only by threads that hold guards, before an operation fails with `WouldDeadlock`.
 static LIVING: LazyLock<RwLock<HashSet<u64>>> = LazyLock::new(RwLock::default);
 
 thread_local! {
     /// Array and page of each guard.
     static HELD: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
-    /// The array of each future that counts as a guard already.
+    /// The array of each future that already counts as a guard.
     static EXPECTED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -29,17 +29,17 @@ fn with<R>(run: impl FnOnce(&mut Vec<(u64, u64)>) -> R) -> Option<R> {
 }
 
 fn living() -> RwLockWriteGuard<'static, HashSet<u64>> {
-    // Nothing panics while it is held; the set is whole in any case.
+    // No code panics under this lock, and the set stays consistent in any case.
     LIVING.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Strikes out the leaked guards of arrays that are gone.
+/// Removes the leaked guards of dropped arrays.
 fn strike_out(held: &mut Vec<(u64, u64)>) {
     let living = LIVING.read().unwrap_or_else(PoisonError::into_inner);
     held.retain(|(array, _)| living.contains(array));
 }
 
-/// Whether the thread holds any guard, of whichever array.
+/// True if the thread holds a guard of any array.
 pub(crate) fn held() -> bool {
     let is_any = |held: &mut Vec<(u64, u64)>| {
         !held.is_empty() && {
@@ -50,8 +50,9 @@ pub(crate) fn held() -> bool {
     with(is_any).unwrap_or(false)
 }
 
-/// Whether the thread holds a guard, or a future of it will have one: its page, or what it is counted for,
-/// stays until the thread polls or drops it. So the thread must not block until somebody has one guard fewer.
+/// True if the thread holds a guard, or if one of its futures will have one. The future's page, or its count,
+/// stays until the thread polls or drops the future. So the thread must not block until another thread drops
+/// a guard.
 pub(crate) fn held_or_expected() -> bool {
     let expected = EXPECTED.try_with(|expected| {
         let mut expected = expected.borrow_mut();
@@ -64,12 +65,12 @@ pub(crate) fn held_or_expected() -> bool {
     held() || expected.unwrap_or(false)
 }
 
-/// What tells an array from all others that this process has had; the owner is the array.
+/// Identity of an array, unique in the process; the owner is the array.
 #[derive(Debug)]
 pub(crate) struct Identity(u64);
 
 impl Identity {
-    /// That of a new array. It is greater than all before.
+    /// Identity of a new array, greater than all earlier ones.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -77,16 +78,16 @@ impl Identity {
         Self(number)
     }
 
-    /// The array's number, never used again.
+    /// Number of the array, never reused.
     pub(crate) fn number(&self) -> u64 {
         self.0
     }
 
-    /// Notes that the calling thread now holds a guard of this page.
+    /// Records a guard of this page in the calling thread's list.
     pub(crate) fn hold(&self, page: u64) {
         with(|held| {
             if held.len() == held.capacity() {
-                // The thread that leaks a guard of each of many arrays pays for it here, not with memory.
+                // A thread that leaks guards of many arrays pays here with time instead of memory.
                 strike_out(held);
             }
             held.push((self.0, page));
@@ -94,7 +95,7 @@ impl Identity {
         wake_tasks_of_thread();
     }
 
-    /// Notes that a guard has gone.
+    /// Removes a dropped guard.
     pub(crate) fn let_go(&self, page: u64) {
         with(|held| {
             if let Some(at) = held.iter().rposition(|&known| known == (self.0, page)) {
@@ -103,12 +104,12 @@ impl Identity {
         });
     }
 
-    /// Notes that a future of the calling thread counts as a guard from now on.
+    /// Counts a future of the calling thread as a guard.
     pub(crate) fn expect(&self) {
         let _ = EXPECTED.try_with(|expected| expected.borrow_mut().push(self.0));
     }
 
-    /// Notes that such a future has its guard, or waits for none any more.
+    /// Ends the count of such a future, which has its guard or stopped waiting.
     pub(crate) fn expect_no_more(&self) {
         let _ = EXPECTED.try_with(|expected| {
             let mut expected = expected.borrow_mut();
@@ -118,7 +119,7 @@ impl Identity {
         });
     }
 
-    /// The first of the pages in a range that the calling thread holds and of which something is so.
+    /// The first page in a range that the calling thread holds and that satisfies a condition.
     pub(crate) fn first_held(&self, pages: &Range<u64>, is_so: impl Fn(u64) -> bool) -> Option<u64> {
         let own = |held: &mut Vec<(u64, u64)>| {
             let own = held.iter().filter(|(array, page)| *array == self.0 && pages.contains(page));
@@ -127,7 +128,7 @@ impl Identity {
         with(own).flatten()
     }
 
-    /// Whether the calling thread may wait until others let go of their guards of this page.
+    /// True if the calling thread may wait for the release of other threads' guards of this page.
     pub(crate) fn may_wait_for(&self, page: u64) -> bool {
         let after_all = |held: &Vec<(u64, u64)>| held.iter().all(|&known| known < (self.0, page));
         with(|held| {

@@ -1,6 +1,6 @@
-//! Host threads for long copies: one copies RAM at a fraction of what the memory, or a bus, can do.
+//! Host threads for long copies: one thread reaches only a fraction of the bandwidth of RAM or a bus.
 //!
-//! Calls share the cores: together they use no more threads than there are.
+//! Calls share the cores: together they use at most one thread per core.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,28 +10,27 @@ use crate::base::error::Result;
 use crate::base::scoped_threads::{self, CORES};
 use crate::engine::guards;
 
-/// What is worth a thread of its own, in bytes: starting a new one takes as long as copying a hundredth of
-/// that.
+/// Least bytes per thread; starting a thread takes as long as copying a hundredth of them.
 const SHARE_BYTES: u64 = 8 << 20;
-/// More threads than this gain nothing on a bus: each copies some 8 GB/s.
+/// Greatest useful number of threads per bus; each copies some 8 GB/s.
 const THREADS_A_BUS: usize = 12;
 
-/// Threads in long copies at the moment, callers included.
+/// Threads presently in long copies, callers included.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a copy of so many bytes that begins now is one of several threads, of its own or of other calls.
+/// True if a copy of this length would now run on several threads, or beside the threads of other calls.
 pub(crate) fn is_shared(bytes: u64) -> bool {
     bytes >= 2 * SHARE_BYTES || BUSY.load(Ordering::Relaxed) > 0
 }
 
-/// Threads that a copy has taken from those that may run.
+/// Threads reserved by a copy.
 struct Taken {
     count: usize,
     busy: &'static AtomicUsize,
 }
 
 impl Taken {
-    /// As many as are of use, and no more than there are cores that no other copy uses; but one at least.
+    /// Reserves the useful number of threads, limited by the cores free of other copies, but at least one.
     fn new(useful: usize, cores: usize, busy: &'static AtomicUsize) -> Self {
         let others = busy.fetch_add(useful, Ordering::Relaxed);
         let count = useful.min(cores.saturating_sub(others)).max(1);
@@ -46,9 +45,9 @@ impl Drop for Taken {
     }
 }
 
-/// Runs `copy`, which does its share of a copy of so many bytes over so many buses until nothing is left, on
-/// the calling thread and on others: on none if there is no use in more, or if the calling thread holds
-/// guards, for which others would wait in vain. An error of one of them.
+/// Runs `copy` on the calling thread and on helper threads; each call processes shares until none is left. No
+/// helpers run if they are of no use, or if the calling thread holds guards, for which they would wait in
+/// vain. Returns the error of one thread.
 pub(crate) fn run(bytes: u64, buses: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> {
     let useful = (bytes / SHARE_BYTES).clamp(1, (THREADS_A_BUS * buses) as u64) as usize;
     let taken = Taken::new(if guards::held() { 1 } else { useful }, *CORES, &BUSY);
