@@ -450,8 +450,7 @@ impl<T> FitsIndex<T> for T {
     }
 }
 
-/// No element's type: with it, rustc does not take the only type that a number fits for the one that is
-/// needed.
+/// A second target of [`Fits`]: with one target alone, rustc would infer the element's type from the value.
 pub enum NoElement {}
 
 macro_rules! fit_nothing {

@@ -195,7 +195,7 @@ fn refused_form(function: &ItemFn) -> Option<TokenStream> {
     };
     let (vis, sig) = (&function.vis, &function.sig);
     let is_function = !has_receiver && !returns_trait && sig.asyncness.is_none();
-    is_function.then(|| quote!(#[allow(warnings)] #vis #sig { ::core::unimplemented!() }))
+    is_function.then(|| quote!(#[allow(warnings)] #vis #sig { loop {} }))
 }
 
 /// The type of its name, with its definition for lowering.

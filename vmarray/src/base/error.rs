@@ -471,22 +471,25 @@ impl ErrorKind {
             ),
             Self::KernelOutside { kernel, place, index, item, items } => (
                 format!(
-                    "{items} items of kernel `{kernel}` accessed elements outside of an array: item {item} used index {index} \
-                     in {place}"
+                    "{} of kernel `{kernel}` accessed elements outside of an array: item {item} used index {index} \
+                     in {place}",
+                    counted(*items as usize, "item")
                 ),
                 "compare the index with the length first, or limit it by `min`".into(),
             ),
             Self::KernelBudget { kernel, place, turns, item, items } => (
                 format!(
-                    "{items} items of kernel `{kernel}` ran loops for more than {turns} iterations: item {item} stopped in \
-                     {place}"
+                    "{} of kernel `{kernel}` ran loops for more than {turns} iterations: item {item} stopped in \
+                     {place}",
+                    counted(*items as usize, "item")
                 ),
                 "look for an endless loop there, or allow more by `launch().budget(turns)`".into(),
             ),
             Self::KernelArena { kernel, place, asked, arena_bytes, item, items } => (
                 format!(
-                    "{items} items of kernel `{kernel}` used up the {arena_bytes} bytes that `alloc` has for each item: item {item} \
-                     requested {asked} in {place}"
+                    "{} of kernel `{kernel}` used up the {arena_bytes} bytes that `alloc` has for each item: item {item} \
+                     requested {asked} in {place}",
+                    counted(*items as usize, "item")
                 ),
                 "allow more by `launch().arena_bytes(bytes)`".into(),
             ),

@@ -16,6 +16,7 @@ mod direct_reads;
 mod discovery;
 #[cfg(all(feature = "half", feature = "num-complex"))]
 mod element_types;
+mod error_texts;
 mod errors;
 mod executors;
 mod functions;

@@ -139,8 +139,8 @@ impl<T: Element> Encoding<T> {
         self
     }
 
-    /// Sets whether each chunk ends with a CRC-32C of its compressed bytes; four bytes a chunk. By default it
-    /// does, and every reader of the store notices damage. Without checksums a reader notices damage only if
+    /// Appends a CRC-32C of the compressed bytes to each chunk, or not; four bytes a chunk. The default is
+    /// `true`: every reader of the store notices damage. Without checksums a reader notices damage only if
     /// the compressed bytes cannot be decoded; otherwise a damaged chunk has wrong values. The index of a
     /// shard always has a checksum.
     ///

@@ -36,7 +36,7 @@ use crate::ops::view::INTERNAL;
 /// }
 /// let mut steps = VirtualArray::<u32>::new(100)?;
 /// let error = collatz::launch().budget(1000).run((&mut steps,)).unwrap_err();
-/// assert!(error.to_string().contains("1 items of kernel `collatz` ran loops for more than 1000 iterations"), "{error}");
+/// assert!(error.to_string().contains("`collatz` ran loops for more than 1000 iterations"), "{error}");
 /// assert_eq!(steps.get(27)?, 111);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
