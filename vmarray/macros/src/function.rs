@@ -179,8 +179,16 @@ fn host_form(function: &ItemFn, code: &Code, is_refused: bool) -> TokenStream {
     let unused = is_refused.then(|| quote!(#[allow(unused)]));
     quote! {
         #(#attrs)*
+        // Clippy would judge the generated form of the user's code.
         #[allow(unused_braces, unused_parens, clippy::too_many_arguments, clippy::let_and_return, clippy::unit_arg)]
         #[allow(clippy::useless_conversion, clippy::needless_return, clippy::blocks_in_conditions)]
+        #[allow(clippy::redundant_field_names, clippy::zero_prefixed_literal, clippy::suspicious_else_formatting)]
+        #[allow(clippy::explicit_auto_deref, clippy::needless_borrow, clippy::borrow_deref_ref, clippy::double_parens)]
+        #[allow(clippy::toplevel_ref_arg, clippy::manual_map, clippy::let_unit_value, clippy::unnecessary_operation)]
+        #[allow(clippy::no_effect, clippy::unused_unit, clippy::question_mark, clippy::collapsible_else_if)]
+        #[allow(clippy::collapsible_if, clippy::needless_bool, clippy::nonminimal_bool, clippy::redundant_else)]
+        #[allow(clippy::semicolon_if_nothing_returned, clippy::deref_addrof, clippy::possible_missing_comma)]
+        #[allow(clippy::suspicious_assignment_formatting, clippy::suspicious_unary_op_formatting)]
         #unused
         #vis #sig #body
     }
