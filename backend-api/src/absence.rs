@@ -24,7 +24,7 @@ pub struct Absence {
 ///
 /// ```
 /// use backend_api::AbsenceKind;
-/// // The one that somebody should look at: drivers that nobody installed are no fault.
+/// // The kind that needs attention; a missing driver is no fault.
 /// assert_eq!(AbsenceKind::Unusable.to_string(), "unusable");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

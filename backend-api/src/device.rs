@@ -235,7 +235,7 @@ pub trait Addresses: Send + Sync {
 /// device.release_host(own);
 /// assert_eq!(&words, b"there there");
 ///
-/// // Nobody has to wait before memory and queues are given back.
+/// // Memory and queues can be released without a wait.
 /// device.submit(&copies, &[Transfer::Download { from: buffer.at(0), to: host.at(0), bytes: 64 }])?;
 /// device.release_host(host);
 /// device.release(buffer);
@@ -279,7 +279,7 @@ pub trait Addresses: Send + Sync {
 /// device.prepare(&compute)?; // From here on nothing waits for a compiler.
 /// device.wait(device.compute(&queue, &compute)?)?;
 /// let mut words = [[0; 8]; 6];
-/// // SAFETY: the memory is longer, and nobody has a reference to it.
+/// // SAFETY: the memory is longer, and there is no reference to it.
 /// unsafe { racy::read(host.address().as_ptr(), words.as_flattened_mut()) };
 /// assert_eq!(Partial::sum_of_integers(&Partial::list(&words.map(u64::from_ne_bytes))), 18);
 /// # Ok::<_, backend_api::Error>(())

@@ -89,7 +89,7 @@ fn user() -> u32 {
 ///
 /// On Unix the process's effective user must own the folder, and no other user may have write access. The
 /// folder must not be a link. Files must be regular, and owned and writable likewise. Accesses go through
-/// the open folder. So a user who can rename a folder above it cannot replace it. On other systems it must
+/// the open folder. So a user with write access to a folder above cannot replace it. On other systems it must
 /// be a folder and no link, and files must be regular. The permissions of the folder above control write
 /// access there.
 ///

@@ -36,7 +36,7 @@ use crate::{
 /// let elements = Elements { start: memory.at(0), count: 9, stride: 1 };
 /// let answer = host.at(0);
 /// queue.search(&Search { elements, field_offset: 0, value: &[3], limit: 0, count_all: true, answer })?;
-/// // How many are 0, 1, 2 and 3?
+/// // The counts of 0, 1, 2 and 3.
 /// let byte = Instruction::Field { source: 0, offset: 0, of: Type::U8 };
 /// let program = Program::new(vec![byte, Instruction::Cast { of: Value(0), to: Type::U32 }])?;
 /// let action = Action::Histogram { value: Value(1), filter: None, bins: 4, answer: host.at(16) };
@@ -203,7 +203,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
     /// let device = Arc::new(backend_host::HostDevice::new(1000)?);
     /// let memory = DeviceBuffer::extensible(&device, 10, 5000, Commit::Lazy)?;
     /// memory.extend(600, Commit::Lazy)?;
-    /// // What is as long already stays as it is, and so does what cannot grow so far.
+    /// // A shorter length has no effect, and a length above the maximum fails.
     /// memory.extend(100, Commit::Lazy)?;
     /// assert!(memory.extend(2000, Commit::Lazy).is_err());
     /// assert_eq!(memory.bytes(), 600);

@@ -27,7 +27,7 @@
 //!     racy::fill(from.as_mut_ptr(), 9, 2);
 //! }
 //! assert_eq!((from, to, own), ([9, 9, 3], [1, 2, 7, 8], [2, 3]));
-//! // SAFETY: the array is this long, and nobody else has it.
+//! // SAFETY: the array has this length, and only this thread uses it.
 //! unsafe { racy::wipe(to.as_mut_ptr(), to.len()) };
 //! assert_eq!(to, [0; 4]);
 //! ```
@@ -88,7 +88,7 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 /// ```
 /// use backend_api::racy;
 /// let mut word = 0x0102_u16;
-/// // SAFETY: the word is aligned, and nobody else has it.
+/// // SAFETY: the word is aligned, and only this thread uses it.
 /// assert_eq!(unsafe { racy::load((&raw mut word).cast(), 2) }, 0x0102);
 /// ```
 ///
@@ -114,7 +114,7 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
 /// ```
 /// use backend_api::racy;
 /// let mut word = 40_u32;
-/// // SAFETY: the word is aligned, and nobody else has it.
+/// // SAFETY: the word is aligned, and only this thread uses it.
 /// let old = unsafe { racy::change((&raw mut word).cast(), 4, |old| old + 2) };
 /// assert_eq!((old, word), (40, 42));
 /// // SAFETY: as above.

@@ -20,7 +20,7 @@ use crate::{BufferHandle, BufferId, HostAllocation, HostId, View};
 /// assert_eq!((place.plus(4096), place.with_offset(5)), (memory.at(8192), memory.at(5)));
 ///
 /// struct Slots<M> { places: Vec<DeviceSpan<'static>>, memory: M }
-/// // SAFETY: nobody but the owner of the slots gets their places, which go with the memory.
+/// // SAFETY: only the owner of the slots uses their places, and it also owns the memory.
 /// let places = (0..10).map(|slot| unsafe { memory.at(slot * 1000).detach() }).collect();
 /// let slots = Slots { places, memory };
 /// assert_eq!(slots.places[9], slots.memory.at(9000));

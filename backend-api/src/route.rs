@@ -10,7 +10,7 @@
 /// let device = backend_host::HostDevice::new(1 << 20)?;
 /// // There is nothing to choose from in host RAM.
 /// assert!(device.routes().is_empty());
-/// // A device takes any wish, and does what it can.
+/// // A device accepts any route, and takes another one if it does not support it.
 /// let ticket = device.submit_by(Route::Kernel, &device.create_queue()?, &[])?;
 /// assert!(device.wait(ticket).is_ok());
 /// # Ok::<_, backend_api::Error>(())

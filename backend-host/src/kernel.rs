@@ -1,4 +1,4 @@
-//! What a queue does with memory: copies and kernels, on any medium, by any number of threads.
+//! Work of a queue: copies and kernels, on any medium, by any number of threads.
 
 pub(crate) mod compute;
 pub(crate) mod copy;
@@ -15,12 +15,12 @@ use parking_lot::Mutex;
 
 use crate::worker::Crew;
 
-/// What one thread does before it looks for more: long against the cost of handing it out, short enough to
-/// share out evenly.
+/// Work of one thread before it takes the next part: long compared with the hand-over, short enough for an
+/// even distribution.
 const PART_BYTES: usize = 512 << 10;
 
-/// Runs parts that may fail; tells the failure of the lowest part, and starts no further parts once one has
-/// failed.
+/// Runs parts that may fail. Returns the error of the lowest failed part, and starts no further parts after a
+/// failure.
 fn each_part(crew: Crew<'_>, parts: usize, body: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
     if parts <= 1 || crew.width() == 1 {
         return (0..parts).try_for_each(body);

@@ -1,4 +1,4 @@
-//! A file whose contents stay, as a device.
+//! A persistent file as a device.
 
 #[cfg(test)]
 mod damage;
@@ -35,50 +35,51 @@ use volume::{PAGE_BYTES_MAX, Volume, VolumePlan, failed};
 
 pub use volume::StoreReport;
 
-/// The most bytes that a file can have.
+/// Maximal length of a file in bytes.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// A file that holds pages which outlive the program: what a [`sync`](Device::sync) has returned for is there
-/// after the process was killed, or the power failed.
+/// A device whose pages persist in a file: data of a finished [`sync`](Device::sync) survives a killed
+/// process and a power failure.
 ///
-/// # What stays
+/// # Durability
 ///
-/// A page that is written to goes to a free place of the file ([shadow pages][lorie]), and `sync` writes one
-/// record that says where all pages are that have changed. Each page is then as it was at the last `sync`
-/// that returned, or at a later one; none is torn, whatever the drive had stored of it, as long as it stores
-/// what it says it has stored: what was written by work that was done when `sync` was called is there, and
-/// work that goes on meanwhile as a whole or not at all. Pages of zeroes take no place; the file gets no
-/// shorter, and places that are free are used again.
+/// A write of a page goes to a free place of the file ([shadow pages][lorie]), and `sync` writes one record
+/// with the new places of all changed pages. After a crash each page is as at the last `sync` that returned,
+/// or at a later one. No page is torn, in whatever order the drive stored its sectors, provided that the
+/// drive keeps flushed data. Writes of work that was done before the call of `sync` are durable; concurrent
+/// work is durable as a whole or not at all. Pages of zeroes take no space. The file never shrinks, and the
+/// store reuses free places.
 ///
-/// Every page has a checksum (XXH3, 64 bits), and so has each block of 4096 bytes in it. They are compared
-/// when it is read: damage is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names page and file,
-/// and no value. Superblocks, log and map have one, too, so that a damaged file is refused, and never opened
-/// as it was earlier. There is one exception. If the last program that wrote to the file did not close it, a
-/// damaged end of the log looks like a commit that was not finished: the file is then as at the commit before
-/// it, and [`check`](Self::check) says that it was not closed.
+/// Every page has a checksum (XXH3, 64 bits), and so has each block of 4096 bytes in it. Reads verify them:
+/// damage is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names page and file, never a wrong
+/// value. Superblocks, log and map have checksums too, so the store refuses a damaged file instead of opening
+/// an older state. There is one exception. If the last writer did not close the file, a damaged end of the
+/// log looks like an unfinished commit. The file then opens as at the commit before, and
+/// [`check`](Self::check) reports that it was not closed.
 ///
-/// `sync`, opening and `check` report an error if another program has cut the file, lengthened it or put
-/// another one in its place. A file that was removed while it was open is there until it is closed.
+/// `sync`, opening and `check` report an error if another program has truncated, extended or replaced the
+/// file. A file that is removed while it is open exists until it is closed.
 ///
 /// # Growth
 ///
-/// A store has as many pages as it was made with, or, if its pages are [shared out](Self::share_out), as many
-/// as its buffers need: these can be extended then. Pages that nobody has written to take no place. With its
-/// pages each commit stores a [note](Self::set_note) of three numbers, such as how much of them counts.
+/// A store has the number of pages of its creation. If its pages are [shared out](Self::share_out), it has as
+/// many as its buffers need, and buffers are extensible. Pages that were never written take no space. Each
+/// commit stores the pages with a [note](Self::set_note) of three numbers, such as the valid length.
 ///
 /// # Cost
 ///
-/// Between two calls of `sync` the file needs a second place for each page that changes. Memory: 16 bytes a
-/// page, up to 40 while it is opened. `sync` waits for work that is under way, and for the drive once for up
-/// to 16 MiB of changed pages, twice for more, and now and then, when the log is full, four times and writes
-/// 16 bytes a page, of which a copy in RAM is made while work waits. Reading a part of a page that is longer
-/// than 8 KiB reads the blocks that have the part, and 8 bytes for each block of the page; writing a part
-/// reads and writes the page. Opening to write and closing wait for the drive once each.
-/// [`wipe_on_release`](Device::wipe_on_release) wipes host memory, and no page of the file.
+/// Between two calls of `sync` each changed page needs a second place in the file. Memory: 16 bytes a page,
+/// up to 40 while the store is opened. `sync` waits for work in progress. It waits for the drive once for up
+/// to 16 MiB of changed pages, and twice for more. If the log is full, it waits four times and writes 16
+/// bytes a page; work pauses while it copies these in RAM.
+///
+/// A read of a part of a page above 8 KiB reads the blocks of the part, and 8 bytes for each block of the
+/// page. A write of a part reads and writes the whole page. Opening for writing and closing wait for the
+/// drive once each. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, but no page of the file.
 ///
 /// # Locks
 ///
-/// One process has the file open for writing, and nobody else then; or any number have it open for reading.
+/// Either one process has the file open for writing, or any number have it open for reading.
 ///
 /// [lorie]: https://doi.org/10.1145/320521.320540
 ///
@@ -95,7 +96,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// device.set_metadata(b"sevens")?;
 /// device.set_note([9000, 0, 0])?;
 /// device.sync()?;
-/// // Nobody else may open it meanwhile.
+/// // A second open fails while the file is open.
 /// assert_eq!(StoreDevice::open(&path).unwrap_err().kind(), ErrorKind::InUse);
 /// drop((pages, queue, device));
 ///
@@ -114,21 +115,22 @@ pub struct StoreDevice {
     volume: Arc<Volume>,
     scratch: Scratch,
     path: PathBuf,
-    /// Which pages buffers have.
+    /// Allocator of the pages of buffers.
     claims: Arc<Mutex<Free>>,
-    /// The share of the next buffer, if pages are shared out.
+    /// Share of the next buffer, if pages are shared out.
     next_share: Mutex<Option<Share>>,
 }
 
 impl StoreDevice {
-    /// Makes a new file for `pages` pages of `page_bytes` bytes, all zeroes, for this user alone. `metadata`,
-    /// of at most some 3900 bytes, and the [note](Self::set_note) are for whoever opens it again.
+    /// Creates a file for `pages` pages of `page_bytes` bytes, all zeroes, accessible to this user alone.
+    /// Programs that open it later read `metadata`, of at most some 3900 bytes, and the
+    /// [note](Self::set_note).
     ///
     /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if there is anything at that path; it is left as it is.
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if the path exists; it stays unchanged.
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for pages of no bytes, or metadata that is too long.
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) if RAM or disk have no room; [`System`](ErrorKind::System) for
-    /// everything else. No file is left behind then.
+    /// all other failures. After an error no file is left.
     pub fn create(
         path: impl AsRef<Path>,
         page_bytes: usize,
@@ -160,20 +162,19 @@ impl StoreDevice {
         let id = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), path);
         let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata, note, id };
         let volume = Volume::create(Box::new(disk), plan).inspect_err(|_| {
-            // The first error is the one to tell.
+            // Report the first error.
             let _ = std::fs::remove_file(path);
         });
         volume.map_err(|error| named(error, path))
     }
 
-    /// Writes what a file of any version that is read has to a new file of the newest version: pages, words
-    /// and note. Each file of an array is converted by itself, and the new files are opened together. No
-    /// program may have the file open for writing meanwhile. The command `vmarray-monitor --convert` calls
-    /// this.
+    /// Copies a file of any readable version to a new file of the newest version: pages, metadata and note.
+    /// Convert each file of an array singly, and then open the new files together. Meanwhile no program may
+    /// have the file open for writing. The command `vmarray-monitor --convert` calls this function.
     ///
     /// # Errors
-    /// As [`open`](Self::open), also for a page that is damaged, and [`create`](Self::create). No new file is
-    /// left behind then.
+    /// As [`open`](Self::open), also for a damaged page, and [`create`](Self::create). After an error no new
+    /// file is left.
     ///
     /// ```
     /// use backend_host::StoreDevice;
@@ -195,13 +196,13 @@ impl StoreDevice {
         let target = Self::make(OPERATION, to, pages, source.metadata(), source.note())?;
         let copied = source.copy_to(OPERATION, &target).map_err(|error| named(error, from));
         copied.and_then(|()| target.close().map_err(|error| named(error, to))).inspect_err(|_| {
-            // The first error is the one to tell.
+            // Report the first error.
             let _ = std::fs::remove_file(to);
         })
     }
 
-    /// Keeps a path from being opened as a store while another file takes its place. Of one without a file
-    /// nothing is kept.
+    /// Locks a path against opening as a store, while the program replaces the file. If there is no file,
+    /// there is no lock.
     ///
     /// # Errors
     /// [`InUse`](ErrorKind::InUse) if a store at that path is open, in this process or another.
@@ -224,18 +225,18 @@ impl StoreDevice {
         FileDisk::lock(path).map(PathLock).map_err(|cause| refused("save", path, &cause))
     }
 
-    /// Opens a file that exists, for this process alone.
+    /// Opens an existing file for exclusive use.
     ///
     /// # Errors
     /// [`InUse`](ErrorKind::InUse) if another process, or another device of this one, has it open;
-    /// [`WrongFormat`](ErrorKind::WrongFormat) if it is something else, or of a later version;
-    /// [`Corrupted`](ErrorKind::Corrupted) if it was damaged; [`System`](ErrorKind::System) for everything
-    /// else.
+    /// [`WrongFormat`](ErrorKind::WrongFormat) if it is not a store, or of a later version;
+    /// [`Corrupted`](ErrorKind::Corrupted) if it is damaged; [`System`](ErrorKind::System) for all other
+    /// failures.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_for(path.as_ref(), false)
     }
 
-    /// Opens a file that exists, for reading: others may do so at the same time. Work that writes is refused
+    /// Opens an existing file for reading, together with other readers. The device refuses work that writes
     /// with [`ReadOnly`](ErrorKind::ReadOnly).
     ///
     /// # Errors
@@ -250,11 +251,11 @@ impl StoreDevice {
         Ok(Self::new(path, volume))
     }
 
-    /// Reads all of a file, which nobody may have open for writing, and tells what is wrong with it. Changes
-    /// nothing. Takes as long as reading takes.
+    /// Reads a whole file and reports its damage. No program may have it open for writing meanwhile. Does not
+    /// change the file. Takes the time of reading it.
     ///
     /// # Errors
-    /// As [`open`](Self::open), if the file cannot be read at all.
+    /// As [`open`](Self::open), if the file cannot be opened as a store.
     pub fn check(path: impl AsRef<Path>) -> Result<StoreReport> {
         let path = path.as_ref();
         let disk = FileDisk::open(path, true).map_err(|cause| refused("check", path, &cause))?;
@@ -281,8 +282,8 @@ impl StoreDevice {
         }
     }
 
-    /// Caches its pages on cards, whose memory is taken now; of one that has none
-    /// [`Tier::status`] says why. What stays, and when, is as without.
+    /// Caches pages on GPUs, and allocates their memory now. If a GPU has no memory, [`Tier::status`] reports
+    /// the reason. Durability is the same as without a tier.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -300,19 +301,19 @@ impl StoreDevice {
         self
     }
 
-    /// Where the file is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was said of it when it was made, or [since](Self::set_metadata).
+    /// Metadata from the creation, or [set since](Self::set_metadata).
     #[must_use]
     pub fn metadata(&self) -> Vec<u8> {
         self.volume.metadata()
     }
 
-    /// Says something else of it, from the next [`sync`](Device::sync) on.
+    /// Replaces the metadata, durable with the next [`sync`](Device::sync).
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too long, [`ReadOnly`](ErrorKind::ReadOnly).
@@ -320,16 +321,15 @@ impl StoreDevice {
         self.engine.named(self.volume.set_metadata(metadata))
     }
 
-    /// The numbers of its user that were stored with the last commit, or
-    /// [noted since](Self::set_note).
+    /// Numbers of the program that were stored with the last commit, or [set since](Self::set_note).
     #[must_use]
     pub fn note(&self) -> [u64; 3] {
         self.volume.note()
     }
 
-    /// Has the next commit, and later ones, store other numbers together with the pages: those who find the
-    /// numbers find all that was written by work which was done when they were noted. Costs nothing, unlike
-    /// [other words](Self::set_metadata), for which the map is written.
+    /// Stores these numbers together with the pages in the next commit and in later ones. A program that
+    /// reads the numbers also finds all writes of work that was done before this call. The call is free,
+    /// unlike [`set_metadata`](Self::set_metadata), for which the commit writes the map.
     ///
     /// # Errors
     /// [`ReadOnly`](ErrorKind::ReadOnly).
@@ -337,9 +337,9 @@ impl StoreDevice {
         self.engine.named(self.volume.set_note(note))
     }
 
-    /// Shares all pages out among buffers, which are as long as they are wanted, and can be
-    /// [extended](Device::extend): the next buffers get one share each, in order. For a store of which nobody
-    /// has a buffer, and each time it is opened by as many shares.
+    /// Divides all pages among `shares` shares; the next buffers get one share each, in order. Buffers then
+    /// have any length, and can be [extended](Device::extend). Call it before the first buffer, and with the
+    /// same number each time the store is opened.
     ///
     /// # Panics
     /// If there are no shares.
@@ -364,8 +364,8 @@ impl StoreDevice {
         *self.next_share.lock() = Some(Share { number: 0, shares });
     }
 
-    /// Has all pages of a [share](Self::share_out) be zeroes but the first ones, so many of them: of what was
-    /// written and does not count nothing is found again. Does nothing to a store that is for reading alone.
+    /// Zeroes all pages of a [share](Self::share_out) except its first `kept_pages`, so that no stale
+    /// contents appear later. Does nothing to a read-only store.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -391,15 +391,16 @@ impl StoreDevice {
         }
     }
 
-    /// Has a page be zeroes, which take no place: the one that it had is used again, at once if no
-    /// [`sync`](Device::sync) has stored it. Does nothing to a page that has no contents.
+    /// Zeroes a page and frees its place: at once if no [`sync`](Device::sync) has stored it, else with the
+    /// next one. Does nothing to a page without contents.
     pub fn clear(&self, page: u64) {
         if self.has_contents(page) && !self.is_read_only() {
             self.volume.clear(page);
         }
     }
 
-    /// Which page of a store belongs to one of so many [shares](Self::share_out): they have 64 pages in turn.
+    /// Page of the store that belongs to a page of one of `shares` [shares](Self::share_out). Groups of 64
+    /// pages alternate.
     ///
     /// ```
     /// use backend_host::StoreDevice;
@@ -411,26 +412,26 @@ impl StoreDevice {
         Share { number: share, shares }.page(page)
     }
 
-    /// The length of a page, in bytes.
+    /// Length of a page in bytes.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
         self.volume.page_bytes()
     }
 
-    /// How many pages it has.
+    /// Number of pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.volume.pages()
     }
 
-    /// Whether it was opened for reading alone.
+    /// Returns true if the store was opened for reading only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.volume.is_read_only()
     }
 
-    /// From now on memory of the device is RAM, for work of a while, up to a GiB of it: all pages that are to
-    /// stay have a buffer.
+    /// Makes later buffers scratch memory: up to one GiB of RAM for temporary data. Call it when all
+    /// persistent pages have a buffer.
     ///
     /// ```
     /// use backend_api::{Commit, Device, ErrorKind};
@@ -449,7 +450,7 @@ impl StoreDevice {
         self.scratch.lend();
     }
 
-    /// Memory of the device as it is meant at the moment, which may become `most` bytes.
+    /// Allocates memory in the present mode, extensible to `most` bytes.
     fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<OrRam<Part>> {
         if self.scratch.is_lent() {
             return Ok(OrRam::Ram(self.scratch.take(bytes, commit)?));
@@ -480,7 +481,7 @@ impl StoreDevice {
         self.next_share.lock().is_some() && !self.scratch.is_lent()
     }
 
-    /// Whether there is a page that has anything but zeroes.
+    /// Returns true if the page exists and has nonzero contents.
     #[must_use]
     pub fn has_contents(&self, page: u64) -> bool {
         self.volume.has_contents(page)
@@ -497,19 +498,19 @@ impl fmt::Debug for StoreDevice {
 
 impl Drop for StoreDevice {
     fn drop(&mut self) {
-        // What was written is there all the same unless the power fails; to say otherwise would be too late.
+        // Written pages are in the file unless the power fails. A drop cannot return an error, so warn.
         if let Err(error) = self.volume.close() {
             tell::warn(format!("{}: not all of it is stored: {error}", self.path.display()));
         }
     }
 }
 
-/// Keeps a path from being opened: [`StoreDevice::lock_path`].
+/// Lock of a path against opening: [`StoreDevice::lock_path`].
 #[derive(Debug)]
 #[must_use]
 pub struct PathLock(#[expect(dead_code, reason = "holds the lock")] Option<FileDisk>);
 
-/// An error of opening the file.
+/// Returns the error of a failed open.
 fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
     let error = match cause.kind() {
         io::ErrorKind::AlreadyExists => Error::new(ErrorKind::AlreadyExists, operation),
@@ -519,7 +520,7 @@ fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
     error.with_detail(path.display().to_string())
 }
 
-/// The same error, with the file that it is about.
+/// Adds the path of the file to an error.
 fn named(error: Error, path: &Path) -> Error {
     let detail = format!("{}: {}", path.display(), error.detail());
     error.with_detail(detail)
@@ -530,18 +531,18 @@ impl DirectReads for StoreDevice {
         self.engine.read_directly(from, into)
     }
 
-    /// A block with a checksum of its own. Pages of a tier are read whole.
+    /// Length of a block with its own checksum; with a tier a whole page.
     fn unit_bytes(&self) -> usize {
         if self.cards.is_some() { self.page_bytes() } else { self.volume.unit_bytes() }
     }
 }
 
-// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
-// queued; work keeps what it touches alive, and releasing waits for it.
+// SAFETY: `Engine` meets the contract: it checks names and looks up memory before it queues work; work keeps
+// its memory alive, and a release waits for the work.
 unsafe impl Device for StoreDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let (total, free) = if self.next_share.lock().is_some() {
-            // Places are taken when pages are written.
+            // A page takes a place when it is written.
             (FILE_BYTES_MAX, FILE_BYTES_MAX - self.pages() * self.page_bytes() as u64)
         } else if self.scratch.is_lent() {
             self.scratch.status()
@@ -552,13 +553,13 @@ unsafe impl Device for StoreDevice {
         Ok(MemoryStatus::new(total, free, free))
     }
 
-    /// Pages of the store, the lowest that no buffer has, with what is in them; or its next
-    /// [share](StoreDevice::share_out); or memory in RAM, if it is [for work](StoreDevice::serve_work).
+    /// Allocates the lowest pages without a buffer, with their contents, or the next
+    /// [share](StoreDevice::share_out), or RAM after [`serve_work`](StoreDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.engine.named(self.memory_of(bytes, bytes, commit)).map(|memory| self.add(memory))
     }
 
-    /// The next [share](StoreDevice::share_out) of the store.
+    /// Allocates the next [share](StoreDevice::share_out) of the store.
     fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
         const OPERATION: &str = "allocate_extensible";
         self.engine.named(check_extensible(bytes, most))?;

@@ -169,7 +169,7 @@ pub mod nd {
     //! Several dimensions: boxes of arrays and sources, stored in rows or tiles.
     //!
     //! [`NdArray`](crate::NdArray) is the array. [`NdView`] and [`NdViewMut`] add the operations of boxes to
-    //! those of all [views](crate::views). [`boundary`](crate::boundary) modes define the values beyond the
+    //! the operations of all [views](crate::views). [`boundary`](crate::boundary) modes define the values beyond the
     //! edges of a box.
 
     pub use crate::shapes::nd::{

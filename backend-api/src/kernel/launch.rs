@@ -200,7 +200,7 @@ impl<'a> Launch<'a> {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Whether the kernel writes to the view of this number.
+    /// Returns true if the kernel writes to the view of this number.
     #[must_use]
     pub fn writes(&self, view: usize) -> bool {
         self.kernel.body().views[view].access.is_written()

@@ -45,13 +45,13 @@ use crate::{
 /// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, HostBuffer, HostMemory, Queue, Transfer};
 /// use backend_api::wrap::Checksummed;
 /// let card = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-/// // SAFETY: what the device gives goes back to it, and it is asked whether copies are done.
+/// // SAFETY: handles go back to their device, and the program waits for its copies.
 /// let device = Arc::new(unsafe { Checksummed::new(Arc::clone(&card), 64) });
 /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 640, Commit::Lazy)?);
 /// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
 /// device.wait(queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(128), bytes: 64 }])?)?;
 ///
-/// // Somebody writes to the card's memory behind its back, as a ray of the sky would.
+/// // Flip a bit in the GPU's memory, as a cosmic ray would.
 /// let (own, bit) = (Queue::new(&card)?, HostBuffer::new(&card, 1, HostMemory::Pageable)?);
 /// bit.write(0, &[1]);
 /// card.wait(own.submit(&[Transfer::Upload { from: bit.at(0), to: memory.at(130), bytes: 1 }])?)?;

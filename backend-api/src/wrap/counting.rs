@@ -176,7 +176,7 @@ pub struct Counts {
 /// assert_eq!(device.reset().allocations, 1);
 /// let piece = |at| Transfer::Upload { from: host.at(at), to: memory.at(at), bytes: 30 };
 /// queue.submit(&[piece(0), piece(50)])?;
-/// device.inner().create_queue()?; // What is asked of the device within is not counted.
+/// device.inner().create_queue()?; // Calls of the inner device are not counted.
 /// let counts = device.counts();
 /// assert_eq!((counts.work.submits, counts.work.uploads, counts.work.upload_bytes), (1, 2, 60));
 /// assert_eq!((counts.allocations, counts.held_bytes, counts.queues), (0, 100, 0));

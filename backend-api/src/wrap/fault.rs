@@ -93,7 +93,7 @@ impl Operation {
 /// #     let ask = |_| device.submit(&queue, &[]).and_then(|ticket| device.wait(ticket)).is_ok();
 /// #     Ok::<_, backend_api::Error>((0..4).map(ask).collect::<Vec<bool>>())
 /// # };
-/// // What four calls come to:
+/// // The outcomes of four calls:
 /// assert_eq!(outcomes(fault())?, [false; 4]);
 /// assert_eq!(outcomes(fault().on_call(2))?, [true, false, true, true]);
 /// assert_eq!(outcomes(fault().from_call(3))?, [true, true, false, false]);

@@ -24,36 +24,36 @@ use crate::worker::Crew;
 
 const OPERATION: &str = "compute";
 
-/// A computation, checked.
+/// A checked computation.
 #[derive(Debug)]
 pub(crate) struct ComputeJob<M> {
-    /// Where the sources begin.
+    /// Places of the sources.
     pub sources: Vec<Place<M>>,
-    /// Where the answer goes.
+    /// Place of the result.
     pub answer: Option<Place<Piece>>,
     request: OwnedCompute,
 }
 
 impl<M: Medium> ComputeJob<M> {
-    /// A computation whose names were looked up.
+    /// Returns a computation with resolved names.
     pub fn new(compute: &Compute<'_>, sources: Vec<Place<M>>, answer: Option<Place<Piece>>) -> Self {
-        // SAFETY: memory is reached through `sources` and `answer`, which keep it, and never by the request's
-        // places.
+        // SAFETY: the job accesses memory through `sources` and `answer`, which keep it alive, and never
+        // through the places of the request.
         let request = unsafe { OwnedCompute::new(compute) };
         Self { sources, answer, request }
     }
 
-    /// How many bytes it works on.
+    /// Number of bytes that it processes.
     pub fn bytes(&self) -> u64 {
         self.request.with(|compute| compute.bytes())
     }
 
-    /// How long the answer is at most.
+    /// Maximal length of the result.
     pub fn answer_bytes(&self) -> u64 {
         self.request.with(|compute| compute.answer_bytes())
     }
 
-    /// Which bytes may be written, by source.
+    /// Bytes that it may write, by source.
     pub fn written(&self) -> Vec<(usize, u64)> {
         self.request.with(|compute| {
             let written = (0..compute.sources.len()).filter(|source| compute.writes(*source));
@@ -61,7 +61,7 @@ impl<M: Medium> ComputeJob<M> {
         })
     }
 
-    /// Carries it out.
+    /// Runs the computation.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         self.request.with(|compute| {
             let plan = Plan::new(compute, &self.sources);
@@ -79,8 +79,8 @@ impl<M: Medium> ComputeJob<M> {
                     });
                     let look = |part: &Part<'_>, found: &mut Found| {
                         if let Some((numbers, interval)) = &fused {
-                            // SAFETY: the elements were checked to be inside of the memory, and a
-                            // part has such elements alone; so below.
+                            // SAFETY: the elements were checked to be inside the memory, and a part contains
+                            // only such elements; the same holds below.
                             return unsafe { numbers.find(interval, part, count_all, found) };
                         }
                         let mut machine = Machine::new(&plan);
@@ -90,7 +90,7 @@ impl<M: Medium> ComputeJob<M> {
                         })
                     };
                     let Some(answer) = &self.answer else { return Ok(()) };
-                    // SAFETY: the answer was checked to have room for `limit` indices.
+                    // SAFETY: the result was checked to have room for `limit` indices.
                     unsafe { waves.run_into(crew, answer, &look) }
                 }
                 Action::Sum { value, filter, .. } => self.reduce(crew, &plan, |machine, first, end| {
@@ -147,12 +147,12 @@ impl<M: Medium> ComputeJob<M> {
         })
     }
 
-    /// A value that is worked on in registers where it lies, all elements of which count.
+    /// A value that registers process in place, with all elements selected.
     fn bare(&self, compute: &Compute<'_>, value: Value, filter: Option<Value>) -> Option<Numbers> {
         if filter.is_none() { Numbers::new(compute, &self.sources, value) } else { None }
     }
 
-    /// One partial result for each part, whichever thread works on it.
+    /// Computes one partial result for each part, independent of the threads.
     fn reduce(
         &self,
         crew: Crew<'_>,
@@ -172,14 +172,14 @@ impl<M: Medium> ComputeJob<M> {
 
     fn write_answer(&self, words: &[u64]) {
         if let Some(answer) = &self.answer {
-            // SAFETY: the answer was checked to have room for as much as its action gives at most.
+            // SAFETY: the result was checked to have room for the maximal output of its action.
             unsafe { racy::write(answer.memory.at(answer.offset), bytemuck::cast_slice(words)) };
         }
     }
 }
 
 impl<M: Medium> Plan<'_, M> {
-    /// Elements that a thread works on before it looks for more.
+    /// Number of elements of a part.
     fn per_part(&self) -> u64 {
         let most = self.compute.count().div_ceil(Compute::PARTIALS_MAX);
         (SEARCH_PART_BYTES / self.bytes_each).max(1).max(most)

@@ -12,11 +12,11 @@ use crate::worker::Crew;
 
 const OPERATION: &str = "submit";
 
-/// From here on several threads share the copies: half of it takes longer than to wake a thread and to wait
-/// for it.
+/// Length from which several threads share a copy: half of it takes longer than the wake-up of a thread and
+/// the wait for it.
 const SHARED_FROM_BYTES: u64 = 4 << 20;
 
-/// One copy, checked.
+/// A checked copy.
 #[derive(Debug)]
 pub(crate) enum Move<M> {
     /// Host to device.
@@ -28,15 +28,14 @@ pub(crate) enum Move<M> {
 }
 
 impl<M: Medium> Move<M> {
-    /// How many bytes it moves.
+    /// Number of bytes that it moves.
     pub fn bytes(&self) -> u64 {
         match *self {
             Self::Upload { bytes, .. } | Self::Download { bytes, .. } | Self::Internal { bytes, .. } => bytes,
         }
     }
 
-    /// Where it begins on the device, and what it is best cut into there: what is written in part is read
-    /// before.
+    /// Returns start and unit of the device range. A unit that is written in part must be read first.
     fn units(&self) -> (u64, u64) {
         let (Self::Upload { to: place, .. }
         | Self::Download { from: place, .. }
@@ -44,14 +43,14 @@ impl<M: Medium> Move<M> {
         (place.offset, place.memory.unit_bytes().max(1))
     }
 
-    /// Has the device bring near what is read.
+    /// Starts readahead on the device.
     fn announce(&self) {
         if let Self::Download { from, bytes, .. } = self {
             from.memory.announce(from.offset, *bytes as usize);
         }
     }
 
-    /// Whether it and its neighbours are carried out sooner by one call.
+    /// Returns true if one call for it and its neighbours is faster.
     fn reads_together(&self) -> bool {
         matches!(self, Self::Download { from, .. } if from.memory.reads_together())
     }
@@ -60,8 +59,8 @@ impl<M: Medium> Move<M> {
     pub fn run(&self, skip: u64, bytes: usize) -> Result<()> {
         debug_assert!(skip + bytes as u64 <= self.bytes(), "a part of the copy");
         match self {
-            // SAFETY: the range was checked to be inside of both pieces of memory, which the places keep
-            // alive; host memory and device memory are never the same.
+            // SAFETY: the range was checked to be inside both pieces of memory, which the places keep alive;
+            // host memory and device memory never overlap.
             Self::Upload { from, to, .. } => unsafe {
                 to.memory.write(OPERATION, to.offset + skip, from.memory.at(from.offset + skip), bytes)
             },
@@ -69,7 +68,7 @@ impl<M: Medium> Move<M> {
             Self::Download { from, to, .. } => unsafe {
                 from.memory.read(OPERATION, from.offset + skip, to.memory.at(to.offset + skip), bytes)
             },
-            // SAFETY: as above; that source and target do not overlap was checked, too.
+            // SAFETY: as above; source and target were checked not to overlap.
             Self::Internal { from, to, .. } => unsafe {
                 to.memory.copy_from(OPERATION, to.offset + skip, &from.memory, from.offset + skip, bytes)
             },
@@ -77,8 +76,7 @@ impl<M: Medium> Move<M> {
     }
 }
 
-/// Carries out pieces of copies in turn; those that read the same memory one after the other at once, where
-/// that is quicker.
+/// Runs pieces of copies in order. Consecutive reads of the same memory go in one call if that is faster.
 fn run_pieces<M: Medium>(mut pieces: &[(&Move<M>, u64, usize)]) -> Result<()> {
     while let [(first, skip, bytes), rest @ ..] = pieces {
         let Move::Download { from, .. } = first else {
@@ -109,24 +107,24 @@ fn run_pieces<M: Medium>(mut pieces: &[(&Move<M>, u64, usize)]) -> Result<()> {
     Ok(())
 }
 
-/// How many bytes of a copy go to a part that has `filled` already, of those from `at` on, of which `left`
-/// are left: as many as it has room for, and to the end of the unit that they end in.
+/// Returns the number of bytes of a copy for a part that already has `filled` bytes. The piece begins at
+/// `at`, with `left` bytes left. It fills the part, and extends to the end of its last unit.
 fn next_piece(at: u64, left: u64, filled: usize, unit_bytes: u64) -> usize {
     let end = (at + (PART_BYTES - filled) as u64).next_multiple_of(unit_bytes);
     (end - at).min(left) as usize
 }
 
-/// The copies of one submission.
+/// Copies of one submission.
 #[derive(Debug)]
 pub(crate) enum Copies<M> {
-    /// A single one, which is what a page cache mostly asks for.
+    /// A single copy, the common case of a page cache.
     One(Move<M>),
     /// Any number of them.
     Many(Vec<Move<M>>),
 }
 
 impl<M: Medium> Copies<M> {
-    /// All of them.
+    /// All copies.
     pub fn as_slice(&self) -> &[Move<M>] {
         match self {
             Self::One(one) => std::slice::from_ref(one),
@@ -134,13 +132,13 @@ impl<M: Medium> Copies<M> {
         }
     }
 
-    /// How many bytes they move.
+    /// Number of bytes that they move.
     pub fn bytes(&self) -> u64 {
-        // Each has at most the length of an existing piece of memory, yet there may be many of them.
+        // Each is at most as long as an existing piece of memory, but there may be many.
         self.as_slice().iter().map(Move::bytes).fold(0, u64::saturating_add)
     }
 
-    /// Carries them out.
+    /// Runs the copies.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let moves = self.as_slice();
         if crew.width() == 1 || self.bytes() < SHARED_FROM_BYTES {
@@ -155,7 +153,7 @@ impl<M: Medium> Copies<M> {
             }
             return moves.iter().try_for_each(|one| one.run(0, one.bytes() as usize));
         }
-        // Long copies are cut, short ones are put together, so that all parts have about the same length.
+        // Long copies are split and short ones combined, so all parts have about the same length.
         let mut pieces = Vec::with_capacity(moves.len());
         let mut starts = vec![0];
         let mut filled = 0;
@@ -184,7 +182,7 @@ mod tests {
     use super::*;
     use backend_api::wrap::SplitMix64;
 
-    /// A page of a store that is cut is written twice, and read in between.
+    /// A split page of a store would be written twice, with a read in between.
     #[test]
     fn no_unit_is_cut() {
         let mut random = SplitMix64::new(1);

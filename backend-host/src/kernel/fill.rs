@@ -1,4 +1,4 @@
-//! Fill: one pattern again and again.
+//! Fill: writes a repeated pattern.
 
 use backend_api::Result;
 
@@ -7,25 +7,25 @@ use crate::medium::Medium;
 use crate::registry::Place;
 use crate::worker::Crew;
 
-/// So much is written at a time, from a block that holds the pattern many times and stays in the cache.
+/// Length of one write, from a block of repeated patterns that stays in the cache.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// A fill, checked.
+/// A checked fill.
 #[derive(Debug)]
 pub(crate) struct FillJob<M> {
-    /// Where the first copy of the pattern goes.
+    /// Place of the first copy of the pattern.
     pub to: Place<M>,
-    /// How many bytes are written.
+    /// Number of bytes to write.
     pub bytes: u64,
-    /// What is written.
+    /// The pattern.
     pub pattern: Box<[u8]>,
 }
 
 impl<M: Medium> FillJob<M> {
-    /// Carries it out.
+    /// Runs the fill.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
-        // At least one pattern: patterns have at most 4096 bytes. Whole patterns only, so that blocks follow
-        // each other without a seam.
+        // The block has at least one pattern, because patterns have at most 4096 bytes. It has whole patterns
+        // only, so consecutive blocks continue the pattern.
         let block_bytes = BLOCK_BYTES.max(self.to.memory.unit_bytes() as usize);
         let repeats =
             (block_bytes / self.pattern.len()).min(self.bytes.div_ceil(self.pattern.len() as u64) as usize);
@@ -39,8 +39,8 @@ impl<M: Medium> FillJob<M> {
             let end = (at + part_bytes).min(self.bytes);
             while at < end {
                 let bytes = (block.len() as u64).min(end - at) as usize;
-                // SAFETY: `at + bytes` is at most the length of the fill, which was checked to be inside of
-                // the memory.
+                // SAFETY: `at + bytes` is at most the length of the fill, which was checked to be inside the
+                // memory.
                 unsafe { self.to.memory.store("fill", self.to.offset + at, &block[..bytes]) }?;
                 at += bytes as u64;
             }

@@ -10,39 +10,38 @@ use crate::registry::Place;
 use crate::short;
 use crate::worker::Crew;
 
-/// So many indices are fetched at a time.
+/// Number of indices that one copy fetches.
 const BATCH: usize = 512;
 
-/// So many elements are asked for by one call where that is quicker.
+/// Number of elements of one call, if calls for several elements are faster.
 const TOGETHER: usize = 8192;
 
-/// So many elements ahead the processor is told what will be needed: about what it can fetch from RAM at
-/// once.
+/// Prefetch distance in elements: about the number of concurrent fetches from RAM.
 const AHEAD: usize = 12;
 
 /// A gather or scatter, checked except for the indices.
 #[derive(Debug)]
 pub(crate) struct Indexed<M> {
     pub direction: Direction,
-    /// Where the pages of each residue begin.
+    /// Place of the pages of each residue.
     pub places: Box<[Place<M>]>,
     pub page_len: u64,
     pub element_count: u64,
     pub stride: u64,
     pub indices: Place<Piece>,
-    /// How many indices.
+    /// Number of indices.
     pub count: u64,
     pub values: Place<Piece>,
 }
 
 impl<M: Medium> Indexed<M> {
-    /// How many bytes it moves.
+    /// Number of bytes that it moves.
     pub fn bytes(&self) -> u64 {
         // Checked not to overflow.
         self.count * self.stride
     }
 
-    /// Carries it out.
+    /// Runs the work.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let per_part = (PART_BYTES as u64 / self.stride).clamp(1, PART_BYTES as u64 / 8);
         each_part(crew, self.count.div_ceil(per_part) as usize, &|part| {
@@ -51,12 +50,12 @@ impl<M: Medium> Indexed<M> {
         })
     }
 
-    /// Carries out the first `count` of it alone.
+    /// Runs the first `count` elements on the calling thread.
     pub fn run_first(&self, count: u64) -> Result<()> {
         self.run_part(0, count.min(self.count))
     }
 
-    /// Which way the elements go.
+    /// Returns true for a gather.
     pub fn is_gather(&self) -> bool {
         self.direction == Direction::Gather
     }
@@ -70,12 +69,12 @@ impl<M: Medium> Indexed<M> {
         while k < end {
             let fetched = (end - k).min(BATCH as u64) as usize;
             let from = self.indices.memory.at(self.indices.offset + k * 8);
-            // SAFETY: `count` indices were checked to be inside of their memory; the batch has room for
+            // SAFETY: `count` indices were checked to be inside their memory; the batch has room for
             // `fetched`.
             unsafe { racy::copy(from, batch.as_mut_ptr().cast(), fetched * 8) };
             for (i, &index) in batch[..fetched].iter().enumerate() {
                 if let Some(later) = batch.get(i + AHEAD) {
-                    // An index that is outside gives an address that is never read.
+                    // An index out of bounds gives an address that is prefetched but never read.
                     let (place, at) = self.place(*later);
                     if let Some(address) = place.memory.address() {
                         short::prefetch(address.wrapping_add(at as usize));
@@ -88,13 +87,13 @@ impl<M: Medium> Indexed<M> {
         Ok(())
     }
 
-    /// Collects elements of one memory after the other, each by calls for many of them.
+    /// Gathers the elements of one memory after the other, many in each call.
     fn gather_together(&self, first: u64, end: u64) -> Result<()> {
         let mut batch = vec![0_u64; TOGETHER.min((end - first) as usize)];
         for start in (first..end).step_by(TOGETHER) {
             let fetched = &mut batch[..(end - start).min(TOGETHER as u64) as usize];
             let from = self.indices.memory.at(self.indices.offset + start * 8);
-            // SAFETY: `count` indices were checked to be inside of their memory.
+            // SAFETY: `count` indices were checked to be inside their memory.
             unsafe { racy::copy(from, fetched.as_mut_ptr().cast(), size_of_val(fetched)) };
             let mut of_places: Vec<Vec<Wanted>> = self.places.iter().map(|_| Vec::new()).collect();
             let mut outside = Ok(());
@@ -129,8 +128,8 @@ impl<M: Medium> Indexed<M> {
         }
         let (place, at) = self.place(index);
         let value = self.values.memory.at(self.values.offset + k * self.stride);
-        // SAFETY: the index is below the number of elements, all of which were checked to be inside of the
-        // memory, as were `count` values; host memory and device memory are never the same.
+        // SAFETY: the index is below the number of elements. All elements and `count` values were checked to
+        // be inside their memory; host memory and device memory never overlap.
         unsafe {
             match self.direction {
                 Direction::Gather => place.memory.read("gather", at, value, self.stride as usize),
@@ -139,7 +138,7 @@ impl<M: Medium> Indexed<M> {
         }
     }
 
-    /// Where an element is, which need not be there: the memory, and bytes from its start.
+    /// Memory and offset of an element, which may be out of bounds.
     #[inline]
     fn place(&self, index: u64) -> (&Place<M>, u64) {
         let (place, at) = self.numbered_place(index);

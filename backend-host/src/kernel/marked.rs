@@ -1,15 +1,15 @@
-//! Matches as bits, which take a 64th of the memory of their numbers, and the list that they become.
+//! Matches as a bit set, which needs a 64th of the memory of indices, and its conversion to a list.
 
 use backend_api::Result;
 
 use super::waves::no_memory;
 
-/// Numbers that are listed at a time, in first-level cache.
+/// Number of indices listed at once, in the first-level cache.
 const LISTED: usize = 1024;
-/// Numbers of a byte are written eight at a time, whatever they are.
+/// The indices of a byte are written eight at a time, whether set or not.
 pub(super) const SPARE: usize = 8;
 
-/// Of each byte, the places of the bits that are set, and zeroes behind them.
+/// For each byte, the positions of its set bits, followed by zeroes.
 pub(super) static PLACES: [[u8; 8]; 256] = {
     let mut places = [[0; 8]; 256];
     let mut byte = 0;
@@ -27,7 +27,7 @@ pub(super) static PLACES: [[u8; 8]; 256] = {
     places
 };
 
-/// Which elements from one on match, 64 to a word; none if nothing was marked.
+/// Bit set of the matches from element `first` on, 64 to a word; empty if no match was marked.
 #[derive(Debug, Default)]
 pub(super) struct Marked {
     first: u64,
@@ -39,7 +39,7 @@ pub(super) struct Marked {
     allow(dead_code, reason = "only comparisons in vector registers mark")
 )]
 impl Marked {
-    /// Makes room for elements from number `first` on, in memory that is kept.
+    /// Starts a set at element `first`, with reserved memory.
     pub fn start(&mut self, operation: &'static str, first: u64, count: u64) -> Result<()> {
         let words = count.div_ceil(64) as usize;
         self.clear();
@@ -55,12 +55,12 @@ impl Marked {
         self.words.is_empty()
     }
 
-    /// Marks those that come next.
+    /// Appends the bits of the next elements.
     pub fn extend(&mut self, words: &[u64]) {
         self.words.extend_from_slice(words);
     }
 
-    /// Calls `put` with the numbers of the first matches, some at a time, and how many came before them.
+    /// Calls `put` with the indices of the first matches, in chunks, each with the number of earlier matches.
     pub fn each_list(&self, wanted: usize, mut put: impl FnMut(usize, &[u64])) {
         let mut block = [0; LISTED];
         let (mut words, mut first, mut done) = (&self.words[..], self.first, 0);
@@ -73,7 +73,7 @@ impl Marked {
     }
 }
 
-/// Lists the matches of as many words as there is room for. Says how many words and matches these are.
+/// Lists the matches of as many words as fit. Returns the numbers of words and of matches.
 fn list(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usize) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -85,7 +85,7 @@ fn list(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usize) {
             && is_x86_feature_detected!("popcnt")
             && is_x86_feature_detected!("bmi1")
         {
-            // SAFETY: the processor has these.
+            // SAFETY: the processor has these instructions.
             return unsafe { wide(words, first, into) };
         }
     }
@@ -99,7 +99,7 @@ fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usi
         let Some(places) = into[next..].first_chunk_mut::<{ 64 + SPARE }>() else { return (used, next) };
         let matches = word.count_ones() as usize;
         if matches <= SPARE {
-            // Half of them or all, whether there are so many or not.
+            // Writes half of them or all, regardless of their number.
             let mut rest = *word;
             for places in
                 places.as_chunks_mut::<{ SPARE / 2 }>().0.iter_mut().take(matches.div_ceil(SPARE / 2))
@@ -112,7 +112,7 @@ fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usi
         } else {
             let mut at = 0;
             for (byte, first) in word.to_le_bytes().into_iter().zip((first..).step_by(8)) {
-                // At most 56 are there before the last byte.
+                // At most 56 precede the last byte.
                 for (place, bit) in places[at..at + SPARE].iter_mut().zip(PLACES[usize::from(byte)]) {
                     *place = first + u64::from(bit);
                 }

@@ -1,12 +1,12 @@
-//! Comparing the fields of elements in a block of ordinary memory.
+//! Comparison of the fields of elements in a block of ordinary memory.
 //!
-//! Safe code throughout, written so that the compiler vectorises it: fields of 1, 2, 4 and 8 bytes that lie
-//! without gaps are counted in as many lanes as a vector has, and blocks are only looked through one by one
-//! if something was counted.
+//! The code is safe and written for the compiler's vectoriser. Contiguous fields of 1, 2, 4 and 8 bytes are
+//! counted in as many lanes as a vector has. A block is searched element by element only if its count is not
+//! zero.
 
 use super::waves::list_matches;
 
-/// What is compared with what.
+/// A field of elements, and the value to compare with.
 #[derive(Debug)]
 pub(crate) struct Matcher {
     stride: usize,
@@ -16,28 +16,28 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// Elements of `stride` bytes, in which `value` is looked for at `field_offset`.
+    /// Returns a matcher for `value` at `field_offset` in elements of `stride` bytes.
     pub fn new(stride: usize, field_offset: usize, value: &[u8]) -> Self {
         debug_assert!(field_offset + value.len() <= stride, "the field is inside of its element");
         Self { stride, field_offset, value: value.into(), wide: has_wide_vectors() }
     }
 
-    /// Bytes from one element to the next.
+    /// Distance of two elements in bytes.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Where the field begins.
+    /// Offset of the field.
     pub fn field_offset(&self) -> usize {
         self.field_offset
     }
 
-    /// What is looked for.
+    /// The value.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
 
-    /// How many of the elements in `block`, all of them whole, match.
+    /// Counts matches among the whole elements in `block`.
     pub fn count(&self, block: &[u8]) -> u64 {
         if self.wide { self.count_wide(block) } else { self.count_here(block) }
     }
@@ -52,7 +52,7 @@ impl Matcher {
         unsafe { count_avx2(self, block) }
     }
 
-    /// The vectors of other processors are in their baseline.
+    /// On other processors the baseline includes these vectors.
     #[cfg(not(target_arch = "x86_64"))]
     fn count_wide(&self, block: &[u8]) -> u64 {
         self.count_here(block)
@@ -76,11 +76,11 @@ impl Matcher {
                 }
             };
         }
-        /// Counts in numbers of the field's own width, of which a vector has the most, and adds them up
-        /// before they can overflow.
+        /// Counts in integers of the field's width, which gives the most lanes, and adds them up before they
+        /// can overflow.
         macro_rules! count_dense {
             (u8, $fields:ident, $value:ident) => {{
-                // A sum of bytes does not last long enough for the compiler; one for each lane does.
+                // The compiler does not vectorise one byte counter; one for each lane works.
                 const LANES: usize = 64;
                 let (rows, rest) = $fields.as_chunks::<LANES>();
                 let mut matches = rest.iter().filter(|field| field[0] == $value).count() as u64;
@@ -100,7 +100,7 @@ impl Matcher {
                 let value = halves($value);
                 let equal = |field: &[u8; 16]| {
                     let field = halves(u128::from_ne_bytes(*field));
-                    // Not `&&`: no branch.
+                    // Not `&&`, which would be a branch.
                     u64::from((field[0] ^ value[0]) | (field[1] ^ value[1]) == 0)
                 };
                 $fields.iter().map(equal).sum::<u64>()
@@ -134,8 +134,8 @@ impl Matcher {
         block.chunks_exact(self.stride).map(move |element| &element[range.clone()])
     }
 
-    /// Lists the numbers of matches in `block`, whose first element has the number `first`, ascending; the
-    /// last place of `into` is for others.
+    /// Lists the indices of matches in `block` in ascending order, with `first` as the index of its first
+    /// element. The last place of `into` may get other values.
     pub fn list(&self, block: &[u8], first: u64, into: &mut [u64]) {
         macro_rules! by_length {
             ($($bytes:literal: $word:ty),*) => {
@@ -167,7 +167,7 @@ fn has_wide_vectors() -> bool {
 mod tests {
     use super::*;
 
-    /// Blocks of few different bytes, so that matches are frequent, in all lengths around the edges of rows.
+    /// Blocks with few distinct bytes, so matches are frequent, in all lengths around multiples of a row.
     #[test]
     fn counts_and_lists_as_a_naive_loop_does() {
         let mut seed = 1_u64;

@@ -12,15 +12,15 @@ use crate::short::{Wide, Word};
 use crate::worker::Crew;
 
 const OPERATION: &str = "search";
-/// How much is searched, about, before a thread looks whether it is still needed.
+/// Approximate length of a search between two checks of whether it is still needed.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A search, checked.
+/// A checked search.
 #[derive(Debug)]
 pub(crate) struct SearchJob<M> {
-    /// Where element 0 begins.
+    /// Place of element 0.
     pub from: Place<M>,
-    /// Where the answer goes.
+    /// Place of the result.
     pub answer: Place<Piece>,
     count: u64,
     limit: u64,
@@ -29,7 +29,7 @@ pub(crate) struct SearchJob<M> {
 }
 
 impl<M: Medium> SearchJob<M> {
-    /// A search whose names were looked up.
+    /// Returns a search with resolved names.
     pub fn new(search: &Search<'_>, from: Place<M>, answer: Place<Piece>) -> Self {
         Self {
             from,
@@ -37,8 +37,7 @@ impl<M: Medium> SearchJob<M> {
             count: search.elements.count,
             limit: search.limit.min(search.elements.count),
             count_all: search.count_all,
-            // Checked: field and value are inside of the stride, and `count` strides are inside of existing
-            // memory.
+            // Checked: field and value are inside the stride, and `count` strides are inside existing memory.
             matcher: Matcher::new(
                 search.elements.stride as usize,
                 search.field_offset as usize,
@@ -47,18 +46,18 @@ impl<M: Medium> SearchJob<M> {
         }
     }
 
-    /// How many bytes it reads through.
+    /// Number of bytes that it reads.
     pub fn bytes(&self) -> u64 {
         // Checked not to overflow.
         self.count * self.matcher.stride() as u64
     }
 
-    /// How long the answer is at most.
+    /// Maximal length of the result.
     pub fn answer_bytes(&self) -> u64 {
         Search::answer_bytes(self.limit)
     }
 
-    /// Carries it out.
+    /// Runs the search.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let waves = Waves {
             count: self.count,
@@ -66,11 +65,11 @@ impl<M: Medium> SearchJob<M> {
             limit: self.limit,
             count_all: self.count_all,
         };
-        // SAFETY: the answer was checked to have room for `limit` indices.
+        // SAFETY: the result was checked to have room for `limit` indices.
         unsafe { waves.run_into(crew, &self.answer, &|part, found| self.part(part, found)) }
     }
 
-    /// Searches a part with this thread alone, until the part is not needed any more.
+    /// Searches a part on this thread, until the part is no longer needed.
     fn part(&self, part: &Part<'_>, found: &mut Found) -> Result<()> {
         let per_piece = (PIECE_BYTES.max(M::BLOCK_BYTES) / self.matcher.stride()).max(1) as u64;
         let mut block = Passage::default();
@@ -87,7 +86,7 @@ impl<M: Medium> SearchJob<M> {
         !self.count_all && found.listed.len() as u64 >= room
     }
 
-    /// Searches `first..end`; lists at most `room` matches. `block` is memory to work in.
+    /// Searches `first..end`, and lists at most `room` matches. `block` is scratch memory.
     fn range(&self, first: u64, end: u64, room: u64, block: &mut Vec<u8>, found: &mut Found) -> Result<()> {
         if let Some(address) = self.from.memory.address()
             && self.range_in_place(address, first, end, room, found)?
@@ -105,7 +104,7 @@ impl<M: Medium> SearchJob<M> {
             block.resize(per_block * stride, 0);
             let block = &mut block[..elements * stride];
             let at = self.from.offset + next * stride as u64;
-            // SAFETY: the elements were checked to be inside of the memory, and `next + elements` is at most
+            // SAFETY: the elements were checked to be inside the memory, and `next + elements` is at most
             // their number.
             unsafe { self.from.memory.read(OPERATION, at, block.as_mut_ptr(), block.len()) }?;
             let matches = self.matcher.count(block);
@@ -115,11 +114,11 @@ impl<M: Medium> SearchJob<M> {
         Ok(())
     }
 
-    /// The same for fields that fit a register and have gaps between them, in memory that can be read in
-    /// place. Says whether this is such a case.
+    /// The same for fields that fit a register and are not contiguous, in memory that can be read in place.
+    /// Returns false in other cases.
     ///
-    /// Fields without gaps are better off with a copy that is then compared by vector instructions. Those of
-    /// 16 bytes, of which a vector has few, are not.
+    /// For contiguous fields a copy and a vectorised comparison are faster, except for fields of 16 bytes, of
+    /// which a vector holds few.
     fn range_in_place(
         &self,
         address: *const u8,
@@ -155,8 +154,8 @@ impl<M: Medium> SearchJob<M> {
         let offset = self.from.offset + first * stride as u64 + self.matcher.field_offset() as u64;
         let mut field = address.wrapping_add(offset as usize);
         for index in first..end {
-            // SAFETY: the elements `first..end` were checked to be inside of the memory, and the fields to be
-            // inside of them.
+            // SAFETY: the elements `first..end` were checked to be inside the memory, and the fields to be
+            // inside them.
             if unsafe { W::load(field) } == value {
                 found.matches += 1;
                 if (found.listed.len() as u64) < room {
@@ -171,14 +170,14 @@ impl<M: Medium> SearchJob<M> {
         Ok(())
     }
 
-    /// The same for long elements, of which only the fields are read.
+    /// The same for long elements; reads only their fields.
     fn range_of_fields(&self, first: u64, end: u64, room: u64, found: &mut Found) -> Result<()> {
         let mut field = Passage(vec![0_u8; self.matcher.value().len()]);
         let field = &mut field.0;
         for index in first..end {
             let at =
                 self.from.offset + index * self.matcher.stride() as u64 + self.matcher.field_offset() as u64;
-            // SAFETY: as in `range`; a field is inside of its element.
+            // SAFETY: as in `range`; a field is inside its element.
             unsafe { self.from.memory.read(OPERATION, at, field.as_mut_ptr(), field.len()) }?;
             if *field == self.matcher.value() {
                 found.matches += 1;

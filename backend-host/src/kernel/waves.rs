@@ -1,5 +1,5 @@
-//! The shape of everything that finds elements: in waves as long as matches are listed, and all at once after
-//! that.
+//! Searches in waves: short waves while matches are listed, then all remaining elements at once to count
+//! them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,31 +13,31 @@ use crate::host_memory::Piece;
 use crate::registry::Place;
 use crate::worker::Crew;
 
-/// The first wave of a search that lists: short, because the matches may be near.
+/// Length of the first wave of a search with a list: short, because the matches may be near.
 pub(super) const FIRST_WAVE_BYTES: u64 = 256 << 10;
-/// Waves grow by this factor, so that a search without matches soon runs at full width.
+/// Growth factor of waves, so that a search without matches soon uses all threads.
 const WAVE_GROWTH: u64 = 4;
-/// What a thread searches before it looks for more.
+/// Work of one thread before it takes the next part.
 pub(super) const SEARCH_PART_BYTES: u64 = 2 << 20;
 
-/// Lists longer than this are put in their place by all hands.
+/// Length from which all threads copy the lists to the result.
 const LONG_LIST: usize = 64 << 10;
-/// Words of an answer before its list.
+/// Words of a result before its list.
 const HEADER_WORDS: u64 = 2;
 
-/// How a part is searched.
+/// Searches a part.
 pub(super) type Look<'a> = dyn Fn(&Part<'_>, &mut Found) -> Result<()> + Sync + 'a;
-/// How a piece of the list is put in its place.
+/// Copies a piece of the list to its place in the result.
 pub(super) type Put<'a> = dyn Fn(u64, &[u64]) + Sync + 'a;
 
-/// How many matches there are, and how many of them were listed.
+/// Number of matches, and number of listed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub matches: u64,
     pub listed: u64,
 }
 
-/// What was found in a range of elements: listed, or marked to be listed where the numbers go.
+/// Matches in a range of elements: listed, or marked and listed when they are copied.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub matches: u64,
@@ -52,12 +52,12 @@ impl Found {
         self.marked.clear();
     }
 
-    /// How many can be put into a list that has so much room.
+    /// Number of matches that fit in a list with `room` places.
     fn listed(&self, room: u64) -> u64 {
         if self.marked.is_empty() { self.listed.len() as u64 } else { self.matches.min(room) }
     }
 
-    /// Puts the first ones into a list, from a place on.
+    /// Copies the first matches to a list, starting at place `at`.
     fn put(&self, at: u64, taken: usize, put: &Put<'_>) {
         if self.marked.is_empty() {
             put(at, &self.listed[..taken]);
@@ -66,15 +66,15 @@ impl Found {
         }
     }
 
-    /// Lists one more.
+    /// Lists one more match.
     pub fn list(&mut self, operation: &'static str, index: u64) -> Result<()> {
         self.listed.try_reserve(1).map_err(|_| no_memory(operation, 1))?;
         self.listed.push(index);
         Ok(())
     }
 
-    /// Takes in the matches of a block, of which the first ones are listed while there is room. `list` fills
-    /// all places that it is given but the last `spare` ones, which it may use for what is not a match.
+    /// Adds the matches of a block, and lists the first ones while there is room. `list` fills all given
+    /// places except the last `spare` ones, in which it may write other values.
     pub fn list_block(
         &mut self,
         operation: &'static str,
@@ -95,8 +95,8 @@ impl Found {
     }
 }
 
-/// Lists the numbers of matches without a branch for each: a number that is no match is overwritten by the
-/// next one. The last place of `into` is for those after the last match.
+/// Lists the indices of matches without a branch for each: the next index overwrites one that is no match.
+/// The last place of `into` receives the indices after the last match.
 #[inline(always)]
 pub(super) fn list_matches(first: u64, matches: impl Iterator<Item = bool>, into: &mut [u64]) {
     let mut next = 0;
@@ -107,29 +107,30 @@ pub(super) fn list_matches(first: u64, matches: impl Iterator<Item = bool>, into
     }
 }
 
-/// Elements that one thread looks at.
+/// Elements that one thread searches.
 #[derive(Debug)]
 pub(crate) struct Part<'a> {
     pub first: u64,
     pub end: u64,
-    /// How many matches it lists at most.
+    /// Maximal number of listed matches.
     pub room: u64,
     number: usize,
-    /// The wave's parts from this number on are not needed.
+    /// Parts of the wave from this number on are not needed.
     needed: &'a AtomicUsize,
 }
 
 impl Part<'_> {
-    /// Whether what is found here still matters. If not, whoever looks stops, and what it says is ignored.
+    /// Returns true if the result of this part still matters. If not, the thread stops, and its result is
+    /// ignored.
     pub fn is_needed(&self) -> bool {
         self.number < self.needed.load(Ordering::Relaxed)
     }
 }
 
-/// What is to be found.
+/// A search over elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
-    /// How many elements there are, and how many bytes are read for each.
+    /// Number of elements, and bytes read for each.
     pub count: u64,
     pub stride: u64,
     pub limit: u64,
@@ -141,26 +142,26 @@ impl Waves {
         (bytes / self.stride).max(1)
     }
 
-    /// Finds with all hands. `look` searches a part with the calling thread alone; `put` takes listed indices
-    /// and the place of the first of them in the list, a piece at a time, from several threads.
+    /// Searches with all threads. `look` searches a part on the calling thread. `put` receives listed indices
+    /// with the place of the first one in the list, in pieces and from several threads.
     ///
-    /// What is found, and which failure is told, depends on the elements and the width of the crew alone, not
-    /// on which part was done first.
+    /// The result, or the returned error, depends only on the elements and the number of threads, not on
+    /// their timing.
     pub fn run(&self, crew: Crew<'_>, look: &Look<'_>, put: &Put<'_>) -> Result<Totals> {
         let mut totals = Totals::default();
         let mut next = 0;
         let wave_bytes_max = 2 * SEARCH_PART_BYTES * crew.width() as u64;
-        // Where all are to be listed no end comes early.
+        // If all elements fit in the list, no wave can end early.
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<Found>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
-        // First in waves that list: the memory for indices is bounded by the wave, and the end is seen early.
+        // First in waves that list: a wave bounds the memory for indices, and the search can end early.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
             self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
             next = end;
             wave_bytes = (wave_bytes * WAVE_GROWTH).min(wave_bytes_max);
         }
-        // Then everything else at once, if only the number is left to be found.
+        // Then all remaining elements at once, if only their matches are counted.
         if self.count_all && next < self.count {
             let rest = self.count - next;
             let per_part = self.elements_in(SEARCH_PART_BYTES);
@@ -178,11 +179,10 @@ impl Waves {
         Ok(totals)
     }
 
-    /// Searches a range with all hands and puts what it finds behind what was found before.
+    /// Searches a range with all threads, and appends the matches to the earlier ones.
     ///
-    /// Once the parts that are done have found enough, those after the last of them that matters are not
-    /// needed: they are not begun, and who is in the middle of one stops. The same goes for those after one
-    /// that failed.
+    /// When the finished parts have enough matches, parts after the last needed one do not start, and running
+    /// ones stop. The same holds for parts after a failed one.
     fn wave(
         &self,
         crew: Crew<'_>,
@@ -192,7 +192,7 @@ impl Waves {
         (look, put): (&Look<'_>, &Put<'_>),
     ) -> Result<()> {
         let room = self.limit - totals.listed;
-        // Twice as many parts as threads, so that one late thread does not hold up the wave.
+        // Twice as many parts as threads, so that one late thread does not delay the wave.
         let parts = if crew.width() == 1 { 1 } else { buffers.len() as u64 };
         let per_part = (range.end - range.start).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
         let parts = (range.end - range.start).div_ceil(per_part) as usize;
@@ -239,8 +239,8 @@ impl Waves {
         Ok(())
     }
 
-    /// The first part that ends a wave, as far as is known: it failed, or the matches up to it fill the room
-    /// and nobody wants to know how many more there are.
+    /// Returns the first part known to end a wave: it failed, or the matches up to it fill the list and no
+    /// count is needed.
     fn last_needed(&self, answers: &[Result<Totals>], room: u64) -> Option<usize> {
         let mut listed = 0;
         answers.iter().position(|answer| match answer {
@@ -252,14 +252,14 @@ impl Waves {
         })
     }
 
-    /// The same, and writes the answer, header and list.
+    /// The same, and writes the result: header and list.
     ///
     /// # Safety
-    /// The answer with all indices up to the limit was checked to be inside of its memory.
+    /// The result with indices up to the limit was checked to be inside its memory.
     pub unsafe fn run_into(&self, crew: Crew<'_>, answer: &Place<Piece>, look: &Look<'_>) -> Result<()> {
         let write = |place: u64, words: &[u64]| {
             let to = answer.memory.at(answer.offset + place * size_of::<u64>() as u64);
-            // SAFETY: the caller vouches for the room; no more is listed than the limit.
+            // SAFETY: the caller guarantees the room; at most `limit` indices are listed.
             unsafe { racy::write(to, bytemuck::cast_slice(words)) };
         };
         let totals = self.run(crew, look, &|place, indices| write(HEADER_WORDS + place, indices))?;
@@ -285,10 +285,10 @@ mod tests {
     use super::*;
     use crate::worker::Pool;
 
-    /// Bytes in a part of the first wave, for as many threads as the tests use.
+    /// Length of a part of the first wave, for the thread counts of the tests.
     const PART: u64 = FIRST_WAVE_BYTES / 4;
 
-    /// Looks for the first of some numbers in 16 MiB of elements of a byte.
+    /// Searches the first match among 16 MiB of elements of one byte.
     fn first_of(
         pool: &std::sync::Arc<Pool>,
         look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync),
@@ -297,7 +297,7 @@ mod tests {
         collected(&waves, pool, look)
     }
 
-    /// What waves find, in a list as long as it has to be.
+    /// Matches of a search, in a list of the necessary length.
     fn collected(
         waves: &Waves,
         pool: &std::sync::Arc<Pool>,
@@ -330,7 +330,7 @@ mod tests {
         Ok(Found { matches: 1, listed: vec![index], ..Found::default() })
     }
 
-    /// Goes on until the part is not needed any more.
+    /// Waits until the part is no longer needed.
     fn linger(part: &Part<'_>) -> Result<Found> {
         while part.is_needed() {
             std::thread::yield_now();
@@ -348,7 +348,7 @@ mod tests {
                 if part.first == 0 { one(77) } else { linger(part) }
             });
             assert_eq!(found.unwrap().listed, [77]);
-            // Those that other threads may have begun before the match was known, and no others.
+            // Only parts that other threads may have begun before the match was known.
             let begun: BTreeSet<u64> = (0..threads as u64).map(|number| number * PART).collect();
             assert!(looked.lock().is_subset(&begun), "{threads} threads looked at {looked:?}");
             pool.stop();

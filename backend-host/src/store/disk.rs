@@ -1,4 +1,4 @@
-//! What a store is written to: bytes at offsets, and the moment at which they stay.
+//! Disk of a store: bytes at offsets, and a flush.
 
 use std::fmt::Debug;
 #[cfg(unix)]
@@ -9,47 +9,47 @@ use std::path::{Path, PathBuf};
 
 use backend_api::own_files;
 
-/// Bytes that outlive the process. Between two [`sync`](Self::sync) what was written may stay or not, sector
+/// Bytes that outlive the process. Writes since the last [`sync`](Self::sync) may or may not persist, sector
 /// by sector and in any order.
 pub(crate) trait Disk: Debug + Send + Sync + 'static {
-    /// Fills `to` with what is at an offset; bytes beyond the end are an error.
+    /// Reads bytes at an offset; a range beyond the end is an error.
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()>;
 
-    /// Writes all of `from`, to what was [reserved](Self::reserve).
+    /// Writes all of `from` to a [reserved](Self::reserve) range.
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
-    /// How many bytes there are.
+    /// Number of bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Sets blocks aside, so that the first `bytes` bytes can be written.
+    /// Reserves blocks for the first `bytes` bytes.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Has the system begin to read what is read next.
+    /// Starts asynchronous readahead of a range.
     fn announce(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }
 
-    /// Has the drive begin to store what was just written, which will not change any more.
+    /// Starts asynchronous write-back of a range that will not change again.
     fn begin_to_store(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }
 
-    /// Returns when all that was written before stays.
+    /// Returns when all earlier writes are durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Why what is written will not be found again, if so.
+    /// Reason why writes will be lost, if there is one.
     fn loss(&self) -> Option<Loss> {
         None
     }
 }
 
-/// Why nobody will find what is written to a file.
+/// Reason why no program will find the writes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(unix), expect(dead_code, reason = "not found out there"))]
 pub(crate) enum Loss {
-    /// It has no name any more.
+    /// The file has no name.
     Removed,
-    /// Its name is that of another file.
+    /// Its name refers to another file.
     Replaced,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct FileDisk {
 }
 
 impl FileDisk {
-    /// A new file for this user alone. Nothing that exists is opened, and no link followed.
+    /// Creates a file for this user alone. The call opens no existing file and follows no link.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
@@ -70,24 +70,24 @@ impl FileDisk {
         let file = options.open(path)?;
         let locked = file.try_lock().map_err(io::Error::from).and_then(|()| own_files::sync_folder_of(path));
         if let Err(cause) = locked {
-            // The first error is the one to tell.
+            // Report the first error.
             let _ = std::fs::remove_file(path);
             return Err(cause);
         }
         Ok(Self::new(file, path))
     }
 
-    /// Locks the file at a path, if there is one that this user may read, against all others.
+    /// Locks the file at a path against all other users. None if there is no file that this user may read.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn lock(path: &Path) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();
         options.read(true);
-        // Nobody waits at the end of a pipe.
+        // Opening a named pipe must not block.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
-        // What cannot be opened is no store that is open, or one of another user.
+        // A file that cannot be opened is no open store, or a store of another user.
         let Ok(file) = options.open(path) else { return Ok(None) };
         if !file.metadata()?.is_file() {
             return Ok(None);
@@ -97,19 +97,19 @@ impl FileDisk {
     }
 
     fn new(file: File, path: &Path) -> Self {
-        // The current folder may be another one later.
+        // The current folder can change later.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self { file, path }
     }
 
-    /// A file that exists: for one writer, or for any number of readers.
+    /// Opens an existing file: for one writer, or for any number of readers.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if others have it open in a way that excludes this one.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if a conflicting user has it open.
     pub fn open(path: &Path, is_read_only: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(!is_read_only);
-        // Nobody waits at the end of a pipe.
+        // Opening a named pipe must not block.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
         loop {
@@ -120,14 +120,14 @@ impl FileDisk {
             let locked = if is_read_only { file.try_lock_shared() } else { file.try_lock() };
             locked.map_err(io::Error::from)?;
             let disk = Self::new(file, path);
-            // Before it was locked another file may have taken its place.
+            // Before the lock another file may have replaced it.
             if disk.loss().is_none() {
                 return Ok(disk);
             }
         }
     }
 
-    /// Which file a name is that of, in a way that tells it from all others.
+    /// Unique identity of a file.
     #[cfg(unix)]
     fn identity(metadata: &Metadata) -> (u64, u64) {
         use std::os::unix::fs::MetadataExt;
@@ -136,10 +136,10 @@ impl FileDisk {
 }
 
 impl Drop for FileDisk {
-    /// Gives the lock up. To close the file does not, as long as a process that another thread has just
-    /// forked has it open, too.
+    /// Releases the lock. A close alone does not, while a process that another thread has just forked has the
+    /// file open too.
     fn drop(&mut self) {
-        // Closing it may still do.
+        // The close may still release it.
         let _ = self.file.unlock();
     }
 }
@@ -192,7 +192,7 @@ impl Disk for FileDisk {
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         let length = self.len()?;
-        // Only what is new: what is there already may be written to meanwhile.
+        // Only the new part, because other threads may write to the old part meanwhile.
         #[cfg(target_os = "linux")]
         if bytes > length {
             use std::os::fd::AsRawFd;
@@ -201,14 +201,14 @@ impl Disk for FileDisk {
             };
             let (from, more) = (offset(length)?, offset(bytes - length)?);
             loop {
-                // SAFETY: the descriptor is open; no memory is handed over.
+                // SAFETY: the descriptor is open; the call takes no memory.
                 if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, from, more) } == 0 {
                     return Ok(());
                 }
                 let cause = io::Error::last_os_error();
                 match cause.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Blocks are found when they are written to, and a full disk then.
+                    // Blocks are allocated on write; a full disk shows then.
                     Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => break,
                     _ => return Err(cause),
                 }
@@ -226,7 +226,7 @@ impl Disk for FileDisk {
     fn begin_to_store(&self, offset: u64, bytes: usize) {
         use std::os::fd::AsRawFd;
         if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
-            // SAFETY: the descriptor is open; no memory is handed over. What comes of it is told by `sync`.
+            // SAFETY: the descriptor is open; the call takes no memory. `sync` reports failures.
             unsafe {
                 libc::sync_file_range(self.file.as_raw_fd(), offset, bytes, libc::SYNC_FILE_RANGE_WRITE)
             };
@@ -243,15 +243,14 @@ impl Disk for FileDisk {
         match self.path.metadata() {
             Ok(named) if Self::identity(&named) == Self::identity(&own) => None,
             Ok(_) => Some(Loss::Replaced),
-            // One that has another name now is not lost.
+            // A renamed file is not lost.
             Err(_) => (std::os::unix::fs::MetadataExt::nlink(&own) == 0).then_some(Loss::Removed),
         }
     }
 }
 
 impl FileDisk {
-    /// Refuses to write behind the end. That would make a file that another program has cut long again, with
-    /// zeroes for what was cut off.
+    /// Refuses writes beyond the end. Such a write would extend a truncated file with zeroes.
     fn expect_room(&self, offset: u64, bytes: usize) -> io::Result<()> {
         if offset + bytes as u64 <= self.len()? {
             return Ok(());
@@ -268,7 +267,7 @@ mod tests {
     fn a_file_that_is_closed_is_free_though_a_forked_process_has_it_open() {
         let path = std::env::temp_dir().join(format!("vmarray-lock-{}", std::process::id()));
         let disk = FileDisk::create(&path).unwrap();
-        // As in a process that was forked and has not begun its own program.
+        // As in a forked process that has not called `exec` yet.
         let inherited = disk.file.try_clone().unwrap();
         let refused = FileDisk::open(&path, true).map(drop).map_err(|cause| cause.kind());
         assert_eq!(refused, Err(io::ErrorKind::WouldBlock));

@@ -45,30 +45,30 @@ use backend_api::{Error, ErrorKind};
 use twox_hash::XxHash3_64;
 
 pub(super) const SUPERBLOCK_BYTES: usize = 4096;
-/// Where places begin.
+/// Offset of the first place.
 pub(super) const HEAD_BYTES: u64 = 2 * SUPERBLOCK_BYTES as u64;
 pub(super) const ENTRY_BYTES: usize = 16;
-/// What records begin at multiples of.
+/// Alignment of records.
 pub(super) const RECORD_ALIGN: usize = 4096;
-/// How long the words of the user of a store may be.
+/// Maximal length of the metadata.
 const METADATA_BYTES_MAX: usize = SUPERBLOCK_BYTES - FIXED_BYTES - 8;
 
 const MAGIC: [u8; 8] = *b"vmarray\x1a";
-/// The version of the layout that is written, and the newest that is read.
+/// The written version of the layout, and the newest readable one.
 pub(super) const VERSION: u32 = 3;
-/// The oldest version that is read.
+/// The oldest readable version.
 pub(super) const VERSION_MIN: u32 = 2;
 const FIXED_BYTES: usize = fixed_bytes(VERSION);
-/// The most numbers that a superblock has.
+/// Number of numbers in a superblock.
 const NUMBERS: usize = numbers(VERSION);
 /// The flags of a superblock.
 const HAS_CHECKSUMS: u32 = 1;
 const IS_CLOSED: u32 = 2;
 const RECORD_MAGIC: u32 = 0x5643_4d52;
-/// The most bytes that the head of a record has.
+/// Length of the head of a record.
 pub(super) const RECORD_HEAD_BYTES: usize = record_head_bytes(VERSION);
 const CHANGE_BYTES: usize = 24;
-/// The length of a block, which has a checksum of its own.
+/// Length of a block with its own checksum.
 pub(super) const BLOCK_BYTES: usize = 4096;
 /// The flags of a record.
 const ORDERED: u32 = 1;
@@ -86,15 +86,15 @@ const fn record_head_bytes(version: u32) -> usize {
     if version == 2 { 56 } else { 64 }
 }
 
-/// Numbers of the user of a store, which each commit stores together with the pages.
+/// Numbers of the store's user, stored by each commit together with the pages.
 pub type Note = [u64; 3];
 
-/// The checksum of bytes that belong to a store, or to a page of it.
+/// Checksum of bytes of a store or a page, with a seed.
 pub(super) fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, bytes)
 }
 
-/// Numbers, one after the other.
+/// Reader of consecutive numbers.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -122,12 +122,12 @@ pub(super) struct Closing {
     pub disk_bytes: u64,
 }
 
-/// What a store is at one moment: where to find all of it.
+/// State of a store at one moment: the places of all its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub version: u32,
     pub generation: u64,
-    /// A number of this store alone, with which its checksums begin.
+    /// Random number of this store, the seed of its checksums.
     pub id: u64,
     pub page_bytes: u64,
     pub pages: u64,
@@ -137,32 +137,32 @@ pub(super) struct Superblock {
     /// The first place of the log.
     pub log_place: u64,
     pub log_bytes: u64,
-    /// The number of the first record that was written after the map.
+    /// Number of the first record after the map.
     pub first_record: u64,
-    /// A number of the log alone.
+    /// Random number of this log.
     pub epoch: u64,
     /// Present while no writer has the store open.
     pub closing: Option<Closing>,
     pub note: Note,
-    /// Whether pages have checksums.
+    /// True if pages have checksums.
     pub has_checksums: bool,
-    /// What the user of the store says of it.
+    /// Metadata of the store's user.
     pub metadata: Vec<u8>,
 }
 
-/// Why bytes are no superblock.
+/// Reason why bytes are no superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoSuperblock {
-    /// They are of something else.
+    /// Bytes of another format.
     Foreign,
-    /// Of a version that is not known.
+    /// An unknown version.
     Version(u32),
-    /// They were one.
+    /// A damaged superblock.
     Damaged,
 }
 
 impl Superblock {
-    /// Words of a user, if there is room for them.
+    /// Checks the length of metadata.
     pub fn fitting(operation: &'static str, metadata: &[u8]) -> backend_api::Result<Vec<u8>> {
         if metadata.len() <= METADATA_BYTES_MAX {
             return Ok(metadata.to_vec());
@@ -256,14 +256,14 @@ impl Superblock {
         if self.version == 2 { self.id } else { checksum(self.id, &self.epoch.to_le_bytes()) }
     }
 
-    /// Where the superblock of this generation is written, and where a second one.
+    /// Offset of the superblock of this generation, and of the second copy.
     pub fn offsets(&self) -> [u64; 2] {
         let offsets = [0, SUPERBLOCK_BYTES as u64];
         if self.generation % 2 == 1 { offsets } else { [offsets[1], offsets[0]] }
     }
 }
 
-/// Where a page has gone.
+/// New place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub page: u64,
@@ -272,29 +272,29 @@ pub(super) struct Change {
     pub checksum: u64,
 }
 
-/// What one commit changes.
+/// Changes of one commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub number: u64,
-    /// The checksum of the record before it in the log, or 0.
+    /// Checksum of the previous record in the log, or 0.
     pub before: u64,
-    /// Whether the pages were stored before the record was written: then those who find it need not look.
+    /// True if the pages were stored before the record was written, so a reader need not check them.
     pub is_ordered: bool,
-    /// Whether it changes nothing, and says that the one before it was stored.
+    /// True if the record has no changes and confirms that the previous one was stored.
     pub is_confirmation: bool,
-    /// How many pages there are.
+    /// Number of pages.
     pub pages: u64,
     pub note: Note,
     pub changes: Vec<Change>,
 }
 
 impl Record {
-    /// How long a record of so many changes is on the disk.
+    /// Length of a record with this number of changes.
     pub fn bytes(changes: usize) -> usize {
         (RECORD_HEAD_BYTES + changes * CHANGE_BYTES + 8).next_multiple_of(RECORD_ALIGN)
     }
 
-    /// Its bytes on the disk, and its checksum.
+    /// Encodes the record; returns its bytes and its checksum.
     pub fn encode(&self, seed: u64) -> (Vec<u8>, u64) {
         let mut bytes = Vec::with_capacity(Self::bytes(self.changes.len()));
         bytes.extend(RECORD_MAGIC.to_le_bytes());
@@ -313,7 +313,7 @@ impl Record {
         (bytes, sum)
     }
 
-    /// The number of the record that begins with these bytes, and how many it takes, if one can.
+    /// Returns number and length of the record that begins with these bytes, if it is one.
     pub fn head(head: &[u8], version: u32) -> Option<(u64, usize)> {
         let mut reader = Reader(head);
         let is_record = reader.u32()? == RECORD_MAGIC && reader.u32()? <= ORDERED | CONFIRMATION;
@@ -325,7 +325,7 @@ impl Record {
         is_record.then_some((number, bytes))
     }
 
-    /// The record that these bytes are, if it is whole, and its checksum.
+    /// Decodes a record; returns it with its checksum, or none if it is not whole.
     pub fn decode(bytes: &[u8], seed: u64, version: u32) -> Option<(Self, u64)> {
         let mut reader = Reader(bytes);
         let (_, flags, number, count) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
@@ -345,12 +345,12 @@ impl Record {
     }
 }
 
-/// Where the checksums of blocks are.
+/// Places of the checksums of blocks.
 ///
-/// Places come in segments: the first one of 512, each later one as long as all before it. Each segment
-/// begins with as many places as the checksums of all blocks of its places take. Where these are follows from
-/// the length of a page alone, and nothing else is ever put there. They are written with their pages, and
-/// count only if they have the checksum of the page.
+/// Places are grouped in segments: the first has 512 places, and each later one as many as all before it.
+/// Each segment begins with the places for the checksums of all its blocks. Their position follows from the
+/// page length alone, and no other data is stored there. They are written with their pages, and are valid
+/// only if they match the checksum of the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockSums {
     page_bytes: usize,
@@ -360,19 +360,19 @@ pub(super) struct BlockSums {
 impl BlockSums {
     const FIRST_BITS: u32 = 9;
 
-    /// Of a store that has such checksums.
+    /// Returns the places for a store with block checksums.
     pub fn of(superblock: &Superblock, place_bytes: u64) -> Option<Self> {
         let is_long = superblock.page_bytes > BLOCK_BYTES as u64;
         let has_sums = superblock.version >= 3 && superblock.has_checksums && is_long;
         has_sums.then_some(Self { page_bytes: superblock.page_bytes as usize, place_bytes })
     }
 
-    /// How many bytes the checksums of a page take.
+    /// Bytes of the checksums of a page.
     pub fn bytes(&self) -> usize {
         self.page_bytes.div_ceil(BLOCK_BYTES) * 8
     }
 
-    /// The first place of the segment of a place, and the first one behind it.
+    /// First and end place of the segment of a place.
     fn segment(place: u64) -> Range<u64> {
         match (place >> Self::FIRST_BITS).checked_ilog2() {
             None => 0..1 << Self::FIRST_BITS,
@@ -383,7 +383,7 @@ impl BlockSums {
         }
     }
 
-    /// The places that are kept for checksums in the segment of a place.
+    /// Places of the checksums in the segment of a place.
     pub fn area(&self, place: u64) -> Range<u64> {
         let Range { start, end } = Self::segment(place);
         start..start + ((end - start) * self.bytes() as u64).div_ceil(self.place_bytes)
@@ -395,7 +395,7 @@ impl BlockSums {
         starts.take_while(move |start| *start < end).map(|start| self.area(start))
     }
 
-    /// How far behind the first place the checksums of a place are, in bytes.
+    /// Offset in bytes of the checksums of a place from the first place.
     pub fn offset(&self, place: u64) -> u64 {
         let start = Self::segment(place).start;
         start * self.place_bytes + (place - start) * self.bytes() as u64
@@ -463,7 +463,7 @@ mod tests {
         }
     }
 
-    /// The places of checksums are apart from each other, and from the places that they are of.
+    /// The places of checksums overlap neither each other nor the places of their pages.
     #[test]
     fn checksums_of_blocks_have_places_of_their_own() {
         for page_bytes in [4100_u64, 8192, 65_536, 1 << 20] {

@@ -10,27 +10,27 @@ use super::volume::{GROUP_PAGES, Volume};
 use crate::free::Claimed;
 use crate::medium::Medium;
 
-/// Pages of a store, which nobody else has.
+/// Pages of a store, exclusively owned.
 #[derive(Debug)]
 pub(super) struct Part {
     volume: Arc<Volume>,
     pages: Pages,
     bytes: AtomicU64,
-    /// How long it may become.
+    /// The maximal length.
     most: u64,
 }
 
-/// Which pages of a store a part has.
+/// Pages of a part.
 #[derive(Debug)]
 enum Pages {
-    /// Some that follow one another.
+    /// Consecutive pages.
     Together(Claimed),
-    /// Its share of all.
+    /// A share of all pages.
     Share(Share),
 }
 
-/// One of several equal shares of all pages of a store, however many there are: groups of pages in turn, so
-/// that what follows one another in a share mostly does so in the store.
+/// One of several equal shares of all pages of a store, for any number of pages. Groups of pages alternate
+/// among the shares, so most consecutive pages of a share are consecutive in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub number: u64,
@@ -38,19 +38,19 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Which page of the store a page of the share is.
+    /// Page of the store for a page of the share.
     pub fn page(self, page: u64) -> u64 {
         let (turn, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let group = turn.saturating_mul(self.shares).saturating_add(self.number);
         group.saturating_mul(GROUP_PAGES).saturating_add(at)
     }
 
-    /// How many pages a store has at least in which the share has so many.
+    /// Least number of pages of a store whose share has `pages` pages.
     pub fn pages_of_store(self, pages: u64) -> u64 {
         pages.checked_sub(1).map_or(0, |last| self.page(last).saturating_add(1))
     }
 
-    /// Which pages of so many belong to the share, from its page `first` on.
+    /// Pages of the share, from its page `first` on, in a store of `pages_of_store` pages.
     pub fn pages_from(self, first: u64, pages_of_store: u64) -> impl Iterator<Item = u64> {
         (first..).map(move |page| self.page(page)).take_while(move |page| *page < pages_of_store)
     }
@@ -62,7 +62,7 @@ impl Part {
         Self { volume, pages, bytes: AtomicU64::new(bytes), most: bytes }
     }
 
-    /// So many bytes of a share, which may become `most`.
+    /// Returns `bytes` bytes of a share, extensible to `most`.
     pub fn share(volume: &Arc<Volume>, share: Share, bytes: u64, most: u64) -> Result<Self> {
         let part =
             Self { volume: Arc::clone(volume), pages: Pages::Share(share), bytes: AtomicU64::new(0), most };
@@ -70,7 +70,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Makes it so many bytes long: its pages are zeroes, or what the share has there.
+    /// Extends the part to `bytes` bytes; new pages have the share's contents there, or zeroes.
     pub fn extend(&self, bytes: u64) -> Result<()> {
         if check_extend(self.bytes.load(Ordering::Acquire), bytes, self.most)? {
             self.lengthen("extend", bytes)?;
@@ -88,7 +88,7 @@ impl Part {
     }
 
     /// Calls `work` with place in the store, number of bytes before, and length, for each piece of a range
-    /// whose pages follow one another there.
+    /// that is contiguous in the store.
     fn pieces(
         &self,
         offset: u64,
@@ -113,7 +113,7 @@ impl Part {
 }
 
 impl Medium for Part {
-    /// As much as a store reads at a time.
+    /// Length of a store's reads.
     const BLOCK_BYTES: usize = 256 << 10;
     /// Pages are read whole.
     const SPARSE_STRIDE_BYTES: usize = usize::MAX;
@@ -133,7 +133,7 @@ impl Medium for Part {
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         self.pieces(offset, bytes, |place, before, bytes| {
             self.volume.read(operation, place, bytes, |done, part| {
-                // SAFETY: the caller vouches for the target, of which this is a part.
+                // SAFETY: the caller guarantees the target, and this is a part of it.
                 unsafe { racy::write(to.wrapping_add(before + done), part) };
             })
         })
@@ -155,7 +155,7 @@ impl Medium for Part {
         self.pieces(offset, bytes, |place, before, bytes| {
             self.volume.write(operation, place, bytes, |done, part| {
                 let from = from.wrapping_add(before + done);
-                // SAFETY: the caller vouches for the source, of which this is a part.
+                // SAFETY: the caller guarantees the source, and this is a part of it.
                 unsafe { racy::copy(from, part.as_mut_ptr(), part.len()) };
             })
         })

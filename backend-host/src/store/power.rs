@@ -1,4 +1,4 @@
-//! Losses of power and failures of the disk, simulated: what was committed is there, and nothing is torn.
+//! Simulated power losses and disk failures: committed data is present, and no page is torn.
 
 use std::io;
 use std::ops::Range;
@@ -12,27 +12,27 @@ use parking_lot::Mutex;
 use super::disk::Disk;
 use super::volume::{Volume, VolumePlan};
 
-/// A disk with a cache that is lost with the power, sector by sector.
+/// A disk with a volatile cache, which a power loss destroys sector by sector.
 #[derive(Debug, Default)]
 struct Platter {
-    /// What it stores as a whole.
+    /// Size of an atomic write.
     sector_bytes: usize,
     stored: Vec<u8>,
-    /// With what is in the cache.
+    /// Contents with the cache applied.
     seen: Vec<u8>,
-    /// What is in the cache, in the order in which it was written.
+    /// Cached writes in their order.
     cached: Vec<(usize, Vec<u8>)>,
-    /// What is seen there may not be what is stored.
+    /// Ranges whose visible contents may differ from the stored ones.
     dropped: Vec<Range<usize>>,
-    /// After so many more calls that change something the power is gone.
+    /// Number of further modifying calls until the power fails.
     calls_left: u64,
-    /// Whether it is.
+    /// True if the power has failed.
     is_out: bool,
-    /// One call in so many fails, or none.
+    /// One modifying call in this number fails, or none.
     failing: Option<u64>,
-    /// One read in so many fails, or none.
+    /// One read in this number fails, or none.
     failing_reads: Option<u64>,
-    /// Whether it says that it has stored what it has not.
+    /// True if the disk reports a sync without storing all data.
     lies: bool,
     random: SplitMix64Default,
 }
@@ -57,7 +57,7 @@ impl Platter {
         if self.is_out || fails { Err(io::Error::other("simulated")) } else { Ok(()) }
     }
 
-    /// Stores each sector in the cache with some probability, in any order.
+    /// Stores each cached sector with some probability, in any order.
     fn store_some(&mut self, percent: usize) {
         let mut cached = std::mem::take(&mut self.cached);
         while !cached.is_empty() {
@@ -98,7 +98,7 @@ impl Disk for SimulatedDisk {
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         let platter = &mut *self.0.lock();
         let outcome = platter.call();
-        // One that fails may have written a part.
+        // A failed call may have written a part.
         let from = if outcome.is_err() { &from[..platter.random.0.index(from.len() + 1)] } else { from };
         if platter.is_out {
             return outcome;
@@ -129,7 +129,7 @@ impl Disk for SimulatedDisk {
     fn sync(&self) -> io::Result<()> {
         let platter = &mut *self.0.lock();
         if let Err(error) = platter.call() {
-            // What could not be stored is dropped, though it is seen until the power goes.
+            // The disk drops the failed writes, but shows them until the power fails.
             let cached = platter.cached.iter().map(|(at, bytes)| *at..at + bytes.len());
             platter.dropped.extend(cached);
             platter.store_some(50);
@@ -144,7 +144,7 @@ impl Disk for SimulatedDisk {
     }
 }
 
-/// What a store has: its pages, but for zeroes behind all others, and the note that was stored with them.
+/// Contents of a store: its pages without trailing zeroes, and the note stored with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Contents {
     pages: Vec<Vec<u8>>,
@@ -178,8 +178,8 @@ fn write(volume: &Volume, offset: u64, bytes: &[u8]) -> backend_api::Result<()> 
     })
 }
 
-/// Threads push numbers behind those that are there, note how many, and commit, as arrays that grow do: after
-/// the power failed as many are noted as when a commit returned, or more, and all of these are there.
+/// Threads append numbers, note the count, and commit, like growing arrays. After a power failure the note is
+/// at least the count at the last commit, and all noted numbers are present.
 #[test]
 fn what_is_noted_is_there() {
     const PAGE_BYTES: usize = 64;
@@ -220,7 +220,7 @@ fn what_is_noted_is_there() {
                             *pushed
                         };
                         if random.index(9) == 0 {
-                            // What a thread notes that is slower than another is no less.
+                            // Under the lock, so that a slower thread cannot lower the note.
                             let noted = pushed.lock();
                             volume.set_note([*noted, 0, 0]).unwrap();
                             drop(noted);
@@ -241,7 +241,7 @@ fn what_is_noted_is_there() {
     assert!(least > 1000, "{least}");
 }
 
-/// A store of another version is refused, with the advice what to do.
+/// A store of another version is refused, with advice in the error.
 #[test]
 fn other_versions_are_refused() {
     for (version, advice) in [(1, "that made it"), (200, "newer version")] {
@@ -259,7 +259,7 @@ fn other_versions_are_refused() {
     }
 }
 
-/// A store that grows far beyond what it was made for gets a longer log, so that its map is seldom written.
+/// A store that grows far beyond its initial size gets a longer log, so that it seldom writes its map.
 #[test]
 fn the_log_grows_with_the_store() {
     let (disk, volume) = simulated(0);
@@ -274,7 +274,7 @@ fn the_log_grows_with_the_store() {
         write(&volume, 512, &[value; 512]).unwrap();
         volume.sync().unwrap();
     }
-    // A number is left out each time the map is written.
+    // Each write of the map skips a number.
     assert_eq!(volume.commits() - before, 99, "640 KiB have room for so many records");
     drop(volume);
     let volume = Volume::open(Box::new(disk), false).unwrap();
@@ -284,12 +284,12 @@ fn the_log_grows_with_the_store() {
     }
 }
 
-/// How many losses a test makes: a few thousand, or what the environment says.
+/// Number of simulated losses: from the environment, else a few thousand.
 fn losses() -> u64 {
     number("VMARRAY_POWER_LOSSES").unwrap_or(2000)
 }
 
-/// The first seed, so that several processes share the work: what the environment says.
+/// The first seed, from the environment, so that several processes share the work.
 fn first_seed() -> u64 {
     number("VMARRAY_POWER_SEED").unwrap_or(0)
 }
@@ -321,12 +321,12 @@ impl Round {
         Self { disk, random, page_bytes, pages }
     }
 
-    /// Writes something somewhere: a page, some bytes, or zeroes; now and then to pages that are new.
+    /// Writes a page, some bytes or zeroes at random; sometimes to new pages.
     fn change(&mut self, volume: &Volume, now: &mut Contents) {
         if self.random.index(12) == 0 {
             self.pages += self.random.index(if self.page_bytes < 512 { 60 } else { 4 }) as u64;
         }
-        // Also those that were not there any more when it was opened.
+        // Also pages that were cut off before it was opened.
         volume.lengthen("extend", self.pages).unwrap();
         let pages = &mut now.pages;
         pages.resize(self.pages as usize, vec![0; self.page_bytes]);
@@ -337,7 +337,7 @@ impl Round {
             1 => (start / self.page_bytes * self.page_bytes, self.page_bytes),
             _ => (start, 1 + self.random.index((all - start).min(8))),
         };
-        // Of few kinds, so that pages get contents that they, or others, had before.
+        // Few different values, so that pages repeat earlier contents of themselves or of other pages.
         let mut written = vec![self.random.index(3) as u8; bytes];
         if self.random.index(5) == 0 {
             self.random.fill(&mut written);
@@ -347,7 +347,7 @@ impl Round {
             pages[at / self.page_bytes][at % self.page_bytes] = byte;
         }
         if !written_all {
-            // Some pages have it: what they hold now is asked.
+            // After a failure some pages may have the new bytes, so read them.
             let (first, last) = (start / self.page_bytes, (start + bytes - 1) / self.page_bytes);
             for (page, now) in (first as u64..).zip(&mut pages[first..=last]) {
                 *now = read(volume, page).expect("no page is written over where it is");
@@ -366,8 +366,8 @@ impl Round {
     }
 }
 
-/// Each time the store is as at the last commit that was done, or as at one that was begun later; also if it
-/// was opened again after failures, without a loss of power.
+/// Each time the store is as at the last finished commit, or at a later one that was begun. That also holds
+/// if it is reopened after failures without a power loss.
 #[test]
 fn what_was_committed_survives_losses_of_power() {
     let mut left = losses();
@@ -376,7 +376,7 @@ fn what_was_committed_survives_losses_of_power() {
         seed += 1;
         let mut round = Round::new(seed, !seed.is_multiple_of(4));
         let platter = round.disk.clone();
-        // What may be found: the last commit, and what later ones that failed were to store.
+        // Permitted states: the last commit, and later commits that failed.
         let mut allowed = vec![Contents { pages: Vec::new(), note: [0; 3] }];
         for _ in 0..left.min(100) {
             left -= 1;
@@ -388,7 +388,7 @@ fn what_was_committed_survives_losses_of_power() {
             if let Ok(volume) = volume {
                 let mut now = contents(&volume);
                 assert!(allowed.contains(&now), "seed {seed}: neither the last commit nor a later one");
-                // From now on this is what counts: nothing of it may go.
+                // The found state becomes the baseline: no part of it may disappear.
                 allowed = vec![now.clone()];
                 for _ in 0..round.random.index(100) {
                     if round.random.index(4) > 0 {
@@ -398,7 +398,7 @@ fn what_was_committed_survives_losses_of_power() {
                     if round.random.index(8) == 0 {
                         volume.set_metadata(&[round.random.index(256) as u8]).unwrap();
                     }
-                    // What a commit that fails was to store may be found.
+                    // The state of a failed commit is permitted.
                     match volume.sync() {
                         Ok(()) => allowed = vec![now.clone()],
                         Err(_) => allowed.push(now.clone()),
@@ -411,7 +411,7 @@ fn what_was_committed_survives_losses_of_power() {
                     }
                 }
             }
-            // Sometimes it is closed; sometimes only the process ends.
+            // Sometimes the store is closed; sometimes only the process ends.
             if platter.0.lock().is_out || round.random.index(3) > 0 {
                 platter.0.lock().lose_power();
             }
@@ -424,7 +424,8 @@ fn what_was_committed_survives_losses_of_power() {
     }
 }
 
-/// Threads write while others commit: each page is one that its thread wrote, no older than the last commit.
+/// Threads write while others commit: each page is a version that its thread wrote, no older than the last
+/// commit.
 #[test]
 fn pages_are_whole_while_threads_write() {
     const PAGE_BYTES: usize = 100;
@@ -445,7 +446,7 @@ fn pages_are_whole_while_threads_write() {
             for thread in 0..4 {
                 let (volume, written, synced) = (&volume, &written[thread], &synced[thread]);
                 scope.spawn(move || {
-                    // All its pages get the same number, in one job, as one piece of work does on a device.
+                    // One job writes the same number to all its pages, like one piece of work of a device.
                     for number in 1..=u64::MAX {
                         let page = [&number.to_le_bytes()[..], &[number as u8; PAGE_BYTES - 8]].concat();
                         written.store(number, Ordering::SeqCst);
@@ -475,14 +476,14 @@ fn pages_are_whole_while_threads_write() {
             let least = synced[thread].load(Ordering::SeqCst);
             assert!(number >= least && number <= written[thread].load(Ordering::SeqCst), "{number}, {least}");
             for page in 0..64 {
-                // Of one moment, all of them.
+                // All pages are of the same moment.
                 assert_eq!(read(&volume, (thread * 64 + page) as u64).unwrap(), first, "page {page}");
             }
         }
     }
 }
 
-/// A disk that loses what it said it had stored: older contents or an error, and never what no page had.
+/// A disk that loses flushed data: older contents or an error, but never foreign contents.
 #[test]
 fn a_disk_that_lies_gives_errors_or_older_pages() {
     let (mut errors, mut wrong) = (0, 0);
@@ -522,7 +523,7 @@ fn a_disk_that_lies_gives_errors_or_older_pages() {
     assert!(errors + wrong > 0, "nothing of it came to light");
 }
 
-/// Bytes that are nowhere else on the disk.
+/// Offset of bytes that occur once on the disk.
 fn find(disk: &SimulatedDisk, wanted: &[u8]) -> usize {
     disk.0.lock().seen.windows(wanted.len()).position(|some| some == wanted).unwrap()
 }
@@ -536,7 +537,7 @@ fn simulated(pages: u64) -> (SimulatedDisk, Volume) {
     (disk, volume)
 }
 
-/// What was committed and then damaged is an error, also in the last commit: it is not taken back.
+/// Damaged committed data is an error, also in the last commit: the store does not roll it back.
 #[test]
 fn damage_in_the_last_commit_is_an_error() {
     let (disk, volume) = simulated(4);
@@ -551,7 +552,7 @@ fn damage_in_the_last_commit_is_an_error() {
     }
 }
 
-/// A commit that was not finished does not come to its end later, when its places get what it says.
+/// An unfinished commit does not complete later, when its places get the expected bytes by chance.
 #[test]
 fn a_commit_that_was_taken_back_does_not_return() {
     let (disk, volume) = simulated(4);
@@ -562,7 +563,7 @@ fn a_commit_that_was_taken_back_does_not_return() {
     write(&volume, 512, &[2; 512]).unwrap();
     volume.sync().unwrap();
     drop(volume);
-    // All of it was stored but the page.
+    // The whole commit was stored except the page.
     let at = find(&disk, &[2; 512]);
     let after = disk.0.lock().stored.clone();
     let platter = &mut *disk.0.lock();
@@ -571,7 +572,7 @@ fn a_commit_that_was_taken_back_does_not_return() {
     platter.stored[at..at + 512].copy_from_slice(&old);
     platter.seen.clone_from(&platter.stored);
     platter.cached.clear();
-    // The record that confirms it was not stored either.
+    // Its confirmation was not stored either.
     let log = super::format::HEAD_BYTES as usize;
     platter.seen[log + 8192..log + 12288].fill(0);
     platter.stored.clone_from(&platter.seen);
@@ -579,7 +580,7 @@ fn a_commit_that_was_taken_back_does_not_return() {
     let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
     assert_eq!((read(&volume, 0).unwrap(), read(&volume, 1).unwrap()), (vec![1; 512], vec![0; 512]));
     volume.sync().unwrap();
-    // Whichever place it gets, the same bytes are there now.
+    // Any place it gets now has the same bytes.
     disk.0.lock().seen[at..at + 512].fill(2);
     drop(volume);
     let volume = Volume::open(Box::new(disk.clone()), false).unwrap();

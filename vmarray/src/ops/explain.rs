@@ -88,7 +88,7 @@ impl fmt::Display for PlannedRoute {
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
 /// let plan: Explained = array.explain(.., Work::Read)?;
 /// assert!(plan.to_string().starts_with("10 pages (0 cached, 0 of them dirty), through the cache"), "{plan}");
-/// // What was never written is nowhere yet.
+/// // Pages that were never written are not stored.
 /// assert_eq!((plan.bytes_to_device(), plan.bytes_from_device(), plan.bytes_in_place()), (0, 0, 0));
 /// # Ok::<(), vmarray::Error>(())
 /// ```

@@ -241,7 +241,7 @@ impl<T, F: Scalar> Expr<T, F> {
     /// # use vmarray::prelude::*;
     /// use vmarray::device::expr::{Binary, Instruction, Program, Type, Value};
     /// use vmarray::expr::Expr;
-    /// // What a user has typed: 2 * x.
+    /// // Input of a user: 2 * x.
     /// let program = Program::new(vec![
     ///     Instruction::Field { source: 0, offset: 0, of: Type::U32 },
     ///     Instruction::Literal { of: Type::U32, bits: 2 },

@@ -73,8 +73,8 @@ macro_rules! bits {
 }
 bits! { u8: i8; u16: i16; u32: i32; u64: i64; }
 
-/// How the bits of a number become an unsigned number that is ordered as the numbers are: the bits of one
-/// word are flipped, and those of another one where the sign is set.
+/// Order-preserving map from the bits of a number to an unsigned number: an XOR with one mask, and with a
+/// second one if the sign is set.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyOrder {
     pub(crate) flip: u64,
@@ -101,7 +101,7 @@ impl KeyOrder {
         wide ^ self.flip ^ (sign & self.flip_negative)
     }
 
-    /// The same of numbers of so many bytes.
+    /// The same for numbers of `bytes` bytes.
     pub(crate) fn key_of_word(self, word: u64, bytes: u64) -> u64 {
         match bytes {
             1 => self.key(word as u8),

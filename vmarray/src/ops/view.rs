@@ -107,7 +107,7 @@ impl<S: Store> sealed::Sealed for &S {}
 /// let sum = array.gather_iter((0..1000).step_by(10)).sum::<vmarray::Result<u32>>()?;
 /// assert_eq!(sum, 1 + 10 * 5);
 ///
-/// // What is cached.
+/// // Pages in the cache.
 /// array.section(500..)?.prefetch(..100)?;
 /// array.flush(..)?;
 /// assert!(array.stats().total().write_backs > 0);

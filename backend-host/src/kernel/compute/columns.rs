@@ -1,5 +1,4 @@
-//! The instructions of a program on columns of values. Plain loops, written so that the compiler vectorises
-//! them.
+//! Instructions of a program on columns of values: plain loops, written for the compiler's vectoriser.
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
 use backend_api::kernel::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
@@ -32,7 +31,7 @@ impl Column {
         bytemuck::cast_slice_mut(&mut self.0.0)
     }
 
-    /// The same value in all places.
+    /// Fills all places with one value.
     pub fn fill(&mut self, of: Type, bits: u64) {
         macro_rules! fill {
             ($T:ty) => {
@@ -48,8 +47,8 @@ impl Column {
     }
 }
 
-/// Calls a function that is inlined, compiled for AVX2 with fused operations where the processor has both.
-/// What is not written as fused is not fused.
+/// Calls a function, inlined and compiled for AVX2 with FMA if the processor has both. Only explicit fused
+/// operations are fused.
 macro_rules! wide {
     ($function:ident($($name:ident: $T:ty),*)) => { wide!($function($($name: $T),*) -> ()) };
     ($function:ident($($name:ident: $T:ty),*) -> $R:ty) => {{
@@ -91,7 +90,7 @@ fn two<A: bytemuck::Pod, R: bytemuck::Pod>(
 
 #[inline(always)]
 fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
-    // Programs are checked: other types have no such operation.
+    // The program was checked: other types do not have these operations.
     macro_rules! float {
         ($method:ident) => {
             match of {
@@ -138,7 +137,7 @@ fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lane
             by_type!(of, T => two(pair, out, lanes, <T as Number>::$method))
         };
     }
-    // Programs are checked: there is no such operation on floats.
+    // The program was checked: floats do not have these operations.
     macro_rules! integer {
         ($method:ident) => {
             by_integer!(of, T => two(pair, out, lanes, <T as Integer>::$method), _ => {})
@@ -160,7 +159,7 @@ fn cast(from: Type, to: Type, a: &Column, out: &mut Column, lanes: usize) {
     by_type!(from, A => by_type!(to, R => one(a, out, lanes, |a: A| a as R)));
 }
 
-/// `number as u32` by the conversion to `i32` that vectors have: what `as` becomes is not vectorised.
+/// `number as u32` through the vector conversion to `i32`, because the compiler does not vectorise `as`.
 #[inline(always)]
 fn f32_to_u32(number: f32) -> u32 {
     const TOP: f32 = (1_u32 << 31) as f32;
@@ -169,7 +168,7 @@ fn f32_to_u32(number: f32) -> u32 {
     let rest = if has_top_bit { number - TOP } else { number };
     let is_too_great = rest >= TOP;
     let rest = if is_too_great { 0.0 } else { rest };
-    // SAFETY: from 0, which NaNs have become, up to less than 2^31.
+    // SAFETY: from 0, which replaces NaN, to less than 2^31.
     let bits = unsafe { rest.to_int_unchecked::<i32>() } as u32 | u32::from(has_top_bit) << 31;
     if is_too_great { u32::MAX } else { bits }
 }
@@ -211,8 +210,8 @@ fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Col
     }
 }
 
-/// Evaluates those instructions that `needed` names and that compute; columns of fields, literals and indices
-/// are there.
+/// Evaluates the instructions in `needed` that compute. Columns of fields, literals and indices are already
+/// filled.
 #[inline(always)]
 fn evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize) {
     let of = |value: Value| program.types()[value.at()];

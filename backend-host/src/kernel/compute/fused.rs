@@ -1,5 +1,5 @@
-//! Questions about one number of four bytes of which the elements consist: answered in registers, where the
-//! numbers lie, without columns. Everything else goes by the columns of the machine.
+//! Reductions and searches of elements that are one 4-byte number each: registers process them in place,
+//! without columns. All other computations use the columns of the machine.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -15,31 +15,30 @@ use crate::medium::Medium;
 use crate::registry::Place;
 use crate::short::Word;
 
-/// Numbers that are worked on at a time: what they come to is found out from first-level cache, where
-/// need be.
+/// Numbers in a block, which stays in the first-level cache for a second pass.
 const BLOCK: usize = 4096;
-/// Numbers of a register.
+/// Numbers in a register.
 const WIDTH: usize = 8;
 
-/// Numbers that follow one another in memory with an address, on a processor that has AVX2.
+/// Contiguous numbers in addressable memory, on a processor with AVX2.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     of: Type,
     start: *const u8,
 }
 
-// SAFETY: the address is of memory that any thread may read, if it does so as `racy` says.
+// SAFETY: any thread may read memory at the address, as `racy` describes.
 unsafe impl Sync for Numbers {}
 
-/// Reads eight numbers as relaxed atomic accesses to each byte could read them.
+/// Reads eight numbers like relaxed atomic accesses to each byte.
 ///
 /// # Safety
-/// They must be readable; others may write to them as [`backend_api::racy`] says.
+/// They must be readable; other threads may write to them as [`backend_api::racy`] describes.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn load(from: *const u8) -> __m256i {
     let numbers: __m256i;
-    // SAFETY: the caller vouches for the bytes.
+    // SAFETY: the caller guarantees the bytes.
     unsafe {
         asm!(
             "vmovdqu {numbers}, ymmword ptr [{from}]",
@@ -52,7 +51,7 @@ unsafe fn load(from: *const u8) -> __m256i {
 }
 
 impl Numbers {
-    /// The values of an instruction, if they are such numbers.
+    /// Returns the values of an instruction, if they are such numbers.
     pub fn new<M: Medium>(compute: &Compute<'_>, sources: &[Place<M>], value: Value) -> Option<Self> {
         let Instruction::Field { source, offset: 0, of } = compute.program.instructions()[value.at()] else {
             return None;
@@ -65,18 +64,17 @@ impl Numbers {
         Some(Self { of, start: address.wrapping_add(place.offset as usize) })
     }
 
-    /// Where a number is.
+    /// Address of a number.
     fn at(self, number: u64) -> *const u8 {
         self.start.wrapping_add(number as usize * 4)
     }
 
-    /// Adds up `count` numbers from number `first` on; floats in the lanes that columns have.
+    /// Adds `count` numbers from number `first` on; floats in the same lanes as columns.
     ///
     /// # Safety
-    /// So many numbers must be there.
+    /// At least `first + count` numbers must exist.
     pub unsafe fn sum(self, first: u64, count: u64) -> Sum {
-        // SAFETY: there are such numbers only where the processor has these vectors; the caller vouches for
-        // the memory.
+        // SAFETY: `Numbers` exists only if the processor has these vectors; the caller guarantees the memory.
         unsafe {
             match self.of {
                 Type::F32 => self.sum_of_floats(first, count),
@@ -91,7 +89,7 @@ impl Numbers {
         let rows = count / LANES as u64;
         for row in 0..rows {
             for half in 0..2 {
-                // SAFETY: the caller vouches for the numbers.
+                // SAFETY: the caller guarantees the numbers.
                 let floats = unsafe { load(self.at(first + row * LANES as u64 + half * WIDTH as u64)) };
                 let floats = _mm256_castsi256_ps(floats);
                 let (low, high) = (_mm256_castps256_ps128(floats), _mm256_extractf128_ps::<1>(floats));
@@ -111,12 +109,12 @@ impl Numbers {
     #[target_feature(enable = "avx2")]
     unsafe fn sum_of_integers(self, first: u64, count: u64) -> Sum {
         let is_signed = self.of == Type::I32;
-        // No memory has so many numbers that 64 bits would not do.
+        // No memory has so large a count of numbers that 64 bits overflow.
         let mut sums = [_mm256_setzero_si256(); 4];
         let rows = count / LANES as u64;
         for row in 0..rows {
             for half in 0..2 {
-                // SAFETY: the caller vouches for the numbers.
+                // SAFETY: the caller guarantees the numbers.
                 let numbers = unsafe { load(self.at(first + row * LANES as u64 + half * WIDTH as u64)) };
                 let (low, high) = (_mm256_castsi256_si128(numbers), _mm256_extracti128_si256::<1>(numbers));
                 let wide = |four: __m128i| {
@@ -138,7 +136,7 @@ impl Numbers {
         Sum { count, integers, floats: [0.0; LANES] }
     }
 
-    /// Takes `count` numbers from number `first` on into the extremes.
+    /// Updates the extremes with `count` numbers from number `first` on.
     ///
     /// # Safety
     /// As for [`sum`](Self::sum).
@@ -165,14 +163,14 @@ impl Numbers {
         wanted: (bool, bool),
         extremes: &mut Extremes,
     ) {
-        // SAFETY: this function is compiled for AVX2; so in the others.
+        // SAFETY: this function is compiled for AVX2; the same holds in the others.
         let (highest, lowest) = unsafe { (T::splat(T::HIGHEST), T::splat(T::LOWEST)) };
         let (mut least, mut most) = ([highest; 2], [lowest; 2]);
         let mut nans = _mm256_setzero_si256();
         let rows = count / LANES as u64;
         for row in 0..rows {
             for half in 0..2 {
-                // SAFETY: the caller vouches for the numbers.
+                // SAFETY: the caller guarantees the numbers.
                 unsafe {
                     let numbers = load(self.at(first + row * LANES as u64 + half as u64 * WIDTH as u64));
                     least[half] = T::lower(numbers, least[half]);
@@ -200,10 +198,10 @@ impl Numbers {
         });
     }
 
-    /// Finds the numbers of a part that are in an interval, until the part is not needed any more.
+    /// Finds the numbers of a part in an interval, until the part is no longer needed.
     ///
     /// # Safety
-    /// The numbers of the part must be there.
+    /// The numbers of the part must exist.
     pub unsafe fn find(
         self,
         interval: &Interval,
@@ -217,7 +215,7 @@ impl Numbers {
         }
         for first in (part.first..part.end).step_by(BLOCK) {
             let count = (part.end - first).min(BLOCK as u64) as usize;
-            // SAFETY: the caller vouches for the memory.
+            // SAFETY: the caller guarantees the memory.
             let bits = unsafe { self.within(first, count, interval) };
             found.matches += bits.matches;
             if is_listed {
@@ -230,7 +228,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// Looks which of at most [`BLOCK`] numbers from number `first` on are in an interval.
+    /// Compares at most [`BLOCK`] numbers from number `first` on with an interval.
     ///
     /// # Safety
     /// As for [`sum`](Self::sum).
@@ -254,7 +252,7 @@ impl Numbers {
         let mut bits = Bits { words: [0; BLOCK / 64], matches: 0 };
         for (word, number) in bits.words.iter_mut().zip((first..).step_by(64)).take(count / 64) {
             for byte in 0..8 {
-                // SAFETY: the caller vouches for the numbers.
+                // SAFETY: the caller guarantees the numbers.
                 let inside = unsafe {
                     let numbers = load(self.at(number + byte * WIDTH as u64));
                     _mm256_and_si256(T::at_least(numbers, low), T::at_most(numbers, high))
@@ -276,29 +274,29 @@ impl Numbers {
     }
 }
 
-/// Which of some numbers match, a bit each.
+/// Bit set of matches among some numbers.
 struct Bits {
     words: [u64; BLOCK / 64],
     matches: u64,
 }
 
-/// Numbers of which a register has eight. Comparisons give all bits or none; with a NaN none.
+/// Numbers of which a register has eight. Comparisons set all bits or none; with a NaN none.
 ///
 /// # Safety
-/// Of all functions on registers: the processor must have AVX2.
+/// For all functions on registers: the processor must have AVX2.
 trait Lane: Number + bytemuck::Pod {
     const HIGHEST: Self;
     const LOWEST: Self;
 
     fn from_bits(bits: u32) -> Self;
     unsafe fn splat(self) -> __m256i;
-    /// The lesser of each two, the second one if any is a NaN.
+    /// Lane-wise minimum; the second operand if one is a NaN.
     unsafe fn lower(a: __m256i, b: __m256i) -> __m256i;
-    /// The greater of each two, the second one if any is a NaN.
+    /// Lane-wise maximum; the second operand if one is a NaN.
     unsafe fn higher(a: __m256i, b: __m256i) -> __m256i;
     unsafe fn at_least(a: __m256i, b: __m256i) -> __m256i;
     unsafe fn at_most(a: __m256i, b: __m256i) -> __m256i;
-    /// Which are NaNs.
+    /// Mask of NaNs.
     unsafe fn nan(of: __m256i) -> __m256i;
 }
 
@@ -311,7 +309,7 @@ impl Lane for f32 {
     }
     #[inline(always)]
     unsafe fn splat(self) -> __m256i {
-        // SAFETY: the caller vouches for the processor; so in the others.
+        // SAFETY: the caller guarantees the processor; the same holds in the others.
         unsafe { _mm256_castps_si256(_mm256_set1_ps(self)) }
     }
     #[inline(always)]
@@ -361,7 +359,7 @@ macro_rules! integer {
             }
             #[inline(always)]
             unsafe fn splat(self) -> __m256i {
-                // SAFETY: the caller vouches for the processor; so in the others.
+                // SAFETY: the caller guarantees the processor; the same holds in the others.
                 unsafe { _mm256_set1_epi32(self as i32) }
             }
             #[inline(always)]

@@ -1,25 +1,25 @@
-//! Conditions that are intervals of one number.
+//! Conditions that test whether one number is in an interval.
 
 use backend_api::expr::{Binary, Instruction, Program, Type, Unary, Value};
 
-/// From one number up to another, or all but these.
+/// An interval of numbers, or its complement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
-    /// The number.
+    /// The tested value.
     pub value: Value,
-    /// The [keys](Type::key) of its ends.
+    /// The [keys](Type::key) of its bounds.
     least: u64,
     greatest: u64,
     pub is_negated: bool,
 }
 
 impl Interval {
-    /// What a bool of a program says of one field, if it compares that with a few literals alone.
+    /// Returns the interval of a condition that compares one field with literals only.
     pub fn of(program: &Program, condition: Value) -> Option<Self> {
         Self::within(program, condition, &mut 64)
     }
 
-    /// The same in so many steps: what is shared by conditions is looked at once for each.
+    /// The same in at most `steps` steps, because shared subexpressions are visited repeatedly.
     fn within(program: &Program, condition: Value, steps: &mut u32) -> Option<Self> {
         *steps = steps.checked_sub(1)?;
         match program.instructions()[condition.at()] {
@@ -56,7 +56,8 @@ impl Interval {
         let of = program.types()[value.at()];
         let [lowest, highest] = ends(of);
         let (key, zero) = (of.key(bits), of.key(0));
-        // Of floats there is a key for a zero below zero, which none has. Beyond infinities are NaNs.
+        // For floats the key just below that of zero would belong to -0.0, and no number has it. NaNs are
+        // beyond the infinities.
         let below = |key: u64| key.checked_sub(if of.is_float() && key == zero { 2 } else { 1 });
         let above = |key: u64| key.checked_add(1).filter(|key| *key <= of.mask());
         let (least, greatest) = match (op, is_swapped) {
@@ -68,18 +69,18 @@ impl Interval {
             (Binary::Le, true) => (Some(key), Some(highest)),
             _ => return None,
         };
-        // Without an end there is nothing between them.
+        // Without a bound the interval is empty.
         let (least, greatest) = least.zip(greatest).unwrap_or((highest, lowest));
         Some(Self { value, least, greatest, is_negated: op == Binary::Ne })
     }
 
-    /// The bits of its ends: none is in it if the first is greater, or any is a NaN.
+    /// Bits of the bounds. The interval is empty if the first is greater, or one is a NaN.
     pub fn bounds(&self, of: Type) -> [u64; 2] {
         [self.least, self.greatest].map(|key| of.from_key(key))
     }
 }
 
-/// The keys of the lowest and the highest number.
+/// Keys of the lowest and the highest number.
 fn ends(of: Type) -> [u64; 2] {
     match of {
         Type::F32 => [f32::NEG_INFINITY, f32::INFINITY].map(|end| of.key(end.to_bits().into())),

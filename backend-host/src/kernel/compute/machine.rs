@@ -1,4 +1,4 @@
-//! A program at work: where its columns come from and where they go.
+//! Evaluation of a program: reads its columns from sources, and writes them back.
 
 use backend_api::expr::{Action, Instruction, Store, Type, Value};
 use backend_api::{Compute, Result};
@@ -13,21 +13,21 @@ use crate::memory::Passage;
 use crate::registry::Place;
 use crate::short::{Word, load_all};
 
-/// Elements of a block, if no value has more than four bytes. The columns of a short program stay in a
+/// Elements of a block, if all values have at most four bytes. The columns of a short program stay in a
 /// first-level cache.
 const LANES_MAX: usize = 2048;
-/// Elements are not read in larger pieces than this.
+/// Maximal length of one read of elements.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// How a computation goes about its sources.
+/// Evaluation plan for the sources of a computation.
 pub(super) struct Plan<'a, M> {
     pub compute: &'a Compute<'a>,
     sources: &'a [Place<M>],
     needed: Vec<bool>,
-    /// Of each source the first one that begins at the same place.
+    /// For each source, the first one with the same start.
     alias: Vec<usize>,
     lanes_max: usize,
-    /// Bytes that are read for an element, about.
+    /// Approximate number of bytes read for an element.
     pub bytes_each: u64,
 }
 
@@ -40,28 +40,28 @@ impl<'a, M: Medium> Plan<'a, M> {
         let longest = compute.sources.iter().map(|source| source.stride).max().unwrap_or(1) as usize;
         let lanes_max = if widest > 4 { LANES_MAX / 2 } else { LANES_MAX };
         let lanes_max = lanes_max.min(BLOCK_BYTES / longest).max(1);
-        // Of no elements the stride may be any number.
+        // Without elements the strides are arbitrary.
         let strides = compute.sources.iter().map(|source| source.stride);
         let bytes_each = strides.fold(0, u64::saturating_add).max(1);
         Self { compute, sources, needed, alias, lanes_max, bytes_each }
     }
 
     fn stride(&self, source: usize) -> usize {
-        // Checked: so many strides are inside of existing memory.
+        // Checked: `count` strides are inside existing memory.
         self.compute.sources[source].stride as usize
     }
 
-    /// Where an element of a source begins in its memory.
+    /// Offset of an element of a source in its memory.
     fn at(&self, source: usize, number: u64) -> u64 {
         self.sources[source].offset + number * self.compute.sources[source].stride
     }
 }
 
-/// The columns of one thread.
+/// Columns of one thread.
 pub(super) struct Machine<'a, 'b, M> {
     plan: &'b Plan<'a, M>,
     columns: Vec<Column>,
-    /// Of each source, elements of a block as they lie.
+    /// For each source, the raw elements of a block.
     blocks: Vec<Passage<u8>>,
     loaded: Vec<bool>,
 }
@@ -87,8 +87,8 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         }
     }
 
-    /// Evaluates the program block by block and calls `body` with the number of each block's first element
-    /// and of its elements, until that says that it is enough.
+    /// Evaluates the program block by block. Calls `body` with the index of the block's first element and the
+    /// number of its elements, until `body` ends the loop.
     pub fn each_block(
         &mut self,
         first: u64,
@@ -160,8 +160,8 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         if stride == width {
             let column = &mut column.bytes_mut()[..lanes * width];
             if let Some(address) = memory.address() {
-                // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at
-                // most their number.
+                // SAFETY: the elements were checked to be inside the memory, and `first + lanes` is at most
+                // their number.
                 unsafe { load_all(address.wrapping_add(start as usize), column) };
                 return Ok(());
             }
@@ -170,7 +170,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         }
         if let Some(address) = memory.address() {
             let field = address.wrapping_add(start as usize + offset).cast_const();
-            // SAFETY: as above; a field was checked to be inside of its element.
+            // SAFETY: as above; a field was checked to be inside its element.
             unsafe {
                 match width {
                     1 => load_strided::<u8>(column, lanes, field, stride),
@@ -239,7 +239,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         sum.add(self.filtered(value, filter, lanes));
     }
 
-    /// Takes a column into the extremes.
+    /// Updates the extremes with a column.
     pub fn extremes(
         &self,
         value: Value,
@@ -252,7 +252,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         extremes.add(self.filtered(value, filter, lanes), first, wanted);
     }
 
-    /// Counts each number of a column.
+    /// Counts the numbers of a column.
     pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut Counts) {
         let filter = filter.map(|filter| self.columns[filter.at()].of::<u8>(lanes));
         counts.add(self.columns[value.at()].of::<u32>(lanes), filter);
@@ -269,13 +269,13 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
             let stride = plan.stride(source);
             if stride == width && filter.is_none() {
                 let column = &self.columns[store.value.at()].of::<u8>(lanes * width);
-                // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at
-                // most their number.
+                // SAFETY: the elements were checked to be inside the memory, and `first + lanes` is at most
+                // their number.
                 unsafe { memory.store(OPERATION, plan.at(source, first), column) }?;
             } else if stride > width && memory.address().is_some() {
                 self.store_fields(store, source, width, first, lanes)?;
             } else {
-                // Whole elements, written once all of their fields are there.
+                // Whole elements, written after all of their fields are in the block.
                 self.load_block(source, first, lanes)?;
                 self.store_in_block(store, source, width, lanes);
                 let is_last = !stores[nth + 1..].iter().any(|s| plan.alias[usize::from(s.source)] == source);
@@ -311,7 +311,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         for (lane, value) in values.chunks_exact(width).enumerate() {
             if mask.is_none_or(|mask| mask[lane] != 0) {
                 let to = start + (lane * stride) as u64;
-                // SAFETY: as in `store`; a field was checked to be inside of its element.
+                // SAFETY: as in `store`; a field was checked to be inside its element.
                 unsafe { memory.store(OPERATION, to, value) }?;
             }
         }
@@ -332,10 +332,10 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
     }
 }
 
-/// Reads fields that are so many bytes apart.
+/// Reads fields at a distance of `stride` bytes.
 ///
 /// # Safety
-/// All of the fields must be readable; others may race as [`backend_api::racy`] says.
+/// All fields must be readable; other threads may race as [`backend_api::racy`] describes.
 unsafe fn load_strided<W: Word + bytemuck::Pod>(
     column: &mut Column,
     lanes: usize,
@@ -344,7 +344,7 @@ unsafe fn load_strided<W: Word + bytemuck::Pod>(
 ) {
     let mut field = field;
     for place in column.of_mut::<W>(lanes) {
-        // SAFETY: the caller vouches for the field.
+        // SAFETY: the caller guarantees the field.
         *place = unsafe { W::load(field) };
         field = field.wrapping_add(stride);
     }

@@ -1,4 +1,4 @@
-//! What stands for `fused` where no vector registers are used: nothing is answered by them.
+//! Version of `fused` without vector registers: it handles no computation.
 
 use backend_api::expr::Value;
 use backend_api::{Compute, Result};
@@ -9,7 +9,7 @@ use crate::kernel::waves::{Found, Part};
 use crate::medium::Medium;
 use crate::registry::Place;
 
-/// There are none.
+/// An empty type.
 #[derive(Debug)]
 pub(super) enum Numbers {}
 

@@ -1,4 +1,4 @@
-//! Columns to sums, extremes and counts.
+//! Reductions of columns: sums, extremes and counts.
 
 use backend_api::by_type;
 use backend_api::expr::{Number, Partial, Type};
@@ -6,10 +6,10 @@ use backend_api::expr::{Number, Partial, Type};
 use super::columns::{Column, wide};
 use crate::kernel::marked::{PLACES, SPARE};
 
-/// Floats are added up in so many sums at once, lane by lane; these are added up in pairs at the end.
+/// Number of partial sums of floats, one for each lane; they are added in pairs at the end.
 pub(super) const LANES: usize = 16;
 
-/// The sum of what a thread has seen.
+/// Sum over the elements of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     pub count: u64,
@@ -17,7 +17,7 @@ pub(super) struct Sum {
     pub floats: [f64; LANES],
 }
 
-/// A column in which only some places count.
+/// A column with a filter.
 #[derive(Clone, Copy)]
 pub(super) struct Filtered<'a> {
     pub of: Type,
@@ -32,7 +32,7 @@ impl Filtered<'_> {
     }
 }
 
-/// How many bytes are 1; the others are 0.
+/// Counts the bytes that are 1; the others are 0.
 pub(super) fn count_true(mask: &[u8]) -> u64 {
     wide!(count_here(mask: &[u8]) -> u64)
 }
@@ -111,7 +111,7 @@ fn add_here(sum: &mut Sum, column: Filtered<'_>) {
         Type::U16 => sum_of_integers(column, |x: u16| (x.into(), 0)),
         Type::U32 => sum_of_integers(column, |x: u32| (x.into(), 0)),
         Type::U64 => sum_of_integers(column, |x: u64| (x & 0xFFFF_FFFF, (x >> 32) as i64)),
-        // Of signed numbers the low half is that of a number moved up by 2^31.
+        // For signed numbers, the low half is that of the number plus an offset.
         Type::I8 => sum_of_integers(column, |x: i8| ((i64::from(x) + 128) as u64, 0)) - 128 * offset(column),
         Type::I16 => {
             sum_of_integers(column, |x: i16| ((i64::from(x) + 32768) as u64, 0)) - 32768 * offset(column)
@@ -152,8 +152,8 @@ impl Sum {
     }
 }
 
-/// Lists the numbers of the places that are 1, eight at a time without a branch for each. Ends when there are
-/// less than [`SPARE`] places left.
+/// Lists the indices of the bytes that are 1, eight at a time without a branch for each. Ends when fewer than
+/// [`SPARE`] places are left.
 #[inline(always)]
 fn list_here(mask: &[u8], first: u64, into: &mut [u64]) {
     /// Moves the lowest bits of eight bytes next to each other, to the top.
@@ -176,13 +176,13 @@ fn list_here(mask: &[u8], first: u64, into: &mut [u64]) {
     }
 }
 
-/// The same, with the widest vectors.
+/// The same with the widest vectors.
 pub(super) fn list_true(mask: &[u8], first: u64, into: &mut [u64]) {
     wide!(list_here(mask: &[u8], first: u64, into: &mut [u64]));
 }
 
-/// How often each number was seen. Numbers that stand beside each other, which often are equal, are counted
-/// in different places, so that no count waits for the one before it.
+/// Counts of each number. Adjacent numbers, which are often equal, go to different banks, so that no
+/// increment waits for the previous one.
 pub(super) struct Counts {
     bins: usize,
     banks: [Vec<u64>; 4],
@@ -193,7 +193,7 @@ impl Counts {
         Self { bins, banks: std::array::from_fn(|_| vec![0; bins]) }
     }
 
-    /// Counts those of the numbers that are less than the number of bins, and that the filter lets through.
+    /// Counts the selected numbers below the number of bins.
     pub fn add(&mut self, values: &[u32], filter: Option<&[u8]>) {
         let banks = self.banks.each_mut().map(|bank| &mut bank[..self.bins]);
         match filter {
@@ -224,7 +224,7 @@ fn count_each([a, b, c, d]: [&mut [u64]; 4], mut values: impl ExactSizeIterator<
     values.for_each(|one| count(a, one));
 }
 
-/// The extremes of what a thread has seen.
+/// Extremes over the elements of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Extremes {
     count: u64,
@@ -232,7 +232,7 @@ pub(super) struct Extremes {
     greatest: (u64, u64),
 }
 
-/// The number from which on, or up to which, all others are that are no NaN.
+/// The highest or lowest number, without NaNs.
 fn end_of<T: Number>(is_highest: bool) -> T {
     let of = T::NUMBER_TYPE;
     let bits = match (of, is_highest) {
@@ -246,8 +246,8 @@ fn end_of<T: Number>(is_highest: bool) -> T {
     T::from_value(bits)
 }
 
-/// The least or the greatest of the numbers that count, in as many comparisons at once as a vector register
-/// or two have lanes. No NaN is less or greater than anything, so none is taken.
+/// Minimum or maximum of the selected numbers, in parallel lanes. Comparisons with NaN are false, so NaNs are
+/// skipped.
 #[inline(always)]
 fn end_here<T: Number + bytemuck::Pod, const N: usize, const GREATEST: bool>(
     values: &[T],
@@ -281,7 +281,7 @@ fn end_here<T: Number + bytemuck::Pod, const N: usize, const GREATEST: bool>(
     lanes.into_iter().fold(nothing, better)
 }
 
-/// How many of the numbers count.
+/// Number of selected elements.
 #[inline(always)]
 fn counting<T: Number + bytemuck::Pod>(values: &[T], filter: Option<&[u8]>) -> u64 {
     match filter {
@@ -295,7 +295,7 @@ fn counting<T: Number + bytemuck::Pod>(values: &[T], filter: Option<&[u8]>) -> u
     }
 }
 
-/// What a block adds to the extremes.
+/// Updates the extremes with a block.
 #[inline(always)]
 fn extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, wanted: (bool, bool)) {
     let filter = column.filter.map(|filter| filter.of::<u8>(column.lanes));
@@ -313,13 +313,13 @@ fn extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, want
 }
 
 impl Extremes {
-    /// Takes in a block whose first element has the number `first`.
+    /// Updates the extremes with a block whose first element has the index `first`.
     pub fn add(&mut self, column: Filtered<'_>, first: u64, wanted: (bool, bool)) {
         let extremes = self;
         wide!(extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, wanted: (bool, bool)));
     }
 
-    /// Takes in so many numbers and their extremes. `place` looks for one of them.
+    /// Merges the extremes of `count` numbers. `place` finds the index of a value.
     #[inline(always)]
     pub fn take<T: Number>(
         &mut self,
@@ -341,7 +341,7 @@ impl Extremes {
         }
     }
 
-    /// What is not wanted is said to be the highest numbers: whoever looks at it all the same finds out.
+    /// An extreme that was not requested gets the highest values, so a wrong use is visible.
     pub fn partial(self, (least, greatest): (bool, bool)) -> Partial {
         let least = if least { self.least } else { (u64::MAX, u64::MAX) };
         let greatest = if greatest { self.greatest } else { (u64::MAX, u64::MAX) };

@@ -1,4 +1,4 @@
-//! Finding out what a disk has.
+//! Recovery: reads the state of a store from its disk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,37 +17,37 @@ use super::table::Table;
 use super::{Changed, Commit, GROUPS, Space, Volume, VolumePlan, corrupted, failed, zeroes};
 use crate::free::Free;
 
-/// How long the log is: as long as the map, within these limits.
+/// Bounds for the length of the log, which is as long as the map within them.
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;
-/// How long a page is at most.
+/// Maximal length of a page.
 pub(in super::super) const PAGE_BYTES_MAX: u64 = 1 << 30;
-/// Places are at multiples of the first, those of pages as long as that of the second.
+/// Alignment of places.
 const SECTOR_BYTES: u64 = 512;
-/// Numbers that count commits stay below this.
+/// Upper bound of commit numbers.
 const NUMBER_MAX: u64 = 1 << 62;
-/// How much of a log is looked through at a time.
+/// Length of one read in the search of a log.
 const SEARCH_BYTES: u64 = 1 << 20;
 
-/// What the end of the log says, and nothing proves.
+/// Unproven changes at the end of the log.
 #[derive(Debug, Default)]
 struct Doubts {
-    /// What may be seen and not be stored.
+    /// Changes that are visible, but perhaps not stored.
     changes: Vec<Change>,
-    /// Places that are needed if it is not.
+    /// Places that are needed if the changes are not stored.
     before: Vec<u64>,
 }
 
-/// The records of a log that are whole, up to the last one.
+/// Whole records of a log, up to the last.
 struct Log {
-    /// The last one, which is not applied yet, and how many bytes it takes.
+    /// The last record, not applied yet, and its length in bytes.
     last: Option<(Record, u64)>,
-    /// How many bytes all before it take.
+    /// Bytes of all records before it.
     used: u64,
-    /// Of the last one, and of the last one that is no confirmation.
+    /// Checksums of the last record, and of the last one that is no confirmation.
     checksums: [u64; 2],
 }
 
-/// What a superblock and the log say of a disk.
+/// State of a disk according to superblock and log.
 struct Found {
     stored: Superblock,
     table: Table,
@@ -55,21 +55,21 @@ struct Found {
     map: Range<u64>,
     log_used: u64,
     next_record: u64,
-    /// The checksum of the last record that counts.
+    /// Checksum of the last valid record.
     last_checksum: u64,
-    /// Whether the last writer has closed the store.
+    /// True if the last writer closed the store.
     is_closed: bool,
     used: Vec<u64>,
     doubts: Doubts,
-    /// Whether both superblocks are the same.
+    /// True if both superblocks are equal.
     are_superblocks_equal: bool,
-    /// How many superblocks are not whole.
+    /// Number of damaged superblocks.
     damaged_superblocks: u32,
-    /// How many pages a commit was to store that did not come to its end.
+    /// Number of pages of an unfinished commit.
     unfinished_pages: usize,
 }
 
-/// What [`check`](crate::StoreDevice::check) finds in a store.
+/// Report of [`check`](crate::StoreDevice::check) on a store.
 ///
 /// ```
 /// use backend_host::StoreDevice;
@@ -84,32 +84,32 @@ struct Found {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreReport {
-    /// How many pages the store has.
+    /// Number of pages.
     pub pages: u64,
-    /// How many of them have other contents than zeroes.
+    /// Number of pages with nonzero contents.
     pub stored_pages: u64,
-    /// The length of a page.
+    /// Length of a page.
     pub page_bytes: u64,
-    /// How many bytes of the file nothing refers to.
+    /// Free bytes in the file.
     pub free_bytes: u64,
-    /// Pages that are not what was written to them, with what is wrong.
+    /// Damaged pages, with a description of the damage.
     pub damaged_pages: Vec<(u64, String)>,
-    /// How many of the two superblocks are not whole; one is no loss.
+    /// Number of damaged superblocks; one of two is no loss.
     pub damaged_superblocks: u32,
-    /// Whether the last program that wrote to the store has closed it. If not, the program was killed, or the
-    /// power failed: the store is as at the last commit that is whole.
+    /// True if the last writer closed the store. If not, the process was killed, or the power failed: the
+    /// store is as at the last complete commit.
     pub is_closed: bool,
-    /// The version of the layout of the file: 3, or 2, which is read and not written.
+    /// Version of the file's layout: 3, or 2, which can be read but not written.
     pub version: u32,
-    /// How many pages a commit was to store that did not come to its end. They are as they were before it.
+    /// Number of pages of an unfinished commit. They have their earlier contents.
     pub unfinished_pages: usize,
-    /// What the user of the store says of it.
+    /// Metadata of the store's user.
     pub metadata: Vec<u8>,
-    /// The [numbers](crate::StoreDevice::note) that its user has stored with the last commit.
+    /// The [numbers](crate::StoreDevice::note) that its user stored with the last commit.
     pub note: Note,
 }
 
-/// How long the log of a store of so many pages is.
+/// Length of the log of a store with `pages` pages.
 pub(super) fn log_bytes(pages: u64, place_bytes: u64) -> u64 {
     let bytes = pages.saturating_mul(ENTRY_BYTES as u64).clamp(*LOG_BYTES.start(), *LOG_BYTES.end());
     bytes.next_multiple_of(place_bytes)
@@ -120,7 +120,7 @@ fn place_bytes(page_bytes: u64) -> u64 {
     page_bytes.next_multiple_of(if page_bytes < block_bytes { SECTOR_BYTES } else { block_bytes })
 }
 
-/// Whether a file can have so many pages.
+/// Returns true if a file can have this number of pages.
 fn is_possible(pages: u64, page_bytes: u64) -> bool {
     pages.checked_mul(page_bytes).is_some_and(|bytes| bytes <= i64::MAX as u64)
 }
@@ -130,7 +130,7 @@ fn wrong(detail: impl Into<String>) -> Error {
 }
 
 impl Volume {
-    /// A new volume on an empty disk, stored when this returns.
+    /// Creates a volume on an empty disk; it is durable when this returns.
     pub fn create(disk: Box<dyn Disk>, plan: VolumePlan) -> Result<Self> {
         const OPERATION: &str = "create";
         let page_bytes = plan.page_bytes as u64;
@@ -187,7 +187,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// The volume of a disk, as the last commit left it that came to its end.
+    /// Opens the volume of a disk in the state of its last complete commit.
     pub fn open(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
         let mut found = Found::on(&*disk)?;
         if found.stored.version < VERSION && !is_read_only {
@@ -208,17 +208,16 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Begins to write to what was found.
+    /// Prepares a found volume for writing.
     fn begin_to_write(&self, doubts: Doubts, are_superblocks_equal: bool, is_closed: bool) -> Result<()> {
-        // What is seen may be in the memory of the system alone, which says of a failed write only once that
-        // it has failed. So whatever is not proven to be stored is written once more, before anything that
-        // was needed without it is free.
+        // Visible data may be in the system's page cache only, and the system reports a failed write once. So
+        // write everything unproven again, before any place that it replaces is freed.
         let commit = &mut *self.commit.lock();
         if !are_superblocks_equal {
             self.store_superblock(commit)?;
         }
         if is_closed {
-            // Before anything is written: what the closing mark says is exact.
+            // Before any other write, so that the closing mark is exact.
             let superblock = Superblock {
                 generation: commit.stored.generation + 1,
                 closing: None,
@@ -226,20 +225,20 @@ impl Volume {
             };
             self.replace_superblock("open", commit, superblock)?;
         } else {
-            // A log of a new epoch: nothing behind the end of this one can become part of it.
+            // A log of a new epoch: no bytes behind the end of the old log can become part of it.
             (commit.needs_map, commit.is_suspect) = (true, true);
             commit.changes = doubts.changes;
             commit.left.extend(doubts.before.into_iter().map(|place| place..place + 1));
             self.commit(commit)?;
         }
         if self.pages() > 0 && commit.spare.is_none() {
-            // On a full disk there is none, until something is freed.
+            // On a full disk there is no spare map until a place is freed.
             commit.spare = self.take_map(self.pages()).ok();
         }
         Ok(())
     }
 
-    /// Reads all of a disk, and tells what is wrong with it.
+    /// Reads a whole disk, and reports its damage.
     pub fn check(disk: Box<dyn Disk>) -> Result<StoreReport> {
         let found = Found::on(&*disk)?;
         let mut report = StoreReport {
@@ -327,7 +326,7 @@ impl Found {
         let place_bytes = place_bytes(stored.page_bytes);
         let places = (length - HEAD_BYTES) / place_bytes;
         let offset = |place: u64| HEAD_BYTES + place * place_bytes;
-        // Places that hold so many bytes from one on.
+        // Places for `bytes` bytes, starting at `first`.
         let area = |first: u64, bytes: u64| {
             let end = first.checked_add(bytes.div_ceil(place_bytes)).filter(|end| *end <= places);
             end.map(|end| first..end)
@@ -370,7 +369,7 @@ impl Found {
         Ok(found)
     }
 
-    /// The newest superblock that is whole, how many are not, and whether both are the same.
+    /// Returns the newest whole superblock, the number of damaged ones, and true if both are equal.
     fn superblock(read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<(Superblock, u32, bool)> {
         let mut blocks = [[0; SUPERBLOCK_BYTES]; 2];
         for (block, at) in blocks.iter_mut().zip(0..) {
@@ -378,7 +377,7 @@ impl Found {
         }
         let decoded = [0, 1].map(|at: usize| Superblock::decode(&blocks[at]));
         let damaged = decoded.iter().filter(|block| block.is_err()).count() as u32;
-        // One alone would be enough for its program to go on with.
+        // One superblock of a newer version suffices for that version's program to continue.
         if let Some(Err(NoSuperblock::Version(version))) =
             decoded.iter().find(|block| matches!(block, Err(NoSuperblock::Version(_))))
         {
@@ -417,7 +416,7 @@ impl Found {
         Ok((newest.clone(), damaged, blocks[0] == blocks[1]))
     }
 
-    /// Takes over what the log says, up to the end that is [proven](super::super::format).
+    /// Applies the log up to its [proven](super::super::format) end.
     fn replay(
         &mut self,
         read: impl Fn(u64, &mut [u8]) -> Result<()>,
@@ -427,7 +426,7 @@ impl Found {
         let Log { last, used, checksums } = self.records(&read, &offset, places)?;
         let [last_checksum, checksum_before] = checksums;
         let is_confirmed = last.as_ref().is_some_and(|(record, _)| record.is_confirmation);
-        // The last one that changes something.
+        // The last record with changes.
         let number = last.as_ref().map_or(self.stored.first_record, |(record, _)| record.number + 1) - 1;
         let number = number - u64::from(is_confirmed);
         let checksum = if is_confirmed { checksum_before } else { last_checksum };
@@ -449,7 +448,8 @@ impl Found {
         }
         let Some((record, bytes)) = last else { return Ok(()) };
         if record.is_confirmation {
-            // Written when the one before it was stored. It may itself not be: the next one takes its place.
+            // It was written after the previous record was stored. It may be unstored itself, because the
+            // next record replaces it.
             return Ok(());
         }
         if self.is_closed {
@@ -469,7 +469,7 @@ impl Found {
         self.apply(&record, bytes, places)
     }
 
-    /// Reads records up to the first that is not whole, and takes over all but the last one.
+    /// Reads records up to the first that is not whole, and applies all but the last.
     fn records(
         &mut self,
         read: impl Fn(u64, &mut [u8]) -> Result<()>,
@@ -499,8 +499,8 @@ impl Found {
         }
     }
 
-    /// The record at a place of the log, how many bytes it takes, and its checksum; if it is whole, and has
-    /// a number that is asked for.
+    /// Reads the record at an offset of the log, if it is whole and has an expected number; returns it with
+    /// its length and checksum.
     fn record(
         &self,
         read: impl Fn(u64, &mut [u8]) -> Result<()>,
@@ -525,8 +525,8 @@ impl Found {
         Ok(decoded.map(|(record, checksum)| (record, bytes as u64, checksum)))
     }
 
-    /// Looks for records behind the end of the log: record `next` would be there, and is not whole. A later
-    /// one was written after it was stored.
+    /// Searches for records behind the end of the log, where record `next` is missing or not whole. A later
+    /// record proves that `next` was stored once.
     fn expect_end(
         &self,
         read: impl Fn(u64, &mut [u8]) -> Result<()>,
@@ -551,7 +551,7 @@ impl Found {
         Ok(())
     }
 
-    /// Whether the pages of a record are at their places.
+    /// Returns true if the pages of a record are at their places.
     fn are_stored(
         &self,
         record: &Record,
@@ -565,7 +565,7 @@ impl Found {
             if change.word > places {
                 return Ok(false);
             }
-            // A disk that fails now may give it the next time.
+            // A failed read is an error here, because a later read may succeed.
             read(offset(change.word - 1), &mut page)?;
             if sums.of_page(change.page, &page, &mut Vec::new()) != change.checksum {
                 return Ok(false);
@@ -596,7 +596,7 @@ impl Found {
         Ok(())
     }
 
-    /// All places that something is at, in order.
+    /// All used places in order.
     fn used_places(&self, places: u64, log: Range<u64>) -> Result<Vec<u64>> {
         let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::super::format::{BLOCK_BYTES, BlockSums, Superblock, checksum};
 
-/// How the pages of a store are checked.
+/// Checksums of the pages of a store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sums {
     id: u64,
     has_checksums: bool,
-    /// Of pages of more than one block.
+    /// For pages of more than one block.
     pub blocks: Option<BlockSums>,
 }
 
@@ -19,12 +19,13 @@ impl Sums {
         Self { id, has_checksums, blocks: BlockSums::of(superblock, place_bytes) }
     }
 
-    /// Whether pages have checksums at all.
+    /// Returns true if pages have checksums.
     pub fn are_kept(&self) -> bool {
         self.has_checksums
     }
 
-    /// The checksum of a page. Those of its blocks, if it has any, are appended to `blocks`.
+    /// Returns the checksum of a page, and appends the checksums of its blocks, if it has several, to
+    /// `blocks`.
     pub fn of_page(&self, page: u64, bytes: &[u8], blocks: &mut Vec<u8>) -> u64 {
         if !self.has_checksums {
             return 0;
@@ -35,20 +36,20 @@ impl Sums {
         self.with(page, &blocks[start..])
     }
 
-    /// The checksum of a page that has these checksums of blocks.
+    /// Returns the checksum of a page from the checksums of its blocks.
     pub fn with(&self, page: u64, blocks: &[u8]) -> u64 {
-        // A page at the place of another one is wrong, too.
+        // The page number is part of the seed, so a misplaced page fails too.
         checksum(self.id.wrapping_add(page), blocks)
     }
 
-    /// Whether blocks from number `first` on have the checksums that are in `sums`, those of their page.
+    /// Returns true if the blocks from number `first` on match the page's block checksums in `sums`.
     pub fn fit(&self, sums: &[u8], first: usize, blocks: &[u8]) -> bool {
         let sums = sums.chunks_exact(8).skip(first);
         blocks.chunks(BLOCK_BYTES).zip(sums).all(|(block, sum)| checksum(self.id, block).to_le_bytes() == sum)
     }
 
-    /// Of a range of a page the blocks that have all of it, in bytes, if it is sooner read with the
-    /// checksums of the page than the page is.
+    /// Returns the blocks that cover a range of a page, in bytes, if reading them with the page's checksums
+    /// is faster than reading the page.
     pub fn blocks_of(&self, range: &Range<usize>, page_bytes: usize) -> Option<(Range<usize>, &BlockSums)> {
         let sums = self.blocks.as_ref()?;
         let start = range.start / BLOCK_BYTES * BLOCK_BYTES;

@@ -1,4 +1,4 @@
-//! Where each page of a volume is, for as many pages as there are, which may become more.
+//! Table of the places of a volume's pages, for a growing number of pages.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,21 +8,21 @@ use parking_lot::Mutex;
 
 use super::zeroes;
 
-/// The first segment has so many pages, and each later one as many as all before it.
+/// The first segment has 2^`FIRST_BITS` pages, and each later one as many as all before it.
 const FIRST_BITS: u32 = 12;
 const SEGMENTS: usize = (u64::BITS - FIRST_BITS) as usize + 1;
 
-/// By page, two words. Those that are there stay where they are when more are added; what nobody has written
-/// to is untouched memory.
+/// Two words for each page. Existing words never move when the table grows, and unused entries are untouched
+/// memory.
 #[derive(Debug)]
 pub(super) struct Table {
     segments: [OnceLock<Vec<[AtomicU64; 2]>>; SEGMENTS],
     pages: AtomicU64,
-    /// Held by who adds some.
+    /// A thread that grows the table holds this lock.
     growing: Mutex<()>,
 }
 
-/// The segment of a page, and its place there.
+/// Segment of a page, and index in it.
 fn locate(page: u64) -> (usize, usize) {
     match (page >> FIRST_BITS).checked_ilog2() {
         None => (0, page as usize),
@@ -31,7 +31,7 @@ fn locate(page: u64) -> (usize, usize) {
 }
 
 impl Table {
-    /// The words of so many pages, all of them zero.
+    /// Returns a table of `pages` pages, all words zero.
     pub fn new(operation: &'static str, pages: u64) -> Result<Self> {
         let segments = std::array::from_fn(|_| OnceLock::new());
         let table = Self { segments, pages: AtomicU64::new(0), growing: Mutex::default() };
@@ -43,18 +43,18 @@ impl Table {
         self.pages.load(Ordering::Acquire)
     }
 
-    /// Has it be of so many pages at least; after an error it is as it was.
+    /// Grows the table to at least `pages` pages; after an error it is unchanged.
     pub fn lengthen(&self, operation: &'static str, pages: u64) -> Result<()> {
         if pages <= self.pages() {
             return Ok(());
         }
         let _alone = self.growing.lock();
         let last = locate(pages - 1).0;
-        // The longest first, which is refused if any is.
+        // The longest segment first, because its allocation is the likeliest to fail.
         for (segment, memory) in self.segments[..=last].iter().enumerate().rev() {
             if memory.get().is_none() {
                 let length = 1 << (FIRST_BITS as usize + segment.saturating_sub(1));
-                // Nobody else adds any meanwhile.
+                // The lock excludes other threads that grow the table.
                 let _ = memory.set(zeroes(operation, length)?);
             }
         }
@@ -68,12 +68,12 @@ impl Table {
         &segment.expect("callers name pages that there are")[at]
     }
 
-    /// Where a page is.
+    /// Place of a page.
     pub fn word(&self, page: u64) -> &AtomicU64 {
         &self.words(page)[0]
     }
 
-    /// The checksum of what is there.
+    /// Checksum of a page.
     pub fn sum(&self, page: u64) -> &AtomicU64 {
         &self.words(page)[1]
     }

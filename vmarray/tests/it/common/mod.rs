@@ -37,7 +37,7 @@ pub fn hosts<const N: usize>() -> [Arc<AnyDevice>; N] {
     std::array::from_fn(|_| Arc::new(host().into()))
 }
 
-/// Devices to test on: host RAM, or what the environment variable `VMARRAY_TEST_DEVICES` names, in turn.
+/// Devices to test on: host RAM, or the devices in the environment variable `VMARRAY_TEST_DEVICES`, in turn.
 pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
     devices_of(count, 0)
 }
@@ -76,8 +76,8 @@ pub fn uneven_devices(random: &mut Numbers) -> (Vec<Arc<AnyDevice>>, Placement) 
     (shape.devices(), Placement::Ratios(shape.channels))
 }
 
-/// A device as the common type of the tests, so that arrays and sources are compiled once. The same type
-/// object is used while the device is in use.
+/// A device as the common type of the tests, so that arrays and sources are compiled once. Repeated
+/// calls return the same device while it is in use.
 pub fn as_any<D: Device>(device: &Arc<D>) -> Arc<AnyDevice> {
     static KNOWN: Mutex<BTreeMap<usize, Weak<AnyDevice>>> = Mutex::new(BTreeMap::new());
     let dynamic: Arc<dyn Any + Send + Sync> = device.clone();
