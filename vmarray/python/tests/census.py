@@ -262,6 +262,8 @@ _LEFT_OUT = {"like", "device", "interpolation", "mean", "args", "kwargs", "signa
 
 
 def _list_of(case, of):
+    if case.chance(0.1):
+        return [of, case.one_of([0, 2.5, [1, 2], True])]
     return [of, *(case.array(of.shape, of.dtype if case.chance(0.5) else None) for _ in range(int(case.random.integers(0, 3))))]
 
 

@@ -352,3 +352,23 @@ def test_packages_that_are_missing_are_named(monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "vmarray.dask", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'vmarray\[dask\]'"):
         import vmarray.dask  # noqa: F401
+
+
+def test_options_of_an_array_that_is_there_are_not_ignored():
+    array = vm.arange(100, devices="host")
+    assert vm.asarray(array) is array and vm.asarray(array, devices="host") is array
+    other = vm.asarray(array, cache_bytes=1 << 14, page_len=16, devices="host")
+    assert other is not array and other.memory()["page_bytes"] == 128
+    same(other, array)
+    assert vm.asarray(array, "f4", page_len=16).dtype == np.float32
+    with pytest.raises(ValueError, match="leave `copy` out"):
+        vm.asarray(array, page_len=16, copy=False)
+    with pytest.raises(TypeError, match="no option"):
+        vm.asarray(array, page=16)
+    assert vm.array(array, devices="host", page_len=16).memory()["page_bytes"] == 128
+
+
+def test_numbers_in_lists_of_arrays_are_of_their_dtype():
+    own = np.array([1, 2], "i1")
+    for more in (0, 2.5, [1, 2], True):
+        same(np.concatenate([vm.asarray(own), more], axis=None), np.concatenate([own, more], axis=None))

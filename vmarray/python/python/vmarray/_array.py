@@ -150,12 +150,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
         """A copy on other devices; itself, if they are the same."""
-        devices = device if isinstance(device, (list, tuple)) else [device]
-        if isinstance(device, str):
-            devices = _core.devices(device)
-        if [*devices] == self.devices:
+        devices = _listed(device)
+        if devices == self.devices:
             return self
-        result = empty(self.shape, self.dtype, devices=list(devices))
+        result = empty(self.shape, self.dtype, devices=devices)
         result[...] = self
         return result
 
@@ -1069,6 +1067,21 @@ def _arange_length(start: Any, stop: Any, step: Any) -> int:
     return max(0, math.ceil(count))
 
 
+def _is_made_so(array: Array, options: dict[str, Any]) -> bool:
+    """Whether options ask for no other array than this one."""
+    _checked(options)
+    if not options or options == {"devices": None}:
+        return True
+    return set(options) == {"devices"} and _listed(options["devices"]) == array.devices
+
+
+def _listed(devices: Any) -> list[Any]:
+    """The devices that a text means, or a device, or a list of devices."""
+    if isinstance(devices, str):
+        return _core.devices(devices)
+    return [*devices] if isinstance(devices, (list, tuple)) else [devices]
+
+
 def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
     """Values as an array: itself if they are one of the dtype, else a copy; see `empty` for the options.
 
@@ -1088,6 +1101,12 @@ def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **optio
     >>> own
     array([0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
     """
+    if isinstance(values, Array) and not _is_made_so(values, options):
+        if copy is False:
+            raise ValueError("an array with other devices or options is a copy; leave `copy` out")
+        array = empty(values.shape, values.dtype if dtype is None else dtype, **options)
+        array._assign(values)
+        return array
     if isinstance(values, Array):
         if copy is False and dtype is not None and values.dtype != dtype:
             raise ValueError(f"items of dtype {values.dtype} are none of {np.dtype(dtype)} without a copy")

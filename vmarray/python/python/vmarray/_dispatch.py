@@ -98,7 +98,7 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
     given = _copied(given, copies)
     result = function(*_copied(args, copies), **given)
     for copy, array in copies:
-        if any(array is one for one in outs):
+        if any(array is one for one in outs) or (copy is result and given.get("copy") is False):
             array._assign(copy)
     if function in _GIVES_NUMPYS or any(isinstance(one, np.ndarray) for one in outs):
         return result

@@ -456,7 +456,8 @@ def _has_signs(array: Array) -> bool:
 
 def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """As ``numpy.concatenate``."""
-    if out is not None or casting != "same_kind":
+    if out is not None or casting != "same_kind" or any(type(one) in (int, float, complex) for one in arrays):
+        # Numbers of Python are of the dtype of the others.
         raise _dispatch.NotOnDevices
     arrays = [one if isinstance(one, Array) else np.asarray(one) for one in arrays]
     if axis is None:

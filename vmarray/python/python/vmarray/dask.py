@@ -150,6 +150,7 @@ def from_zarr(store: Any, chunks: Any = None, **options: Any) -> da.Array:
     **options
         Of the arrays of workers; see `vmarray.empty`. Which devices a worker has by default, its environment says.
     """
+    _array._checked(options)
     source = _files.zarr_array(store)
     chunks = da.core.normalize_chunks(
         _files.chunk_of(source) if chunks is None else chunks, source.shape, dtype=source.dtype
