@@ -126,6 +126,13 @@ DIFFERENCES = [
         lambda: (_partly(vm.zeros(3, "u1")), _partly(np.zeros(3, "u1"))),
     ),
     Difference(
+        "`full`",
+        "a tuple for a structure is a list of values",
+        "an item",
+        lambda case, why: False,
+        lambda: (vm.full(2, (1, 2), "i2, i2").tolist(), np.full(2, (1, 2), "i2, i2").tolist()),
+    ),
+    Difference(
         "`to_device`",
         "`'cpu'`, where the array lies already",
         "a device of the package",

@@ -135,6 +135,8 @@ def test_items_that_are_close():
         ((0, 2), "?"),
         ((-3, 3), ">i4"),
         ((10, 0, -3), "i1"),
+        ((np.int8(0), np.float32(9.5), np.uint8(2)), None),
+        ((np.uint64(1), 20, np.float16(2.5)), ">f4"),
         ((np.datetime64("2020-01-01"), np.datetime64("2020-01-05")), None),
     ],
     ids=str,

@@ -1029,10 +1029,12 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     length = _arange_length(start, stop, step)
     array = empty(length, kind, **options)
     first = np.empty(2, kind.newbyteorder("="))
+    # As numbers of Python, which NumPy refuses if the dtype does not have them.
     if length:
-        first[0] = start
-    if length > 1:
-        first[1] = start + step
+        following = start + step
+        first[0] = _of_python(start)
+        if length > 1:
+            first[1] = _of_python(following)
     wide = np.dtype({"i": "i8", "u": "u8", "f": "f4"}.get(kind.kind, kind)) if kind.itemsize < 4 else first.dtype
     wide = np.dtype(np.uint64) if kind.kind in "iu" else wide
     with np.errstate(all="ignore"):
@@ -1046,6 +1048,10 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
                 part[:2] = first[: len(part[:2])]
             array[block] = part
     return array
+
+
+def _of_python(number: Any) -> Any:
+    return number.item() if hasattr(number, "item") else number
 
 
 def _of_type(number: Any, value: int) -> Any:

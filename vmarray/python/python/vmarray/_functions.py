@@ -435,10 +435,14 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
         raise np.exceptions.AxisError(axis, 0)
     (own,) = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
     if array.ndim == 1 and array.dtype.kind in "iuf" and array.dtype.isnative and array.dtype != np.float16:
-        if array.dtype.kind == "f" and _has_signs(array):
-            # Devices put -0.0 before 0.0, and NaNs with a sign first, which are equal to those without.
-            array._assign(array.take(np.argsort(array)))
-            return
+        if array.dtype.kind == "f":
+            # Devices put -0.0 before 0.0, which it equals, and NaNs with a sign first.
+            has_zeroes, has_nans = _signed(array)
+            if has_zeroes:
+                array._assign(array.take(np.argsort(array)))
+                return
+            if has_nans:
+                array._assign(where_of(np.isnan(array), np.asarray(np.nan, array.dtype), array))
         if _core.sort(array._core, False):
             return
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
@@ -447,11 +451,12 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
         array[key] = np.sort(np.asarray(array[key]), own, "stable", order)
 
 
-def _has_signs(array: Array) -> bool:
-    """Whether there are floats that equal, or are sorted as, others of other bits."""
-    # Of -0.0 the reciprocal is below 0.
-    zeros = (array == 0) & (np.reciprocal(array) < 0)
-    return zeros._core.reduce("first") is not None or np.isnan(array)._core.reduce("first") is not None
+def _signed(array: Array) -> tuple[bool, bool]:
+    """Whether there are a -0.0, whose reciprocal is below 0, and a NaN, in one pass where there are none."""
+    zeroes, nans = (array == 0) & (np.reciprocal(array) < 0), np.isnan(array)
+    if (zeroes | nans)._core.reduce("first") is None:
+        return False, False
+    return zeroes._core.reduce("first") is not None, nans._core.reduce("first") is not None
 
 
 def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
