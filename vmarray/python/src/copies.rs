@@ -87,9 +87,7 @@ pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
     if is_whole(to, unit) {
         return Ok(open.scatter(&list.units, from)?);
     }
-    let mut elements = list.gathered(&**open)?;
-    list.put(&mut elements, from);
-    Ok(open.scatter(&list.units, &elements)?)
+    list.write(&**open, from)
 }
 
 /// Writes one item to all of a view.
@@ -265,12 +263,27 @@ impl Listed {
     }
 
     /// Copies memory to the items. Of those that are there several times the last one stays.
-    pub fn write(&self, open: &dyn Elements, from: &[u8]) -> Result<()> {
+    pub fn write(self, open: &dyn Elements, from: &[u8]) -> Result<()> {
         if self.is_exact() {
             return Ok(open.scatter(&self.units, from)?);
         }
-        let mut elements = self.gathered(open)?;
-        self.put(&mut elements, from);
-        Ok(open.scatter(&self.units, &elements)?)
+        let list = self.merged();
+        let mut elements = list.gathered(open)?;
+        list.put(&mut elements, from);
+        Ok(open.scatter(&list.units, &elements)?)
+    }
+
+    /// Lists each element once, in ascending order, so that several items of an element are written together.
+    /// The elements of an item stay side by side.
+    fn merged(mut self) -> Self {
+        let unit = self.unit;
+        let starts = self.places.iter().map(|place| (self.units[place / unit], place % unit));
+        let starts: Vec<(usize, usize)> = starts.collect();
+        self.units.sort_unstable();
+        self.units.dedup();
+        for (place, (first, offset)) in self.places.iter_mut().zip(starts) {
+            *place = self.units.partition_point(|known| *known < first) * unit + offset;
+        }
+        self
     }
 }

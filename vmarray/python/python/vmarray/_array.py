@@ -36,6 +36,14 @@ def _as_tuple(shape: Any) -> tuple[Any, ...]:
     return shape
 
 
+def _has_gaps(dtype: np.dtype[Any]) -> bool:
+    """Whether items have bytes that are in no field: those of other fields, if it is a view of some."""
+    if dtype.names is None or dtype.fields is None:
+        return False
+    kinds = [dtype.fields[name][0] for name in dtype.names]
+    return sum(one.itemsize for one in kinds) != dtype.itemsize or any(map(_has_gaps, kinds))
+
+
 def _check_order(order: str) -> None:
     if order not in ("C", "K", "A"):
         raise TypeError(f"items of vmarray.Array lie in the order 'C', not {order!r}; leave `order` out")
@@ -328,6 +336,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             self[key]._assign(value)
             return
+        if _has_gaps(self.dtype):
+            items = self._items(np.asarray(value) if isinstance(value, Array) else value)
+            for name in self.dtype.names or ():
+                self[name][key] = items[name]
+            return
         if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and self.ndim:
             if _is_number(value):
                 self._assign_where(key, self._converted(value))
@@ -400,6 +413,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _assign(self, value: Any) -> None:
         """Writes to all items: a number, an array of NumPy or of this package, or an expression."""
+        if _has_gaps(self.dtype):
+            items = self._items(np.asarray(value) if isinstance(value, Array) else value)
+            for name in self.dtype.names or ():
+                self[name]._assign(items[name])
+            return
         if isinstance(value, Array):
             value = value._fitted(self.shape)
             if not self.shape:

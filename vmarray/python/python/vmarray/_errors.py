@@ -60,6 +60,10 @@ class OutsideError(Error, IndexError):
 class OutOfMemoryError(Error, MemoryError):
     """Neither RAM nor devices have the memory that is asked for."""
 
+    def __new__(cls, *args: Any) -> "OutOfMemoryError":
+        # `MemoryError.__new__` refuses classes with another base, so workers of dask could not send the error.
+        return Exception.__new__(cls, *args)
+
 
 class DeviceError(Error, RuntimeError):
     """A device has failed, or is lost."""
