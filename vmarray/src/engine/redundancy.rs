@@ -1,4 +1,4 @@
-//! What takes the place of a device that is lost, and of one that pages are moved away from.
+//! Redundancy: replacement of lost devices, and of devices that lose their pages to others.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use parking_lot::Mutex;
 
 use crate::base::error::{ErrorKind, Result};
 
-/// What keeps the pages of channels whose device is lost, or left.
+/// Redundancy of an array's pages.
 #[derive(Debug, Default)]
 pub(crate) struct Redundancy {
     keeper: Keeper,
-    /// Held by the thread that puts devices in the place of others.
+    /// Held by the thread that replaces devices.
     replacing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) enum Keeper {
-    /// Nothing.
+    /// No redundancy.
     #[default]
     None,
-    /// Nothing, but they can be moved: by channel.
+    /// No redundancy, but pages can move to other devices; indexed by channel.
     Movable(Vec<Arc<Mirrored>>),
-    /// Another device, which has the same pages: by channel.
+    /// Mirrors: a second device with the same pages; indexed by channel.
     Mirrors(Vec<Arc<Mirrored>>),
-    /// The other devices together, of which each channel has one.
+    /// Parity over the devices of all channels.
     Parity(ParityGroup),
 }
 
@@ -37,12 +37,12 @@ impl From<Keeper> for Redundancy {
 }
 
 impl Redundancy {
-    /// Whether there is nothing of the kind.
+    /// True without redundancy and without movable pages.
     pub(crate) fn is_none(&self) -> bool {
         matches!(self.keeper, Keeper::None)
     }
 
-    /// The device of a channel, unless it is one of the program's own.
+    /// The wrapping device of a channel; `None` if the channel uses the program's device directly.
     pub(crate) fn device(&self, channel: usize) -> Option<Arc<dyn Device>> {
         match &self.keeper {
             Keeper::None => None,
@@ -53,17 +53,17 @@ impl Redundancy {
         }
     }
 
-    /// Has what passes through memory of its own wiped, too.
+    /// Also wipes buffers of the redundancy layer on release.
     pub(crate) fn wipe_on_release(&self) -> Result<()> {
         let mut devices = (0..).map_while(|channel| self.device(channel));
         devices.try_for_each(|device| Ok(device.wipe_on_release()?))
     }
 
-    /// The devices that have the pages of a channel, whose device this is.
+    /// Replicas of the pages of a channel with this device.
     pub(crate) fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
         match &self.keeper {
             Keeper::None => vec![Replica::of(&**device)],
-            // They learn of a loss by being asked.
+            // A query makes them notice a loss.
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => {
                 let _ = device.memory();
                 mirrors.get(channel).map(|mirror| mirror.replicas()).unwrap_or_default()
@@ -75,13 +75,13 @@ impl Redundancy {
         }
     }
 
-    /// Whether the pages of a channel with these replicas are nowhere but in frames.
+    /// True if the pages of a channel with these replicas exist only in frames.
     pub(crate) fn is_lost(&self, channel: usize, replicas: &[Replica]) -> bool {
         let is_lost = replicas.iter().all(|replica| replica.state != ReplicaState::Current);
         is_lost && !matches!(&self.keeper, Keeper::Parity(group) if group.has_contents(channel))
     }
 
-    /// Puts a spare in the place of the first device that is lost.
+    /// Replaces the first lost device by a spare.
     pub(crate) fn rebuild(&self, spare: &Arc<dyn Device>) -> Result<()> {
         const NOTHING_LOST: &str = "no device of the array is lost; there is nothing to rebuild";
         let _only = self.replacing.lock();
@@ -104,8 +104,8 @@ impl Redundancy {
         }
     }
 
-    /// Moves pages so that each channel has its own on one of these devices (of mirrors on two), each of
-    /// which has about as many channels.
+    /// Moves pages so that each channel has its own on one of these devices (two for mirrors), with about the
+    /// same number of channels per device.
     pub(crate) fn rebalance(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
         let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
         let _only = self.replacing.lock();
@@ -125,7 +125,7 @@ impl Redundancy {
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => mirrors,
         };
         let replicas = if matches!(self.keeper, Keeper::Movable(_)) { 1 } else { 2 };
-        // They learn of a loss by being asked.
+        // A query makes them notice a loss.
         let held = mirrors.iter().map(|mirror| mirror.memory().map(|_| mirror.devices()));
         let held = held.collect::<Result<Vec<_>, _>>()?;
         if held.iter().any(|held| held.len() < replicas) {
@@ -143,12 +143,12 @@ impl Redundancy {
     }
 }
 
-/// For holders of some devices each as many of others, which get about equal shares and stay where they are
-/// held already. No holder gets one twice, if there are enough that differ.
+/// Assigns as many new devices to each holder as it has now. The devices get about equal shares and stay with
+/// their present holders. No holder gets a device twice if enough different ones exist.
 fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
     let places: usize = held.iter().map(Vec::len).sum();
     let mut left = vec![places / devices.len(); devices.len()];
-    // Where they do not come out even, those get one more that hold the most.
+    // In an uneven division the devices with the most holders get one more.
     let held_by = |at: usize| held.iter().flatten().filter(|one| is_same(&devices[at], one)).count();
     let mut most: Vec<usize> = (0..devices.len()).collect();
     most.sort_by_key(|at| std::cmp::Reverse(held_by(*at)));
@@ -166,7 +166,7 @@ fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T)
     for (held, wanted) in held.iter().zip(&mut wanted) {
         while wanted.len() < held.len() {
             let is_new = |at: &usize| wanted.iter().all(|one| !is_same(one, &devices[*at]));
-            // Where those with room are held already, another one takes more than its share.
+            // If the holder already has all devices with room, another device takes more than its share.
             let Some(at) = (0..devices.len()).filter(is_new).max_by_key(|at| (left[*at], devices.len() - at))
             else {
                 break;
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(shared(&[&[1], &[2]], &[3, 4]), [[3], [4]]);
         assert_eq!(shared(&[&[3]], &[1, 2, 3]), [[3]]);
         assert_eq!(shared(&[&[1], &[2], &[2]], &[1, 2]), [[1], [2], [2]]);
-        // Twice the share.
+        // Twice the fair share.
         assert_eq!(shared(&four, &[2, 1, 2, 2]), [[1], [2], [2], [2]]);
     }
 

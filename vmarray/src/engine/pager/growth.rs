@@ -1,4 +1,4 @@
-//! Memory for more pages.
+//! Growth: memory for more pages.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use crate::base::error::{Error, Result};
 use crate::engine::page::LockScope;
 use crate::engine::page::state::ZEROED;
 
-/// How much more than there is a first attempt asks for, and the next ones, as parts of what there is: twice
-/// as much if the devices have room, so that an array that grows seldom asks them.
+/// Divisors of the present size that give the spare memory of successive attempts. The first attempt doubles
+/// the array if the devices have room, so that a growing array seldom asks them.
 const SPARE_PARTS: [u64; 4] = [1, 4, 16, u64::MAX];
-/// At least so much more is asked for on each channel, if there is room: drivers give memory in pieces of
-/// this.
+/// Least growth per channel, if there is room: drivers allocate memory in units of this size.
 const STEP_BYTES: u64 = 2 << 20;
 
-/// Whether more is asked for than is needed now.
+/// Choice of spare memory beyond the present need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spare {
     Some,
@@ -22,21 +21,20 @@ pub(crate) enum Spare {
 }
 
 impl Pager {
-    /// How many pages a channel has of so many.
+    /// Number of a channel's pages among `pages`.
     pub(crate) fn slots_in(channel: u64, channels: u64, pages: u64) -> u64 {
         (pages + channels - 1 - channel) / channels
     }
 
-    /// Sees to it that so many pages have a home, with some to spare or without: of what there is nothing
-    /// moves.
+    /// Gives this number of pages a home, with or without spare memory; present pages stay in place.
     ///
     /// # Errors
-    /// What a device reports; as many pages have a home as before then.
+    /// Device errors; the number of pages with a home is then unchanged.
     pub(crate) fn extend(&self, pages: u64, spare: Spare) -> Result<()> {
         if pages <= self.table.len() {
             return Ok(());
         }
-        // Declared first, dropped last: devices may wake tasks in any call, which run without the lock then.
+        // Declared first, dropped last: devices may wake tasks in any call, which then run without the lock.
         let _scope = LockScope::begin();
         let _alone = self.extending.lock();
         let (present, most) = (self.table.len(), self.table.most());
@@ -67,7 +65,7 @@ impl Pager {
         outcome
     }
 
-    /// Whether the devices say that they have memory for so many pages.
+    /// True if the devices report memory for this number of pages.
     fn has_room(&self, pages: u64) -> Result<bool> {
         for channel in &self.channels {
             let device = channel.device();
@@ -83,14 +81,14 @@ impl Pager {
         Ok(true)
     }
 
-    /// If a device refuses, others may have given more than is used; it is there for the next time.
+    /// If a device refuses, other devices may have allocated more memory than is used; the next growth uses
+    /// it.
     fn extend_to(&self, pages: u64) -> Result<()> {
         for (number, channel) in (0..).zip(&self.channels) {
             channel.extend_slots(Self::slots_in(number, self.channels.len() as u64, pages))?;
         }
         if self.keeps_contents() {
-            // Files have zeroes behind what there was: whatever else was there was cleared when they were
-            // opened.
+            // Files have zeroes behind their earlier end: opening cleared anything else there.
             (self.table.len()..pages).for_each(|page| self.table.entry(page).begin_with(ZEROED));
         }
         self.table.lengthen(pages);

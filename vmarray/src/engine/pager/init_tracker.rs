@@ -1,9 +1,8 @@
-//! What is known of home slots without looking at each page.
+//! Cached knowledge of home slots, which saves a check of each page.
 //!
-//! Before a device works on a range, every page of it needs something in its home slot: contents, or zeroes.
-//! To look at the states of the pages of 8 GiB takes a tenth of the time in which a card reads them. So it is
-//! remembered for which pages that was seen to, and forgotten when any page of the array loses what its slot
-//! has.
+//! Before a device works on a range, each of its home slots needs contents or zeroes. Checking the states of
+//! the pages of 8 GiB takes a tenth of the time in which a card reads them. So the tracker remembers the
+//! checked pages, and forgets them when any page of the array loses the contents of its slot.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,30 +11,30 @@ use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
 pub(super) struct InitTracker {
-    /// How often pages have lost what their slots have.
+    /// Number of losses of slot contents.
     losses: AtomicU64,
     known: Mutex<KnownPages>,
 }
 
 #[derive(Debug, Default)]
 struct KnownPages {
-    /// What `losses` was before the pages were looked at.
+    /// Value of `losses` before the check of the pages.
     losses: u64,
     pages: Range<u64>,
 }
 
-/// A look at pages that is under way.
+/// Check of pages in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since(u64);
 
 impl InitTracker {
-    /// Begins to look at pages. Tells which of them have to be looked at.
+    /// Begins a check of pages, and returns the pages to check.
     pub fn begin(&self, pages: &Range<u64>) -> (Since, Range<u64>) {
         let losses = self.losses.load(Ordering::Acquire);
         let known = self.known.lock();
         let mut rest = pages.clone();
         if known.losses == losses && !known.pages.is_empty() {
-            // A gap in the middle is looked at again together with what lies around it.
+            // A gap in the middle is checked again together with its surroundings.
             if known.pages.contains(&rest.start) {
                 rest.start = known.pages.end.min(rest.end);
             }
@@ -46,7 +45,7 @@ impl InitTracker {
         (Since(losses), rest)
     }
 
-    /// All of these pages have something in their slots, or had since they were looked at.
+    /// Records that all of these slots have contents or zeroes, or had them since the check.
     pub fn end(&self, Since(losses): Since, pages: &Range<u64>) {
         let mut known = self.known.lock();
         let touch = known.pages.start <= pages.end && pages.start <= known.pages.end;
@@ -57,8 +56,8 @@ impl InitTracker {
         }
     }
 
-    /// A page has lost what its slot had. Called once its state says so, and before anybody else may rely on
-    /// that.
+    /// Records that a page lost the contents of its slot. Called after the change of its state, and before
+    /// another thread may rely on that.
     pub fn lose(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }

@@ -1,4 +1,4 @@
-//! Fetching pages ahead of need: by request, and for streams that threads follow.
+//! Prefetches: by request, and for the streams of threads.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -12,13 +12,13 @@ use crate::engine::page::unpark;
 use crate::engine::read_ahead::{self, Ahead, Streams, Use};
 
 impl Pager {
-    /// Notes the first use of a page that was read ahead.
+    /// Records the first use of a prefetched page.
     pub(crate) fn advance(&self, page: u64) {
         self.channel(page).fewer_ahead(1);
         self.follow(page, Use::FetchedAhead);
     }
 
-    /// Tells the read-ahead of a use, and starts to fetch what it expects next.
+    /// Reports a use to the read-ahead, and starts to fetch the pages that it expects next.
     pub(super) fn follow(&self, page: u64, usage: Use) {
         if !self.read_ahead {
             return;
@@ -32,8 +32,8 @@ impl Pager {
         }
     }
 
-    /// Starts to fetch pages of a stream as far as there is room; returns how many of them, counted from the
-    /// first, will be there.
+    /// Starts to fetch pages of a stream within the present room; returns the number of leading pages that
+    /// will be resident.
     fn fetch_ahead(&self, ahead: Ahead) -> u64 {
         let count = self.channels.len() as u64;
         let mut fetched = ahead.count;
@@ -53,20 +53,20 @@ impl Pager {
         fetched
     }
 
-    /// How many pages of each channel may be fetched ahead for one call: more than half of the frames would
-    /// push out what was just fetched.
+    /// Greatest number of prefetched pages per channel and call: more than half of the frames would evict
+    /// pages fetched just before.
     pub(crate) fn prefetch_room(&self) -> Vec<usize> {
         self.channels.iter().map(|channel| (channel.frames_max() as usize / 2).max(1)).collect()
     }
 
-    /// Starts to fetch the pages of a range that are neither resident nor empty, as far as there are frames
-    /// to be had without waiting; then returns the first page that was left out, or the end.
+    /// Starts to fetch the pages of a range that are neither resident nor empty, while frames are available
+    /// without a wait. Returns the first page left out, or the end.
     pub(crate) fn prefetch(&self, pages: Range<u64>) -> Result<u64> {
         self.prefetch_within(pages, &mut self.prefetch_room())
     }
 
-    /// As [`prefetch`](Self::prefetch), for a part of a range: of each channel so many pages at most, which
-    /// are taken off. A channel that leaves one out has no more room.
+    /// [`prefetch`](Self::prefetch) for a part of a range, with a limit of pages per channel, which the call
+    /// reduces. A channel that leaves a page out has no more room.
     pub(crate) fn prefetch_within(&self, pages: Range<u64>, room: &mut [usize]) -> Result<u64> {
         let mut reached = pages.end;
         let mut outcome = Ok(());
@@ -87,8 +87,8 @@ impl Pager {
         outcome.map(|()| reached)
     }
 
-    /// Starts to fetch so many pages of one channel at most, which are taken off; returns the first one that
-    /// was left out.
+    /// Starts to fetch pages of one channel up to a limit, which the call reduces; returns the first page
+    /// left out.
     fn prefetch_in(
         &self,
         channel: &Channel,
@@ -117,14 +117,14 @@ impl Pager {
         let mut frames = frames.into_iter();
         for page in wanted {
             let entry = self.table.entry(page);
-            // What could not be claimed is somebody else's matter; its frame serves the next page.
+            // Another thread handles a page that cannot be claimed; the frame serves the next page.
             let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
             match entry.try_claim_absent(true) {
                 Ok(before) if before.has(HOME) => {
                     loads.push(Load { page, frame, then: LoadFor::Release, id: channel.load_id() });
                     continue;
                 }
-                // It lost its contents between the two looks: there is nothing to fetch.
+                // The page lost its contents between the two checks: nothing to fetch.
                 Ok(_) => {
                     if entry.unmap(false) {
                         unpark(entry);
@@ -142,7 +142,7 @@ impl Pager {
         Ok(left_out)
     }
 
-    /// The pages of a range that are homed in a channel.
+    /// The pages of a range with their home in a channel.
     pub(super) fn of_channel(&self, index: u64, pages: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
         pages_of(index, self.channels.len() as u64, pages)
     }
