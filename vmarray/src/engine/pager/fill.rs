@@ -1,4 +1,4 @@
-//! Patterns and zeroes, written to many home slots at once.
+//! Fills: patterns and zeroes, written to many home slots at once.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -10,30 +10,30 @@ use crate::engine::channel::Channel;
 use crate::engine::page::state::{HOME, RESIDENT, ZEROED};
 use crate::engine::page::{Refusal, State};
 
-/// What came of an attempt to hold a page without contents.
+/// Result of an attempt to hold a page without contents.
 enum Homeless<'a> {
     Held(ZeroedNext<'a>),
-    /// It has contents, or its slot has the zeroes already.
+    /// The page has contents, or its slot already has zeroes.
     Not,
-    /// It was written to.
+    /// The page has been written to.
     Dirty,
-    /// Somebody is in the way.
+    /// Another thread uses the page.
     Busy(State),
 }
 
-/// A page whose slot is to get zeroes: absent, or resident and all zeroes.
+/// Page whose slot will receive zeroes: absent, or resident and all zeroes.
 type ZeroedNext<'a> = AsFound<HomeShare<'a>, HomeClaim<'a>>;
 
 impl Pager {
     /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their
     /// frames, others on their device.
     ///
-    /// What a device fails to fill, which leaves it unspecified, is filled in frames after all. On an error
-    /// of that the pages hold anything.
+    /// A failed fill on a device leaves unspecified contents, and is repeated in frames. If this fails too,
+    /// the contents of the pages are unspecified.
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
         self.expect_writable()?;
         for (index, channel) in (0..).zip(&self.channels) {
-            // Claimed and absent, in neighbouring slots.
+            // Claimed absent pages in contiguous slots.
             let mut run = Vec::new();
             for page in self.of_channel(index, &pages) {
                 if run.len() == self.run_pages() {
@@ -43,7 +43,7 @@ impl Pager {
                     run.push(claim);
                     continue;
                 }
-                // To wait while holding claims could wait for ever.
+                // A wait with claims held could deadlock.
                 self.fill_somewhere(channel, &mut run, pattern)?;
                 self.fill_in_frame(page, pattern)?;
             }
@@ -52,19 +52,19 @@ impl Pager {
         Ok(())
     }
 
-    /// How many pages are held at once while their slots are filled.
+    /// Greatest number of pages held at once during a fill of their slots.
     fn run_pages(&self) -> usize {
         const RUN_BYTES: usize = 64 << 20;
         (RUN_BYTES / self.page_bytes).max(1)
     }
 
-    /// The home slots of pages that follow one another in their channel.
+    /// The home slots of pages that are consecutive in their channel.
     fn slots_of(&self, first: u64, last: u64) -> Range<u64> {
         let count = self.channels.len() as u64;
         first / count..last / count + 1
     }
 
-    /// Fills claimed pages on their device and lets them go; if that fails, fills them in frames.
+    /// Fills claimed pages on their device and releases them; after a failure, fills them in frames.
     fn fill_somewhere(&self, channel: &Channel, run: &mut Vec<HomeClaim<'_>>, pattern: &[u8]) -> Result<()> {
         let mut claims = std::mem::take(run);
         let (Some(first), Some(last)) = (claims.first(), claims.last()) else { return Ok(()) };
@@ -74,7 +74,7 @@ impl Pager {
             claims.iter_mut().for_each(HomeClaim::end_write);
             return Ok(());
         }
-        // While the pages are held.
+        // During the holds of the pages.
         self.init_tracker.lose();
         let pages: Vec<u64> = claims.into_iter().map(|claim| claim.page()).collect();
         pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern))
@@ -85,9 +85,9 @@ impl Pager {
         Ok(())
     }
 
-    /// Brings the home slots of a range of pages up to date, and writes zeroes to those of pages without
-    /// contents, so that a device can work on all of them. The latter stay pages without contents: nothing is
-    /// fetched for them later.
+    /// Prepares the home slots of a range for work on a device: writes dirty pages back, and writes zeroes to
+    /// slots of pages without contents. The latter stay pages without contents, so that later accesses fetch
+    /// nothing.
     pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
         let (since, unknown) = self.init_tracker.begin(pages);
@@ -100,7 +100,7 @@ impl Pager {
     fn settle_homes(&self, pages: &Range<u64>) -> Result<()> {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
-            // Held, in neighbouring slots.
+            // Held pages in contiguous slots.
             let mut run: Vec<(u64, ZeroedNext<'_>)> = Vec::new();
             for page in self.of_channel(index, pages) {
                 while !self.table.entry(page).state(Ordering::Acquire).any(HOME | ZEROED) {
@@ -115,9 +115,9 @@ impl Pager {
                             self.flush(&(page..page + 1))?;
                         }
                         Homeless::Busy(state) => {
-                            // The thread that has the page may wait for those of the run.
+                            // The page's holder may wait for pages of the run.
                             self.zero(channel, &mut run)?;
-                            // An absent page is held exclusively.
+                            // Holds of absent pages are exclusive.
                             self.await_page(page, state, !state.any(RESIDENT))?;
                         }
                         Homeless::Held(held) => {
@@ -132,15 +132,16 @@ impl Pager {
         Ok(())
     }
 
-    /// Has `work` look at the home slots of a range of pages once they are [settled](Self::settle); again if
-    /// a page could not be written back meanwhile, since that leaves anything in its slot.
+    /// Runs `work` on the [settled](Self::settle) home slots of a range. Repeats it after a failed write-back
+    /// of a page during the work, since that leaves unspecified bytes in its slot.
     pub(crate) fn read_settled<R>(
         &self,
         pages: &Range<u64>,
         mut work: impl FnMut() -> Result<R>,
     ) -> Result<R> {
         loop {
-            // What failed before is dirty still, and written back now, or its failure is told.
+            // A page with an earlier failure is still dirty; it is written back here, or the failure is
+            // reported.
             let before = self.failed_write_backs();
             self.settle(pages)?;
             let result = work()?;
@@ -150,12 +151,12 @@ impl Pager {
         }
     }
 
-    /// How many pages could not be written back so far, of all writes that are done by now.
+    /// Number of failed write-backs among all finished ones.
     pub(crate) fn failed_write_backs(&self) -> u64 {
         self.channels.iter().map(|channel| channel.failed_write_backs(&self.table)).sum()
     }
 
-    /// Holds a page without contents, absent or resident, so that zeroes can be written to its slot.
+    /// Holds a page without contents, absent or resident, for zeroes in its slot.
     fn hold_homeless(&self, page: u64) -> Homeless<'_> {
         match self.try_own_homeless(page) {
             Ok(claim) if claim.is_initialized() => Homeless::Not,
@@ -171,7 +172,7 @@ impl Pager {
         }
     }
 
-    /// Writes zeroes to the slots of held pages, and lets them go.
+    /// Writes zeroes to the slots of held pages, and releases the pages.
     fn zero(&self, channel: &Channel, run: &mut Vec<(u64, ZeroedNext<'_>)>) -> Result<()> {
         let pages = std::mem::take(run);
         let (Some((first, _)), Some((last, _))) = (pages.first(), pages.last()) else { return Ok(()) };
@@ -181,7 +182,7 @@ impl Pager {
     }
 }
 
-/// Writes a pattern again and again.
+/// Fills memory with copies of a pattern.
 fn repeat(into: &mut [u8], pattern: &[u8]) {
     let first = pattern.len().min(into.len());
     into[..first].copy_from_slice(&pattern[..first]);

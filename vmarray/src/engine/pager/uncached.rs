@@ -1,4 +1,4 @@
-//! Bytes of pages that are given no frame.
+//! Accesses to bytes of pages without a frame.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use crate::base::error::Result;
 use crate::engine::page::count_hit;
 
 impl Pager {
-    /// Reads bytes of a page without giving it a frame.
+    /// Reads bytes of a page without a frame for it.
     pub(crate) fn read_uncached(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
         loop {
             match self.try_share_as_found(page) {
@@ -26,25 +26,25 @@ impl Pager {
         }
     }
 
-    /// Has short reads of pages without a frame made where the pages live, as long as
-    /// [that is cheaper](crate::engine::channel), if their devices can.
+    /// Enables short direct reads of absent pages at their home, while [they are
+    /// cheaper](crate::engine::channel), on devices with this ability.
     pub(crate) fn read_parts(&self) {
         let least = self.channels.iter().map(|channel| channel.begin_parts()).max();
         self.parts_least.store(least.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// Whether reads of so many bytes are made so.
+    /// True if reads of this length are direct.
     pub(crate) fn has_parts_of(&self, bytes: usize) -> bool {
         bytes >= self.parts_least.load(Ordering::Relaxed)
     }
 
-    /// Whether reads and writes of any number of bytes are made so: devices move these and no more.
+    /// True if reads and writes of any length are direct, so that devices move only the bytes of the access.
     pub(crate) fn has_exact_parts(&self) -> bool {
         self.has_parts_of(1)
     }
 
-    /// Reads bytes of a page that has no frame where it lives, if that is cheaper than to fetch the page.
-    /// `false`: nothing was read; the page may well have a frame.
+    /// Reads bytes of an absent page at its home, if this is cheaper than a fetch. `false` if nothing was
+    /// read; the page may then have a frame.
     pub(crate) fn read_part(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<bool> {
         if !self.has_parts_of(into.len()) {
             return Ok(false);
@@ -58,9 +58,9 @@ impl Pager {
         channel.read_home_directly(page, offset, into).transpose().map(|read| read.is_some())
     }
 
-    /// Writes bytes of a page that has no frame where it lives, if that is cheaper than to fetch the page:
-    /// `change` is given what is there, and tells whether it has changed it. `None`: nothing was done; the
-    /// page may well have a frame.
+    /// Writes bytes of an absent page at its home, if this is cheaper than a fetch. `change` receives the
+    /// present bytes and returns true after a change. `None` if nothing was done; the page may then have a
+    /// frame.
     pub(crate) fn change_part<R>(
         &self,
         page: u64,
@@ -80,14 +80,14 @@ impl Pager {
         Ok(Some(result))
     }
 
-    /// As [`change_part`](Self::change_part), whatever is there. Whether it was done.
+    /// [`change_part`](Self::change_part) without regard to the present bytes. True if the write was done.
     pub(crate) fn write_part(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<bool> {
         let Some(claim) = self.try_own_part(page, bytes.len())? else { return Ok(false) };
         self.write_claimed(claim, offset, bytes).map(|()| true)
     }
 
-    /// Takes a page with contents and no frame, so many bytes of which are to be changed where it lives, if
-    /// that can be had at once and is cheaper than to fetch the page.
+    /// Acquires an absent page with contents for a write of this length at its home, if this succeeds at once
+    /// and is cheaper than a fetch.
     fn try_own_part(&self, page: u64, bytes: usize) -> Result<Option<HomeClaim<'_>>> {
         if !self.has_exact_parts() {
             return Ok(None);
@@ -102,16 +102,16 @@ impl Pager {
         Ok(Some(claim))
     }
 
-    /// Writes bytes of a page to its home slot, and lets it go.
+    /// Writes bytes of a page to its home slot, and releases the page.
     fn write_claimed(&self, mut claim: HomeClaim<'_>, offset: usize, bytes: &[u8]) -> Result<()> {
-        // If the copy fails nobody looks at what the slot holds, unless it had contents.
+        // After a failed copy no thread reads the slot, unless it had contents.
         claim.begin_write();
         self.channel(claim.page()).write_home(claim.page(), offset, bytes)?;
         claim.end_write();
         Ok(())
     }
 
-    /// Writes bytes of a page without giving it a frame.
+    /// Writes bytes of a page without a frame for it.
     pub(crate) fn write_uncached(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
         self.expect_writable()?;
         match self.own_as_found(page)? {
