@@ -169,8 +169,8 @@ pub mod nd {
     //! Several dimensions: boxes of arrays and sources, stored in rows or tiles.
     //!
     //! [`NdArray`](crate::NdArray) is the array. [`NdView`] and [`NdViewMut`] add the operations of boxes to
-    //! the operations of all [views](crate::views). [`boundary`](crate::boundary) modes define the values beyond the
-    //! edges of a box.
+    //! the operations of all [views](crate::views). [`boundary`](crate::boundary) modes define the values
+    //! beyond the edges of a box.
 
     pub use crate::shapes::nd::{
         NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut, Tile, TileMut, TileRef,
