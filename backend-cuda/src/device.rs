@@ -71,7 +71,7 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 ///     let adopted = unsafe { CudaDevice::adopt(one.context(), &options)? };
 ///     assert_eq!(adopted.card().index, card.index);
 /// }
-/// // Here nobody has made a context current, and there may be no driver.
+/// // This code has no current context, and perhaps no driver.
 /// assert!(CudaDevice::from_current(&Options::new()).is_err());
 /// # Ok::<_, backend_api::Error>(())
 /// ```

@@ -187,7 +187,7 @@ impl Stream {
     /// Starts a kernel.
     ///
     /// # Safety
-    /// The arguments must be those that the kernel declares, and all addresses among them must be valid
+    /// The arguments must match the declaration of the kernel, and all addresses among them must be valid
     /// for the kernel's accesses until the work is done.
     pub unsafe fn launch(&self, function: Function, blocks: u64, arguments: &mut [*mut c_void]) -> Outcome {
         // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! Launches: kernels of the program, translated and kept, and what they are given.
+//! Launches of the program's kernels: translation, cache, and arguments.
 
 #[forbid(unsafe_code)]
 mod arena;
@@ -27,32 +27,33 @@ use crate::driver::objects::Module;
 use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
 
-/// So many kernels are translated at once.
+/// Number of kernels in one module.
 const KERNELS_IN_A_MODULE: usize = 256;
-/// Blocks that a multiprocessor gets beyond those that it runs at once even out what it takes to run them.
+/// Blocks for each multiprocessor, relative to its concurrent blocks; more blocks even out their run times.
 const WAVES: u32 = 4;
 
 const _: () = assert!(STATE_BYTES <= scratch::VALUE - scratch::LAUNCH);
 
-/// A launch that was checked, ready to be carried out.
+/// A checked launch, ready to submit.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub shape: Shape,
-    /// Where the views begin: each at its places, one view after the other.
+    /// Start addresses of the views: all places of one view, then of the next.
     bases: Vec<u64>,
-    /// How many items come before those that threads take several of at once.
+    /// Number of items before the ones that threads process several at a time.
     head: u64,
-    /// How many blocks a row of places has, if that is known and whole.
+    /// Number of blocks in a row of positions, if it is known and whole.
     pitch: u64,
-    /// How much memory a thread has that its item can take, if the kernel takes any: less than 4 GiB.
+    /// Bytes of private memory for each thread, if the kernel allocates any: less than 4 GiB.
     slab_bytes: Option<u64>,
 }
 
 impl Planned {
-    /// Of a kernel with these traits, whose views begin at these addresses.
+    /// Plans a launch of a kernel with these traits and start addresses of views.
     ///
     /// # Errors
-    /// `Unsupported` for what is not carried out here, `OutOfMemory` for memory that no card has.
+    /// `Unsupported` for kernels that this backend cannot run, `OutOfMemory` for more memory than any GPU
+    /// has.
     fn new(operation: &'static str, launch: &Launch<'_>, traits: &Traits, bases: Vec<u64>) -> Result<Self> {
         let (body, mut next) = (launch.kernel.body(), 0);
         let view = |(number, view): (usize, &View<'_>)| {
@@ -60,7 +61,7 @@ impl Planned {
             let bases = &bases[next..next + count];
             next += count;
             let starts = bases.iter().fold(view.stride() | 8, |all, base| all | base);
-            // All pages at one place lie one after the other.
+            // All pages of one place are contiguous.
             let page_len = if count == 1 { 1 } else { view.page_len() };
             let access = body.views[number].access;
             let is_inside = traits.views[number].is_inside(access, view.count(), launch.items);
@@ -89,7 +90,7 @@ impl Planned {
         let pitch = pitch.map_or(0, |number| launch.params[usize::from(number)]);
         let pitch = if pitch.is_multiple_of(row) { pitch / row } else { 0 };
         let slab_bytes = launch.kernel.needs().arena.then(|| {
-            // Where loops end by their budget, registers may be read that were not written.
+            // If loops end by their budget, the kernel may read registers that it has not written.
             let is_plain = launch.budget.is_none() || !body.meets();
             let most = is_plain.then(|| arena::most_taken(body, launch.params)).flatten();
             most.map_or(launch.arena_bytes, |most| most.min(launch.arena_bytes))
@@ -102,9 +103,9 @@ impl Planned {
     }
 }
 
-/// Decides how many items a thread takes at once: as many as have 16 bytes in the view with the longest
-/// elements, if those that items reach lie one next to the other. Gives the number of the first one that may
-/// begin a piece: so that pieces are as long as can be, above all where they are stored.
+/// Chooses the number of items that a thread processes at once: 16 bytes of the longest elements, if the
+/// items' elements are contiguous. Returns the first item that can start a piece. The choice makes pieces as
+/// long as possible, in particular for stores.
 fn side_by_side(shape: &mut Shape, traits: &Traits, bases: &[u64]) -> u64 {
     let around =
         |view: usize| traits.around.iter().flat_map(|around| &around.runs).find(|run| run.view == view);
@@ -136,7 +137,7 @@ fn side_by_side(shape: &mut Shape, traits: &Traits, bases: &[u64]) -> u64 {
     let mut lanes = 16 / longest;
     let mut head = best(lanes);
     if longest < 4 && views.iter().any(|view| ahead(lanes, head, *view) < 4) {
-        // Each item singly where words do not fit: not so many that lie apart.
+        // Where words do not fit, items are accessed singly, so limit their number.
         lanes = 4 / longest;
         head = best(lanes);
     }
@@ -150,13 +151,14 @@ fn side_by_side(shape: &mut Shape, traits: &Traits, bases: &[u64]) -> u64 {
 #[derive(Debug)]
 struct Built {
     function: Function,
-    /// How many blocks a multiprocessor runs at once, if items can fail: each block then says when it is
-    /// done. Others are as many as there is work: cards deal them out better than loops do.
+    /// Number of concurrent blocks of a multiprocessor, if items can fail: then each block counts as done at
+    /// its end. Other kernels get one block for each part of the work, because GPUs schedule blocks better
+    /// than loops do.
     blocks: Option<u32>,
     module: Arc<Module>,
 }
 
-/// The translated kernels of a device.
+/// Cache of translated kernels of a device.
 #[derive(Debug)]
 pub(crate) struct Launches {
     traits: ProgramCache<Kernel, Traits>,
@@ -171,10 +173,10 @@ impl Launches {
         Self { traits, built, texts, compute_capability }
     }
 
-    /// A launch that was checked, whose views begin at these addresses.
+    /// Plans a checked launch with these start addresses of views.
     ///
     /// # Errors
-    /// `Unsupported` for what is not carried out here.
+    /// `Unsupported` for launches that this backend cannot run.
     pub(crate) fn plan(
         &self,
         operation: &'static str,
@@ -186,7 +188,7 @@ impl Launches {
         Planned::new(operation, launch, &find().unwrap_or_else(make), bases)
     }
 
-    /// Sees to it that the kernels for these shapes are translated. The context is current, here and below.
+    /// Translates missing kernels of these shapes. The context is current, here and below.
     pub(crate) fn prepare(&self, context: &Arc<Context>, shapes: Vec<Shape>) -> Outcome {
         let mut missing: Vec<Shape> = Vec::new();
         for shape in shapes {
@@ -197,7 +199,7 @@ impl Launches {
         missing.chunks(KERNELS_IN_A_MODULE).try_for_each(|shapes| self.build(context, shapes).map(drop))
     }
 
-    /// The kernel for a shape, translated now if it is not known.
+    /// Returns the kernel of a shape, and translates it if it is not in the cache.
     fn get(&self, context: &Arc<Context>, shape: Shape) -> Outcome<Option<Arc<Built>>> {
         match self.built.find(&shape) {
             Some(found) => Ok(Some(found)),
@@ -205,7 +207,7 @@ impl Launches {
         }
     }
 
-    /// Translates kernels in one module; gives the last one. Two threads may translate the same.
+    /// Translates kernels in one module; returns the last. Two threads may translate the same kernel.
     fn build(&self, context: &Arc<Context>, shapes: &[Shape]) -> Outcome<Option<Arc<Built>>> {
         let (text, can_fail) = codegen::module(shapes, self.compute_capability);
         let module = Arc::new(Module::load(context, &text)?);
@@ -219,7 +221,7 @@ impl Launches {
             };
             let (made, forgotten) = self.built.add(shape.clone(), built);
             last = Some(made);
-            // The forgotten one may still run: better left loaded than unloaded while it does.
+            // An evicted kernel may still run. If the wait for it fails, leak its module.
             if let Some(forgotten) = forgotten
                 && let Err(code) = context.synchronize()
             {
@@ -230,7 +232,7 @@ impl Launches {
         Ok(last)
     }
 
-    /// What the driver tells of a kernel.
+    /// Returns the driver's facts about a kernel.
     pub(crate) fn facts(&self, context: &Arc<Context>, shape: Shape) -> Outcome<KernelFacts> {
         let arrays = shape.kernel.body().arrays.iter();
         let of_item = arrays.filter(|array| array.space == Space::Item);
@@ -246,12 +248,12 @@ impl Launches {
     }
 }
 
-/// Whether a kernel's body is translated for a launch.
+/// Returns true if a launch runs the translation of the kernel's body.
 pub(crate) fn is_translated(launch: &Launch<'_>) -> bool {
     foreign::code_of(launch).is_none()
 }
 
-/// Carries a launch out. An error of the program's own is left in `told`.
+/// Runs a launch. Stores an error of foreign code in `told`.
 pub(crate) fn run(
     work: &mut Work<'_>,
     planned: Planned,
@@ -270,16 +272,16 @@ pub(crate) fn run(
     let scratch = work.scratch()?;
     let state = scratch + scratch::LAUNCH;
     if !std::mem::take(&mut work.order.launch_ready) {
-        // SAFETY: the state lies in this queue's scratch memory.
+        // SAFETY: the state is in this queue's scratch memory.
         unsafe { work.stream().clear(state, STATE_BYTES) }?;
     }
     let report = Answer::new(work, report, Report::BYTES)?;
     let mut pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
     if is_around {
-        // Whole warps have some.
+        // Only whole warps have pieces.
         pieces -= pieces % u64::from(WARP);
     }
-    // Blocks of rows, of which each warp takes one.
+    // Blocks of rows; each warp takes one row.
     let dealt = pieces / u64::from(WARP * ROWS) / pitch.max(1) * pitch;
     let items = launch.items - pieces * (lanes - 1);
     let at_once = built.blocks.map_or(u32::MAX, |blocks| core.card.multiprocessors.saturating_mul(blocks));
@@ -317,26 +319,27 @@ pub(crate) fn run(
     }
     words.extend(launch.params);
     if gives_tables {
-        // Tables begin at multiples of 8 bytes, and end at one.
+        // Tables start and end at multiples of 8 bytes.
         words.extend(launch.table.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)));
     } else if !launch.table.is_empty() {
         work.send(launch.table, scratch + scratch::PATTERN)?;
     }
-    // SAFETY: the kernel takes these words, as its shape says. Views were checked to be inside of their
-    // memory, fields inside of their elements, and tables to be as long as declared; the kernel compares
-    // every index with these lengths. State and tables are in scratch memory of this queue, and the report
-    // was checked to have room. Each thread of so many blocks has a slab, and compares with what was taken.
+    // SAFETY: the kernel takes these words, as its shape specifies. Views were checked to be inside their
+    // memory, fields inside their elements, and tables to have the declared length. The kernel compares every
+    // index with these lengths. State and tables are in scratch memory of this queue, and the report was
+    // checked to have room. Each thread of the `blocks` blocks has a slab, and compares accesses with the
+    // allocated part.
     unsafe {
         work.stream().launch_of(built.function, blocks, (threads, 0), &mut [argument(&words[0])])?;
     }
     work.order.launch_ready = true;
-    // SAFETY: the report has so many bytes.
+    // SAFETY: the report has this length.
     unsafe { report.fetch(work, Report::BYTES) }
 }
 
-/// By what numbers of 31 bits are divided by another: a factor of 32 bits, and behind it by how many bits
-/// the upper half of the product with twice the number is shifted (Granlund and Montgomery, "Division by
-/// invariant integers using multiplication").
+/// Reciprocal for the division of numbers of 31 bits: a factor of 32 bits, and above it the shift in bytes
+/// for the upper half of the product with twice the number (Granlund and Montgomery, "Division by invariant
+/// integers using multiplication").
 fn reciprocal(divisor: u64) -> u64 {
     if divisor >> 31 != 0 {
         return 0;

@@ -1,10 +1,10 @@
-//! Programs as PTX: instructions for several elements at once, put where the kernels have left a comment.
+//! Translation of programs to PTX: code for several elements at once, inserted at comments of the kernels.
 //!
-//! Short elements without gaps are loaded and stored several at a time: see [`vectors`].
+//! Short contiguous elements are loaded and stored several at a time: see [`vectors`].
 //!
-//! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in
-//! predicates. Loads of all elements come first, so that many are in flight; then each element is computed.
-//! Nothing is fused: `.rn` says so.
+//! Integers of up to 32 bits are in 32-bit registers, sign- or zero-extended; bools are in predicates. The
+//! loads of all elements come first, so that many are in flight; then each element is computed. The suffix
+//! `.rn` prevents the assembler from fusing operations.
 
 mod vectors;
 
@@ -22,15 +22,15 @@ use crate::kernel::text::{Text, emit, is_wide, register, suffix};
 /// Elements of one splice; `EACH` in `kernels/splice.h`.
 const EACH: u64 = 8;
 
-/// Where the parts of the kernels' first parameter lie; `Space` in `kernels/splice.h`.
+/// Offsets in the kernels' first parameter; `Space` in `kernels/splice.h`.
 const LITERALS: u64 = 64;
 const FIRST: u64 = 320;
 const CHANNEL: u64 = 328;
-/// The most that is added to an address within an instruction: 31 bits, less the pieces of a field.
+/// Maximal offset of an address in an instruction: 31 bits, minus the pieces of a field.
 const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
 pub(super) const SPACE_BYTES: usize = 344;
 
-/// The text of a kernel file with all comments replaced, and without all kernels but these.
+/// Returns the text of a kernel file with all comments replaced, and with only these kernels.
 pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
     let mut out = String::with_capacity(text.len() + (16 << 10));
     let (mut entry, mut skipping) = ("", false);
@@ -69,7 +69,7 @@ pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
     out
 }
 
-/// The functions that a shape calls, each once.
+/// Distinct functions that a shape calls.
 fn functions(shape: &Shape) -> Vec<&Function> {
     let mut functions: Vec<&Function> = Vec::new();
     for instruction in shape.instructions.iter() {
@@ -82,18 +82,18 @@ fn functions(shape: &Shape) -> Vec<&Function> {
     functions
 }
 
-/// How the function of this number is called.
+/// Name of a function in PTX.
 fn called(number: usize) -> String {
     format!("call_{number}")
 }
 
-/// Code in the making.
+/// A text under construction.
 struct Code<'a> {
     shape: &'a Shape,
     entry: &'a str,
-    /// From each element to the next.
+    /// Distance of two elements of a thread.
     step: u64,
-    /// How elements are taken together, if they are.
+    /// Grouping of elements in rows, if there is one.
     rows: Option<Rows>,
     functions: Vec<&'a Function>,
     text: Text,
@@ -122,12 +122,12 @@ impl<'a> Code<'a> {
         format!("\t{{\n{}{}\t}}\n", self.text.declarations, self.text.body)
     }
 
-    /// How many elements lie between the first one and element `k`.
+    /// Distance of element `k` from the first one.
     fn offset(&self, k: u64) -> u64 {
         self.rows.map_or(k * self.step, |rows| rows.offset(k))
     }
 
-    /// The register of a value of element `k`. All elements share their literals.
+    /// Register of a value of element `k`. All elements share the registers of literals.
     fn name(&self, value: Value, k: u64) -> String {
         match self.shape.instructions[value.at()] {
             Instruction::Literal { .. } => format!("c{}", value.0),
@@ -136,7 +136,7 @@ impl<'a> Code<'a> {
     }
 
     fn splice(&mut self, kind: &str, operands: &[&str]) {
-        // The last two are inputs, but for the number of the first element in extremes.
+        // The last two are inputs; for extremes also the index of the first element.
         let inputs = if kind == "extremes" { 3 } else { 2 };
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };
@@ -196,7 +196,7 @@ impl<'a> Code<'a> {
                     }
                 }
             }
-            // The text has other kernels for other tasks; nobody launches those.
+            // The text has kernels of other tasks too, which are never launched.
             _ => {}
         }
     }
@@ -217,7 +217,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Addresses of the first element in all sources.
+    /// Computes the addresses of the first element in all sources.
     fn addresses(&mut self, first: &str) {
         for (source, layout) in self.shape.layouts.iter().enumerate() {
             let (base, at) = (self.temporary("b64"), format!("a{source}"));
@@ -227,7 +227,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The fields of all elements.
+    /// Loads the fields of all elements.
     fn loads(&mut self) {
         for k in 0..EACH {
             for (at, instruction) in self.shape.instructions.iter().enumerate() {
@@ -242,11 +242,11 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Where a field of element `k` lies: a register, and what is to be added to it in the instruction that
-    /// reads or writes there, which has room for 31 bits.
+    /// Returns the place of a field of element `k`: a register, and an offset of at most 31 bits for the
+    /// instruction.
     fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
         let first = format!("a{source}");
-        // Of no elements the stride may be any number; nothing is read then.
+        // Without elements the stride is arbitrary, and there are no accesses.
         let distance = self.offset(k).wrapping_mul(self.shape.layouts[source].stride);
         match distance.checked_add(u64::from(offset)) {
             Some(near) if near <= OFFSET_MAX => (first, near),
@@ -276,7 +276,7 @@ impl<'a> Code<'a> {
         self.text.store(of, &name, &format!("@{kept} "), (&at, to), align);
     }
 
-    /// Everything of element `k` but its fields.
+    /// Computes all instructions of element `k` except its fields.
     fn compute(&mut self, first: &str, k: u64) {
         for at in 0..self.shape.instructions.len() {
             let (instruction, of) = (&self.shape.instructions[at], self.shape.types[at]);
@@ -316,7 +316,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Calls a function for element `k`, if that exists: with whatever is in registers it might not return.
+    /// Calls a function for element `k` if the element exists: with undefined registers it might not return.
     fn call(&mut self, function: &Function, arguments: &[Value], name: &str, of: Type, k: u64) {
         let arguments: Vec<(Type, String)> =
             arguments.iter().map(|value| (self.shape.of(*value), self.name(*value, k))).collect();
@@ -339,7 +339,7 @@ impl<'a> Code<'a> {
         self.text.index(name, &at, &channel, page_len, channels);
     }
 
-    /// The predicate that says whether element `k` exists and counts.
+    /// Returns the predicate that is true if element `k` exists and passes the filter.
     fn kept(&mut self, filter: Option<Value>, k: u64) -> String {
         let Some(filter) = filter else { return format!("valid{k}") };
         let kept = self.temporary("pred");
@@ -384,7 +384,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Which elements count, and their keys; adds up how many they are.
+    /// Computes the selected elements and their keys, and adds their number to `count`.
     fn keys(&mut self, value: Value, filter: Option<Value>, count: &str) -> (Vec<String>, Vec<String>) {
         let of = self.shape.of(value);
         let (mut all_kept, mut keys) = (Vec::new(), Vec::new());
@@ -400,7 +400,7 @@ impl<'a> Code<'a> {
                     };
                     let [positive, sign, number] =
                         [s, if bits == 32 { "b32" } else { "b64" }, "pred"].map(|kind| self.temporary(kind));
-                    // -0 becomes +0.
+                    // Maps -0 to +0.
                     emit!(self, "add.rn.{s} {positive}, {name}, {zero}");
                     emit!(self, "mov.b{bits} {key}, {positive}");
                     emit!(self, "shr.s{bits} {sign}, {key}, {}", bits - 1);
@@ -424,7 +424,7 @@ impl<'a> Code<'a> {
         (all_kept, keys)
     }
 
-    /// The extreme of these elements first, and only if it is news, which of them has it.
+    /// Finds the extreme of these elements, and its index only if it is a new extreme.
     fn extreme(
         &mut self,
         value: Value,
@@ -444,7 +444,7 @@ impl<'a> Code<'a> {
             emit!(self, "selp.{kind} {one}, {key}, {none}, {kept}");
             emit!(self, "{choose}.u{bits} {found}, {found}, {one}");
         }
-        // A key may be the very one that stands for none.
+        // A key can equal the value that marks "none".
         emit!(self, "setp.{news}.u{bits} {better}, {found}, {best}");
         emit!(self, "setp.eq.u32 {fresh}, {best_at}, 0xFFFFFFFF");
         emit!(self, "or.pred {better}, {better}, {fresh}");

@@ -1,11 +1,12 @@
-//! How much memory items take for themselves.
+//! Bound of the private memory of items.
 
 use backend_api::kernel::{Body, Op, Reg, arithmetic};
 
 use super::codegen::writes;
 
-/// The most bytes that an item takes, if that is known before it runs: not in loops, and as many as constants
-/// and parameters say. Of kernels that write registers before they read them.
+/// Returns the maximal number of bytes that an item allocates, if it is known before the launch: the sizes
+/// follow from constants and parameters, and no allocation is in a loop. The kernel must write registers
+/// before it reads them.
 pub(super) fn most_taken(body: &Body, params: &[u64]) -> Option<u64> {
     let mut values = Values { body, params, writes: writes(body), known: vec![None; body.registers.len()] };
     values.taken(&body.code, false)
@@ -15,7 +16,7 @@ struct Values<'a> {
     body: &'a Body,
     params: &'a [u64],
     writes: Vec<u32>,
-    /// What registers that one operation alone writes are in all items.
+    /// Values, equal for all items, of registers with one write.
     known: Vec<Option<u64>>,
 }
 
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(taken(vec![take(bytes), in_block]), Some(24 + 16));
         assert_eq!(taken(vec![take(item)]), None);
         assert_eq!(taken(vec![Op::Loop { body: vec![take(len), Op::Break { out: 0 }] }]), None);
-        // Written twice: either.
+        // Two writes: either value is possible.
         assert_eq!(taken(vec![Op::Literal { to: len, bits: 8 }, take(len)]), None);
         assert_eq!(taken(vec![Op::Copy { to: bytes, of: item }, take(bytes)]), None);
     }

@@ -1,9 +1,10 @@
-//! Kernels of the program as PTX.
+//! Translation of kernels to PTX.
 //!
-//! Each thread carries out every so many-th item, registers of the representation being registers of PTX.
-//! Accesses are predicated rather than branched around, so that many loads can be in flight: an index outside
-//! reads nothing, and is noted if it is the item's first failure. What is known to be inside is not checked.
-//! A kernel with groups has blocks of that length, which run its groups in turn.
+//! Each thread runs items at a constant stride. Registers of the representation are registers of PTX.
+//! Accesses are predicated instead of branched around, so that many loads can be in flight. An index out of
+//! bounds reads nothing, and is recorded if it is the item's first failure. Accesses that are provably in
+//! bounds are not checked. A kernel with groups has blocks of the group length; each block runs several
+//! groups in a loop.
 
 pub(super) mod affine;
 mod arena;
@@ -22,70 +23,70 @@ use backend_api::kernel::{Access, ArrayDecl, Body, Function, Kernel, Memory, Op,
 use crate::driver::objects::THREADS;
 use crate::kernel::text::{Text, emit, memory_suffix, register};
 
-/// So many bytes the parameters of a kernel have at most, on every card.
+/// Maximal bytes of a kernel's parameters on all GPUs.
 const PARAMETER_BYTES_MAX: u64 = 4096;
-/// The most that is added to an address within an instruction: 31 bits, less the pieces of a field.
+/// Maximal offset of an address in an instruction: 31 bits, minus the pieces of a field.
 const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
-/// The site of items that have not failed.
+/// The site of items without a failure.
 const NO_SITE: &str = "0xFFFFFFFF";
 
-/// What decides the code of a kernel; all else are its parameters.
+/// Key of a kernel's code; all other properties are parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub kernel: Kernel,
     pub views: Vec<ViewShape>,
-    /// Of the geometry, if the kernel asks for indices; else 1.
+    /// Page length and channels of the geometry if the kernel reads indices; else 1.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// Whether tables are among the parameters.
+    /// True if the tables are among the parameters.
     pub gives_tables: bool,
-    /// How many items a thread takes at once.
+    /// Number of items that a thread processes at once.
     pub lanes: u32,
-    /// Whether these read what lies around them.
+    /// True if these items read neighbouring elements.
     pub is_around: bool,
 }
 
-/// The form of a view.
+/// Layout of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewShape {
     pub stride: u64,
-    /// What divides the address of every element: at most 8.
+    /// Common divisor of the addresses of all elements: at most 8.
     pub align: u64,
-    /// Of pages that are dealt out to several places; else 1.
+    /// Page length of views with several places; else 1.
     pub page_len: u64,
     pub bases: usize,
-    /// Whether all accesses whose place is known beforehand are inside.
+    /// True if all accesses at known positions are in bounds.
     pub is_inside: bool,
-    /// With several items at once: what divides the address of the first one's element, at most 16.
+    /// With several items at once: divisor of the address of the first item's element, at most 16.
     pub ahead: u64,
 }
 
-/// The first parameters, in words of 64 bits. What views have follows: the number of elements, and each
+/// The first parameters, in words of 64 bits. Then follow for each view the number of elements and each
 /// place; then the launch's parameters, then tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Given {
-    /// How many items there are; with several at once, how many threads.
+    /// Number of items; with several at once, number of threads.
     Items,
-    /// Of the geometry.
+    /// Start and channel of the geometry.
     First,
     Channel,
     Budget,
-    /// Where items note their failures, on the card.
+    /// Address in GPU memory at which items record failures.
     State,
-    /// Where the report goes.
+    /// Address of the report.
     Report,
-    /// Where the tables are, if they are not among the parameters.
+    /// Address of the tables, if they are not among the parameters.
     Tables,
-    /// With several items at once: how many single ones come first, and how many threads take several.
+    /// With several items at once: number of leading single items, and number of threads with several.
     Head,
     Pieces,
-    /// With what lies around items: how many blocks a row has, and how many blocks take rows.
+    /// With neighbouring elements: number of blocks in a row, and number of blocks with rows.
     Pitch,
-    /// By what numbers are divided by the pitch.
+    /// Reciprocal of the pitch.
     Reciprocal,
     Dealt,
-    /// Where the memory begins that items take for themselves, and how much a thread has of it.
+    /// Start of the items' private memory, and its bytes for each thread.
     Slabs,
     SlabBytes,
 }
@@ -94,11 +95,11 @@ impl Given {
     pub const COUNT: usize = 14;
 }
 
-/// What `State` points to: a [report](backend_api::kernel::Report), and behind it how many blocks are done.
+/// Length of the state: a [report](backend_api::kernel::Report), followed by the number of finished blocks.
 pub(super) const STATE_BYTES: u64 = 40;
 
 impl Shape {
-    /// Where the words of a view begin, in bytes.
+    /// Offset of a view's words in bytes.
     fn view_at(&self, view: usize) -> u64 {
         let before: usize = self.views[..view].iter().map(|view| 1 + view.bases).sum();
         8 * (Given::COUNT + before) as u64
@@ -112,7 +113,7 @@ impl Shape {
         self.param_at(self.kernel.body().params.len() as u64)
     }
 
-    /// Checks that there is room for the parameters.
+    /// Checks that the parameters fit.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -129,20 +130,20 @@ impl Shape {
         Err(Error::new(backend_api::ErrorKind::Unsupported, operation).with_detail(detail))
     }
 
-    /// How many threads a block has.
+    /// Number of threads in a block.
     pub fn threads(&self) -> u32 {
         self.kernel.body().group_len.unwrap_or(THREADS)
     }
 
-    /// The kernel under a name, for cards of this compute capability; and whether its items can fail.
+    /// Returns the kernel's text for GPUs of this compute capability, and true if its items can fail.
     fn text(&self, called: &str, capability: (u32, u32)) -> (String, bool) {
         let body = self.kernel.body();
         let mut writer = Writer::new(self, called, capability);
         if writer.leaves_loops() {
-            // What comes after such a loop may read what was not written.
+            // Code after such a loop may read registers that were not written.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::Bounds::unknown(body.registers.len());
-            // The zeroes before it are another write.
+            // The initial zero is one more write.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
         writer.kernel();
@@ -158,8 +159,8 @@ impl Shape {
     }
 }
 
-/// A function under a name, for kernels to call, and the bytes of its tables. Nobody is told what it accesses
-/// outside.
+/// Returns the text of a function that kernels call, and the bytes of its tables. Its accesses out of bounds
+/// are not reported.
 pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
     let shape = Shape {
         kernel: function.kernel().clone(),
@@ -195,20 +196,20 @@ pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
     )
 }
 
-/// As what a function takes and gives a value: all of its register, or a word for a bool.
+/// PTX type of parameters and results of a function: the whole register, or a word for a bool.
 fn parameter_kind(of: Type) -> &'static str {
     if of.bytes() == 8 { "b64" } else { "b32" }
 }
 
-/// How the kernel of this number is called in a module.
+/// Name of a kernel in its module.
 pub(super) fn name(number: usize) -> String {
     format!("launch_{number}")
 }
 
-/// A module of kernels for cards of this compute capability, as C string; and of which of them items can
-/// fail.
+/// Returns a module of kernels for GPUs of this compute capability as a C string, and for each kernel true if
+/// its items can fail.
 pub(super) fn module(shapes: &[Shape], capability: (u32, u32)) -> (String, Vec<bool>) {
-    // Old cards may have old drivers, which know no newer language.
+    // Old GPUs may have old drivers, which do not know newer versions of PTX.
     let (version, target) = match capability {
         (8.., _) => ("7.0", "80"),
         (7, _) => ("6.0", "70"),
@@ -226,14 +227,14 @@ pub(super) fn module(shapes: &[Shape], capability: (u32, u32)) -> (String, Vec<b
     (text, can_fail)
 }
 
-/// What a register holds wherever it is read.
+/// Value of a register at all its reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     Literal(u64),
     Item,
 }
 
-/// How many operations write each register.
+/// Number of operations that write each register.
 pub(super) fn writes(body: &Body) -> Vec<u32> {
     let mut writes = vec![0; body.registers.len()];
     body.operations(|_, op| {
@@ -249,7 +250,7 @@ fn bools_in_words(body: &Body) -> Vec<bool> {
     of.map(|(of, writes)| *of == Type::Bool && writes > 1).collect()
 }
 
-/// What is known of registers that one operation alone writes.
+/// Known values of registers with one write.
 pub(super) fn known(body: &Body) -> Vec<Option<Known>> {
     let writes = writes(body);
     let mut known = vec![None; body.registers.len()];
@@ -272,33 +273,33 @@ struct Writer<'a> {
     body: &'a Body,
     called: &'a str,
     capability: (u32, u32),
-    /// Whether items of a group meet, and the loops that they turn together.
+    /// True if the items of a group synchronise; and the loops that the group runs together.
     meets: bool,
     common: Vec<u32>,
     known: Vec<Option<Known>>,
     bounds: bounds::Bounds,
-    /// Whether a register is a bool that several operations write.
+    /// True for a bool that several operations write.
     ///
-    /// Assemblers (of CUDA 12.9 and 13.0) take a predicate that a branch has asked about for known within
-    /// loops that change it. So such bools are kept in words, of which predicates are made where they are
-    /// read.
+    /// Some assemblers (CUDA 12.9 and 13.0) assume that a predicate that a branch has tested stays known
+    /// inside a loop that changes it. So the value of such a bool is in a word, and its predicate is computed
+    /// before each read.
     words: Vec<bool>,
     text: Text,
     site: u32,
-    /// The sites of the blocks and loops around.
+    /// Sites of the enclosing blocks and loops.
     labels: Vec<u32>,
-    /// Which of several items at once is being written.
+    /// Item whose code is being written, with several items at once.
     lane: Option<u32>,
-    /// Of several items at once that read what lies around them: what is known of them, and which end of a
-    /// warp's items is being asked.
+    /// With several items that read neighbouring elements: their analysis, and the end of the warp that is
+    /// being tested.
     around: Option<Rc<affine::Lanes>>,
     end: Option<windows::End>,
-    /// Elements of arrays that were loaded for several turns of a loop, by the site that reads them: the
-    /// registers of the turn that is being written.
+    /// Elements of arrays that were loaded for several iterations of a loop, by the site of the read:
+    /// registers of the current iteration.
     ahead: HashMap<u32, String>,
-    /// Whether an item can fail.
+    /// True if an item can fail.
     can_fail: bool,
-    /// Whether it is a function, which kernels call.
+    /// True for a function that kernels call.
     is_function: bool,
 }
 
@@ -306,18 +307,18 @@ fn r(register: Reg) -> String {
     format!("r{}", register.0)
 }
 
-/// How many bytes the arrays of a space have, each from a multiple of 8 on.
+/// Bytes of the arrays of a space, each aligned to 8.
 fn bytes_of(arrays: &[ArrayDecl], space: Space) -> u64 {
     let arrays = arrays.iter().filter(|array| array.space == space);
     arrays.map(|array| array.bytes().next_multiple_of(8)).sum()
 }
 
-/// Where the arrays of a space are.
+/// PTX state space of arrays.
 fn space_of(space: Space) -> &'static str {
     if space == Space::Item { "local" } else { "shared" }
 }
 
-/// The type as which a value is kept in memory that no other type has.
+/// Type of a value in memory that only generated code accesses.
 fn kept_as(of: Type) -> Type {
     if of == Type::Bool { Type::U8 } else { of }
 }
@@ -351,19 +352,19 @@ impl<'a> Writer<'a> {
         self.body.registers[register.at()]
     }
 
-    /// The operand for a parameter of the kernel.
+    /// Returns the operand of a parameter of the kernel.
     fn place(&self, at: u64) -> String {
         format!("{}_p+{at}", self.called)
     }
 
-    /// A register with one of the first parameters.
+    /// Loads one of the first parameters into a register.
     fn given(&mut self, what: Given) -> String {
         let (word, place) = (self.text.temporary("b64"), self.place(8 * what as u64));
         emit!(self.text, "ld.param.u64 {word}, [{place}]");
         word
     }
 
-    /// Whether loops end by their budget, rather than items.
+    /// Returns true if an exhausted budget ends loops instead of items.
     fn leaves_loops(&self) -> bool {
         self.meets && self.shape.has_budget
     }
@@ -423,7 +424,7 @@ impl<'a> Writer<'a> {
         self.finish();
     }
 
-    /// All of an item.
+    /// Writes the code of one item.
     fn item(&mut self) {
         for (kind, name) in [("b32", "site"), ("b64", "detail"), ("b64", "turns"), ("b64", "common_turns")] {
             self.text.declare(kind, name);
@@ -467,7 +468,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the report, by the last thread that gets there, and prepares the state for the next launch.
+    /// Writes the report in the last thread, and resets the state for the next launch.
     fn finish(&mut self) {
         let skip = self.text.temporary("pred");
         if !self.can_fail {
@@ -485,10 +486,10 @@ impl<'a> Writer<'a> {
             emit!(self.text, "setp.ne.u32 {skip}, thread, 0");
             emit!(self.text, "@{skip} bra end");
             let [state, report] = [Given::State, Given::Report].map(|what| self.given(what));
-            // What the block's items have noted, before it counts as done.
+            // Publish the failures of the block before it counts as done.
             emit!(self.text, "membar.gl");
             emit!(self.text, "sub.u32 {last}, blocks, 1");
-            // The last one makes it 0 again.
+            // The last block wraps the counter to 0.
             emit!(self.text, "atom.global.inc.u32 {done}, [{state}+32], {last}");
             emit!(self.text, "setp.ne.u32 {skip}, {done}, {last}");
             emit!(self.text, "@{skip} bra end");
@@ -504,7 +505,7 @@ impl<'a> Writer<'a> {
         emit!(self.text, "ret");
     }
 
-    /// Where an array begins among those of its space, all of which lie in one piece.
+    /// Offset of an array in its space; all arrays of a space are contiguous.
     fn array_at(&self, array: usize) -> u64 {
         let space = self.body.arrays[array].space;
         bytes_of(&self.body.arrays[..array], space)
@@ -541,7 +542,7 @@ impl<'a> Writer<'a> {
             self.site += 1;
             op.each_read(|register| {
                 if self.words[register.at()] {
-                    // Not "is not 0", of which NVIDIA's assembler dies in some loops.
+                    // Not "is not 0", because NVIDIA's assembler crashes on it in some loops.
                     emit!(self.text, "setp.eq.u32 r{0}, w{0}, 1", register.0);
                 }
             });
@@ -578,7 +579,7 @@ impl<'a> Writer<'a> {
                         let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
                         emit!(self.text, "setp.lt.u64 {left}, {turns}, {budget}");
                         self.check(site, &left, &budget);
-                        // Others may wait for it further on.
+                        // Other items may wait for this item later.
                         let to = if self.meets { format!("end_{site}") } else { "over".into() };
                         emit!(self.text, "@!{left} bra {to}");
                         emit!(self.text, "add.u64 {turns}, {turns}, 1");
@@ -596,7 +597,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Keeps a bool that was written in its word, if it has one.
+    /// Stores a bool that was written in its word, if it has one.
     fn keep_word(&mut self, to: Reg) {
         if self.words[to.at()] {
             emit!(self.text, "selp.b32 w{0}, 1, 0, r{0}", to.0);
@@ -607,7 +608,7 @@ impl<'a> Writer<'a> {
         self.labels[self.labels.len() - 1 - usize::from(out)]
     }
 
-    /// Writes an operation to a register that it does not read.
+    /// Writes an operation through another register if it also reads its target.
     fn aside(&mut self, site: u32, op: &Op) {
         let Some(to) = op.written() else { return self.step(site, op, "") };
         let mut reads_it = false;
@@ -667,7 +668,7 @@ impl<'a> Writer<'a> {
             Op::Arena { bytes, .. } => self.take(site, name, bytes),
             Op::ArenaLoad { to, at } => self.load_taken(site, name, at, self.of(to)),
             Op::ArenaStore { at, value } => self.store_taken(site, at, value),
-            // Written by `code`.
+            // Handled in `code`.
             Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {}
         }
     }
@@ -688,7 +689,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Notes a failure, if it is the item's first one, unless a predicate is true.
+    /// Records a failure, if it is the item's first one, unless a predicate is true.
     fn check(&mut self, site: u32, is_fine: &str, detail: &str) {
         self.can_fail = true;
         let first = self.text.temporary("pred");
@@ -697,7 +698,7 @@ impl<'a> Writer<'a> {
         emit!(self.text, "@{first} mov.b64 detail, {detail}");
     }
 
-    /// Whether an index is below a length that is known; no predicate if it is a literal that is.
+    /// Compares an index with a known length; no predicate if it is a literal in bounds.
     fn below(&mut self, at: Reg, len: u64) -> Option<String> {
         if matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len) {
             return None;
@@ -707,13 +708,14 @@ impl<'a> Writer<'a> {
         Some(inside)
     }
 
-    /// The number of an element in the view, and whether it is there; no predicate if that is so for sure.
+    /// Returns the index of an element in the view, and the predicate of its existence; none if it always
+    /// exists.
     fn element(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
         let (element, inside) = self.element_of_live(view, at);
         if !self.has_groups() {
             return (element, inside);
         }
-        // Items past the last reach nothing. What they fail at is not told.
+        // Items past the last access nothing, and report no failures.
         let Some(inside) = inside else { return (element, Some("live".into())) };
         emit!(self.text, "and.pred {inside}, {inside}, live");
         (element, Some(inside))
@@ -732,7 +734,7 @@ impl<'a> Writer<'a> {
                 let element = self.text.temporary("b64");
                 let inside = self.below(at, tile.into());
                 if tile == 1 {
-                    // There is an element at least for each item.
+                    // The view has an element for each item.
                     emit!(self.text, "add.u64 {element}, item, {}", r(at));
                     return (element, inside);
                 }
@@ -760,7 +762,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Where a field of an element is: an address, and what is to be added to it; and what divides that.
+    /// Returns the place of a field of an element: an address and an offset, and a divisor of both.
     fn address(&mut self, view: usize, element: &str, offset: u32) -> (String, u64, u64) {
         let shape = &self.shape.views[view];
         let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
@@ -773,13 +775,13 @@ impl<'a> Writer<'a> {
             let [page, before, place, own] = ["b64"; 4].map(|kind| self.text.temporary(kind));
             self.text.quotient(&page, element, page_len);
             self.text.quotient(&before, &page, bases);
-            // Which of the bases.
+            // Index of the place.
             emit!(self.text, "mul.lo.u64 {place}, {before}, {bases}");
             emit!(self.text, "sub.u64 {place}, {page}, {place}");
             emit!(self.text, "mov.b64 {base}, {}_p", self.called);
             self.text.scaled(&address, &place, 8, &base);
             emit!(self.text, "ld.param.u64 {base}, [{address}+{first}]");
-            // Elements before it there: `element - page * page_len + before * page_len`.
+            // Earlier elements at this place: `element - page * page_len + before * page_len`.
             emit!(self.text, "sub.u64 {own}, {before}, {page}");
             emit!(self.text, "mad.lo.u64 {own}, {own}, {page_len}, {element}");
             self.text.scaled(&address, &own, shape.stride, &base);
@@ -792,7 +794,7 @@ impl<'a> Writer<'a> {
         (address, 0, align)
     }
 
-    /// What comes before an instruction that a predicate decides about, if there is one.
+    /// Returns the guard of an instruction with a predicate.
     fn guard(inside: &Option<String>) -> String {
         inside.as_ref().map_or_else(String::new, |inside| format!("@{inside} "))
     }
@@ -903,21 +905,21 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Where the element of an array is, and whether it is there.
+    /// Returns the address of an array's element, and the predicate of its existence.
     fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
-        // What the code says of an index is enough for memory of the item or its group.
+        // For memory of the item or its group, the static bound of an index suffices.
         let is_inside = self.bounds.most[at.at()] < u64::from(decl.len);
         let inside = if is_inside { None } else { self.below(at, decl.len.into()) };
         let arrays = if decl.space == Space::Item { "arrays" } else { "shared" };
         if let (None, Some(Known::Literal(index))) = (&inside, self.known[at.at()]) {
             return (format!("{arrays}+{}", begin + index * u64::from(decl.of.bytes())), None);
         }
-        // What is the same for several elements is computed once.
+        // Compute a common part of several addresses once.
         let sum = self.bounds.sums[at.at()].filter(|_| inside.is_none());
         let (at, begin) =
             sum.map_or((at, begin), |(part, literal)| (part, begin + literal * u64::from(decl.of.bytes())));
-        // 32 bits do: an index that has more is outside.
+        // 32 bits suffice, because a longer index is out of bounds.
         let [base, index, address] = ["b32"; 3].map(|kind| self.text.temporary(kind));
         emit!(self.text, "mov.u32 {base}, {arrays}");
         emit!(self.text, "cvt.u32.u64 {index}, {}", r(at));

@@ -1,4 +1,4 @@
-//! Kernels whose code comes from elsewhere: texts of PTX, and work that the program submits by itself.
+//! Kernels with foreign code: texts of PTX, and work that the program submits itself.
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use crate::driver::objects::Module;
 use crate::driver::{Code, Function, Outcome};
 use crate::host_memory::HostAddress;
 
-/// Items of a group, where the kernel does not say.
+/// Items of a group if the kernel does not specify it.
 const GROUP_LEN: u32 = 256;
 
-/// A loaded text, and its entry.
+/// A loaded text and its entry point.
 #[derive(Debug)]
 pub(super) struct Loaded {
     function: Function,
-    /// Keeps the function.
+    /// Keeps the function alive.
     _module: Module,
 }
 
-/// The texts that were loaded.
+/// Cache of loaded texts.
 pub(super) type Texts = ProgramCache<kernel::Code, Loaded>;
 
-/// The code of a kernel, if there is some for this device and each view is a run of elements.
+/// Code of a kernel for this device, if there is any and each view is contiguous.
 pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a kernel::Code> {
     let is_run = |view: &View<'_>| view.bases().len() == 1;
     let code = launch.kernel.code().filter(|_| launch.views.iter().all(is_run))?;
     (code.submission().is_some() || code.texts()[0].is_some()).then_some(code)
 }
 
-/// Carries out a launch whose views begin at these addresses. An error of the program is left in `told`.
+/// Runs a launch with these start addresses of views. Stores an error of the program in `told`.
 pub(super) fn run(
     work: &mut Work<'_>,
     launch: &Launch<'_>,
@@ -53,7 +53,7 @@ pub(super) fn run(
         work.context().enter_again()?;
         if let Err(error) = submitted {
             *told = Some(error);
-            // Whatever was submitted before is waited for.
+            // The caller waits for all submitted work.
             return Err(Code::INVALID_VALUE);
         }
     } else {
@@ -62,8 +62,8 @@ pub(super) fn run(
         words.extend(launch.params);
         let threads = launch.kernel.body().group_len.unwrap_or(GROUP_LEN);
         let mut arguments: Vec<_> = words.iter().map(argument).collect();
-        // SAFETY: who made the code vouched for what it takes and touches; views were checked to be inside of
-        // their memory.
+        // SAFETY: the author of the code guarantees its arguments and accesses; views were checked to be
+        // inside their memory.
         unsafe {
             let blocks = launch.items.div_ceil(threads.into());
             let group = (threads, code.shared_bytes());
@@ -71,21 +71,21 @@ pub(super) fn run(
         }
     }
     let report = Answer::new(work, report, Report::BYTES)?;
-    // SAFETY: the report has so many bytes.
+    // SAFETY: the report has this length.
     unsafe {
         work.stream().clear(report.address, Report::BYTES)?;
         report.fetch(work, Report::BYTES)
     }
 }
 
-/// The entry of a text, which is loaded now if it has not been.
+/// Returns the entry of a text, and loads it if it is not in the cache.
 fn loaded(work: &Work<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
     let texts = &work.core.kernels.launches.texts;
     if let Some(known) = texts.find(code) {
         return Ok(known);
     }
     let text = code.texts()[0].map_or("", |text| text);
-    // A text for later cards, or drivers.
+    // A text for newer GPUs or drivers.
     let module = Module::load(work.context(), &format!("{text}\0")).map_err(|code| match code {
         Code::NO_BINARY_FOR_GPU | Code::INVALID_PTX | Code::UNSUPPORTED_PTX_VERSION => Code::NOT_SUPPORTED,
         other => other,
@@ -95,7 +95,7 @@ fn loaded(work: &Work<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
         module.allow_shared(function, code.shared_bytes())?;
     }
     let (loaded, forgotten) = texts.add(code.clone(), Loaded { function, _module: module });
-    // The forgotten one may still run: better left loaded than unloaded while it does.
+    // An evicted text may still run. If the wait for it fails, leak it.
     if let Some(forgotten) = forgotten
         && let Err(code) = work.context().synchronize()
     {

@@ -1,5 +1,5 @@
-//! What can be said of kernels without a card: the texts are carried out by the fake driver and compared with
-//! the interpreter; with `VMARRAY_PTXAS` naming NVIDIA's assembler, it takes them.
+//! Tests of kernels without a GPU: the fake driver runs the texts, and the interpreter gives the expected
+//! results. With `VMARRAY_PTXAS` set to NVIDIA's assembler, it must accept the texts.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use crate::CudaDevice;
 use crate::fake::{self, driven};
 use crate::options::{Options, Route};
 
-/// Copies that are no kernels, which the fake driver does not know.
+/// Without copy kernels, which the fake driver does not support.
 fn device() -> Arc<CudaDevice> {
     fake::device(&Options::new().with_route(Route::Single))
 }
@@ -24,7 +24,7 @@ fn device() -> Arc<CudaDevice> {
 fn random_kernels_do_what_the_interpreter_does() {
     let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (number, seed) = (named("VMARRAY_TEST_KERNELS").unwrap_or(200), named("VMARRAY_TEST_SEED"));
-    // Of old cards, too, which have fewer instructions.
+    // Old GPUs too, which have fewer instructions.
     for (capability, first) in [(9, 5000), (5, 7000)] {
         fake::CAPABILITY.set(capability);
         let first = seed.unwrap_or(first);
@@ -69,7 +69,7 @@ fn random_items_side_by_side_do_what_the_interpreter_does() {
     for seed in (0..1600).filter(|seed| Case::is_plain(*seed)) {
         assert_eq!(random::launch_all(&device, seed..seed + 1), 1);
     }
-    // Most of them take the way that they are for.
+    // Most kernels use the variant that they test.
     let text = texts(0..1600, 1600, (9, 0)).concat();
     let side_by_side = text.matches("\nsingle:\n").count();
     assert!((100..=200).contains(&side_by_side), "{side_by_side} of 200");
@@ -78,7 +78,7 @@ fn random_items_side_by_side_do_what_the_interpreter_does() {
 #[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn launches_conform() {
-    // That of order fills memory by a kernel of another kind.
+    // The check of order fills memory with a kernel of another kind.
     let of_launches = [
         "launches_of_nothing",
         "launches_with_every_operation",
@@ -145,13 +145,13 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
         assert!((0..).zip(found).all(|(item, found)| u64::from_ne_bytes(found) == item));
         scene.device.wait(scene.queue.fill(&Fill { to: scene.memory.at(0), bytes: 4096, pattern: &[7] })?)
     };
-    // Two blocks at once, or one of them after the other.
+    // Two concurrent blocks, or one after the other.
     launch(64, None).unwrap();
     launch(1024, Some(256 * 1024)).unwrap();
     launch(1024, Some(0)).unwrap();
     assert_eq!(launch(2048, Some(256 * 1024)).unwrap_err().kind(), ErrorKind::OutOfMemory);
     launch(2048, None).unwrap();
-    // More than any card has.
+    // More than any GPU has.
     assert_eq!(launch(1 << 32, None).unwrap_err().kind(), ErrorKind::OutOfMemory);
 }
 
@@ -166,15 +166,15 @@ fn a_panic_of_who_submits_leaves_nothing_in_flight() {
         })
     };
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(submit)).is_err());
-    // No report is waited for, and the queue goes on.
+    // No report is pending, and the queue continues.
     assert_eq!(core.queue("launch", id).unwrap().attention.load(Ordering::Acquire), 0);
     scene.device.wait(scene.submit()).unwrap();
 }
 
-/// The shape that a launch has.
+/// The shape of a launch.
 fn shape(case: &Case, capability: (u32, u32)) -> Shape {
     let memory = BufferHandle::unique();
-    // SAFETY: no bytes are anywhere.
+    // SAFETY: the allocation has no bytes.
     let host = unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
     let elements =
         |view: &CaseView| Elements { start: memory.at(view.shift), count: view.count, stride: view.stride };
@@ -190,7 +190,7 @@ fn shape(case: &Case, capability: (u32, u32)) -> Shape {
     Launches::new(capability).plan("launch", &launch, bases).expect("a plan").shape
 }
 
-/// The texts of random kernels, so many in each.
+/// Texts of random kernels, `each` in one module.
 fn texts(seeds: std::ops::Range<u64>, each: usize, capability: (u32, u32)) -> Vec<String> {
     let shapes = seeds.map(|seed| shape(&Case::new(seed, seed.is_multiple_of(3)), capability));
     shapes.collect::<Vec<_>>().chunks(each).map(|shapes| codegen::module(shapes, capability).0).collect()
@@ -207,7 +207,7 @@ fn the_assembler_takes_random_kernels() {
     }
 }
 
-/// Carries a case out on a card, with the bytes of each view so far behind a multiple of 256.
+/// Runs a case on a GPU, with the bytes of each view `shift` bytes behind a multiple of 256.
 fn check(scene: &fake::Scene, case: &Case, shift: u64) {
     let (mut at, mut places) = (256, Vec::new());
     let transfer = |place: u64, bytes: &[u8]| {
@@ -323,7 +323,7 @@ mod windows {
         }
     }
 
-    /// What is stored below conditions that are the same for all of a warp.
+    /// Stores inside conditions that are uniform in a warp.
     #[kernel(crate = vmarray_kernel)]
     fn some_rows(at: At<2>, x: &Window<f32, 2>, none: bool, out: &mut Own<f32>) {
         let both = x[at] + x[at.plus([0, 1])];
@@ -339,7 +339,7 @@ mod windows {
         }
     }
 
-    /// Bytes that are numbers without a sign, and the same bytes as numbers with one.
+    /// Bytes as unsigned numbers, and the same bytes as signed numbers.
     #[kernel(crate = vmarray_kernel)]
     fn extended(at: At<1>, x: &Anywhere<f32>, by: u8, out: &mut Own<f32>) {
         let i = at.index();
@@ -403,7 +403,7 @@ mod windows {
         let scene = fake::Scene::on(device(), 1 << 20);
         for mode in [Mode::Mirror, Mode::Clamp, Mode::Circular, Mode::Symmetric, Mode::Value, Mode::Checked] {
             for is_short in [true, false] {
-                // Rows of whole warps, of pieces, and of neither; blocks of rows, and what is left of them.
+                // Rows of whole warps, of pieces, and of neither; blocks of rows, and their remainder.
                 for shape in [[10, 768], [3, 300], [2, 131]] {
                     for shift in [0, 4] {
                         check(&scene, &case::<five>(mode, is_short, &shape, [4, 4]), shift);
@@ -426,7 +426,7 @@ mod loops {
     use vmarray_kernel::launch::{Form, lower_for};
     use vmarray_kernel::{At, Group, Own, kernel};
 
-    /// Reads what all items of a group gave, and changes some of it.
+    /// Reads the values of all items of a group, and changes some of them.
     #[kernel(crate = vmarray_kernel, group = 64)]
     fn turns<const FIRST: usize, const END: usize>(
         at: At<1>,
@@ -477,10 +477,10 @@ mod loops {
     fn several_turns_at_once_do_what_single_ones_do() {
         fake::CAPABILITY.set(9);
         let scene = fake::Scene::on(device(), 1 << 20);
-        // Of `b` pieces are not aligned. Shorter loops are written turn by turn beforehand.
+        // The pieces of `b` are not aligned. Shorter loops are unrolled earlier.
         check::<0, 64>(&scene, 1);
         check::<4, 48>(&scene, 1);
-        // From where pieces are not aligned; and turns that are no multiple.
+        // Unaligned starts, and numbers of iterations that are no multiple.
         check::<1, 41>(&scene, 0);
         check::<0, 62>(&scene, 0);
     }

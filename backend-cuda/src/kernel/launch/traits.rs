@@ -1,39 +1,39 @@
-//! What a kernel is asked at each launch, found out once.
+//! Properties of a kernel for its launches, computed once.
 
 use backend_api::kernel::{Access, Body, Memory, Op, Where};
 
 use super::codegen::affine::{self, Lanes};
 use super::codegen::{Known, known};
 
-/// Bodies of more operations are carried out item by item: they have more to do than to wait for memory.
+/// Longer bodies run item by item, because they compute more than they wait for memory.
 const OPERATIONS_SIDE_BY_SIDE: usize = 96;
-/// Tables of no more bytes are parameters, if only constants index them.
+/// Maximal length of tables in parameters, if only constants index them.
 const TABLE_BYTES_GIVEN: u64 = 512;
 
 #[derive(Debug)]
 pub(crate) struct Traits {
-    /// Whether it asks for its items' indices.
+    /// True if the kernel reads its items' indices.
     pub needs_index: bool,
-    /// Whether its tables are among the parameters.
+    /// True if its tables are among the parameters.
     pub gives_tables: bool,
-    /// Of each view.
+    /// For each view.
     pub views: Vec<Reach>,
-    /// Whether items only compute, load and store, so that a thread may take several side by side.
+    /// True if items only compute, load and store, so a thread can process several.
     pub is_plain: bool,
-    /// The same of items that read what lies around them.
+    /// The same for items that read neighbouring elements.
     pub around: Option<Lanes>,
 }
 
-/// Which elements of a view items reach, as far as that is known beforehand.
+/// Elements of a view that items access, if known before the launch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reach {
-    /// Whether there are accesses at what is computed.
+    /// True if items access elements at computed indices.
     pub anywhere: bool,
-    /// Whether items reach those of their own number.
+    /// True if items access the element of their own number.
     pub of_item: bool,
-    /// One more than the highest number that is written down.
+    /// One more than the highest constant index.
     pub constants: u64,
-    /// The only thing that items reach of their own element; `Some(None)` if there are several.
+    /// The only field of their own element that items access; `Some(None)` if there are several.
     pub own: Option<Option<Memory>>,
 }
 
@@ -59,7 +59,7 @@ impl Reach {
         }
     }
 
-    /// Whether a view of so many elements has all that so many items reach.
+    /// Returns true if a view of `count` elements contains all elements that `items` items access.
     pub fn is_inside(&self, access: Access, count: u64, items: u64) -> bool {
         !self.anywhere
             && match access {

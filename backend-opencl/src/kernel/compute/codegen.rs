@@ -1,14 +1,14 @@
-//! Programs as OpenCL C.
+//! Translation of programs to OpenCL C.
 //!
-//! Arithmetic is written out so that nothing of it is left to a compiler. Integers are computed without a
-//! sign, and take one on by their bits, since what a conversion to a signed type makes of numbers that it has
-//! not is up to the implementation (C99, 6.3.1.3). Division is guarded. Multiplication and addition are never
-//! fused. Conversions name their rounding, and those of floats to integers saturate. Minimum and maximum are
-//! comparisons, as what `fmin` makes of zeros and signalling NaNs is left open. Quotients of `f32` are
-//! rounded correctly: see `crate::kernel::Division`.
+//! The text leaves no arithmetic to the compiler's choice. Integers are computed unsigned and reinterpreted,
+//! because a conversion of an out-of-range number to a signed type is implementation-defined (C99, 6.3.1.3).
+//! Division is guarded. Multiplication and addition are never fused. Conversions name their rounding, and
+//! conversions of floats to integers saturate. Minimum and maximum are comparisons, because `fmin` leaves
+//! zeros and signalling NaNs unspecified. Quotients of `f32` are rounded correctly: see
+//! `crate::kernel::Division`.
 //!
-//! What cannot be written out is what a device does with subnormal `f32` (`CL_FP_DENORM`) and how it rounds
-//! in the embedded profile (`CL_FP_ROUND_TO_NEAREST`): the documentation of the crate says so.
+//! Two properties depend on the device, as the documentation of the crate says: subnormal `f32`
+//! (`CL_FP_DENORM`), and rounding in the embedded profile (`CL_FP_ROUND_TO_NEAREST`).
 
 use std::fmt::Write;
 
@@ -18,19 +18,19 @@ use backend_api::kernel::Function;
 
 use crate::kernel::launch;
 
-/// So many literals are parameters: programs that differ in them alone share their kernels.
+/// Maximal number of literals as parameters, so that programs with other literals share their kernels.
 pub(super) const LITERALS_MAX: usize = 16;
 
-/// One program, made for one task and one layout of its sources.
+/// A program, specialised for one task and one layout of its sources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     program: Specialization,
     literals_used: usize,
-    /// Stride, and what divides the place of every element: at most 8.
+    /// Stride, and common divisor of the addresses of all elements: at most 8.
     layouts: Vec<(u64, u64)>,
 }
 
-/// How a type is called.
+/// Name of a type in OpenCL C.
 pub(in crate::kernel) fn name(of: Type) -> &'static str {
     match of {
         Type::Bool | Type::U32 => "uint",
@@ -46,7 +46,7 @@ pub(in crate::kernel) fn name(of: Type) -> &'static str {
     }
 }
 
-/// The unsigned type of a length.
+/// Unsigned type of a length.
 pub(in crate::kernel) fn unsigned_name(bytes: u32) -> &'static str {
     match bytes {
         1 => "uchar",
@@ -56,23 +56,23 @@ pub(in crate::kernel) fn unsigned_name(bytes: u32) -> &'static str {
     }
 }
 
-/// The unsigned type in which integers of a type are computed.
+/// Unsigned type for computations with integers of a type.
 fn unsigned(of: Type) -> &'static str {
     if of.bytes() == 8 { "ulong" } else { "uint" }
 }
 
-/// A number without a sign, as one of an integer type: its low bits.
+/// Converts an unsigned number to an integer type: its low bits.
 pub(in crate::kernel) fn whole(of: Type, unsigned: &str) -> String {
     let name = name(of);
     if of.is_signed() { format!("as_{name}((u{name})({unsigned}))") } else { format!("({name})({unsigned})") }
 }
 
 impl Shape {
-    /// The shape of a request, and its literals.
+    /// Returns the shape of a request, and its literals.
     pub fn new(compute: &Compute<'_>) -> (Self, Vec<u64>) {
         let (mut program, literals) = Specialization::new(compute, LITERALS_MAX);
         if let Task::Extremes { least, greatest, .. } = &mut program.task {
-            // One kernel finds both.
+            // One kernel finds both extremes.
             (*least, *greatest) = (true, true);
         }
         let layout = |source: &backend_api::Elements<'_>| {
@@ -82,7 +82,7 @@ impl Shape {
         (Self { program, literals_used: literals.len(), layouts }, literals)
     }
 
-    /// Whether it needs numbers of 64 bits with fractions, which not all devices have.
+    /// Returns true if it needs `double`, which some devices lack.
     pub fn needs_doubles(&self) -> bool {
         let Specialization { instructions, types, needed, task, .. } = &self.program;
         let calls_doubles = |one: &Instruction| matches!(one, Instruction::Call { function, .. } if function.kernel().needs().f64);
@@ -93,7 +93,7 @@ impl Shape {
             || instructions.iter().any(calls_doubles)
     }
 
-    /// The functions that it calls, each once.
+    /// Distinct functions that it calls.
     fn functions(&self) -> Vec<&Function> {
         let mut functions: Vec<&Function> = Vec::new();
         for instruction in &self.program.instructions {
@@ -106,7 +106,7 @@ impl Shape {
         functions
     }
 
-    /// What comes before `kernels/compute.cl`.
+    /// Text before `kernels/compute.cl`.
     pub fn text(&self) -> String {
         let mut text = String::from("#pragma OPENCL FP_CONTRACT OFF\n");
         let functions = self.functions();
@@ -114,7 +114,7 @@ impl Shape {
             text.push_str(&launch::codegen::function(&called(number), function));
         }
         let mut line = |words: String| {
-            // To a string: never fails.
+            // Writing to a string never fails.
             let _ = writeln!(text, "{words}");
         };
         let (mut parameters, mut list) = (String::new(), String::new());
@@ -171,7 +171,7 @@ impl Shape {
         } else {
             let name = task.value().map_or("0".into(), |value| format!("v{}", value.0));
             line(format!("    *value = {name};"));
-            // A NaN is no extreme.
+            // A NaN is not an extreme.
             if is_extremes && value.is_some_and(Type::is_float) {
                 line(format!("    return {kept} && {name} == {name};"));
             } else {
@@ -245,7 +245,7 @@ impl Shape {
     }
 }
 
-/// How the function of this number is called.
+/// Name of a function in OpenCL C.
 fn called(number: usize) -> String {
     format!("call_{number}")
 }
@@ -253,10 +253,10 @@ fn called(number: usize) -> String {
 pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
     let (name, unsigned) = (name(of), unsigned(of));
     let own = unsigned_name(of.bytes());
-    // `ctz` came with OpenCL 2.0: below the lowest bit there are as many as in `~a & (a - 1)`.
+    // `ctz` needs OpenCL 2.0; the number of trailing zeros equals the number of bits in `~a & (a - 1)`.
     let count = |bits: String| whole(of, &format!("(uint){bits}"));
-    // PoCL (3.1) converts to an integer and back: of a NaN or a large number that a compiler knows, anything
-    // may come out. From here on all numbers are whole.
+    // PoCL (3.1) converts to an integer and back, which is undefined for a constant NaN or a large constant.
+    // Larger numbers than this are whole.
     let whole_from = if of == Type::F32 { "8388608.0f" } else { "4503599627370496.0" };
     let round = |how: &str| format!("fabs({a}) < {whole_from} ? {how}({a}) : {a}");
     match op {
@@ -278,7 +278,7 @@ pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
         Unary::CountOnes => count(format!("popcount(({own}){a})")),
         Unary::LeadingZeros => count(format!("clz(({own}){a})")),
         Unary::TrailingZeros => count(format!("popcount(({own})(~({own}){a} & (({own}){a} - 1)))")),
-        // Standard functions, of which OpenCL says how close they are; of native ones it says nothing.
+        // Standard functions, whose error OpenCL bounds; the errors of native ones are unspecified.
         Unary::ApproxExp2 => format!("exp2({a})"),
         Unary::ApproxLog2 => format!("log2({a})"),
         Unary::ApproxSin => format!("sin({a})"),
@@ -346,7 +346,7 @@ pub(in crate::kernel) fn cast(from: Type, to: Type, a: &str) -> String {
     }
 }
 
-/// As [`Type::key`]; by the bits of floats alone, since some devices take subnormal operands for zeroes.
+/// As [`Type::key`], from the bits of floats alone, because some devices flush subnormal operands to zero.
 fn key_function(of: Type) -> String {
     let body = match of {
         Type::F32 => {

@@ -1,4 +1,4 @@
-//! Kernels whose code comes from elsewhere: texts of OpenCL C, and work that the program submits by itself.
+//! Kernels with foreign code: texts of OpenCL C, and work that the program submits itself.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::host_memory::HostPiece;
 use crate::memory::OwnMemory;
 use crate::queue::{Scratch, Submission};
 
-/// Items of a group, where the kernel does not say and the device runs so many.
+/// Items of a group, if the kernel does not specify it and the device supports this number.
 const GROUP_LEN: usize = 256;
 
-/// The texts that were built, which may have entries for several kernels.
+/// Cache of built texts, which may contain several kernels.
 pub(super) type Texts = ProgramCache<Arc<str>, Program>;
 
-/// The code of a kernel, if there is some for this device, which runs groups of so many items, and each view
-/// is a run of elements in one piece of a buffer.
+/// Code of a kernel for this device, if there is any, the device supports its group, and each view is
+/// contiguous in one buffer.
 pub(super) fn code_of<'a>(core: &Core, launch: &Launch<'a>, views: &[Placed]) -> Option<&'a Code> {
     let is_run = |view: &Placed| matches!(view.bases[..], [(_, _, 1, _)]);
     let group = launch.kernel.body().group_len.unwrap_or(1) as usize;
@@ -29,7 +29,7 @@ pub(super) fn code_of<'a>(core: &Core, launch: &Launch<'a>, views: &[Placed]) ->
     (code.submission().is_some() || code.texts()[1].is_some()).then_some(code)
 }
 
-/// The program of a text, which is built now if it has not been.
+/// Returns the program of a text, and builds it if it is not in the cache.
 pub(super) fn built(core: &Core, code: &Code) -> Result<Arc<Program>> {
     let texts = &core.launches.texts;
     let text = code.texts()[1].map_or_else(|| "".into(), Arc::clone);
@@ -37,11 +37,11 @@ pub(super) fn built(core: &Core, code: &Code) -> Result<Arc<Program>> {
         return Ok(known);
     }
     let program = core.kernels.build_foreign(core, &text).map_err(|error| error.on(&core.info))?;
-    // Drivers keep the programs that commands use, so one that is forgotten may go at once.
+    // Drivers keep the programs of pending commands alive, so an evicted one can be released at once.
     Ok(texts.add(text, program).0)
 }
 
-/// Carries a checked launch out.
+/// Runs a checked launch.
 pub(super) fn launch(
     submission: &mut Submission<'_>,
     launch: &Launch<'_>,
@@ -76,8 +76,8 @@ pub(super) fn launch(
         let own = submission.core.traits.max_group.min(GROUP_LEN);
         let group = body.group_len.map_or(own, |len| len as usize);
         let groups = launch.items.div_ceil(group as u64) as usize;
-        // SAFETY: who made the code vouched for what it takes and touches; views were checked to be inside of
-        // their memory.
+        // SAFETY: the author of the code guarantees its arguments and accesses; views were checked to be
+        // inside their memory.
         unsafe { submission.launch_of(&program, code.entry(), (groups, group), &arguments)? };
     }
     // SAFETY: the report was checked to have room.

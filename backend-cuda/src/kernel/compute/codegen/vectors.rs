@@ -1,13 +1,14 @@
-//! Short elements that lie without gaps: each thread takes rows of neighbours, and loads and stores them
-//! together.
+//! Short contiguous elements: each thread takes rows of adjacent elements, and loads and stores a row at
+//! once.
 //!
-//! One load for each byte or 16-bit number keeps too little in flight: half of the bandwidth; and so do
-//! stores of 32 bits beside loads. So where all fields are whole elements of at most 4 bytes, and all sources
-//! begin at multiples of 16, a thread's elements are not every so many-th of the tile but rows of neighbours,
-//! up to 16 bytes to an instruction, and neighbouring threads have neighbouring rows. Questions about
-//! elements of 4 bytes alone reach the bandwidth without that. Kernels whose own code knows which elements a
-//! thread has (those of extremes) keep theirs. At the end of the elements, where there are less than a thread
-//! takes, they are loaded one by one.
+//! One load for each byte or 16-bit number keeps too few bytes in flight and reaches half of the bandwidth;
+//! so do 32-bit stores next to loads. Rows are used if all fields are whole elements of at most 4 bytes, and
+//! all sources start at multiples of 16. Then a thread's elements are not strided over the tile. They are
+//! rows of up to 16 bytes, one instruction each, and adjacent threads have adjacent rows.
+//!
+//! Reductions and searches over 4-byte elements alone reach the bandwidth without rows. Kernels whose own
+//! code determines the elements of a thread (the extremes) keep their distribution. At the end, fewer
+//! elements than a thread's rows are loaded singly.
 
 use std::fmt::Write;
 
@@ -18,24 +19,24 @@ use crate::driver::objects::THREADS;
 use crate::kernel::compute::shape::VECTOR_BYTES;
 use crate::kernel::text::{emit, is_wide, register};
 
-/// How the elements of a thread lie.
+/// Distribution of the elements of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
-    /// Elements of a row.
+    /// Number of elements in a row.
     len: u64,
-    /// From one row to the next.
+    /// Distance of two rows.
     step: u64,
 }
 
 impl Rows {
-    /// How many elements lie between the first one and element `k`.
+    /// Distance of element `k` from the first one.
     pub(super) fn offset(self, k: u64) -> u64 {
         k / self.len * self.step + k % self.len
     }
 }
 
 impl Code<'_> {
-    /// Whether elements are taken in rows of neighbours.
+    /// Returns the rows for a kind of code, if rows are faster.
     pub(super) fn rows_of(&self, kind: &str) -> Option<Rows> {
         let shape = self.shape;
         let mut parts: Vec<(usize, u32, Type)> = Vec::new();
@@ -44,7 +45,7 @@ impl Code<'_> {
                 parts.push((usize::from(source), offset, of));
             }
         }
-        // What is worth it if nothing is shorter.
+        // Limit of the shortest element for which rows are faster.
         let enough = match (kind, &shape.task) {
             ("store", Task::Store { stores, filter: None }) => {
                 let part = |store: &Store| (usize::from(store.source), store.offset, shape.of(store.value));
@@ -63,18 +64,17 @@ impl Code<'_> {
             return None;
         }
         let len = (VECTOR_BYTES / widths().max()?).min(EACH);
-        // Either the elements of a thread are neighbours anyway, or those of all threads are.
+        // The elements of one thread are adjacent anyway, or the elements of all threads are.
         let step = if self.step == 1 { len } else { len * u64::from(THREADS) };
         Some(Rows { len, step })
     }
 
-    /// Takes the number of the first of a thread's elements, and how many there are from it on; gives the
-    /// same where they are taken in rows.
+    /// Converts the index of a thread's first element, and the number of elements from there on, to rows.
     pub(super) fn neighbours(&mut self, first: String, left: String) -> (String, String) {
         let Some(rows) = self.rows.filter(|_| self.step != 1) else { return (first, left) };
         let [thread, skipped, rest] = ["b32"; 3].map(|kind| self.temporary(kind));
         let [far, mine] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // Thread t begins with element `len * t` of the tile, and not with t.
+        // Thread `t` starts with element `len * t` of the tile, not with `t`.
         emit!(self, "mov.u32 {thread}, %tid.x");
         emit!(self, "mul.lo.u32 {skipped}, {thread}, {}", rows.len - 1);
         emit!(self, "cvt.u64.u32 {far}, {skipped}");
@@ -84,7 +84,7 @@ impl Code<'_> {
         (mine, rest)
     }
 
-    /// The fields of all elements.
+    /// Loads the fields of all elements.
     pub(super) fn load_rows(&mut self, rows: Rows, left: &str) {
         let fields: Vec<(usize, usize, Type)> = (self.shape.instructions.iter().enumerate())
             .filter(|(at, _)| self.shape.needed[*at])
@@ -157,7 +157,7 @@ impl Code<'_> {
         let _ = writeln!(self.body, "{all}:");
     }
 
-    /// Goes to the first label if not all elements exist. The second one is for the end.
+    /// Branches to the first label if some elements do not exist. The second label marks the end.
     fn if_all(&mut self, left: &str) -> (String, String) {
         let full = self.temporary("pred");
         emit!(self, "setp.gt.u32 {full}, {left}, {}", self.offset(EACH - 1));
@@ -167,7 +167,7 @@ impl Code<'_> {
         (some, all)
     }
 
-    /// Loads all elements of a source, as words of 32 bits; gives their names.
+    /// Loads all elements of a source as 32-bit words; returns their registers.
     fn load_words(&mut self, rows: Rows, source: usize, of: Type) -> Vec<String> {
         let way = if self.shape.layouts[source].read_only { "ld.global.nc" } else { "ld.global" };
         let width = u64::from(of.bytes());
@@ -180,7 +180,7 @@ impl Code<'_> {
     }
 }
 
-/// One, two or four words as an operand, and what has to be said of their number.
+/// Returns the vector suffix and the operand of one, two or four words.
 fn vector(words: &[String]) -> (String, String) {
     match words {
         [one] => (String::new(), one.clone()),

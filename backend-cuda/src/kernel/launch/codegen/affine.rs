@@ -1,12 +1,11 @@
-//! How what items compute differs between items that follow one another: which of their loads lie side by
-//! side, if some conditions are the same for all of them.
+//! Affine analysis of consecutive items: finds loads of adjacent elements, provided that some conditions are
+//! uniform.
 //!
-//! Integers are followed through straight code as sums of what all of the items have in common, a multiple of
-//! the item's number, and a literal, in the arithmetic of their type. Two things are taken for granted, which
-//! the generated code finds out at the first and the last of the items: that conditions have the value that
-//! they have there for all, and that quotients do not change. Both follow from monotony, as far as what is
-//! compared and divided goes up by the same from item to item without wrapping around; which is found out,
-//! too.
+//! The analysis follows integers through straight-line code as sums: terms common to all items, a multiple of
+//! the item's index, and a literal, in the arithmetic of their type. It assumes two facts, which the
+//! generated code verifies at the first and the last item: a condition has one value for all items, and a
+//! quotient is constant. Both follow by monotonicity if the compared or divided value rises by a constant
+//! from item to item without wrap-around. The code verifies that too.
 
 use std::collections::HashMap;
 
@@ -14,88 +13,88 @@ use backend_api::kernel::{Access, Binary, Body, Memory, Op, Reg, Type, Unary, Wh
 
 use super::{Known, known};
 
-/// Longer bodies, and those that load more for an item, are carried out item by item.
+/// Limits of the analysis; beyond them, items run one by one.
 const OPERATIONS_MAX: usize = 768;
 const SPAN_MAX: i64 = 96;
 const RUNS_MAX: usize = 16;
 
-/// Loads of elements that lie a constant apart.
+/// Loads of elements at constant distances.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Run {
     pub view: usize,
     pub of: Memory,
-    /// Whether the next item's element is the next one; else it is the same.
+    /// True if the next item loads the next element; else it loads the same one.
     pub follows: bool,
-    /// The lowest distance, and the highest, and a load of each.
+    /// The lowest and the highest distance, each with a load of it.
     pub low: (i64, u32),
     pub high: (i64, u32),
     sum: Sum,
 }
 
-/// What has to hold at the first and the last of the items, by the number of the operation.
+/// Assumption to verify at the first and the last item, by the number of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Granted {
-    /// The condition is this.
+    /// The condition has this value.
     Is(bool),
-    /// A register that is read is no less at the last item.
+    /// A register does not fall from the first to the last item.
     Rises(Reg),
-    /// The result is the same.
+    /// The result is equal at both.
     Stays,
 }
 
-/// What is known of items that follow one another.
+/// Result of the analysis of consecutive items.
 #[derive(Debug, Default)]
 pub(in super::super) struct Lanes {
     pub(in super::super) runs: Vec<Run>,
-    /// The run of each load, and its distance.
+    /// Run and distance of each load.
     pub(super) loads: HashMap<u32, (usize, i64)>,
     pub(super) granted: HashMap<u32, Granted>,
-    /// The operations that runs and conditions are computed by, and more.
+    /// Operations that compute the positions of runs and conditions, and possibly more.
     pub(super) places: Vec<bool>,
-    /// The parameter that says how far rows lie apart, if places are multiples of one.
+    /// Parameter with the distance of rows, if positions are multiples of one.
     pub(in super::super) pitch: Option<u16>,
 }
 
 /// A sum in the arithmetic of its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Sum {
-    /// What all items have in common, by number, and its factor.
+    /// Common terms by number, with their factors.
     terms: Vec<(u32, u64)>,
-    /// What is added from item to item.
+    /// Increment from item to item.
     step: u64,
     literal: u64,
-    /// Whether it was made of a shorter sum, which may have wrapped around elsewhere.
+    /// True if it was extended from a shorter type, which may have wrapped around.
     is_extended: bool,
 }
 
-/// What all items have in common.
+/// A term common to all items.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Term {
     Param(u16),
     Item,
     Index,
-    /// From a type to another: bits alone do not say how they were extended.
+    /// Cast between two types, because the bits alone do not determine the extension.
     Cast([Type; 2], Sum),
     Unary(Unary, Type, Sum),
     Binary(Binary, Type, Sum, Sum),
-    /// The upper half of a product.
+    /// Upper half of a product.
     High(Type, Sum, Sum),
-    /// That of a term which differs between items, so many bits further down.
+    /// The same for a term that differs between items, shifted right by this number of bits.
     Quotient(u32, Sum),
 }
 
 #[derive(Clone, Debug)]
 enum Form {
     Sum(Sum),
-    /// A condition that is false for all items, or true, if it is so for the first and the last.
+    /// A condition that is false, or true, for all items if it is so for the first and the last.
     Truth {
         falls: bool,
         holds: bool,
     },
-    /// Goes up from item to item, by what is not known.
+    /// Rises from item to item by an unknown amount.
     Rising(u32),
     Unknown,
-    /// Computed from what was loaded.
+    /// Computed from loaded values.
     Loaded,
 }
 
@@ -108,7 +107,7 @@ struct Follower<'a> {
     site: u32,
 }
 
-/// What is known of a body without loops, groups and arrays, if its items read what lies side by side.
+/// Analyses a body without loops, groups and arrays; none if its items do not read adjacent elements.
 pub(in super::super) fn lanes(body: &Body) -> Option<Lanes> {
     let count = body.code.iter().map(Op::count).sum();
     if count > OPERATIONS_MAX {
@@ -143,7 +142,7 @@ impl Follower<'_> {
             let form = match op {
                 Op::If { when, then, otherwise } if otherwise.is_empty() => {
                     let Form::Truth { falls, holds } = self.form(*when) else { return None };
-                    // At any depth: what is skipped must store nothing.
+                    // At any depth: a skipped branch must not store.
                     let stores = stores_anything(then);
                     if stores && !holds || !stores && !falls {
                         return None;
@@ -216,7 +215,7 @@ impl Follower<'_> {
         }
         let distance = sum.literal.cast_signed();
         let sum = Sum { literal: 0, ..sum };
-        // What was made of a shorter sum is found out by its ends, if all are.
+        // The test of its ends also covers an extended sum, if all loads of the run share it.
         let is_it = |run: &Run| (run.view, run.of, &run.sum) == (view, of, &sum);
         let number = match self.lanes.runs.iter().position(is_it) {
             Some(number) => number,
@@ -247,7 +246,7 @@ impl Follower<'_> {
         Form::Sum(Sum { terms, ..Sum::default() })
     }
 
-    /// What an operation gives whose operands are not loaded.
+    /// Returns the result of an operation on operands that are not loaded.
     fn computed(&mut self, site: u32, op: &Op) -> Form {
         let both = Form::Truth { falls: true, holds: true };
         match *op {
@@ -296,7 +295,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Whether a sum goes up a little from item to item, but for where it wraps around.
+    /// Returns true if a sum rises slightly from item to item, except at a wrap-around.
     fn rises(&self, sum: &Sum, register: Reg) -> bool {
         matches!(self.of(register), Type::U32 | Type::U64) && (1..=16).contains(&sum.step) && !sum.is_extended
     }
@@ -400,7 +399,7 @@ impl Follower<'_> {
         self.common(Term::Binary(op, of, a, b))
     }
 
-    /// Takes a parameter, or what is left of its bits, for the distance of rows.
+    /// Records a parameter, or a part of its bits, as the distance of rows.
     fn note_pitch(&mut self, factor: &Sum) {
         let [(term, 1)] = factor.terms[..] else { return };
         let of = |term: u32| self.terms.iter().find(|(_, number)| **number == term).map(|(of, _)| of);
@@ -418,7 +417,7 @@ impl Follower<'_> {
     }
 }
 
-/// A sum, and another one so many times.
+/// Returns a sum plus `times` times another sum.
 fn sum(of: Type, one: &Sum, other: &Sum, times: u64) -> Sum {
     let mask = of.mask();
     let mut terms = one.terms.clone();

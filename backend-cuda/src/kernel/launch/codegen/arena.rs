@@ -1,15 +1,15 @@
-//! Memory that items take for themselves.
+//! Private memory of items.
 //!
-//! Each thread has a slab for the item that it carries out. Words of the threads of a block take turns, so
-//! that threads at the same place of theirs touch what lies side by side. A word is as long as the longest
-//! number that the kernel keeps there.
+//! Each thread has a slab for its current item. The slabs of a block's threads are interleaved by words, so
+//! that threads access adjacent words at equal offsets. A word has the length of the longest number that the
+//! kernel stores there.
 
 use backend_api::kernel::{Body, Memory, Op, Reg, Type};
 
 use super::{Given, Writer, r};
 use crate::kernel::text::emit;
 
-/// How long the words are.
+/// Length of a word.
 fn word_bytes(body: &Body) -> u32 {
     let mut bytes = None;
     body.operations(|_, op| {
@@ -21,7 +21,7 @@ fn word_bytes(body: &Body) -> u32 {
 }
 
 impl Writer<'_> {
-    /// Finds the thread's slab: where its first word is.
+    /// Computes the address of the thread's slab, at its first word.
     pub(super) fn find_slab(&mut self) {
         let (threads, word) = (self.shape.threads(), word_bytes(self.body));
         let [slabs, bytes] = [Given::Slabs, Given::SlabBytes].map(|what| self.given(what));
@@ -34,14 +34,14 @@ impl Writer<'_> {
         emit!(self.text, "add.u64 slab, slab, {own}");
     }
 
-    /// Takes so many bytes, and clears them.
+    /// Allocates and clears memory.
     pub(super) fn take(&mut self, site: u32, name: &str, bytes: Reg) {
         let (threads, word) = (self.shape.threads(), word_bytes(self.body));
         let [left, at, end, whole] = ["b64"; 4].map(|kind| self.text.temporary(kind));
         let [fits, more] = ["pred"; 2].map(|kind| self.text.temporary(kind));
         let (all, wanted) = (self.given(Given::SlabBytes), r(bytes));
         emit!(self.text, "sub.u64 {left}, {all}, taken");
-        // What is left is a multiple of 8, so if these fit they do rounded up, too.
+        // The free part is a multiple of 8, so a fitting size also fits when rounded up.
         emit!(self.text, "setp.le.u64 {fits}, {wanted}, {left}");
         emit!(self.text, "selp.b64 {name}, taken, 0xFFFFFFFFFFFFFFFF, {fits}");
         self.check(site, &fits, &wanted);
@@ -63,11 +63,11 @@ impl Writer<'_> {
         self.text.label(&format!("taken_{site}"));
     }
 
-    /// Where a number of the slab is, and whether it is there.
+    /// Returns the address of a number in the slab, and the predicate of its existence.
     fn in_slab(&mut self, at: Reg, of: Type) -> (String, String) {
         let (threads, word, bytes) = (self.shape.threads(), word_bytes(self.body), of.bytes());
         let (mut place, mut inside) = (self.text.temporary("b32"), self.text.temporary("pred"));
-        // What was taken is a multiple of 8, and less than 4 GiB.
+        // The allocated part is a multiple of 8, and less than 4 GiB.
         emit!(self.text, "setp.lt.u64 {inside}, {}, taken", r(at));
         emit!(self.text, "cvt.u32.u64 {place}, {}", r(at));
         if bytes > 1 {
@@ -78,7 +78,7 @@ impl Writer<'_> {
         }
         let mut begin = "slab".to_owned();
         if bytes < word {
-            // Within its word.
+            // Offset in its word.
             let [part, whole] = ["b32"; 2].map(|kind| self.text.temporary(kind));
             let [far, word_begin] = ["b64"; 2].map(|kind| self.text.temporary(kind));
             emit!(self.text, "and.b32 {part}, {place}, {}", word - 1);

@@ -1,34 +1,33 @@
-//! How large the integers in registers can get, so that indices need no check.
+//! Upper bounds of integer registers, to omit bounds checks of indices.
 
 use std::collections::HashMap;
 
 use backend_api::kernel::{Binary, Body, Op, Reg, Type, Where};
 
-/// So many copies, or sums, one of the other, are looked through. In code that nothing comes to they may go
-/// round.
+/// Limit of chains of copies or sums that are followed, because unreachable code may contain cycles.
 const STEPS_MAX: usize = 16;
 
-/// What is known of integers.
+/// Known bounds of integers.
 pub(super) struct Bounds {
-    /// The most that each register holds wherever it is read, as an unsigned number of its bits.
+    /// Maximum of each register at all its reads, as an unsigned number of its bits.
     pub most: Vec<u64>,
-    /// Of sums of a register and a literal both, where that register has the same value still.
+    /// Registers that are the sum of a register and a literal, while that register keeps its value.
     pub sums: Vec<Option<(Reg, u64)>>,
-    /// Of registers that count loops, from which literal to which, both included, on every run of the loop.
+    /// Loop counters with their first and last value, inclusive, for every run of the loop.
     pub counts: HashMap<Reg, (u64, u64)>,
 }
 
 impl Bounds {
-    /// Nothing at all.
+    /// Returns bounds without knowledge.
     pub fn unknown(registers: usize) -> Self {
         Self { most: vec![u64::MAX; registers], sums: vec![None; registers], counts: HashMap::new() }
     }
 }
 
-/// What follows from operations.
+/// Computes bounds from operations.
 ///
-/// Registers that one operation alone writes have what follows from its operands. Of others only those are
-/// known that count a loop from one literal up to another, one by one.
+/// A register with one write gets the bound of its operands. Of other registers only loop counters have a
+/// bound: they count from one literal up to another in steps of 1.
 pub(super) fn bounds(body: &Body) -> Bounds {
     let mut sources: Vec<Vec<&Op>> = vec![Vec::new(); body.registers.len()];
     collect(&body.code, &mut |op| {
@@ -54,7 +53,7 @@ struct Finder<'a> {
     body: &'a Body,
     bounds: Vec<u64>,
     counts: HashMap<Reg, (u64, u64)>,
-    /// What writes each register.
+    /// Operations that write each register.
     sources: Vec<Vec<&'a Op>>,
 }
 
@@ -65,7 +64,7 @@ impl<'a> Finder<'a> {
                 && let Some((counter, first, last)) = self.counter(body)
             {
                 self.bounds[counter.at()] = last;
-                // Else the loop may run again from where the counter was left.
+                // Otherwise the loop may run again with the last value of the counter.
                 if code[..number].iter().any(|op| op.written() == Some(counter)) {
                     self.counts.insert(counter, (first, last));
                 }
@@ -95,7 +94,7 @@ impl<'a> Finder<'a> {
         None
     }
 
-    /// What is left of a register, and the sum of the literals that are added to it one after the other.
+    /// Returns a base register and the total of the literals added to it.
     fn sum(&self, register: Reg) -> Option<(Reg, u64)> {
         let mut sum = self.parts(register)?;
         for _ in 1..STEPS_MAX {
@@ -105,10 +104,10 @@ impl<'a> Finder<'a> {
         Some(sum)
     }
 
-    /// The other part, and the literal, if a register is the sum of both, which never wraps around.
+    /// Returns the base register and the literal, if a register is their sum and never wraps around.
     ///
-    /// Both are written once, so that nothing comes between: a way from the part to a reader of the sum that
-    /// misses the sum would, from the beginning on, be one on which the sum was not written.
+    /// Both are written once, so the base does not change in between: a path from the base to a reader that
+    /// skips the sum would, from the start, read a register that was never written.
     fn parts(&self, register: Reg) -> Option<(Reg, u64)> {
         let [Op::Binary { op: Binary::Add, left, right, .. }] = self.sources[register.at()][..] else {
             return None;
@@ -125,15 +124,15 @@ impl<'a> Finder<'a> {
         (never_wraps && self.sources[part.at()].len() == 1).then_some((part, literal))
     }
 
-    /// The counter of a loop that leaves when it is the last number, and else adds 1 to it; with which number
-    /// it begins, and that one.
+    /// Returns the counter, first value and last value of a loop that leaves at the last value, and else adds
+    /// 1.
     fn counter(&self, body: &[Op]) -> Option<(Reg, u64, u64)> {
         let (step, rest) = body.split_last()?;
         let Op::Copy { to: counter, of: after } = *step else { return None };
         let (mut end, mut adds) = (None, false);
         for op in rest.iter().rev() {
             match op {
-                // Of nothing that the other operations hand on.
+                // The other operations do not use it.
                 Op::Literal { to, .. } if *to != counter && *to != after && end != Some(*to) => {}
                 Op::Binary { op: Binary::Add, to, left, right } if !adds && *to == after => {
                     adds = *left == counter && self.literal(*right)? == 1;
@@ -154,10 +153,10 @@ impl<'a> Finder<'a> {
         None
     }
 
-    /// The literal with which a counter begins, if it is at most `last`, and nothing but this operation is
-    /// written to the counter else.
+    /// Returns the initial literal of a counter, if it is at most `last`, and no other operation writes the
+    /// counter.
     fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> Option<u64> {
-        // Equal operations in other places would be found as well: there may be two in all.
+        // Equal operations elsewhere would match too, but there may be only two.
         let others: Vec<_> =
             self.sources[counter.at()].iter().filter(|op| !std::ptr::eq(**op, step)).collect();
         let first = match others[..] {
@@ -168,7 +167,7 @@ impl<'a> Finder<'a> {
         (self.of(counter).is_integer() && first <= last).then_some(first)
     }
 
-    /// What an operation gives at most; `None` if all numbers of its type are possible.
+    /// Returns the upper bound of an operation's result; `None` if all numbers of its type are possible.
     fn bound(&self, op: &Op) -> Option<u64> {
         let at = |register: &Reg| self.bounds[register.at()];
         match op {
@@ -176,7 +175,7 @@ impl<'a> Finder<'a> {
             Op::Copy { of, .. } => Some(at(of)),
             Op::Where { what: Where::InGroup, .. } => Some(u64::from(self.body.group_len?) - 1),
             Op::Select { yes, no, .. } => Some(at(yes).max(at(no))),
-            // Of what is not below 0 the value stays.
+            // Non-negative numbers keep their value.
             Op::Cast { of, .. } if self.is_counted(*of) => Some(at(of)),
             Op::Binary { op, left, right, .. } if self.is_counted(*left) && self.is_counted(*right) => {
                 let (a, b) = (at(left), at(right));
@@ -202,7 +201,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Whether a register is a truth or an integer that is not below 0.
+    /// Returns true if a register is a bool or a non-negative integer.
     fn is_counted(&self, register: Reg) -> bool {
         let of = self.of(register);
         of == Type::Bool || of.is_integer() && self.bounds[register.at()] <= greatest(of)
@@ -217,7 +216,7 @@ fn greatest(of: Type) -> u64 {
 mod tests {
     use super::*;
 
-    /// A loop that counts, by register 0, from `first` to `last`; register 4 is 8 times the number.
+    /// A loop that counts in register 0 from `first` to `last`; register 4 is 8 times the counter.
     fn counting(first: u64, last: u64, step: u64) -> Vec<u64> {
         let literal = |to, bits| Op::Literal { to: Reg(to), bits };
         let binary = |op, to, right| Op::Binary { op, to: Reg(to), left: Reg(0), right: Reg(right) };
@@ -239,14 +238,14 @@ mod tests {
     fn counters_end_where_their_loops_do() {
         let bounds = counting(0, 31, 1);
         assert_eq!((bounds[0], bounds[4], bounds[6]), (31, 248, 32));
-        // They go around, or by the last number.
+        // They wrap around, or step over the last number.
         for bounds in [counting(32, 31, 1), counting(0, 31, 2)] {
             assert_eq!((bounds[0], bounds[4]), (u64::MAX, u64::MAX));
         }
     }
 
-    /// What register 0 holds at most, which counts to 31; with a literal that is written to register 4, the
-    /// sum, behind it, or to register 3, the comparison, behind that.
+    /// Bound of register 0, which counts to 31. Optional literals overwrite register 4, the sum, or register
+    /// 3, the comparison, or the counter.
     fn overwritten(sum: Option<u64>, comparison: Option<u64>, counter: Option<u64>) -> u64 {
         let literal = |to, bits| Op::Literal { to: Reg(to), bits };
         let binary = |op, to, right| Op::Binary { op, to: Reg(to), left: Reg(0), right: Reg(right) };
@@ -263,7 +262,7 @@ mod tests {
         turn.splice(2..2, over(3, comparison).into_iter().chain(over(0, counter)));
         let registers = [Type::U64, Type::U64, Type::U64, Type::Bool, Type::U64, Type::U64].to_vec();
         let mut code = vec![literal(1, 1), literal(2, 31), Op::Loop { body: turn }];
-        // The counter begins within the loop, or before it.
+        // The counter is initialised in the loop, or before it.
         code.extend(counter.is_none().then(|| literal(0, 0)));
         code.rotate_right(1);
         bounds(&Body { registers, code, ..Body::default() }).most[0]
@@ -283,7 +282,7 @@ mod tests {
         let add =
             |to, left, right| Op::Binary { op: Binary::Add, to: Reg(to), left: Reg(left), right: Reg(right) };
         let zero = Op::Literal { to: Reg(3), bits: 0 };
-        // Nothing comes here, so they need no value.
+        // Unreachable, so the registers need no value.
         let around = vec![Op::Break { out: 0 }, copy(0, 1), copy(1, 0), add(2, 0, 1), zero, add(4, 4, 3)];
         let body =
             Body { registers: vec![Type::U64; 5], code: vec![Op::Block { body: around }], ..Body::default() };
@@ -312,7 +311,7 @@ mod tests {
                 Op::Cast { to: Reg(7), of: Reg(0) },
                 Op::Param { to: Reg(8), number: 0 },
                 Op::Bits { to: Reg(9), of: Reg(8) },
-                // May be below 0.
+                // Possibly negative.
                 Op::Cast { to: Reg(10), of: Reg(9) },
                 Op::Cast { to: Reg(11), of: Reg(8) },
                 binary(Binary::Shr, 12, 6),

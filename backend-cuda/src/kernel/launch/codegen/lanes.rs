@@ -1,6 +1,6 @@
-//! Items side by side: a thread takes several that follow one another. It loads what lies at all of them at
-//! once, in pieces as long as the place allows, carries them out one after the other in registers, and stores
-//! what they have written. Items before the first whole piece, and after the last, are carried out singly.
+//! Several items a thread: a thread processes consecutive items. It loads the elements of all items at once,
+//! in pieces as long as the alignment permits. It computes one item after the other in registers, and then
+//! stores their results. Items before the first whole piece and after the last one run singly.
 
 use std::rc::Rc;
 
@@ -10,12 +10,12 @@ use super::windows::WARP;
 use super::{Given, Known, Writer, affine};
 use crate::kernel::text::{Text, emit, memory_suffix, register};
 
-/// The register with what a lane has of a view.
+/// Register with a lane's element of a view.
 fn cell(view: usize, lane: u32) -> String {
     format!("c{view}_{lane}")
 }
 
-/// As what a field lies in memory.
+/// Type of a field in memory.
 pub(super) fn lies_as(of: Memory) -> Type {
     match of {
         Memory::Value(of) => of,
@@ -24,7 +24,7 @@ pub(super) fn lies_as(of: Memory) -> Type {
 }
 
 impl Writer<'_> {
-    /// The items of the thread of this number.
+    /// Writes the code for the items of a thread.
     pub(super) fn side_by_side(&mut self) {
         let (lanes, body) = (self.shape.lanes, self.body);
         let [pieces, head] = [Given::Pieces, Given::Head].map(|what| self.given(what));
@@ -97,10 +97,10 @@ impl Writer<'_> {
         self.text.label("done");
     }
 
-    /// As what the items' own elements of a view lie, and whether they are loaded and stored.
+    /// Returns the type of the items' own elements of a view, and whether they are loaded and stored.
     fn cells(&self, view: usize) -> Option<(usize, Type, bool, bool)> {
         let (mut of, mut is_loaded, mut is_stored) = (None, false, false);
-        // Stores may stand below the condition that the item is one of the kernel's.
+        // Stores may be inside the condition that the item exists.
         self.body.operations(|_, op| {
             let (Op::Load { view: at_view, at, of: memory, .. }
             | Op::Store { view: at_view, at, of: memory, .. }) = *op
@@ -116,19 +116,19 @@ impl Writer<'_> {
         Some((view, of?, is_loaded, is_stored))
     }
 
-    /// Whether an access is to the item's own element.
+    /// Returns true if an access is to the item's own element.
     fn is_own(&self, view: usize, at: Reg) -> bool {
         self.body.views[view].access.is_written() || self.known[at.at()] == Some(Known::Item)
     }
 
-    /// Reads what the lane has of a view, if that is where the access goes.
+    /// Reads the lane's element of a view from its register, if the access is to it.
     pub(super) fn read_cell(&mut self, name: &str, (view, at): (usize, Reg), of: Memory) -> bool {
         let Some(lane) = self.lane.filter(|_| self.is_own(view, at)) else { return false };
         self.take_cell(name, &cell(view, lane), of);
         true
     }
 
-    /// Takes a value as it lies in memory.
+    /// Converts a value from its form in memory.
     pub(super) fn take_cell(&mut self, name: &str, cell: &str, of: Memory) {
         match of {
             Memory::Value(of) => emit!(self.text, "mov.{} {name}, {cell}", register(of)),
@@ -140,7 +140,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The same for writing.
+    /// The same for writes.
     pub(super) fn write_cell(&mut self, view: usize, value: &str, of: Memory) -> bool {
         let Some(lane) = self.lane else { return false };
         let cell = cell(view, lane);
@@ -155,7 +155,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Where the first lane's element is.
+    /// Computes the address of the first lane's element.
     fn first_cell(&mut self, view: usize) -> String {
         let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
         let place = self.place(self.shape.view_at(view) + 8);
@@ -164,7 +164,7 @@ impl Writer<'_> {
         address
     }
 
-    /// How long the pieces are in which the elements of all lanes are moved, and how long all of them.
+    /// Returns the length of a piece, and of the elements of all lanes, in bytes.
     fn piece(&self, view: usize, of: Type) -> (u64, u64) {
         let all = u64::from(self.shape.lanes * of.bytes());
         (all.min(self.shape.views[view].ahead), all)
@@ -203,7 +203,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Cuts words into short numbers.
+    /// Splits words into short numbers.
     pub(super) fn cut(&mut self, of: Type, names: &[String], words: &[String]) {
         let (sign, bytes) = (if of.is_signed() { "s32" } else { "u32" }, of.bytes() as usize);
         for (number, name) in names.iter().enumerate() {
@@ -242,7 +242,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A word of short numbers.
+    /// Packs short numbers into a word.
     fn packed(&mut self, view: usize, word: u32, of: Type) -> String {
         let whole = self.text.temporary("b32");
         if of.bytes() == 2 {
@@ -259,8 +259,8 @@ impl Writer<'_> {
         whole
     }
 
-    /// Writes an instruction for each piece: where it is, how many units of these bytes it has, how vectors
-    /// of so many are called, and the first unit's number.
+    /// Writes an instruction for each piece, from its address, its number of units, its vector suffix and its
+    /// first unit.
     fn each_piece(
         &mut self,
         all: u64,

@@ -1,4 +1,4 @@
-//! What items do together: groups, operations across lanes, atomics.
+//! Operations of several items: groups, subgroup operations, atomics.
 
 use backend_api::kernel::{Across, Binary, Place, Reg, Rmw, Scope, Space, Type};
 
@@ -36,7 +36,7 @@ impl Writer<'_> {
         }
         self.item();
         if bytes > 0 {
-            // The next group takes the arrays.
+            // The next group reuses the arrays.
             emit!(self.text, "barrier.sync 0");
         }
         emit!(self.text, "add.u64 group, group, step");
@@ -44,7 +44,7 @@ impl Writer<'_> {
         emit!(self.text, "@{more} bra next");
     }
 
-    /// Each thread clears every so many-th word.
+    /// Clears shared words; each thread clears words at the stride of the block.
     fn clear_shared(&mut self, len: u32, bytes: u64) {
         let (at, begin, end, more) = (
             self.text.temporary("b64"),
@@ -64,7 +64,7 @@ impl Writer<'_> {
         emit!(self.text, "barrier.sync 0");
     }
 
-    /// An operation across the lanes of a warp. Groups consist of whole ones.
+    /// A subgroup operation on the lanes of a warp. Groups consist of whole warps.
     pub(super) fn across(&mut self, how: Across, name: &str, of: Reg) {
         let (found, mut value) = (self.of(of), r(of));
         if found == Type::Bool && !matches!(how, Across::Shuffle { .. } | Across::ShuffleXor(_)) {
@@ -84,10 +84,11 @@ impl Writer<'_> {
         }
     }
 
-    /// A bool of which assemblers know nothing.
+    /// Copies a bool so that the assembler cannot infer its value.
     ///
-    /// Those of CUDA 13.0 to 13.5 for cards from 9.0 on have lanes vote for the opposite of what they found
-    /// out to be true. They do not know how many blocks there are along the second axis: always one.
+    /// The assemblers of CUDA 13.0 to 13.5 for GPUs from 9.0 on let lanes vote for the opposite of a
+    /// condition that they have inferred to be true. They cannot infer the number of blocks along the second
+    /// axis, which is always one.
     fn not_known(&mut self, value: &str) -> String {
         let [word, one] = ["b32"; 2].map(|kind| self.text.temporary(kind));
         let predicate = self.text.temporary("pred");
@@ -97,9 +98,9 @@ impl Writer<'_> {
         predicate
     }
 
-    /// The value of another lane, or the own one where there is none.
+    /// Value of another lane, or of the own lane if there is none.
     fn shuffle(&mut self, of: Type, name: &str, value: &str, mode: &str, lane: &str) {
-        // The last lane, or the first one, of those among which values go.
+        // The last lane, or the first one, of the participating lanes.
         let last = if mode == "up" { 0 } else { 31 };
         if of == Type::Bool {
             let [own, other] = ["b32"; 2].map(|kind| self.text.temporary(kind));
@@ -118,7 +119,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `And`, `Or` or `Xor` of the bools of all lanes, or of those up to and with the own one.
+    /// `And`, `Or` or `Xor` of the bools of all lanes, or of the lanes up to and including the own one.
     fn combine_bools(&mut self, op: Binary, is_scan: bool, name: &str, value: &str) {
         let [bits, wanted] = ["b32"; 2].map(|kind| self.text.temporary(kind));
         emit!(self.text, "vote.sync.ballot.b32 {bits}, {value}, {ALL}");
@@ -159,7 +160,7 @@ impl Writer<'_> {
             let [other, both] = [kind; 2].map(|kind| self.text.temporary(kind));
             self.shuffle(of, &other, &own, "bfly", &apart.to_string());
             if of.is_float() && matches!(op, Binary::Min | Binary::Max) {
-                // Of zeroes and NaNs the order matters.
+                // For zeroes and NaNs the order matters.
                 let (lane, is_low) = (self.text.temporary("b32"), self.text.temporary("pred"));
                 let [low, high] = [kind; 2].map(|kind| self.text.temporary(kind));
                 emit!(self.text, "and.b32 {lane}, thread, {apart}");
@@ -192,7 +193,7 @@ impl Writer<'_> {
         emit!(self.text, "mov.{kind} {name}, {own}");
     }
 
-    /// Changes a place, and puts what was there into a register, if one is named.
+    /// Changes a place atomically, and returns the old value in a register if one is named.
     pub(super) fn atomic(
         &mut self,
         site: u32,
@@ -214,7 +215,7 @@ impl Writer<'_> {
                 ("shared", address, inside)
             }
         };
-        // Cards before 6.0 know nothing of other devices, and of groups no more than all others do.
+        // GPUs before 6.0 have neither system scope nor group scope.
         let scope = if scope == Scope::System && self.capability >= (6, 0) { ".sys" } else { "" };
         let old = name.map_or_else(|| self.text.temporary(register(of)), str::to_owned);
         if name.is_some() && inside.is_some() {
@@ -222,7 +223,7 @@ impl Writer<'_> {
         }
         let value = r(value);
         let plain = memory_suffix(of);
-        // The same bits, with a sign or without.
+        // The same bits with and without a sign.
         let (unsigned, bits) = (plain.replace('s', "u"), if is_wide(of) { "b64" } else { "b32" });
         let (step, kind, operands) = match op {
             Rmw::Add if of.is_float() => {
@@ -253,11 +254,11 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds to a float in one step where the card does, and does it right; else by exchanging bits.
+    /// Adds to a float by one instruction if the GPU has a correct one; else by compare-and-swap.
     ///
-    /// Atomic additions of `f32` in global memory take subnormal numbers for zeroes. That changes nothing if
-    /// the operand is at least 2^-101: a subnormal number is less than half of its last place, and what is
-    /// left of such two is zero or no less than 2^-125.
+    /// Atomic additions of `f32` in global memory treat subnormal numbers as zeroes. That makes no difference
+    /// if the operand is at least 2^-101. A subnormal number is then less than half of its last place, and
+    /// the difference of two such numbers is zero or at least 2^-125.
     fn add_float(
         &mut self,
         site: u32,

@@ -1,20 +1,19 @@
-//! Loops that count from one literal to another, several turns at once.
+//! Unrolling of loops that count from one literal to another.
 //!
-//! Such turns need one comparison, and what they read side by side from an array of the group is
-//! loaded in one piece.
+//! Unrolled iterations need one comparison, and load adjacent elements of a group's array at once.
 
 use backend_api::kernel::{Op, Reg, Space};
 
 use super::{Writer, register};
 use crate::kernel::text::{emit, memory_suffix};
 
-/// Turns that are written one below the other: so many numbers of 4 bytes are the widest load.
+/// Unrolling factor: this number of 4-byte elements is the widest load.
 const TURNS: u64 = 4;
 /// Longer loops stay as they are.
 const OPERATIONS_MAX: usize = 64;
 
 impl Writer<'_> {
-    /// Writes a loop as one of a quarter of its turns; `false` if it is not one that can be.
+    /// Writes an unrolled loop; returns `false` if the loop cannot be unrolled.
     pub(super) fn several_turns(&mut self, site: u32, body: &[Op]) -> bool {
         let Some((counter, first)) = self.counted_by(body) else { return false };
         let number = body.iter().map(Op::count).sum::<usize>() as u32;
@@ -25,7 +24,7 @@ impl Writer<'_> {
             self.site = site + 1;
             self.ahead = loaded.iter().map(|(site, names)| (*site, names[turn as usize].clone())).collect();
             for op in body {
-                // Which is found out once, in the last of the turns.
+                // The exit condition is tested once, in the last iteration.
                 if matches!(op, Op::If { .. }) && turn + 1 < TURNS {
                     self.site += op.count() as u32;
                 } else {
@@ -41,12 +40,12 @@ impl Writer<'_> {
         true
     }
 
-    /// The counter of a short loop whose number of turns is a multiple of what are written at once, and with
-    /// which number it begins. Its only way out is the one that counts.
+    /// Returns the counter and first value of a short loop whose iterations are a multiple of the factor. The
+    /// loop must have no exit but the counter's.
     fn counted_by(&self, body: &[Op]) -> Option<(Reg, u64)> {
         let Some(Op::Copy { to: counter, .. }) = body.last() else { return None };
         let &(first, last) = self.bounds.counts.get(counter)?;
-        // Others may need labels, which are named by their sites.
+        // Other operations may need labels, whose names are sites.
         let is_straight = |op: &Op| {
             op.written().is_some() && !matches!(op, Op::Atomic { .. } | Op::Arena { .. } | Op::Across { .. })
                 || matches!(op, Op::Store { .. } | Op::Put { .. } | Op::If { .. })
@@ -58,8 +57,8 @@ impl Writer<'_> {
         (is_counted && leaves && is_multiple && !self.shape.has_budget).then_some((*counter, first))
     }
 
-    /// Loads what the next turns read side by side from arrays that nothing is written to between; gives the
-    /// registers, by the sites that read them.
+    /// Loads the adjacent elements of the next iterations from arrays without writes in between. Returns the
+    /// registers, by the sites of the reads.
     fn load_ahead(&mut self, body: &[Op], counter: Reg, first: u64) -> Vec<(u32, Vec<String>)> {
         let mut loaded = Vec::new();
         let mut site = self.site;

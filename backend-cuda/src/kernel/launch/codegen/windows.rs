@@ -1,9 +1,8 @@
-//! Items side by side that read what lies around them.
+//! Several items a thread that read neighbouring elements.
 //!
-//! A warp takes so many items that follow one another as its threads have lanes. Where all of them lie far
-//! enough from edges, which the warp finds out by the first and the last of them, a thread loads what its
-//! lanes need once, in aligned pieces, and checks nothing. Other warps carry their items out one by one, as
-//! if each thread had one.
+//! A warp processes consecutive items, one for each lane of its threads. It tests its first and last item. If
+//! all items are far enough from edges, a thread loads all elements of its lanes once, in aligned pieces,
+//! without checks. Other warps process their items one by one, as if each thread had one.
 
 use backend_api::kernel::{Memory, Op, Reg, Type};
 
@@ -15,24 +14,23 @@ use crate::kernel::text::{emit, memory_suffix, register, suffix};
 
 /// Threads of a warp.
 pub(in super::super) const WARP: u32 = 32;
-/// Warps of a block, which lie one below the other if places have rows.
+/// Warps of a block, in consecutive rows if positions have rows.
 pub(in super::super) const ROWS: u32 = THREADS / WARP;
 
-/// Which item of a warp is asked.
+/// End of a warp's items that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     First,
     Last,
 }
 
-/// The register with an element of a run, counted from the lowest that any thread loads.
+/// Register of an element of a run, counted from the lowest that any thread loads.
 fn element(run: usize, number: i64) -> String {
     format!("e{run}_{number}")
 }
 
 impl Writer<'_> {
-    /// Where the pieces of a run begin and end, counted in elements from what the first lane's item has at
-    /// distance 0.
+    /// Start and end of the pieces of a run, in elements relative to the first lane's element at distance 0.
     fn range(&self, run: &Run) -> (i64, i64) {
         let (low, high) = (run.low.0, run.high.0);
         if !run.follows {
@@ -42,8 +40,8 @@ impl Writer<'_> {
         (low.div_euclid(lanes) * lanes, ((high + lanes - 1).div_euclid(lanes) + 1) * lanes)
     }
 
-    /// Gives the number of the thread's piece. The warps of a block take rows below one another, as long as
-    /// there are as many: so what they read is in the multiprocessor's cache.
+    /// Returns the number of the thread's piece. The warps of a block take consecutive rows, while there are
+    /// enough, so that they share the multiprocessor's cache.
     pub(super) fn piece_of_rows(&mut self, around: &Lanes) -> String {
         if around.pitch.is_none() {
             return "number".into();
@@ -80,8 +78,8 @@ impl Writer<'_> {
         "piece".into()
     }
 
-    /// Asks the first and the last item of a warp, whose items begin at this number, and goes to `apart`
-    /// unless what is granted holds and all that its lanes read is there, in pieces that are aligned.
+    /// Tests the first and the last item of a warp that starts at item `begin`. Branches to `apart` unless
+    /// the assumptions hold, and all elements of its lanes exist in aligned pieces.
     pub(super) fn ask_ends(&mut self, around: &Lanes, begin: &str) {
         self.text.declare("pred", "bad");
         emit!(self.text, "setp.ne.u32 bad, 0, 0");
@@ -108,7 +106,7 @@ impl Writer<'_> {
         emit!(self.text, "@bad bra apart");
     }
 
-    /// Finds out whether a run is one, and inside; and where the thread's part of it begins.
+    /// Tests whether a run is contiguous and in bounds, and computes the start of the thread's part.
     fn ask_run(&mut self, number: usize, run: &Run, misplaced: &str) {
         let ((begin, end), bytes) = (self.range(run), u64::from(lies_as(run.of).bytes()));
         let others = if run.follows { i64::from(WARP * self.shape.lanes) - 1 } else { 0 };
@@ -117,10 +115,10 @@ impl Writer<'_> {
         emit!(self.text, "sub.u64 {far}, high{number}, low{number}");
         emit!(self.text, "setp.ne.u64 {wrong}, {far}, {}", run.high.0 - run.low.0 + others);
         self.is_bad(&wrong);
-        // The first element that any lane loads, and how many there are from it to the last.
+        // The first element that any lane loads, and the number of elements to the last.
         let all = end - begin + others / i64::from(self.shape.lanes) * i64::from(self.shape.lanes);
         emit!(self.text, "sub.u64 {low}, low{number}, {}", run.low.0 - begin);
-        // So many elements may come before it, if there are as many in all.
+        // Maximal number of earlier elements, if the view is long enough.
         let view = self.shape.view_at(run.view);
         emit!(self.text, "ld.param.u64 {count}, [{}]", self.place(view));
         emit!(self.text, "sub.u64 {high}, {count}, {all}");
@@ -148,7 +146,7 @@ impl Writer<'_> {
         emit!(self.text, "or.pred bad, bad, {what}");
     }
 
-    /// Loads what the lanes of a thread read around them.
+    /// Loads the neighbouring elements of a thread's lanes.
     pub(super) fn load_runs(&mut self, around: &Lanes) {
         let lanes = i64::from(self.shape.lanes);
         for (number, run) in around.runs.iter().enumerate() {
@@ -172,7 +170,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Loads a piece, of as many elements as there are lanes.
+    /// Loads a piece with one element for each lane.
     fn load_piece(&mut self, run: usize, of: Type, first: i64) {
         let (bytes, lanes) = (u64::from(of.bytes()), i64::from(self.shape.lanes));
         let place = first as u64 * bytes;
@@ -195,8 +193,8 @@ impl Writer<'_> {
         self.cut(of, &names, &words);
     }
 
-    /// Has an operation carried out of an item that lies well, or of an end that is asked whether it does.
-    /// `false` if it is written like any other.
+    /// Writes an operation of an item of a tested warp, or of an end under test. Returns `false` for an
+    /// operation without special treatment.
     pub(super) fn step_around(&mut self, site: u32, op: &Op) -> bool {
         let (Some(around), Some(_)) = (self.around.clone(), self.lane) else { return false };
         let granted = around.granted.get(&site).copied();
@@ -253,7 +251,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Notes a register at the first item; it is bad if the last one's compares like this with it.
+    /// Stores a register at the first item. At the last item, sets `bad` if this comparison with it is true.
     fn compare_ends(&mut self, site: u32, end: End, what: Reg, compare: &str) {
         let (of, name) = (self.of(what), format!("first_{site}"));
         if end == End::First {
@@ -266,7 +264,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Reads what was loaded for a lane around it.
+    /// Reads a neighbouring element of a lane from its register.
     pub(super) fn read_around(&mut self, site: u32, name: &str, of: Memory) -> bool {
         let (Some(around), Some(lane)) = (&self.around, self.lane) else { return false };
         let Some(&(number, distance)) = around.loads.get(&site) else { return false };
