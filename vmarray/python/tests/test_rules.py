@@ -419,3 +419,20 @@ def test_several_items_of_one_element_are_written():
     texts = vm.zeros(4, "S6, S1, S1")
     texts["f1"], texts["f2"] = b"a", b"b"
     assert np.asarray(texts).tolist() == [(b"", b"a", b"b")] * 4
+
+
+def test_what_is_appended_is_cast_as_what_is_assigned():
+    for dtype in ("u1", "i1", ">i2", "i8"):
+        array, rows = vm.zeros(0, dtype, max_len=100), vm.Ragged(dtype=dtype)
+        for value in (2**70, [1, -(2**70)], np.nan, [np.nan], "x"):
+            for work in (lambda: array.append(value), lambda: rows.append(np.ravel(value).tolist())):  # noqa: B023
+                with pytest.raises((OverflowError, ValueError, TypeError)):
+                    work()
+        assert len(array) == len(rows) == 0
+        array.append([1, 2])
+        array.append(3)
+        rows.append([1, 2])
+        assert array.tolist() == [1, 2, 3] and rows[0].tolist() == [1, 2]
+    for work in (lambda: vm.zeros(0, "u1", max_len=9).append([300]), lambda: vm.Ragged(dtype="i1").append([300])):
+        with pytest.raises(OverflowError):
+            work()

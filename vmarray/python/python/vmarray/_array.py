@@ -896,7 +896,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """
         if self.ndim != 1:
             raise InvalidError(f"an array of {self.ndim} axes cannot grow; append to one of one axis")
-        values = np.atleast_1d(np.asarray(values)).astype(self.dtype, copy=False)
+        values = np.atleast_1d(self._items(np.asarray(values) if isinstance(values, Array) else values))
         if values.ndim != 1:
             raise ValueError("items along one axis are appended")
         self._core = self._core.append(np.ascontiguousarray(values))

@@ -123,6 +123,7 @@ def _zarr() -> Any:
     """The package ``zarr``."""
     try:
         import zarr
+        import zarr.codecs
     except ImportError as error:
         raise ImportError(
             "the package zarr is not installed; `pip install 'vmarray[zarr]'` installs it", name="zarr"
@@ -130,15 +131,18 @@ def _zarr() -> Any:
     return zarr
 
 
-def create_zarr(store: Any, **given: Any) -> Any:
-    """A new array of ``zarr``, by what ``zarr.create_array`` takes."""
+def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
+    """What makes a new array of ``zarr``, by what ``zarr.create_array`` takes."""
     for name in ("shape", "dtype", "data"):
         if name in given:
             raise TypeError(f"the array that is written has its own {name}; leave `{name}` out")
     if given.get("shards") is not None and given.get("chunks") in (None, "auto"):
         # One chunk fills a shard, whatever would be found for the array without shards.
         given["chunks"] = given["shards"]
-    return functools.partial(_zarr().create_array, store, **given)
+    zarr = _zarr()
+    if checksums and "compressors" not in given and given.get("zarr_format", 3) == 3:
+        given["compressors"] = [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]
+    return functools.partial(zarr.create_array, store, **given)
 
 
 def chunk_of(array: Any) -> tuple[int, ...]:
@@ -259,19 +263,9 @@ def to_zarr(
     **given
         More that ``zarr.create_array`` takes: ``compressors``, ``overwrite``, ``name``, ``attributes``, ...
     """
-<<<<<<< HEAD
-    create = create_zarr(store, chunks=chunks, shards=shards, **given)
+    create = create_zarr(store, checksums, chunks=chunks, shards=shards, **given)
     array = _array.asarray(array).compute()
     target = create(shape=array.shape, dtype=array.dtype)
-=======
-    import zarr
-    import zarr.codecs
-
-    array = _array.asarray(array).compute()
-    if checksums and "compressors" not in given and given.get("zarr_format", 3) == 3:
-        given["compressors"] = [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]
-    target = zarr.create_array(store, shape=array.shape, dtype=array.dtype, chunks=chunks, shards=shards, **given)
->>>>>>> ca42b4bd (formats: Zarr chunks end with a CRC-32C, damaged ones are named)
 
     def work(block: tuple[Any, ...]) -> int:
         part = np.asarray(array[block]) if array.ndim else np.asarray(array)

@@ -245,7 +245,7 @@ class Ragged:
             given = np.asarray(row)
             if given.ndim != 1:
                 raise ValueError(f"a row is an array of one axis, not of {given.ndim}")
-            if not hasattr(row, "dtype") and (given.size == 0 or given.dtype.kind + self.dtype.kind == "iu"):
+            if not hasattr(row, "dtype") and (given.size == 0 or {given.dtype.kind, self.dtype.kind} <= set("iu")):
                 # The dtype of no items says nothing, and of integers of Python NumPy looks at each.
                 given = np.asarray(row, self.dtype)
             batch.append(given.astype(self.dtype, casting="same_kind"))

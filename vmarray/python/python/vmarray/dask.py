@@ -199,6 +199,7 @@ def to_zarr(
     *,
     chunks: Any = None,
     shards: Any = None,
+    checksums: bool = True,
     component: str | None = None,
     region: Any = None,
     compute: bool = True,
@@ -218,6 +219,8 @@ def to_zarr(
     chunks, shards : tuple of int, optional
         How many items along each axis are compressed, and put to one file, together; by default the chunks of ``x``,
         of which the longest counts.
+    checksums : bool, optional
+        Whether each chunk ends with a CRC-32C; see `vmarray.to_zarr`.
     component : str, optional
         The name of the array in the store.
     region : tuple of slice, optional
@@ -250,7 +253,7 @@ def to_zarr(
             chunks = "auto" if shards is not None else tuple(max(1, extent) for extent in x.chunksize)
         if component is not None:
             given["name"] = component
-        target = _files.create_zarr(store, chunks=chunks, shards=shards, **given)(shape=x.shape, dtype=x.dtype)
+        target = _files.create_zarr(store, checksums, chunks=chunks, shards=shards, **given)(shape=x.shape, dtype=x.dtype)
     x = _whole_chunks(x, _files.chunk_of(target), starts)
     x = x.map_blocks(np.asarray, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype))
     place = tuple(slice(start, start + extent) for start, extent in zip(starts, x.shape))
