@@ -112,7 +112,9 @@ impl<M: Medium> Engine<M> {
     }
 
     pub fn release(&self, buffer: BufferHandle) {
-        if let Some(memory) = self.registry.remove_buffer(&buffer) {
+        if let Some(mut memory) = self.registry.remove_buffer(&buffer)
+            && is_used(&mut memory)
+        {
             self.leave(Arc::as_ptr(&memory).cast());
             self.have_others_leave(std::slice::from_ref(&memory));
         }
@@ -136,7 +138,9 @@ impl<M: Medium> Engine<M> {
     }
 
     pub fn release_host(&self, host: HostAllocation) {
-        if let Some(piece) = self.registry.remove_host(&host) {
+        if let Some(mut piece) = self.registry.remove_host(&host)
+            && is_used(&mut piece)
+        {
             self.leave(Arc::as_ptr(&piece).cast());
         }
     }
@@ -249,6 +253,13 @@ impl<M: Medium> Addresses for Engine<M> {
     }
 }
 
+/// Whether work may touch memory whose name is forgotten: work in flight owns the memory, too. So a device
+/// asks its queues, of which each array has some, only for memory that is in use.
+fn is_used<M>(memory: &mut Arc<M>) -> bool {
+    // Synchronizes with the end of the last owner.
+    Arc::get_mut(memory).is_none()
+}
+
 /// Waits until no work of these queues uses the memory.
 fn leave<M: Medium>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
     for lane in lanes {
@@ -269,5 +280,55 @@ impl<M: Medium> Drop for Engine<M> {
         }
         self.have_others_leave(&self.registry.remove_all());
         self.pool.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+
+    use crate::HostDevice;
+
+    /// Each array has its own queues and memory on a device that several arrays share. The end of one array
+    /// asks no queue of another.
+    #[test]
+    fn memory_that_is_not_in_use_is_released_without_a_look_at_queues() {
+        let device = Arc::new(HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap());
+        let arrays: Vec<_> = (0..20)
+            .map(|_| {
+                let (reads, writes) = (Queue::new(&device).unwrap(), Queue::new(&device).unwrap());
+                let memory = DeviceBuffer::new(&device, 64, Commit::Lazy).unwrap();
+                let host = HostBuffer::new(&device, 64, HostMemory::Pageable).unwrap();
+                let upload = Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 64 };
+                device.wait(writes.submit(&[upload]).unwrap()).unwrap();
+                (reads, writes, memory, host)
+            })
+            .collect();
+        let queues = device.engine.registry.live_queues();
+        assert_eq!(queues.len(), 40);
+        drop(arrays);
+        let looks = || queues.iter().map(|queue| queue.looks.load(Ordering::Relaxed)).sum::<usize>();
+        assert_eq!(looks(), 0);
+        assert!(device.engine.registry.live_queues().is_empty());
+        // What is in use is waited for.
+        let (queue, memory) = (Queue::new(&device).unwrap(), DeviceBuffer::new(&device, 64, Commit::Lazy));
+        let host = HostBuffer::new(&device, 64, HostMemory::Pageable).unwrap();
+        let (memory, gate) = (memory.unwrap(), Arc::new(parking_lot::RwLock::new(())));
+        device.engine.pass_through(Arc::clone(&gate));
+        let is_shut = gate.write();
+        let upload = Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 64 };
+        let ticket = queue.submit(&[upload]).unwrap();
+        let own = device.engine.registry.live_queues().pop().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(memory));
+            while own.looks.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            drop(is_shut);
+        });
+        device.wait(ticket).unwrap();
     }
 }

@@ -45,7 +45,7 @@ use crate::ram::{Capacity, Ram};
 /// ```
 #[derive(Debug)]
 pub struct HostDevice {
-    engine: Engine<Ram>,
+    pub(crate) engine: Engine<Ram>,
     capacity: Capacity,
     bounded: bool,
 }

@@ -165,17 +165,87 @@ pub(crate) use lock::Locked;
 
 #[cfg(all(unix, not(miri)))]
 mod lock {
+    use std::collections::BTreeMap;
     use std::io;
     use std::ops::Range;
     use std::ptr::NonNull;
 
     use parking_lot::Mutex;
 
-    /// Ranges of page numbers that this crate has locked.
+    /// The pages that this crate has locked.
     ///
     /// The system does not count locks: one `munlock` undoes all `mlock` calls of a page. Imported pieces may
     /// share their first and last pages.
-    static LOCKED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+    static LOCKED: Mutex<LockCounts> = Mutex::new(LockCounts::new());
+
+    /// The number of locks of each page. To add or end a lock takes time for the runs that it overlaps only,
+    /// however many locks there are.
+    #[derive(Debug)]
+    pub(super) struct LockCounts {
+        /// Disjoint runs of pages by their first page: the end of each, and the locks of each of its pages.
+        runs: BTreeMap<usize, (usize, usize)>,
+        /// The number of locked pages.
+        pages: usize,
+    }
+
+    impl LockCounts {
+        pub const fn new() -> Self {
+            Self { runs: BTreeMap::new(), pages: 0 }
+        }
+
+        /// Cuts the run that has this page, so that one begins there.
+        fn cut(&mut self, at: usize) {
+            if let Some((&start, &(end, count))) = self.runs.range(..at).next_back()
+                && at < end
+            {
+                self.runs.insert(start, (at, count));
+                self.runs.insert(at, (end, count));
+            }
+        }
+
+        /// The runs in a range of pages, at whose ends runs are cut.
+        fn runs_in(&mut self, pages: &Range<usize>) -> Vec<Range<usize>> {
+            self.cut(pages.start);
+            self.cut(pages.end);
+            self.runs.range(pages.clone()).map(|(start, (end, _))| *start..*end).collect()
+        }
+
+        /// Counts a lock of some pages.
+        pub fn add(&mut self, pages: Range<usize>) {
+            let mut at = pages.start;
+            for run in self.runs_in(&pages).into_iter().chain([pages.end..pages.end]) {
+                if at < run.start {
+                    self.runs.insert(at, (run.start, 1));
+                    self.pages += run.start - at;
+                }
+                if !run.is_empty()
+                    && let Some((_, count)) = self.runs.get_mut(&run.start)
+                {
+                    *count += 1;
+                }
+                at = run.end;
+            }
+        }
+
+        /// Ends a lock of some pages: those of them that have no other lock.
+        pub fn end(&mut self, pages: &Range<usize>) -> Vec<Range<usize>> {
+            let mut free: Vec<Range<usize>> = Vec::new();
+            for run in self.runs_in(pages) {
+                let Some((_, count)) = self.runs.get_mut(&run.start) else { continue };
+                *count -= 1;
+                if *count > 0 {
+                    continue;
+                }
+                self.runs.remove(&run.start);
+                self.pages -= run.len();
+                match free.last_mut() {
+                    Some(last) if last.end == run.start => last.end = run.end,
+                    _ => free.push(run),
+                }
+            }
+            free
+        }
+    }
 
     /// Page-locked memory, unlocked on drop.
     #[derive(Debug)]
@@ -198,7 +268,7 @@ mod lock {
             if unsafe { libc::mlock(address.as_ptr().cast(), bytes) } != 0 {
                 return Err(io::Error::last_os_error());
             }
-            locked.push(pages.clone());
+            locked.add(pages.clone());
             Ok(Self(pages))
         }
 
@@ -210,8 +280,7 @@ mod lock {
             if !known || limit.rlim_cur == libc::RLIM_INFINITY {
                 return None;
             }
-            let locked = LOCKED.lock();
-            let pages: usize = locked.iter().map(ExactSizeIterator::len).sum();
+            let pages = LOCKED.lock().pages;
             #[allow(clippy::unnecessary_cast, reason = "the type differs between systems")]
             Some((limit.rlim_cur as u64).saturating_sub((pages * page_bytes()) as u64))
         }
@@ -220,11 +289,8 @@ mod lock {
     impl Drop for Locked {
         fn drop(&mut self) {
             let mut locked = LOCKED.lock();
-            if let Some(position) = locked.iter().position(|range| *range == self.0) {
-                locked.swap_remove(position);
-            }
             let size = page_bytes();
-            for free in uncovered(self.0.clone(), &locked) {
+            for free in locked.end(&self.0) {
                 // SAFETY: the pages are mapped, as the creator of the lock guarantees, and no other lock of
                 // this crate covers them.
                 unsafe {
@@ -232,23 +298,6 @@ mod lock {
                 };
             }
         }
-    }
-
-    /// Parts of `range` outside all of `others`.
-    pub(super) fn uncovered(range: Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
-        let mut left = vec![range];
-        for other in others {
-            left = left
-                .into_iter()
-                .flat_map(|part| {
-                    let before = part.start..part.end.min(other.start);
-                    let after = part.start.max(other.end)..part.end;
-                    [before, after]
-                })
-                .filter(|part| !part.is_empty())
-                .collect();
-        }
-        left
     }
 
     fn page_bytes() -> usize {
@@ -327,11 +376,28 @@ mod tests {
 
     #[test]
     #[cfg(all(unix, not(miri)))]
-    fn only_what_nobody_else_holds_is_unlocked() {
-        use lock::uncovered;
-        assert_eq!(uncovered(0..10, &[]), [0..10]);
-        assert!(uncovered(0..10, &[0..10]).is_empty());
-        assert_eq!(uncovered(0..10, &[3..5, 9..20]), [0..3, 5..9]);
-        assert!(uncovered(4..6, &[5..6, 4..5]).is_empty());
+    fn pages_are_unlocked_with_their_last_lock() {
+        let mut random = backend_api::wrap::SplitMix64::new(1);
+        for _ in 0..200 {
+            let (mut counts, mut locks) = (lock::LockCounts::new(), Vec::new());
+            let mut naive = [0_u32; 30];
+            for _ in 0..60 {
+                if locks.is_empty() || random.below(3) > 0 {
+                    let start = random.index(29);
+                    let pages = start..start + random.index(30 - start);
+                    counts.add(pages.clone());
+                    naive[pages.clone()].iter_mut().for_each(|count| *count += 1);
+                    locks.push(pages);
+                    continue;
+                }
+                let pages = locks.swap_remove(random.index(locks.len()));
+                let free: Vec<usize> = counts.end(&pages).into_iter().flatten().collect();
+                naive[pages.clone()].iter_mut().for_each(|count| *count -= 1);
+                let expected: Vec<usize> = pages.filter(|page| naive[*page] == 0).collect();
+                assert_eq!(free, expected);
+            }
+            locks.iter().for_each(|pages| _ = counts.end(pages));
+            assert!(format!("{counts:?}").contains("pages: 0"), "{counts:?}");
+        }
     }
 }

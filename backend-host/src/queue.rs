@@ -49,6 +49,9 @@ pub(crate) struct Lane<J> {
     running: AtomicBool,
     /// Notified, if a thread sleeps, when work completes and when a thread releases the queue.
     changed: Condvar,
+    /// How often the queue was asked for work that touches some memory.
+    #[cfg(test)]
+    pub(crate) looks: std::sync::atomic::AtomicUsize,
 }
 
 struct State<J> {
@@ -110,6 +113,8 @@ impl<J: Job> Lane<J> {
             }),
             running: AtomicBool::new(false),
             changed: Condvar::new(),
+            #[cfg(test)]
+            looks: std::sync::atomic::AtomicUsize::new(0),
         })
     }
 
@@ -155,6 +160,8 @@ impl<J: Job> Lane<J> {
 
     /// The last unfinished ticket whose work accesses this memory.
     pub fn last_touching(&self, memory: *const ()) -> Option<u64> {
+        #[cfg(test)]
+        self.looks.fetch_add(1, Ordering::Relaxed);
         let state = self.state.lock();
         let queued = state.items.iter().rev().find_map(|item| match item {
             Item::Work { value, job } if job.touches(memory) => Some(*value),
