@@ -253,7 +253,7 @@ impl<M: Medium> Addresses for Engine<M> {
     }
 }
 
-/// Whether work may touch memory whose name is forgotten: work in flight owns the memory, too. So a device
+/// True if work may touch memory whose name is forgotten: work in flight owns the memory, too. So a device
 /// asks its queues, of which each array has some, only for memory that is in use.
 fn is_used<M>(memory: &mut Arc<M>) -> bool {
     // Synchronizes with the end of the last owner.

@@ -118,10 +118,12 @@ const LONG_BYTES: usize = 256;
 /// [Page guards](crate::access::PageRef), cursors and iterators hold pages. Other threads wait to write such
 /// a page, or to read the page of a [`PageMut`](crate::access::PageMut). A thread that holds guards never
 /// waits for a thread that could wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
-/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. Guarded pages are ordered by the age of their
-/// arrays, then by number: a thread that takes guards in ascending order may wait for other guards. A leaked
-/// guard counts as held by its thread until its array is dropped. No other operation holds a page while a
-/// closure of the caller runs. For wakers see [tasks](crate::views::PagedView#for-tasks).
+/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead, and
+/// [works alone](crate::access::must_work_alone). Guarded pages are ordered by the age of their arrays, then
+/// by number: a thread that takes guards in ascending order may wait for other guards. A leaked guard counts
+/// as held by its thread until its array is dropped. No other operation holds a page while a closure of the
+/// caller runs, except [sorts](crate::progress::with_progress) that report progress. For wakers see
+/// [tasks](crate::views::PagedView#for-tasks).
 ///
 /// # Example
 ///

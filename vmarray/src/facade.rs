@@ -92,7 +92,7 @@ pub mod access {
     pub use crate::array::iter::{Iter, Pages, PagesMut};
     pub use crate::array::lent::{LentElements, LentRun};
     pub use crate::array::map::{MapBuffer, MapMode};
-    pub use crate::array::page_guard::{PageMut, PageRef};
+    pub use crate::array::page_guard::{PageMut, PageRef, must_work_alone};
     pub use crate::array::registered::Registered;
     pub use crate::ops::gather::Gathered;
 }

@@ -168,9 +168,16 @@ impl Fault {
     }
 
     /// Each call fails with this probability. The same seed and the same calls produce the same failures.
+    ///
+    /// # Panics
+    /// If the probability is not between 0 and 1, such as NaN.
     #[must_use]
     pub fn with_chance(mut self, probability: f64, seed: u64) -> Self {
-        let below = (probability.clamp(0.0, 1.0) * (u64::MAX as f64)) as u64;
+        assert!(
+            (0.0..=1.0).contains(&probability),
+            "{probability} is not a probability; use one from 0 to 1"
+        );
+        let below = (probability * (u64::MAX as f64)) as u64;
         self.when = When::Chance { below, random: SplitMix64::new(seed) };
         self
     }

@@ -92,8 +92,12 @@ impl SimulatedDeviceBuilder {
 
     /// Sets the random part of a latency, relative to the latency; 4 by default: between one and five
     /// latencies.
+    ///
+    /// # Panics
+    /// If it is negative, infinite or NaN.
     pub fn jitter(mut self, jitter: f64) -> Self {
-        self.settings.jitter = jitter.max(0.0);
+        assert!(jitter.is_finite() && jitter >= 0.0, "a jitter of {jitter}; use a number from 0 on");
+        self.settings.jitter = jitter;
         self
     }
 

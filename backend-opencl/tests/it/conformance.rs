@@ -45,22 +45,45 @@ fn the_first_device_passes_with_checksums() {
 
 /// Memory of many small pieces, so that nearly every access crosses a boundary. Pinned memory that kernels
 /// access, and pinned memory that they do not.
-#[test]
-fn every_device_passes_with_other_options() {
-    let variants = [(4096, false), (16_384, true), (50_000, true), (100_000, false), (1 << 30, false)];
+mod every_device_passes_with_other_options {
+    use super::passes_with;
+
+    #[test]
+    fn pieces_of_4096_bytes() {
+        passes_with(4096, false);
+    }
+
+    #[test]
+    fn pieces_of_16_kib_and_zero_copy() {
+        passes_with(16_384, true);
+    }
+
+    #[test]
+    fn uneven_pieces_and_zero_copy() {
+        passes_with(50_000, true);
+    }
+
+    #[test]
+    fn uneven_pieces() {
+        passes_with(100_000, false);
+    }
+
+    #[test]
+    fn memory_in_one_piece() {
+        passes_with(1 << 30, false);
+    }
+}
+
+fn passes_with(largest: u64, zero_copy: bool) {
+    let options = Options::new().with_largest_allocation_bytes(largest).with_zero_copy(zero_copy);
     for found in chosen() {
-        for (largest, zero_copy) in variants {
-            let options = Options::new().with_largest_allocation_bytes(largest).with_zero_copy(zero_copy);
-            let device = open(&found, &options);
-            assert_eq!(
-                device.info().largest_allocation_bytes,
-                largest.min(found.info().largest_allocation_bytes)
-            );
-            let limits = limits().with_bytes(Limits::LEAST_BYTES);
-            for check in checks::<OpenClDevice>() {
-                if let Outcome::Failed(why) = check.run(&device, &limits) {
-                    panic!("{} with {options:?}: {}: {why}", device.info(), check.name);
-                }
+        let device = open(&found, &options);
+        let least = largest.min(found.info().largest_allocation_bytes);
+        assert_eq!(device.info().largest_allocation_bytes, least);
+        let limits = limits().with_bytes(Limits::LEAST_BYTES);
+        for check in checks::<OpenClDevice>() {
+            if let Outcome::Failed(why) = check.run(&device, &limits) {
+                panic!("{} with {options:?}: {}: {why}", device.info(), check.name);
             }
         }
     }

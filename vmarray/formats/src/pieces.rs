@@ -96,8 +96,9 @@ impl Pieces {
     }
 }
 
-/// Runs `work` on the numbers below a count, on several threads with one buffer each. `work` returns the
-/// number of copied bytes, and the calling thread reports progress to the program.
+/// Runs `work` on the numbers below a count, on several threads with one buffer each; on the calling thread
+/// if that [must work alone](vmarray::access::must_work_alone). `work` returns the number of copied bytes,
+/// and the calling thread reports progress to the program.
 ///
 /// # Errors
 /// The first error of `work`, after which no further work starts; [`Cancelled`](Error::Cancelled).
@@ -108,6 +109,35 @@ pub(crate) fn in_parallel<B>(
     options: &mut Options<'_>,
     buffer: impl Fn() -> Result<B> + Sync,
     work: impl Fn(&mut B, usize) -> Result<u64> + Sync,
+) -> Result<()> {
+    let (mut done_bytes, total_bytes) = options.of_several.unwrap_or((0, total_bytes));
+    let mut progress = |copied: Result<u64>| {
+        done_bytes += copied?;
+        let tell = options.progress.as_mut();
+        if tell.is_some_and(|tell| tell(Progress { done_bytes, total_bytes }).is_break()) {
+            return Err(Error::Cancelled { done_bytes, total_bytes });
+        }
+        Ok(())
+    };
+    if vmarray::access::must_work_alone() {
+        let mut buffer = buffer()?;
+        (0..count).try_for_each(|number| progress(work(&mut buffer, number)))?;
+    } else {
+        on_threads(count, path, options.threads, (buffer, work), progress)?;
+    }
+    if let Some((before, _)) = &mut options.of_several {
+        *before = done_bytes;
+    }
+    Ok(())
+}
+
+/// Has threads work, each with a buffer of its own, and tells of what each of them did.
+fn on_threads<B>(
+    count: usize,
+    path: &Path,
+    threads: usize,
+    (buffer, work): (impl Fn() -> Result<B> + Sync, impl Fn(&mut B, usize) -> Result<u64> + Sync),
+    mut progress: impl FnMut(Result<u64>) -> Result<()>,
 ) -> Result<()> {
     let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (tell, told) = mpsc::channel();
@@ -127,7 +157,7 @@ pub(crate) fn in_parallel<B>(
     thread::scope(|scope| {
         // Threads also end if the program's callback panics.
         let _ends = Ends(&ended);
-        for started in 0..options.threads.min(count) {
+        for started in 0..threads.min(count) {
             let (run, tell) = (&run, tell.clone());
             let spawned = thread::Builder::new().spawn_scoped(scope, move || run(tell));
             match spawned {
@@ -138,19 +168,7 @@ pub(crate) fn in_parallel<B>(
             }
         }
         drop(tell);
-        let (mut done_bytes, total_bytes) = options.of_several.unwrap_or((0, total_bytes));
-        for copied in told {
-            done_bytes += copied?;
-            if let Some(tell) = &mut options.progress
-                && tell(Progress { done_bytes, total_bytes }).is_break()
-            {
-                return Err(Error::Cancelled { done_bytes, total_bytes });
-            }
-        }
-        if let Some((before, _)) = &mut options.of_several {
-            *before = done_bytes;
-        }
-        Ok(())
+        told.into_iter().try_for_each(&mut progress)
     })
 }
 

@@ -10,6 +10,7 @@ use backend_api::Device;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
+use crate::base::scoped_threads::works_alone;
 use crate::engine::page::Holder;
 use crate::engine::page::state::HOME;
 use crate::engine::pager::{Fetch, Stream};
@@ -52,6 +53,26 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
 pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
     place: HeldPart<'a, T, D>,
     written: bool,
+}
+
+/// True if the calling thread must not wait for threads that use arrays, because these may wait for it. Such
+/// a thread holds page guards, cursors or iterators, or runs a progress function that the library called.
+///
+/// Operations that have helper threads run on the calling thread only then. A program that starts threads,
+/// and waits for them, asks first.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array = vmarray::VirtualArray::<u32>::new(100)?;
+/// assert!(!vmarray::access::must_work_alone());
+/// let page = array.page(0)?;
+/// assert!(vmarray::access::must_work_alone());
+/// # drop(page);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use]
+pub fn must_work_alone() -> bool {
+    works_alone()
 }
 
 /// Fate of a page after a visit.

@@ -20,6 +20,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         fold: impl Fn(R, usize, &[T]) -> R + Send + Sync,
         combine: impl Fn(R, R) -> R + Send + Sync,
     ) -> Result<R> {
+        self.pager().expect_helpers()?;
         let count = self.touched_pages(&range).count();
         let visit = self.scan(count);
         (0..count)
@@ -37,6 +38,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         range: Range<usize>,
         run: impl Fn(usize, &mut [T]) + Send + Sync,
     ) -> Result<()> {
+        self.pager().expect_helpers()?;
         let count = self.touched_pages(&range).count();
         let visit = self.scan(count);
         (0..count).into_par_iter().try_for_each(|page| {
@@ -49,7 +51,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// The elements of a range, a copy of a page at a time.
     pub(crate) fn par_elements(&self, range: Range<usize>) -> ParElements<'_, T, D> {
-        ParElements { array: self, range }
+        ParElements { array: self, range, refused: None }
     }
 }
 
@@ -57,6 +59,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 pub(crate) struct ParElements<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     range: Range<usize>,
+    /// Error of all items, if other threads must not read them.
+    refused: Option<Error>,
 }
 
 impl<T: Element, D: Device> ParallelIterator for ParElements<'_, T, D> {
@@ -81,7 +85,9 @@ impl<T: Element, D: Device> IndexedParallelIterator for ParElements<'_, T, D> {
     }
 
     fn with_producer<P: ProducerCallback<Self::Item>>(self, callback: P) -> P::Output {
-        callback.callback(self)
+        // On the thread that waits for the others.
+        let refused = self.array.pager().expect_helpers().err();
+        callback.callback(Self { refused, ..self })
     }
 }
 
@@ -91,12 +97,13 @@ impl<'a, T: Element, D: Device> Producer for ParElements<'a, T, D> {
 
     fn into_iter(self) -> Copies<'a, T, D> {
         let [front, back] = [const { Vec::new() }; 2].map(Vec::into_iter);
-        Copies { array: self.array, front, range: self.range, back, failed: None }
+        Copies { array: self.array, front, range: self.range, back, failed: self.refused }
     }
 
     fn split_at(self, index: usize) -> (Self, Self) {
-        let (array, Range { start, end }) = (self.array, self.range);
-        (Self { array, range: start..start + index }, Self { array, range: start + index..end })
+        let (array, Range { start, end }, refused) = (self.array, self.range, self.refused);
+        let first = Self { array, range: start..start + index, refused: refused.clone() };
+        (first, Self { array, range: start + index..end, refused })
     }
 }
 

@@ -44,6 +44,8 @@ pub enum ErrorKind {
     /// An index of a list is not below the length; `position` is the position of the first such index in
     /// the list.
     ListedIndexOutside { position: usize, index: usize, len: usize },
+    /// A share of elements, at this position of a list, is not a number between 0 and 1.
+    ShareOutside { position: usize, share: String },
     /// A range ends after the last element.
     RangeOutside { start: usize, end: usize, len: usize },
     /// A range ends before it starts.
@@ -145,7 +147,9 @@ pub enum ErrorKind {
     /// All frames of a channel that may be guarded are guarded. The calling thread holds guards itself, so
     /// that waiting might never end.
     TooManyGuards { channel: u32, frames: u64 },
-    /// The page is guarded. The calling thread holds guards itself, so that waiting might never end.
+    /// The calling thread holds guards, or runs a progress function of the program, and other threads may
+    /// wait for that. So its wait for the page, or for such a thread, might never end. `page` is 0 for a wait
+    /// that concerns no page of the array.
     WouldDeadlock { page: u64 },
     /// A label is given to two columns of an index set.
     DuplicateDimension { dimension: u32 },
@@ -222,6 +226,10 @@ impl ErrorKind {
             Self::PageOutside { page, pages } => {
                 (format!("page {page} is outside of {}", counted(*pages, "page")), below("a page", *pages))
             }
+            Self::ShareOutside { position, share } => (
+                format!("share {share} at position {position} of the list is not between 0 and 1"),
+                "use shares from 0 to 1; 0.5 asks for the median".into(),
+            ),
             Self::ListedIndexOutside { position, index, len } => (
                 format!(
                     "index {index} at place {position} of the list is outside of an array of {}",
@@ -406,7 +414,9 @@ impl ErrorKind {
                 format!("{fewer_guards}, or build the array with a larger cache (`cache_bytes`, `frames_per_channel`)"),
             ),
             Self::WouldDeadlock { page } => (
-                format!("would deadlock: page {page} is guarded, and this thread holds page guards"),
+                format!(
+                    "would deadlock at page {page}: this thread holds page guards, or runs a progress function"
+                ),
                 fewer_guards.into(),
             ),
             Self::DuplicateDimension { dimension } => (
@@ -689,6 +699,7 @@ mod tests {
             IndexOutside { index: 9, len: 9 },
             PageOutside { page: 9, pages: 1 },
             ListedIndexOutside { position: 1, index: 9, len: 9 },
+            ShareOutside { position: 1, share: "NaN".into() },
             RangeOutside { start: 1, end: 9, len: 8 },
             LengthLimit { asked: 9, max_len: 8 },
             RangeReversed { start: 9, end: 1 },

@@ -1,10 +1,10 @@
 //! Progress reports of long work to the program, which may cancel it.
 
-use std::cell::Cell;
-use std::ops::ControlFlow;
+use std::cell::{Cell, RefCell};
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::{ErrorKind, Result};
 
@@ -29,6 +29,70 @@ pub struct Progress {
     pub done_bytes: u64,
     /// All bytes to do. Work that turns out to be unnecessary counts as done.
     pub all_bytes: u64,
+}
+
+/// Hold of work while it tells the program how far it has come. A thread that runs the program's function
+/// must not wait for it: the work, which would let go of it, waits for that function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WorkHold {
+    /// Pages of an array, exclusively.
+    Pages { array: u64, pages: Range<u64> },
+    /// The snapshot of an array.
+    Snapshot { array: u64 },
+}
+
+#[derive(Default)]
+struct Holds {
+    /// Of work that the thread has begun.
+    own: Vec<WorkHold>,
+    /// Of work for which the thread runs the program's function.
+    inherited: Vec<WorkHold>,
+}
+
+thread_local! {
+    static HOLDS: RefCell<Holds> = RefCell::default();
+}
+
+/// Notes something that the work of the calling thread holds until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HoldNote(WorkHold);
+
+impl HoldNote {
+    pub(crate) fn new(hold: WorkHold) -> Self {
+        HOLDS.with_borrow_mut(|holds| holds.own.push(hold.clone()));
+        Self(hold)
+    }
+}
+
+impl Drop for HoldNote {
+    fn drop(&mut self) {
+        let _ = HOLDS.try_with(|holds| {
+            let own = &mut holds.borrow_mut().own;
+            if let Some(at) = own.iter().rposition(|hold| *hold == self.0) {
+                own.remove(at);
+            }
+        });
+    }
+}
+
+/// Lives while a thread runs the program's function for some work.
+struct InsideProgress(Holds);
+
+impl InsideProgress {
+    fn enter(inherited: Vec<WorkHold>) -> Self {
+        Self(HOLDS.replace(Holds { own: Vec::new(), inherited }))
+    }
+}
+
+impl Drop for InsideProgress {
+    fn drop(&mut self) {
+        let _ = HOLDS.try_with(|holds| holds.swap(&RefCell::new(std::mem::take(&mut self.0))));
+    }
+}
+
+/// True if some work, for which the calling thread runs the program's function, holds something of a kind.
+pub(crate) fn inherits(is_kind: impl Fn(&WorkHold) -> bool) -> bool {
+    HOLDS.try_with(|holds| holds.borrow().inherited.iter().any(is_kind)).unwrap_or(false)
 }
 
 /// The function that receives progress, by one thread at a time.
@@ -56,7 +120,9 @@ impl Drop for Before {
 /// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut). If a call has several
 /// sorts, each counts from 0.
 ///
-/// `progress` must not use the elements of the sort: that may block until the sort is over.
+/// `progress` must not use the elements of the sort. Of an array, that is
+/// [`WouldDeadlock`](ErrorKind::WouldDeadlock); of a source, it may block forever. `progress` runs without
+/// helper threads (see [`must_work_alone`](crate::access::must_work_alone)).
 ///
 /// If `progress` breaks, the sort ends with [`Cancelled`](ErrorKind::Cancelled) as soon as the work in
 /// flight is done. The elements are then in some order, none is lost, and values are still next to their
@@ -105,8 +171,10 @@ pub(crate) fn in_steps<R, E>(
     all_bytes: u64,
     work: impl FnOnce(&Steps) -> std::result::Result<R, E>,
 ) -> std::result::Result<R, E> {
+    let holds = HOLDS.with_borrow(|holds| holds.own.iter().chain(&holds.inherited).cloned().collect());
     let steps = Steps {
         teller: TELLER.get(),
+        holds: RwLock::new(holds),
         done_bytes: AtomicU64::new(0),
         all_bytes,
         is_cancelled: AtomicBool::new(false),
@@ -135,6 +203,8 @@ pub(crate) fn in_told_steps<R>(
 /// The steps of some work.
 pub(crate) struct Steps {
     teller: Option<&'static Teller<'static>>,
+    /// What the work holds, on whichever of its threads the program is told.
+    holds: RwLock<Vec<WorkHold>>,
     done_bytes: AtomicU64,
     all_bytes: u64,
     is_cancelled: AtomicBool,
@@ -155,11 +225,17 @@ impl Steps {
         self.done_bytes.store(done_bytes, Ordering::Relaxed);
         // Sorts of the function itself report no progress.
         let _before = Before(TELLER.replace(None));
+        let _inside = InsideProgress::enter(self.holds.read().clone());
         if progress(Progress { done_bytes, all_bytes: self.all_bytes }).is_break() {
             self.is_cancelled.store(true, Ordering::Relaxed);
             return Err(ErrorKind::Cancelled.into());
         }
         Ok(())
+    }
+
+    /// Notes that the work holds something more until it ends.
+    pub(crate) fn add_hold(&self, hold: WorkHold) {
+        self.holds.write().push(hold);
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

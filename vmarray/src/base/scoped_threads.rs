@@ -3,6 +3,10 @@
 //! Starting and joining 16 threads takes 0.4 ms, as long as a bus takes for 20 MB. So a thread that has
 //! finished its share waits some seconds for the next call.
 //!
+//! A thread that other threads may wait for, such as one that holds guards, works alone: a helper could not
+//! know that it must not wait for these guards, and the thread waits for its helpers. [`works_alone`] is the
+//! only place of that rule; the engine [sets](set_rule) it.
+//!
 //! This is no thread pool: no work is queued for a thread. Work goes to threads that are idle at that
 //! moment, and to new ones if there are too few. So a call never waits for another call's work, and a
 //! program may call from all threads of its own pool at once.
@@ -12,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -31,6 +35,9 @@ pub(crate) static CORES: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
 /// Threads that wait for work, at most as many as cores.
 static IDLE: Mutex<Vec<Arc<Seat>>> = Mutex::new(Vec::new());
+
+/// True if the calling thread has to work alone.
+static RULE: OnceLock<fn() -> bool> = OnceLock::new();
 
 thread_local! {
     /// True if this module has started the thread.
@@ -72,13 +79,24 @@ struct CallState {
     panic: Option<Box<dyn Any + Send>>,
 }
 
-/// Runs `work` on `threads` threads, of which the calling one is the first. If the system cannot start
-/// enough threads, fewer run it. Returns when all have finished.
+/// Sets the rule by which a thread works alone; the first one stays.
+pub(crate) fn set_rule(works_alone: fn() -> bool) {
+    let _ = RULE.set(works_alone);
+}
+
+/// True if the calling thread must not have others work for it.
+pub(crate) fn works_alone() -> bool {
+    RULE.get().is_some_and(|works_alone| works_alone())
+}
+
+/// Runs `work` on `threads` threads, of which the calling one is the first: on that one only if it
+/// [works alone](works_alone). If the system cannot start enough threads, fewer run it. Returns when all have
+/// finished.
 ///
 /// # Panics
 /// If `work` panics on any thread.
 pub(crate) fn together(threads: usize, work: impl Fn() + Sync) {
-    if threads <= 1 {
+    if threads <= 1 || works_alone() {
         return work();
     }
     let call = Arc::new(Call::default());

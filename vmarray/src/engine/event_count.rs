@@ -8,15 +8,7 @@
 //!
 //! D. P. Reed, R. K. Kanodia, "Synchronization with eventcounts and sequencers", 1979.
 
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-#[cfg(loom)]
-use loom::sync::{Condvar, Mutex};
-#[cfg(not(loom))]
-use parking_lot::{Condvar, Mutex};
+use crate::engine::page::sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, fence};
 
 /// Value of the count when a thread prepared to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,20 +38,11 @@ impl EventCount {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         // Either the check below sees the change, or the producer sees this sleeping thread.
         fence(Ordering::SeqCst);
-        #[cfg(not(loom))]
-        {
-            let mut sleep = self.sleep.lock();
-            while self.is_current(key) {
-                self.wake.wait(&mut sleep);
-            }
+        let mut sleep = self.sleep.lock();
+        while self.is_current(key) {
+            self.wake.wait(&mut sleep);
         }
-        #[cfg(loom)]
-        {
-            let mut sleep = self.sleep.lock().unwrap();
-            while self.is_current(key) {
-                sleep = self.wake.wait(sleep).unwrap();
-            }
-        }
+        drop(sleep);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 

@@ -12,6 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
+use crate::base::progress::{self, WorkHold};
+use crate::base::scoped_threads;
 use crate::engine::page::wake_tasks_of_thread;
 
 /// Living arrays. Read only by threads that hold guards, before an operation fails with `WouldDeadlock`.
@@ -65,6 +67,18 @@ pub(crate) fn held_or_expected() -> bool {
     held() || expected.unwrap_or(false)
 }
 
+/// True if other threads may wait for the calling one, so that it must not wait for threads that use arrays:
+/// it holds guards, or will, or runs the program's function for work that holds pages.
+pub(crate) fn is_waited_for() -> bool {
+    held_or_expected() || progress::inherits(|hold| matches!(hold, WorkHold::Pages { .. }))
+}
+
+/// As [`is_waited_for`], or the thread runs the program's function for a snapshot, which its helpers could
+/// not know.
+fn works_alone() -> bool {
+    is_waited_for() || progress::inherits(|_| true)
+}
+
 /// Identity of an array, unique in the process; the owner is the array.
 #[derive(Debug)]
 pub(crate) struct Identity(u64);
@@ -73,6 +87,8 @@ impl Identity {
     /// Identity of a new array, greater than all earlier ones.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Before there is anything to hold.
+        scoped_threads::set_rule(works_alone);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         living().insert(number);
         Self(number)
@@ -126,6 +142,26 @@ impl Identity {
             own.map(|(_, page)| *page).filter(|page| is_so(*page)).min()
         };
         with(own).flatten()
+    }
+
+    /// True if the page is held by work for which the calling thread runs the program's function, so that it
+    /// must not wait for the page.
+    pub(crate) fn is_held_by_work(&self, page: u64) -> bool {
+        progress::inherits(|hold| match hold {
+            WorkHold::Pages { array, pages } => *array == self.0 && pages.contains(&page),
+            WorkHold::Snapshot { .. } => false,
+        })
+    }
+
+    /// True if the calling thread may wait for the end of another thread's snapshot of the array: not if it
+    /// runs the program's function for a snapshot of this array or of a younger one.
+    pub(crate) fn may_wait_for_snapshot(&self) -> bool {
+        !progress::inherits(|hold| matches!(hold, WorkHold::Snapshot { array } if *array >= self.0))
+    }
+
+    /// True if the calling thread runs the program's function for a snapshot of the array.
+    pub(crate) fn is_inside_snapshot(&self) -> bool {
+        progress::inherits(|hold| *hold == WorkHold::Snapshot { array: self.0 })
     }
 
     /// True if the calling thread may wait for the release of other threads' guards of this page.

@@ -17,10 +17,13 @@ mod park;
 mod quiesce;
 #[forbid(unsafe_code)]
 mod seqlock;
+#[cfg_attr(not(feature = "host"), allow(dead_code, reason = "arrays are saved to files of the host"))]
+#[forbid(unsafe_code)]
+mod snapshot_marks;
 #[forbid(unsafe_code)]
 pub(crate) mod state;
 #[forbid(unsafe_code)]
-mod sync;
+pub(crate) mod sync;
 #[cfg(not(loom))]
 mod table;
 #[cfg(not(loom))]
@@ -33,6 +36,8 @@ mod wakers;
 mod litmus;
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(all(test, loom))]
+mod snapshot_model;
 
 #[cfg(not(loom))]
 pub(crate) use deferral::{Deferral, LockScope, OutsideLocks, wake};
@@ -43,6 +48,7 @@ pub(crate) use park::{park, park_task, sleep, unpark};
 pub(crate) use quiesce::quiesce_by;
 #[cfg(not(loom))]
 pub(crate) use seqlock::SeqLock;
+pub(crate) use snapshot_marks::{MarkedPages, SnapshotMarks, Snapshots, unmark};
 pub(crate) use state::State;
 #[cfg(not(loom))]
 pub(crate) use table::{Lengths, PageTable};

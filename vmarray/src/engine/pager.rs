@@ -45,8 +45,8 @@ use crate::engine::page::state::{
     AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, UNSAVED, WAITED, WRITER_PENDING,
 };
 use crate::engine::page::{
-    Access, Deferral, Entry, HitCounter, Holder, PageTable, Refusal, State, count_hit, counter, hits, park,
-    unpark,
+    Access, Deferral, Entry, HitCounter, Holder, PageTable, Refusal, Snapshots, State, count_hit, counter,
+    hits, park, unpark,
 };
 use crate::engine::read_ahead::Use;
 use crate::engine::redundancy::Redundancy;
@@ -124,7 +124,7 @@ pub struct Pager {
     init_tracker: init_tracker::InitTracker,
     /// Held by the thread that grows the devices' memory.
     extending: Mutex<()>,
-    snapshots: snapshot::Snapshots,
+    snapshots: Snapshots<snapshot::Saver>,
     pool: OnceLock<Option<SharedHomes>>,
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
@@ -193,7 +193,7 @@ impl Pager {
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
             extending: Mutex::default(),
-            snapshots: snapshot::Snapshots::default(),
+            snapshots: Snapshots::default(),
             pool: OnceLock::new(),
             publication: None,
             keeps: Keeps::Nothing,
@@ -615,15 +615,13 @@ impl Pager {
     }
 
     fn may_wait(&self, page: u64, state: State) -> bool {
-        state.guards() == 0 || self.identity.may_wait_for(page)
+        (state.guards() == 0 || self.identity.may_wait_for(page)) && !self.identity.is_held_by_work(page)
     }
 
     /// True while the wait continues. Each new guard of the page wakes the sleeping threads, which check
     /// again.
     pub(crate) fn is_worth_a_wait(&self, page: u64, s: State, exclusive: bool) -> bool {
-        let is_in_the_way = if exclusive { s.shared() || s.any(UNSAVED) } else { s.any(WRITER_PENDING) };
-        let is_busy = s.any(EXCLUSIVE) || !s.has_room() || is_in_the_way;
-        is_busy && !s.any(IN_FLIGHT) && self.may_wait(page, s)
+        s.is_held_against(exclusive) && self.may_wait(page, s)
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::base::error::Result;
-use crate::base::scoped_threads::{self, CORES};
-use crate::engine::guards;
+use crate::base::scoped_threads::{self, CORES, works_alone};
 
 /// Least bytes per thread; starting a thread takes as long as copying a hundredth of them.
 const SHARE_BYTES: u64 = 8 << 20;
@@ -50,7 +49,7 @@ impl Drop for Taken {
 /// vain. Returns the error of one thread.
 pub(crate) fn run(bytes: u64, buses: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> {
     let useful = (bytes / SHARE_BYTES).clamp(1, (THREADS_A_BUS * buses) as u64) as usize;
-    let taken = Taken::new(if guards::held() { 1 } else { useful }, *CORES, &BUSY);
+    let taken = Taken::new(if works_alone() { 1 } else { useful }, *CORES, &BUSY);
     on_threads(taken.count, copy)
 }
 

@@ -4,13 +4,12 @@ use parking_lot::Mutex;
 
 use crate::base::error::Result;
 use crate::base::scoped_threads;
-use crate::engine::guards;
 
 /// Runs `work` on all items. Up to `threads` threads, the calling one among them, take one item at a time, in
 /// order. After an error, which is returned, no more items are taken.
 ///
-/// Threads that the system refuses to start are done without. A thread that holds guards works alone: others
-/// could not know that they must not wait for those. A panic of `work` is passed on.
+/// Threads that the system refuses to start are done without. A thread that holds guards works
+/// [alone](scoped_threads::works_alone). A panic of `work` is passed on.
 pub(crate) fn for_each<I>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,
@@ -28,7 +27,7 @@ pub(crate) fn for_each_with<I, S>(
 ) -> Result<()> {
     let items = items.into_iter();
     let most = items.size_hint().1.unwrap_or(usize::MAX);
-    let threads = if guards::held() { 1 } else { threads.min(most) };
+    let threads = threads.min(most);
     let (items, result) = (Mutex::new(items), Mutex::new(Ok(())));
     scoped_threads::together(threads, || {
         let take = || items.lock().next();

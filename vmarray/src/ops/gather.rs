@@ -28,8 +28,7 @@ mod segments;
 mod stage;
 
 use crate::base::error::{ErrorKind, Result, expect_len};
-use crate::base::scoped_threads::CORES;
-use crate::engine::guards;
+use crate::base::scoped_threads::{CORES, works_alone};
 
 pub use asynchronous::GatherAsync;
 pub(crate) use deliver::scatter;
@@ -62,11 +61,8 @@ pub(crate) fn check_list(indices: &[usize], len: usize) -> Result<()> {
 }
 
 /// Returns the number of threads for work of this size in bytes, at most `most`.
-///
-/// A thread that holds guards works alone: other threads cannot detect that they must not wait for these
-/// guards.
 fn workers(bytes: usize, most: usize) -> usize {
-    if guards::held() {
+    if works_alone() {
         return 1;
     }
     (bytes / BYTES_PER_WORKER).min(*CORES).min(most).max(1)

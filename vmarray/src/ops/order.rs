@@ -17,7 +17,7 @@ use std::ops::RangeBounds;
 
 use self::keys::KeyOrdering;
 use crate::array::VirtualArray;
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::ops::sort::SortKey;
 use crate::ops::view::{Linear, Section, Shape as _, Store, View, ViewMut};
 
@@ -222,16 +222,19 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     ///
     /// # Errors
     /// The errors of [`select_nth`](Self::select_nth). An empty range has no quantiles.
+    /// [`ShareOutside`](ErrorKind::ShareOutside) for the first share that is not between 0 and 1, such as
+    /// NaN; the method reads nothing then.
     fn quantiles(self, bounds: impl RangeBounds<usize>, shares: &[f64]) -> Result<Vec<Self::Element>>
     where
         Self::Element: SortKey,
     {
         let of = section(self, bounds)?;
+        if let Some(position) = shares.iter().position(|share| !(0.0..=1.0).contains(share)) {
+            let share = shares[position].to_string();
+            return Err(ErrorKind::ShareOutside { position, share }.into());
+        }
         let last = of.len().saturating_sub(1) as f64;
-        shares
-            .iter()
-            .map(|share| ranks::select_nth(of, (share.clamp(0.0, 1.0) * last).round() as usize))
-            .collect()
+        shares.iter().map(|share| ranks::select_nth(of, (share * last).round() as usize)).collect()
     }
 
     /// Returns the `count` greatest elements of a range in descending order, or all if there are fewer.

@@ -76,8 +76,11 @@ impl SaveOptions {
     /// and a page that is saved costs nothing any more, nor does anything when the call has returned. RAM:
     /// one bit a page more.
     ///
-    /// One such call at a time: others wait for it. A thread that holds a `PageMut` guard must not wait for
-    /// another thread that writes to the array: that one may wait for this call, and this call for the guard.
+    /// One such call at a time: others wait for it. Within its own progress function, and in place of a wait
+    /// within that of a younger array, it is [`WouldDeadlock`](ErrorKind::WouldDeadlock).
+    ///
+    /// A thread that holds a `PageMut` guard must not wait for another thread that writes to the array: that
+    /// thread may wait for this call, and this call for the guard.
     pub const fn point_in_time(self, yes: bool) -> Self {
         Self { is_point_in_time: yes }
     }
@@ -227,14 +230,16 @@ pub(crate) fn save_elements<T: Element, D: Device>(
     let page_len = from.page_len();
     let read = |at: usize, into: &mut [T]| from.read(at, into);
     let Some(snapshot) = snapshot else { return copy(len, page_len, read, &**to, steps) };
+    steps.add_hold(snapshot.hold());
     snapshot.save_by(Box::new(ElementSaver { len, page_len, to: Arc::clone(to) }));
     in_pieces(len, page_len, &**to, steps, |piece, buffer| {
         let pages = (piece.start / page_len) as u64..piece.end.div_ceil(page_len) as u64;
-        for pages in snapshot.take(pages)? {
-            let (start, end) = (pages.start as usize * page_len, pages.end as usize * page_len);
+        for taken in snapshot.take(pages)? {
+            let Range { start, end } = taken.pages();
+            let (start, end) = (start as usize * page_len, end as usize * page_len);
             let part = &mut buffer[..end.min(len) - start];
             read(start, part)?;
-            snapshot.let_change(pages);
+            drop(taken);
             to.write(start, part)?;
         }
         Ok(())

@@ -23,6 +23,7 @@ mod functions;
 mod gather;
 mod golden;
 mod growth;
+mod guarded_calls;
 mod guards;
 mod homes;
 mod index_set;

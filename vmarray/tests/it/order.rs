@@ -100,6 +100,12 @@ fn ranks_are_those_of_a_sorted_vector() -> Result<()> {
             of.select_nth(.., values.len()).unwrap_err().kind(),
             ErrorKind::IndexOutside { .. }
         ));
+        for share in [f64::NAN, -0.1, 1.5, -f64::INFINITY, 1.0 + f64::EPSILON] {
+            let refused = of.quantiles(.., &[0.0, share, f64::NAN]).unwrap_err();
+            let expected = ErrorKind::ShareOutside { position: 1, share: share.to_string() };
+            assert_eq!(*refused.kind(), expected);
+        }
+        assert!(of.quantiles(.., &[])?.is_empty());
         sorted.dedup_by_key(|x| x.to_bits());
         assert_eq!(bits(&of.unique(..)?.to_vec(..)?), bits(&sorted));
     }

@@ -216,14 +216,30 @@ enum Rig {
     Linked,
 }
 
-/// A mirror of one device, or of two, moves from one to the next while threads use it.
-#[test]
-fn nothing_is_lost_while_devices_are_replaced() {
-    for (rig, replicas) in
-        [Rig::Alike, Rig::Models, Rig::Linked].into_iter().flat_map(|rig| [(rig, 1), (rig, 2)])
-    {
-        replaced(rig, replicas);
-    }
+/// A mirror of one device, or of two, moves from one device to the next while threads use it. Each case is a
+/// test, because it keeps two processors busy for some seconds.
+macro_rules! nothing_is_lost_while_devices_are_replaced {
+    ($($name:ident: $rig:ident, $replicas:literal;)+) => {
+        mod nothing_is_lost_while_devices_are_replaced {
+            use super::{Rig, replaced};
+
+            $(
+                #[test]
+                fn $name() {
+                    replaced(Rig::$rig, $replicas);
+                }
+            )+
+        }
+    };
+}
+
+nothing_is_lost_while_devices_are_replaced! {
+    one_by_one_alike: Alike, 1;
+    one_of_two_by_one_alike: Alike, 2;
+    one_by_another_model: Models, 1;
+    one_of_two_by_another_model: Models, 2;
+    one_by_one_with_a_link: Linked, 1;
+    one_of_two_by_one_with_a_link: Linked, 2;
 }
 
 fn replaced(rig: Rig, replicas: u64) {

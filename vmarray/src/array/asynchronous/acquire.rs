@@ -228,11 +228,10 @@ impl<'a> Acquire<'a> {
         let channel = self.pager.channel(self.page);
         let is_unsaved = state.any(UNSAVED) && self.want == Want::Exclusive;
         if is_unsaved {
-            if self.pager.want_saved(self.page) {
-                return Poll::Ready(Ok(()));
-            }
+            let Some(marks) = self.pager.want_saved(self.page) else { return Poll::Ready(Ok(())) };
             channel.counters.waits.add(1);
-            let asleep = park_task(table.entry(self.page), context.waker(), |s| s.any(UNSAVED));
+            let is_marked = |state| marks.has_marked(state);
+            let asleep = park_task(table.entry(self.page), context.waker(), is_marked);
             return self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok);
         }
         if state.any(IN_FLIGHT) {

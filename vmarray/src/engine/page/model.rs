@@ -7,8 +7,8 @@
 //! model`.
 
 use loom::cell::UnsafeCell;
+use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::barrier;
@@ -16,13 +16,13 @@ use super::entry::{Entry, Holder, Sweep};
 use super::hazard::{Access, Slot, drain};
 use super::quiesce::quiesce_by;
 use super::seqlock::SeqLock;
-use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED, WRITERS};
+use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED};
 
 /// A page with a frame, whose accesses loom tracks, and one thread's slot.
-struct ModelPage {
-    entry: Entry,
-    slot: Slot,
-    frame: UnsafeCell<u64>,
+pub(super) struct ModelPage {
+    pub(super) entry: Entry,
+    pub(super) slot: Slot,
+    pub(super) frame: UnsafeCell<u64>,
 }
 
 /// Replaces the address of the frame, which only has to be non-null here.
@@ -35,7 +35,7 @@ impl ModelPage {
         Self { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) }
     }
 
-    fn resident() -> Self {
+    pub(super) fn resident() -> Self {
         let page = Self::absent();
         page.entry.try_claim_absent(true).unwrap();
         page.entry.install(address());
@@ -51,7 +51,7 @@ impl ModelPage {
         page
     }
 
-    fn open_for_writes() -> Self {
+    pub(super) fn open_for_writes() -> Self {
         let page = Self::resident();
         page.entry.try_exclusive(Holder::Pin).unwrap();
         page.entry.open_writes();
@@ -99,7 +99,7 @@ impl ModelPage {
         value
     }
 
-    fn write(&self, value: u64) -> bool {
+    pub(super) fn write(&self, value: u64) -> bool {
         self.slot.enter_write(&self.entry);
         let open = !self.entry.write_gate().is_null();
         if open {
@@ -494,95 +494,4 @@ fn a_sweep_takes_no_page_in_use() {
         }
         assert!(matches!(reader.join().unwrap(), None | Some(0)));
     });
-}
-
-/// A page, and the shared state of a snapshot and a thread with guards.
-struct ModelSnapshot {
-    page: ModelPage,
-    phase: Mutex<ModelPhase>,
-}
-
-#[derive(Default)]
-struct ModelPhase {
-    is_instant: bool,
-    /// True if the thread with guards has removed the mark since the snapshot's check.
-    has_passed: bool,
-}
-
-impl ModelSnapshot {
-    /// Marks the page and waits for the end of changes.
-    fn mark(&self) {
-        let entry = &self.page.entry;
-        let _ = entry.begin_saving();
-        while entry.state(Ordering::Acquire).any(EXCLUSIVE) {
-            thread::yield_now();
-        }
-        if entry.state(Ordering::Acquire).any(WRITERS) {
-            entry.shut_writes();
-            barrier::heavy(Vec::new);
-            drain(&self.page.slot, entry, Access::Writes);
-            entry.quiet_unsaved();
-        }
-    }
-
-    /// Marks the page until no thread bypasses the mark, and returns its contents then.
-    fn save(&self) -> u64 {
-        loop {
-            self.mark();
-            let mut phase = self.phase.lock().unwrap();
-            if !std::mem::take(&mut phase.has_passed) {
-                phase.is_instant = true;
-                break;
-            }
-        }
-        self.page.frame.with(|at| unsafe { *at })
-    }
-
-    /// Removes the mark for the thread with guards, unless the instant has come.
-    fn let_pass(&self) -> bool {
-        let mut phase = self.phase.lock().unwrap();
-        if !phase.is_instant {
-            phase.has_passed = true;
-            let _ = self.page.entry.end_saving();
-        }
-        !phase.is_instant
-    }
-
-    /// Writes like a thread with guards, which waits for no snapshot, and opens the page to lock-free writes.
-    /// Returns true if it came before the instant.
-    fn write(&self, value: u64) -> bool {
-        let page = &self.page;
-        if page.write(value) {
-            return true;
-        }
-        while page.entry.try_exclusive(Holder::Pin).is_err() {
-            if !self.let_pass() {
-                return false;
-            }
-        }
-        page.frame.with_mut(|at| unsafe { *at = value });
-        page.entry.open_writes();
-        let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
-        true
-    }
-}
-
-/// A page being saved by a snapshot does not change, and has all earlier writes: also if a thread with guards
-/// removes its mark and opens the page to writes again during the marking.
-#[test]
-fn nobody_writes_to_a_page_that_a_snapshot_saves() {
-    for is_open in [false, true] {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(move || {
-            let page = if is_open { ModelPage::open_for_writes() } else { ModelPage::resident() };
-            let snapshot = Arc::new(ModelSnapshot { page, phase: Mutex::default() });
-            let writer = thread::spawn({
-                let snapshot = snapshot.clone();
-                move || [1, 2].into_iter().filter(|value| snapshot.write(*value)).count() as u64
-            });
-            let saved = snapshot.save();
-            assert_eq!(saved, writer.join().unwrap(), "what was written before, and no more");
-        });
-    }
 }

@@ -96,6 +96,17 @@ impl State {
         self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
     }
 
+    /// True if threads hold the page, or want it, so that one that wants to share it, or to have it
+    /// exclusively, sleeps until one of them lets go. Not so for what ends otherwise: a thread helps a
+    /// transfer, and asks the snapshot whose mark the page has, since it may not be one to wait for.
+    #[inline]
+    pub(crate) fn is_held_against(self, exclusive: bool) -> bool {
+        let is_in_the_way = if exclusive { self.shared() } else { self.any(WRITER_PENDING) };
+        (self.any(EXCLUSIVE) || !self.has_room() || is_in_the_way)
+            && !self.any(IN_FLIGHT)
+            && !(exclusive && self.any(UNSAVED))
+    }
+
     /// Changes with each exclusive release.
     #[inline]
     pub(crate) fn version(self) -> u64 {

@@ -21,8 +21,8 @@ use super::hold::{AsFound, HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::base::past_caches;
+use crate::base::scoped_threads::works_alone;
 use crate::engine::channel::{Channel, CopyWay, Stage, StagedCopy, stage_pages};
-use crate::engine::guards;
 use crate::engine::page::{State, count_hit};
 use crate::engine::parallel_copy;
 
@@ -234,7 +234,7 @@ impl Pager {
         // A single thread copies one unit while the device copies another; with several threads, other
         // threads do.
         let unit_bytes =
-            if parallel_copy::is_shared(bytes) && !guards::held() { usize::MAX } else { LONE_UNIT_BYTES };
+            if parallel_copy::is_shared(bytes) && !works_alone() { usize::MAX } else { LONE_UNIT_BYTES };
         let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
         Units {
             pages,

@@ -16,7 +16,8 @@ use backend_api::racy;
 use parking_lot::Mutex;
 
 use super::{Fetch, Held, Pager, Stream};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::progress::{HoldNote, WorkHold};
 use crate::base::scoped_threads;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
@@ -63,6 +64,8 @@ pub(crate) struct HomeClaim<'a> {
 pub(crate) struct HomesClaimed<'a> {
     pages: Vec<(&'a Pager, Range<u64>)>,
     is_written: bool,
+    /// For the program's functions that are called meanwhile.
+    notes: Vec<HoldNote>,
 }
 
 /// Hold of a page in its present state, resident or absent.
@@ -232,13 +235,23 @@ impl Pager {
         Ok(())
     }
 
-    /// Fails for a thread that holds guards: the operation may wait for threads that wait for these guards.
+    /// Fails for a thread that other threads may wait for, such as one that holds guards: the operation may
+    /// wait for these threads.
     pub(crate) fn expect_no_guards(&self) -> Result<()> {
-        if !guards::held_or_expected() {
-            return Ok(());
-        }
+        if guards::is_waited_for() { Err(self.would_deadlock()) } else { Ok(()) }
+    }
+
+    /// Refuses work by threads of another library, if the calling thread has to
+    /// [work alone](scoped_threads::works_alone).
+    #[cfg(feature = "rayon")]
+    pub(crate) fn expect_helpers(&self) -> Result<()> {
+        if scoped_threads::works_alone() { Err(self.would_deadlock()) } else { Ok(()) }
+    }
+
+    /// The error of a thread that must not wait for others: its first guarded page of this array, if any.
+    pub(crate) fn would_deadlock(&self) -> Error {
         let page = self.identity.first_held(&(0..self.table.len()), |_| true).unwrap_or(0);
-        Err(ErrorKind::WouldDeadlock { page }.into())
+        ErrorKind::WouldDeadlock { page }.into()
     }
 
     /// [`claim_home`](Self::claim_home) of all pages in ranges of several arrays. The thread waits for users
@@ -250,7 +263,7 @@ impl Pager {
                 pager.settle(pages)?;
                 pager.evict(pages)?;
             }
-            let mut claimed = HomesClaimed { pages: Vec::new(), is_written: false };
+            let mut claimed = HomesClaimed { pages: Vec::new(), is_written: false, notes: Vec::new() };
             let in_use = of.iter().try_fold(None, |in_use, (pager, pages)| match in_use {
                 None => pager.try_claim_homes(pages, &mut claimed.pages),
                 Some(_) => Ok(in_use),
@@ -259,6 +272,10 @@ impl Pager {
                 // Scatters hold no pages: a scatter that has checked these pages checks them again.
                 let channels = of.iter().flat_map(|(pager, _)| &*pager.channels);
                 channels.for_each(|channel| channel.queues.note_change());
+                let hold = |(pager, pages): &(&Self, Range<u64>)| {
+                    HoldNote::new(WorkHold::Pages { array: pager.identity.number(), pages: pages.clone() })
+                };
+                claimed.notes = of.iter().map(hold).collect();
                 return Ok(claimed);
             };
             // The page's holder may wait for another page of the ranges.

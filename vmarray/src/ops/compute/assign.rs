@@ -19,8 +19,7 @@ use parking_lot::Mutex;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::base::scoped_threads;
-use crate::engine::guards;
+use crate::base::scoped_threads::{self, works_alone};
 use crate::engine::pager::{Fetch, Pager};
 use crate::ops::executor::{Change, Lane as _, Operand, Outcome, ReadOperand, RefusedRun, Writing, in_parts};
 
@@ -153,8 +152,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         });
         let mut works: Vec<_> = works.filter(|work| !work.rest.is_empty()).collect();
         let is_short = range.len() * size_of::<T>() < SMALL_BYTES;
-        // Other threads cannot detect that this thread holds guards, for which they must not wait.
-        let of_each = if is_short || guards::held() { works.len().max(1) } else { 1 };
+        let of_each = if is_short || works_alone() { works.len().max(1) } else { 1 };
         let (has_failed, parts) = (AtomicBool::new(false), Mutex::new(works.chunks_mut(of_each)));
         let outcomes = Mutex::new(&mut outcome);
         let threads = parts.lock().len();

@@ -65,7 +65,7 @@ fn past_host<'a>(
     let (own, other, stride) = (target.pager()?, from.pager()?, from.stride());
     let few = FEW_PAGES.saturating_mul(own.page_bytes().max(other.page_bytes()));
     // A claim of pages waits for other users, which a thread that holds pages must not do.
-    if to.len() * stride < few.max(SHORT_BYTES) || guards::held() {
+    if to.len() * stride < few.max(SHORT_BYTES) || guards::is_waited_for() {
         return None;
     }
     let copy = ArrayCopy {
@@ -100,7 +100,7 @@ pub(crate) fn copies_within(pager: &Pager, pages: Option<usize>) -> bool {
     let devices = || pager.channels().iter().map(|channel| channel.device());
     let stays = pages.is_some_and(|pages| pages.is_multiple_of(pager.channels().len()));
     pager.redundancy().is_none()
-        && !guards::held()
+        && !guards::is_waited_for()
         && (stays || devices().all(|from| devices().all(|to| reach(from, to) >= Reach::Copies)))
 }
 

@@ -56,7 +56,7 @@ pub(super) fn gather<T: Element, D: Device>(
     let cached = pager.frames().saturating_mul(2 * pager.page_bytes() as u64);
     let is_long = size_of_val(indices) + size_of_val(into) >= BYTES_MIN;
     let is_worth_it = is_long && cached < size_of::<T>() as u64 * array.len() as u64;
-    if !is_worth_it || guards::held() || size_of::<usize>() != size_of::<u64>() {
+    if !is_worth_it || guards::is_waited_for() || size_of::<usize>() != size_of::<u64>() {
         return Ok(false);
     }
     let known = |address: *const u8, bytes| {

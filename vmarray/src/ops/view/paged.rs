@@ -204,7 +204,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and the
-    /// errors of [`page`](Self::page).
+    /// errors of [`page`](Self::page). [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
+    /// [must work alone](crate::access::must_work_alone).
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -257,7 +258,9 @@ pub trait PagedView<'a, T: Element, D: Device>:
     }
 
     /// Returns an indexed parallel iterator over all elements by value. It copies a page at a time, and
-    /// holds no page while the items are used. An error is the item of one element.
+    /// holds no page while the items are used. An error is the item of one element. If the calling thread
+    /// [must work alone](crate::access::must_work_alone), each item is
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock).
     ///
     /// ```
     /// use rayon::prelude::*;

@@ -1,0 +1,317 @@
+//! The protocol between a snapshot and the threads that change pages meanwhile.
+//!
+//! A snapshot *marks* pages ([`UNSAVED`]): from then on no thread takes one of them to change it, unless the
+//! thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards, so it
+//! *passes*: it takes the mark of its page away, and the snapshot marks that page again. Once all pages are
+//! marked and none is held exclusively the *instant* has come. From then on one thread *takes* each page,
+//! saves it, and removes its mark.
+//!
+//! Snapshots of an array follow one another, and all use the same bit of a page. So a mark alone does not say
+//! which snapshot has set it. A thread therefore waits for the [`SnapshotMarks`] that it has looked up, and
+//! for no longer than these last: [`await_unmarked`](SnapshotMarks::await_unmarked) also ends with the
+//! snapshot, though a later one may have marked the page again. Otherwise a thread with guards, which the
+//! earlier snapshot did not let pass, could sleep on a mark of the later one, which waits for its guards.
+//! loom checks that (`snapshot_model`).
+
+use std::ops::Range;
+
+use super::entry::Entry;
+use super::state::{EXCLUSIVE, State, UNSAVED, WRITERS};
+use super::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock};
+
+/// The pages of an array, as a snapshot sees them.
+pub(crate) trait MarkedPages {
+    /// As long as it lives, no page is added.
+    type FixedCount<'a>
+    where
+        Self: 'a;
+
+    fn entry(&self, page: u64) -> &Entry;
+
+    /// Sleeps while `busy` holds of the page's state; may return early.
+    fn park(&self, page: u64, busy: impl Fn(State) -> bool);
+
+    /// Wakes threads and tasks that sleep at a page.
+    fn unpark(&self, page: u64);
+
+    /// Waits for the end of an exclusive hold in this state; may return early.
+    fn await_release(&self, page: u64, state: State);
+
+    /// Notes that pages have been marked, for threads that have looked at them and hold none.
+    fn note_marks(&self);
+
+    /// Ends writes without a lock to pages that are marked.
+    fn quiesce_marked(&self, pages: &[&Entry]);
+
+    /// How many pages there are; no page is added while the second part of the result lives.
+    fn fix_count(&self) -> (u64, Self::FixedCount<'_>);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Threads that hold guards may still change pages.
+    Marking,
+    /// No thread changes a page, and pages cannot be saved yet.
+    Instant,
+    Saving,
+    Over,
+}
+
+#[derive(Debug)]
+struct Marking {
+    phase: Phase,
+    /// Pages from which threads with guards have taken the mark.
+    passed: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Saving<S> {
+    saver: S,
+    /// A bit for each page that a thread saves, or has saved.
+    taken: Vec<AtomicU64>,
+}
+
+/// The marks of one snapshot, which saves pages by an `S`.
+#[derive(Debug)]
+pub(crate) struct SnapshotMarks<S> {
+    marking: Mutex<Marking>,
+    changed: Condvar,
+    /// As the phase, for threads asleep at a page.
+    is_over: AtomicBool,
+    /// `None` outside of the phase `Saving`.
+    saving: RwLock<Option<Saving<S>>>,
+    /// Pages that tasks wait for, which save nothing themselves.
+    wanted: Mutex<Vec<u64>>,
+}
+
+/// The snapshots of an array: one at a time.
+#[derive(Debug)]
+pub(crate) struct Snapshots<S> {
+    /// Held by the thread that makes one.
+    making: Mutex<()>,
+    current: Mutex<Option<Arc<SnapshotMarks<S>>>>,
+}
+
+impl<S> Default for Snapshots<S> {
+    fn default() -> Self {
+        Self { making: Mutex::new(()), current: Mutex::new(None) }
+    }
+}
+
+impl<S> Snapshots<S> {
+    /// Begins a snapshot. If there is another one, waits for its end, or returns `None` if the thread must
+    /// not wait.
+    pub(crate) fn begin(&self, may_wait: bool) -> Option<(Arc<SnapshotMarks<S>>, MutexGuard<'_, ()>)> {
+        let making = if may_wait { self.making.lock() } else { self.making.try_lock()? };
+        let marks = Arc::new(SnapshotMarks::new());
+        // Before the first mark: a thread that finds a mark finds its snapshot, or that this is over.
+        *self.current.lock() = Some(Arc::clone(&marks));
+        Some((marks, making))
+    }
+
+    /// Ends the snapshot that is being made, of this many pages: waits for threads that save pages, and
+    /// removes the marks that are left. The saver, if there was one.
+    pub(crate) fn end(&self, marks: &SnapshotMarks<S>, pages: &impl MarkedPages, count: u64) -> Option<S> {
+        let saver = marks.stop_saving();
+        *self.current.lock() = None;
+        marks.is_over.store(true, Ordering::Release);
+        marks.turn_to(Phase::Over);
+        (0..count).for_each(|page| unmark(pages, page));
+        saver
+    }
+
+    /// The snapshot that is being made.
+    pub(crate) fn current(&self) -> Option<Arc<SnapshotMarks<S>>> {
+        self.current.lock().clone()
+    }
+
+    /// Waits until a marked page can be saved, for a thread that wants to change it and holds no page, but
+    /// maybe guards. The marks of the snapshot that saves it; `None` if the thread looks at the page again.
+    pub(crate) fn await_instant(
+        &self,
+        pages: &impl MarkedPages,
+        page: u64,
+        holds_guards: bool,
+    ) -> Option<Arc<SnapshotMarks<S>>> {
+        let Some(marks) = self.current() else {
+            // The page is about to lose its mark.
+            yield_now();
+            return None;
+        };
+        if holds_guards && marks.pass(pages, page) {
+            return None;
+        }
+        let mut marking = marks.marking.lock();
+        // A thread with guards was not let pass, so it does not wait for the end of `Marking`.
+        while matches!(marking.phase, Phase::Marking | Phase::Instant) {
+            marks.changed.wait(&mut marking);
+        }
+        drop(marking);
+        Some(marks)
+    }
+}
+
+impl<S> SnapshotMarks<S> {
+    fn new() -> Self {
+        Self {
+            marking: Mutex::new(Marking { phase: Phase::Marking, passed: Vec::new() }),
+            changed: Condvar::default(),
+            is_over: AtomicBool::new(false),
+            saving: RwLock::default(),
+            wanted: Mutex::default(),
+        }
+    }
+
+    /// Marks all pages, and waits until no thread changes any: the instant. How many pages there are; none is
+    /// added while the second part of the result lives.
+    pub(crate) fn mark_all<'a, P: MarkedPages>(&self, pages: &'a P) -> (u64, P::FixedCount<'a>) {
+        let (mut marked, mut passed) = (0, Vec::new());
+        let mut count = pages.fix_count().0;
+        loop {
+            self.mark(pages, (marked..count).chain(passed.iter().copied()));
+            marked = count;
+            let (now, fixed) = pages.fix_count();
+            let mut marking = self.marking.lock();
+            count = now;
+            passed = std::mem::take(&mut marking.passed);
+            if count == marked && passed.is_empty() {
+                marking.phase = Phase::Instant;
+                return (count, fixed);
+            }
+        }
+    }
+
+    /// Marks pages and waits until no thread changes them.
+    fn mark(&self, pages: &impl MarkedPages, numbers: impl Iterator<Item = u64> + Clone) {
+        let entries = || numbers.clone().map(|page| (page, pages.entry(page)));
+        for (page, entry) in entries() {
+            if entry.begin_saving() {
+                pages.unpark(page);
+            }
+        }
+        pages.note_marks();
+        for (page, entry) in entries() {
+            loop {
+                let state = entry.state(Ordering::Acquire);
+                if !state.any(EXCLUSIVE) {
+                    break;
+                }
+                pages.await_release(page, state);
+            }
+        }
+        // To open a write gate takes having the page, which only threads can from here on that have passed.
+        let open = entries().map(|(_, entry)| entry);
+        let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
+        pages.quiesce_marked(&open);
+    }
+
+    /// Takes a page's mark away for a thread that holds guards, unless the instant has come.
+    pub(crate) fn pass(&self, pages: &impl MarkedPages, page: u64) -> bool {
+        let mut marking = self.marking.lock();
+        if marking.phase != Phase::Marking {
+            return false;
+        }
+        marking.passed.push(page);
+        let is_waited_for = pages.entry(page).end_saving();
+        // Wakers are code of the program: they run without the lock.
+        drop(marking);
+        if is_waited_for {
+            pages.unpark(page);
+        }
+        true
+    }
+
+    /// Has the first `count` pages saved from now on, by all threads that want to change them.
+    pub(crate) fn save_by(&self, saver: S, count: u64) {
+        let words = count.div_ceil(64) as usize;
+        let taken = (0..words).map(|_| AtomicU64::new(0)).collect();
+        *self.saving.write() = Some(Saving { saver, taken });
+        self.turn_to(Phase::Saving);
+    }
+
+    /// Has a page saved and removes its mark, unless another thread saves it: false then. True also if the
+    /// snapshot is over.
+    pub(crate) fn save_if_free(&self, pages: &impl MarkedPages, page: u64, save: impl FnOnce(&S)) -> bool {
+        // As long as it is held the snapshot is not over, and the page's mark is this one's.
+        let saving = self.saving.read();
+        let Some(saving) = &*saving else { return true };
+        if !saving.take(page) {
+            return false;
+        }
+        save(&saving.saver);
+        unmark(pages, page);
+        true
+    }
+
+    /// Those of some pages that no thread has taken, as ranges: the caller takes them.
+    pub(crate) fn take(&self, pages: Range<u64>) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let saving = self.saving.read();
+        let Some(saving) = &*saving else { return runs };
+        for page in pages.filter(|page| saving.take(*page)) {
+            match runs.last_mut() {
+                Some(run) if run.end == page => run.end += 1,
+                _ => runs.push(page..page + 1),
+            }
+        }
+        runs
+    }
+
+    /// Looks at the saver, if pages are saved.
+    pub(crate) fn with_saver<R>(&self, look: impl FnOnce(&S) -> R) -> Option<R> {
+        self.saving.read().as_ref().map(|saving| look(&saving.saver))
+    }
+
+    /// Waits for threads that save pages; no other one begins to. The saver, if there was one.
+    pub(crate) fn stop_saving(&self) -> Option<S> {
+        self.saving.write().take().map(|saving| saving.saver)
+    }
+
+    /// True if a page in this state has a mark of this snapshot. The order of the two looks counts: a thread
+    /// that sees a later snapshot's mark sees the end of this one.
+    pub(crate) fn has_marked(&self, state: State) -> bool {
+        state.any(UNSAVED) && !self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Waits until a page that another thread saves has lost this snapshot's mark; may return early.
+    pub(crate) fn await_unmarked(&self, pages: &impl MarkedPages, page: u64) {
+        pages.park(page, |state| self.has_marked(state));
+    }
+
+    /// Asks for a page to be saved soon.
+    pub(crate) fn want(&self, page: u64) {
+        self.wanted.lock().push(page);
+    }
+
+    /// The pages that were asked for since the last call.
+    pub(crate) fn take_wanted(&self) -> Vec<u64> {
+        std::mem::take(&mut self.wanted.lock())
+    }
+
+    fn turn_to(&self, phase: Phase) {
+        self.marking.lock().phase = phase;
+        self.changed.notify_all();
+    }
+}
+
+impl<S> Saving<S> {
+    /// Makes the calling thread the one that saves a page; false if there is one.
+    fn take(&self, page: u64) -> bool {
+        let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
+        self.taken.get(word).is_some_and(|word| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
+    }
+}
+
+/// Removes a page's mark. The caller has taken the page, or keeps its snapshot from going on.
+pub(crate) fn unmark(pages: &impl MarkedPages, page: u64) {
+    if pages.entry(page).end_saving() {
+        pages.unpark(page);
+    }
+}
+
+fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}

@@ -1,0 +1,682 @@
+//! Public operations of a thread that holds guards, or that runs a function which the library called.
+//!
+//! Each of them ends with the result that it has without guards, or with an error that says why the thread
+//! must not wait. Another thread waits for each case, and reports those that do not end by their names.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
+use std::time::Duration;
+
+use futures::executor::block_on;
+use rayon::prelude::*;
+use vmarray::access::{MapBuffer, MapMode};
+use vmarray::expr::index;
+use vmarray::file::SaveOptions;
+use vmarray::kernel::{At, Own, Session};
+use vmarray::order::{Descending, MatchKind, Side};
+use vmarray::progress::with_progress;
+use vmarray::{AnyDevice, ErrorKind, NdArray, RaggedArray, Result, Source, VirtualArray, prelude::*};
+
+use crate::common::host;
+
+/// How long a case may take before it counts as one that does not end: far longer than any takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The device of all cases.
+static DEVICE: LazyLock<Arc<AnyDevice>> = LazyLock::new(|| Arc::new(host().into()));
+
+type Array = VirtualArray<u32>;
+
+const INSTANT: SaveOptions = SaveOptions::new().point_in_time(true);
+
+/// An array to work on, and what some operations need beside it.
+struct Place {
+    array: Array,
+    other: Array,
+    wide: VirtualArray<u64>,
+    page_len: usize,
+}
+
+impl Place {
+    fn new(pages: usize, page_len: usize, frames: usize) -> Self {
+        let len = pages * page_len;
+        let builder = |len: usize| Array::builder(len).devices([DEVICE.clone()]).page_len(page_len);
+        let array = builder(len).max_len(2 * len).frames_per_channel(frames).build().unwrap();
+        array.write(0, &values(len)).unwrap();
+        array.flush(..).unwrap();
+        let other = builder(len).frames_per_channel(4).build().unwrap();
+        other.write(0, &values(len)).unwrap();
+        let wide = VirtualArray::<u64>::builder(len).devices([DEVICE.clone()]).page_len(page_len);
+        let wide = wide.frames_per_channel(4).build().unwrap();
+        Self { array, other, wide, page_len }
+    }
+
+    fn len(&self) -> usize {
+        self.other.len()
+    }
+
+    /// A place within a page.
+    fn at(&self, page: usize) -> usize {
+        page * self.page_len + 5
+    }
+}
+
+/// The name of a file, which is removed in the end.
+struct TestFile(PathBuf);
+
+impl TestFile {
+    fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self(std::env::temp_dir().join(format!("vmarray-guarded-{}-{number}", std::process::id())))
+    }
+}
+
+impl Drop for TestFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn values(len: usize) -> Vec<u32> {
+    (0..len as u32).map(|i| i.wrapping_mul(2_654_435_761) % 1000).collect()
+}
+
+/// A number for a result, which tells results apart.
+fn number_of(values: impl IntoIterator<Item = u32>) -> u64 {
+    let add = |sum: u64, value| (sum ^ u64::from(value)).wrapping_mul(0x100_0000_01b3);
+    values.into_iter().fold(0xcbf2_9ce4_8422_2325, add)
+}
+
+fn whole() -> Field<u32, u32> {
+    Field::<u32, u32>::whole()
+}
+
+#[vmarray::kernel]
+fn twice(_at: At<1>, out: &mut Own<u32>) {
+    out.set(out.get() * 2);
+}
+
+type Operation = (&'static str, fn(&Place) -> Result<u64>);
+
+/// Operations that read.
+const READS: &[Operation] = &[
+    ("get", |p| p.array.get(p.at(3)).map(u64::from)),
+    ("get guarded", |p| p.array.get(p.at(1)).map(u64::from)),
+    ("get_uncached", |p| p.array.get_uncached(p.at(1)).map(u64::from)),
+    ("read", |p| {
+        let mut into = vec![0; p.len()];
+        p.array.read(0, &mut into).map(|()| number_of(into))
+    }),
+    ("to_vec", |p| p.array.to_vec(..).map(number_of)),
+    ("find", |p| Ok(p.array.find(whole(), &7)?.len() as u64)),
+    ("find_first", |p| Ok(p.array.find_first(.., whole(), &7, 3)?.indices.len() as u64)),
+    ("position", |p| Ok(p.array.position(.., whole(), &7)?.unwrap_or(0) as u64)),
+    ("count", |p| Ok(p.array.count(.., whole(), &7)? as u64)),
+    ("select_where", |p| {
+        Ok(p.array.select_where(.., whole().lt(7))?.collect::<Result<Vec<_>>>()?.len() as u64)
+    }),
+    ("gather", |p| p.array.gather(&every_seventh(p)).map(number_of)),
+    ("gather_iter", |p| {
+        let values: Result<Vec<u32>> = p.array.gather_iter(every_seventh(p)).collect();
+        values.map(number_of)
+    }),
+    ("join", |p| {
+        let joined = p.array.join((&p.other,))?;
+        let (own, other) = joined.rows();
+        Ok(joined.count_where(.., own.get(whole()).eq(other.get(whole())))? as u64)
+    }),
+    ("prefetch", |p| p.array.prefetch(..).map(|()| 0)),
+    ("flush", |p| p.array.flush(..).map(|()| 0)),
+    ("evict", |p| p.array.evict(..).map(|()| 0)),
+    ("page", |p| p.array.page(5).map(|page| number_of(page.iter().copied()))),
+    ("page guarded", |p| p.array.page(1).map(|page| number_of(page.iter().copied()))),
+    ("pages", |p| p.array.pages().try_fold(0, |sum, page| Ok(sum ^ number_of(page?.iter().copied())))),
+    ("iter", |p| p.array.iter().collect::<Result<Vec<u32>>>().map(number_of)),
+    ("iter().rev()", |p| p.array.iter().rev().collect::<Result<Vec<u32>>>().map(number_of)),
+    ("cursor", |p| {
+        let mut cursor = p.array.cursor();
+        (0..p.len()).step_by(7).try_fold(0, |sum, at| Ok(sum + u64::from(cursor.get(at)?)))
+    }),
+    ("map", |p| p.array.map(.., |slice| number_of(slice.iter().copied()))),
+    ("par_for_each_slice", |p| {
+        let sum = AtomicUsize::new(0);
+        let add = |_, slice: &[u32]| {
+            sum.fetch_add(slice.iter().map(|x| *x as usize).sum::<usize>(), Ordering::Relaxed);
+        };
+        p.array.par_for_each_slice(.., add)?;
+        Ok(sum.into_inner() as u64)
+    }),
+    ("par_fold_slices", |p| {
+        p.array.par_fold_slices(
+            ..,
+            || 0,
+            |sum, _, slice| sum ^ number_of(slice.iter().copied()),
+            |a, b| a ^ b,
+        )
+    }),
+    ("par_iter", |p| p.array.par_iter().map(|x| x.map(u64::from)).sum::<Result<u64>>()),
+    ("par_iter().enumerate()", |p| {
+        let values = p.array.par_iter().enumerate().map(|(i, x)| x.map(|x| i as u64 * u64::from(x)));
+        values.sum::<Result<u64>>()
+    }),
+    ("get_async", |p| block_on(p.array.get_async(p.at(4))).map(u64::from)),
+    ("read_async", |p| {
+        let mut into = vec![0; p.len()];
+        block_on(p.array.read_async(0, &mut into)).map(|()| number_of(into))
+    }),
+    ("gather_async", |p| block_on(p.array.gather_async(&every_seventh(p))).map(number_of)),
+    ("prefetch_async", |p| block_on(p.array.prefetch_async(..)).map(|()| 0)),
+    ("flush_async", |p| block_on(p.array.flush_async(..)).map(|()| 0)),
+    ("page_async", |p| block_on(p.array.page_async(6)).map(|page| number_of(page.iter().copied()))),
+    ("count_where", |p| Ok(p.array.count_where(.., whole().lt(7))? as u64)),
+    ("find_where", |p| Ok(p.array.find_where(.., whole().lt(7), 50)?.total as u64)),
+    ("position_first", |p| Ok(p.array.position_first(.., whole().lt(7))?.unwrap_or(0) as u64)),
+    ("any", |p| Ok(u64::from(p.array.any(.., whole().gt(5000))?))),
+    ("all", |p| Ok(u64::from(p.array.all(.., whole().lt(5000))?))),
+    ("sum", |p| Ok(p.array.sum(.., whole())? as u64)),
+    ("min_max", |p| Ok(u64::from(p.array.min_max(.., whole())?.unwrap().1))),
+    ("arg_max", |p| Ok(p.array.arg_max(.., whole())?.unwrap().0 as u64)),
+    ("histogram", |p| Ok(p.array.histogram(.., whole() / 100, 10)?[3])),
+    ("argsort", |p| Ok(p.array.argsort(.., Descending(whole()))?.get(9)?)),
+    ("is_sorted", |p| Ok(u64::from(p.array.is_sorted(..)?))),
+    ("partition_point", |p| Ok(p.array.partition_point(.., |x| x < 500)? as u64)),
+    ("search_sorted", |p| Ok(p.array.search_sorted(&p.other, Side::Left)?.get(3)?)),
+    ("merged", |p| p.array.merged(&p.other)?.to_vec(..).map(number_of)),
+    ("select_nth", |p| p.array.select_nth(.., 77).map(u64::from)),
+    ("quantiles", |p| p.array.quantiles(.., &[0.3, 0.9]).map(number_of)),
+    ("top_k", |p| p.array.top_k(.., 9).map(number_of)),
+    ("unique", |p| p.array.unique(..)?.to_vec(..).map(number_of)),
+    ("group_by", |p| {
+        let groups = p.array.group_by(.., whole() % 10)?;
+        groups.sum(&p.other)?.get(3)
+    }),
+    ("matches", |p| {
+        Ok(p.array.section(..50)?.matches(&p.other, whole(), whole(), MatchKind::Inner)?.left.len() as u64)
+    }),
+    ("sample", |p| p.array.sample(.., 20, 3).map(number_of)),
+    ("take", |p| {
+        p.wide.write(0, &[1, 2, 700])?;
+        p.array.take(p.wide.section(..3)?)?.to_vec(..).map(number_of)
+    }),
+    ("save", |p| {
+        let file = TestFile::new();
+        p.array.save(&file.0)?;
+        Array::open(&file.0)?.to_vec(..p.len()).map(number_of)
+    }),
+    ("save at an instant", |p| {
+        let file = TestFile::new();
+        p.array.save_with(&file.0, INSTANT, |_| ControlFlow::Continue(()))?;
+        Array::open(&file.0)?.to_vec(..p.len()).map(number_of)
+    }),
+    ("save to another and load", |p| {
+        let file = TestFile::new();
+        p.other.save(&file.0)?;
+        Array::builder(0).page_len(64).load(&file.0)?.to_vec(..).map(number_of)
+    }),
+    ("check_pages", |p| Ok(p.array.check_pages()?.len() as u64)),
+    ("copy_from it", |p| {
+        p.other.copy_from(0, p.array.section(..p.len())?)?;
+        p.other.to_vec(..).map(number_of)
+    }),
+    ("source", |p| {
+        let source = Source::builder(values(p.len())).devices([DEVICE.clone()]).build()?;
+        source.section_mut(..)?.copy_from(0, p.array.section(..p.len())?)?;
+        source.to_vec(..).map(number_of)
+    }),
+    ("rows", |p| {
+        let rows = RaggedArray::<u32>::builder().elements(|elements| elements.devices([DEVICE.clone()]));
+        let rows = rows.from_rows([p.array.to_vec(..100)?, p.array.to_vec(100..p.len())?])?;
+        rows.save(&TestFile::new().0)?;
+        rows.to_vecs().map(|vecs| number_of(vecs.concat()))
+    }),
+    ("boxes", |p| {
+        let image = NdArray::<u32, 2>::builder([30, 40]).devices([DEVICE.clone()]).build()?;
+        let values = p.array.to_vec(..1200)?;
+        image.write_box([0, 0]..[30, 40], &values)?;
+        image.read_box(.., &mut vec![0; 1200])?;
+        image.find(whole(), &7).map(|found| found.len() as u64)
+    }),
+    ("stats", |p| {
+        _ = (p.array.stats(), p.array.footprint(), p.array.homes(), p.array.watch().report());
+        Ok(0)
+    }),
+];
+
+fn every_seventh(p: &Place) -> Vec<usize> {
+    (0..p.len()).map(|i| i * 7 % p.len()).collect()
+}
+
+/// Operations that write.
+const WRITES: &[Operation] = &[
+    ("set", |p| p.array.set(p.at(3), 1).map(|()| 0)),
+    ("set guarded", |p| p.array.set(p.at(1), 1).map(|()| 0)),
+    ("set_uncached", |p| p.array.set_uncached(p.at(1), 1).map(|()| 0)),
+    ("replace", |p| p.array.replace(p.at(1), 9).map(u64::from)),
+    ("compare_exchange", |p| p.array.compare_exchange(p.at(1), 1, 2).map(|was| u64::from(was.is_ok()))),
+    ("update", |p| p.array.update(p.at(4), |x| x + 1).map(u64::from)),
+    ("swap", |p| p.array.swap(p.at(2), p.at(6)).map(|()| 0)),
+    ("write", |p| p.array.write(0, &vec![4; p.len()]).map(|()| 0)),
+    ("fill", |p| p.array.fill(.., 4).map(|()| 0)),
+    ("fill a part", |p| p.array.fill(100..p.len() - 7, 4).map(|()| 0)),
+    ("discard", |p| p.array.discard(..).map(|()| 0)),
+    ("copy_from", |p| p.array.copy_from(0, &p.other).map(|()| 0)),
+    ("copy_from within", |p| {
+        let half = p.len() / 2;
+        p.array.copy_from(0, p.array.section(half..2 * half)?).map(|()| 0)
+    }),
+    ("scatter", |p| p.array.scatter(&every_seventh(p), &values(p.len())).map(|()| 0)),
+    ("scatter_iter", |p| Ok(p.array.scatter_iter(every_seventh(p).into_iter().zip(values(p.len())))? as u64)),
+    ("page_mut", |p| p.array.page_mut(5).map(|mut page| page[3] = 4).map(|()| 0)),
+    ("page_mut guarded", |p| p.array.page_mut(1).map(|mut page| page[3] = 4).map(|()| 0)),
+    ("pages_mut", |p| p.array.pages_mut().try_for_each(|page| page.map(|mut page| page[3] = 4)).map(|()| 0)),
+    ("cursor_mut", |p| {
+        let mut cursor = p.array.cursor_mut();
+        (0..p.len()).step_by(7).try_for_each(|at| cursor.set(at, 3)).map(|()| 0)
+    }),
+    ("for_each_mut", |p| p.array.for_each_mut(.., |i, x| *x += i as u32).map(|()| 0)),
+    ("map_mut", |p| p.array.map_mut(.., MapMode::ReadWrite, |slice| slice[0] += 1).map(|()| 0)),
+    ("map_in", |p| p.array.map_in(.., MapMode::Write, MapBuffer::New, |slice| slice.fill(6)).map(|()| 0)),
+    ("par_for_each_slice_mut", |p| {
+        p.array.par_for_each_slice_mut(.., |first, slice| slice[0] = first as u32).map(|()| 0)
+    }),
+    ("set_async", |p| block_on(p.array.set_async(p.at(4), 1)).map(|()| 0)),
+    ("page_mut_async", |p| block_on(p.array.page_mut_async(6)).map(|mut page| page[0] = 7).map(|()| 0)),
+    ("transform", |p| p.array.transform(.., whole().set(whole() + 1)).map(|()| 0)),
+    ("transform by index", |p| p.array.transform(.., whole().set(index().cast::<u32>())).map(|()| 0)),
+    ("assign_where", |p| p.array.assign_where(.., whole().lt(500), whole().set(3)).map(|()| 0)),
+    ("prefix_sum", |p| p.array.prefix_sum(..).map(u64::from)),
+    ("exclusive_prefix_sum", |p| p.array.exclusive_prefix_sum(..).map(u64::from)),
+    ("sort", |p| p.array.sort(..).map(|()| 0)),
+    ("sort_descending", |p| p.array.sort_descending(..).map(|()| 0)),
+    ("sort_with", |p| p.other.sort_with(.., p.array.section_mut(..p.len())?).map(|()| 0)),
+    ("sort_by_key", |p| p.array.sort_by_key(.., Descending(whole())).map(|()| 0)),
+    ("shuffle", |p| p.array.shuffle(.., 3).map(|()| 0)),
+    ("kernel", |p| twice::run((p.array.section_mut(..)?,)).map(|()| 0)),
+    ("session", |p| {
+        let mut held = Array::builder(p.len()).devices([DEVICE.clone()]).page_len(p.page_len).build()?;
+        held.copy_from(0, &p.other)?;
+        let mut session = Session::new();
+        let place = session.hold(&mut held)?;
+        twice::run_in(&mut session, (place,))?;
+        session.finish()?;
+        p.array.copy_from(0, &held).map(|()| 0)
+    }),
+    ("push", |p| p.array.push(7).map(|at| at as u64)),
+    ("reserve", |p| p.array.reserve(100).map(|()| 0)),
+];
+
+/// What a case holds while it calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guards {
+    None,
+    Shared,
+    Exclusive,
+    Both,
+}
+
+/// What came of a case, and what the array has afterwards.
+type Outcome = (std::result::Result<u64, ErrorKind>, u64);
+
+/// Runs an operation on a place of its own, with guards.
+fn with_guards(place: &Place, run: fn(&Place) -> Result<u64>, guards: Guards) -> Outcome {
+    let is = |any: &[Guards]| any.contains(&guards);
+    let exclusive = is(&[Guards::Exclusive, Guards::Both]).then(|| place.array.page_mut(1).unwrap());
+    let shared = is(&[Guards::Shared]).then(|| place.array.page(1).unwrap());
+    let second = is(&[Guards::Both]).then(|| place.array.page(4).unwrap());
+    let outcome = run(place).map_err(|error| error.kind().clone());
+    drop((exclusive, shared, second));
+    (outcome, number_of(place.array.to_vec(..).unwrap()))
+}
+
+/// Runs cases, each on a thread of its own; says which of them did not end, or ended otherwise than allowed.
+fn run_all<R: Send + 'static>(
+    cases: impl IntoIterator<Item = (String, Box<dyn FnOnce() -> R + Send>)>,
+    mut is_wrong: impl FnMut(&str, R) -> Option<String>,
+) {
+    let mut failures = Vec::new();
+    for (name, run) in cases {
+        let (done, ended) = mpsc::channel();
+        let case = std::thread::spawn(move || _ = done.send(run()));
+        match ended.recv_timeout(PATIENCE) {
+            Ok(result) => failures.extend(is_wrong(&name, result)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                let panic = case.join().unwrap_err();
+                let text = panic.downcast_ref::<String>().cloned();
+                failures.push(format!("{name} panicked: {}", text.unwrap_or_default()));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => failures.push(format!("{name} did not end")),
+        }
+    }
+    assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn says_why(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. })
+}
+
+fn compare_with_and_without_guards(
+    operations: &[Operation],
+    (pages, page_len): (usize, usize),
+    frames: &[usize],
+) {
+    for &frames in frames {
+        let case = |run: fn(&Place) -> Result<u64>, guards| -> Box<dyn FnOnce() -> Outcome + Send> {
+            Box::new(move || with_guards(&Place::new(pages, page_len, frames), run, guards))
+        };
+        let mut expected = Vec::new();
+        let alone = operations
+            .iter()
+            .map(|(name, run)| (format!("{name}, {frames} frames"), case(*run, Guards::None)));
+        run_all(alone, |name, outcome| {
+            let failure = outcome.0.as_ref().err().map(|error| format!("{name}: {error}"));
+            expected.push(outcome);
+            failure
+        });
+        let mut allowed = Guards::ALL.iter().flat_map(|_| &expected);
+        let cases =
+            Guards::ALL.iter().flat_map(|guards| operations.iter().map(move |operation| (guards, operation)));
+        let cases = cases.filter(|(guards, _)| frames > 2 || **guards != Guards::Both);
+        let cases = cases.map(|(guards, (name, run))| {
+            (format!("{name}, {frames} frames, {guards:?}"), case(*run, *guards))
+        });
+        run_all(cases, |name, outcome| {
+            let allowed = allowed.next().unwrap();
+            match &outcome.0 {
+                Err(kind) if says_why(kind) => None,
+                _ if outcome == *allowed => None,
+                _ => Some(format!("{name}: {outcome:?} instead of {allowed:?}")),
+            }
+        });
+    }
+}
+
+impl Guards {
+    const ALL: [Self; 3] = [Self::Shared, Self::Exclusive, Self::Both];
+}
+
+#[test]
+fn reads_with_guards_end() {
+    compare_with_and_without_guards(READS, (24, 64), &[1, 2, 8]);
+}
+
+#[test]
+fn writes_with_guards_end() {
+    compare_with_and_without_guards(WRITES, (24, 64), &[1, 2, 8]);
+}
+
+/// Those that other threads help with where there is much to do.
+const LONG: &[&str] = &[
+    "read",
+    "to_vec",
+    "gather",
+    "par_for_each_slice",
+    "par_fold_slices",
+    "par_iter",
+    "read_async",
+    "count_where",
+    "find_where",
+    "sum",
+    "save",
+    "save at an instant",
+    "copy_from it",
+    "write",
+    "fill",
+    "copy_from",
+    "scatter",
+    "par_for_each_slice_mut",
+    "transform",
+    "sort",
+    "sort_with",
+    "argsort",
+    "prefix_sum",
+    "kernel",
+];
+
+#[test]
+fn long_ones_with_guards_end() {
+    let long: Vec<Operation> =
+        READS.iter().chain(WRITES).filter(|(name, _)| LONG.contains(name)).copied().collect();
+    compare_with_and_without_guards(&long, (80, 64 << 10), &[2]);
+}
+
+/// A function of the library that calls one of the program's.
+type Caller = (&'static str, fn(&Place, &(dyn Fn() + Sync)) -> Result<()>);
+
+const CALLERS: &[Caller] = &[
+    ("for_each_mut", |p, call| p.array.for_each_mut(.., |_, _| call())),
+    ("par_for_each_slice", |p, call| p.array.par_for_each_slice(.., |_, _| call())),
+    ("par_for_each_slice_mut", |p, call| p.array.par_for_each_slice_mut(.., |_, _| call())),
+    ("par_fold_slices", |p, call| p.array.par_fold_slices(.., call, |(), _, _| call(), |(), ()| call())),
+    ("par_iter", |p, call| p.array.par_iter().try_for_each(|x| x.map(|_| call()))),
+    ("map", |p, call| p.array.map(.., |_| call())),
+    ("map_mut", |p, call| p.array.map_mut(.., MapMode::ReadWrite, |_| call())),
+    ("update", |p, call| {
+        let change = |x| {
+            call();
+            x
+        };
+        p.array.update(p.at(1), change).map(drop)
+    }),
+    ("save_with", |p, call| p.array.save_with(&TestFile::new().0, SaveOptions::new(), |_| goes_on(call))),
+    ("save_with at an instant", |p, call| p.array.save_with(&TestFile::new().0, INSTANT, |_| goes_on(call))),
+    ("rows.save_with at an instant", |p, call| {
+        let rows = RaggedArray::<u32>::builder().from_rows([p.array.to_vec(..100)?])?;
+        rows.save_with(&TestFile::new().0, INSTANT, |_| goes_on(call))
+    }),
+    ("load_with", |p, call| {
+        let file = TestFile::new();
+        p.other.save(&file.0)?;
+        Array::builder(0).load_with(&file.0, |_| goes_on(call)).map(drop)
+    }),
+    ("with_progress sort", |p, call| with_progress(|_| goes_on(call), || p.array.sort(..))),
+    ("with_progress sort_with", |p, call| {
+        with_progress(|_| goes_on(call), || p.array.section_mut(..p.len())?.sort_with(.., &p.other))
+    }),
+    ("with_progress argsort", |p, call| {
+        with_progress(|_| goes_on(call), || p.array.argsort(.., Descending(whole()))).map(drop)
+    }),
+    ("with_progress sort_by_key", |p, call| {
+        with_progress(|_| goes_on(call), || p.array.sort_by_key(.., Descending(whole())))
+    }),
+    ("with_progress sort of a source", |p, call| {
+        let source = Source::builder(values(p.len())).devices([DEVICE.clone()]).build()?;
+        with_progress(
+            |_| {
+                _ = source.get(3);
+                _ = source.sum(.., whole());
+                goes_on(call)
+            },
+            || source.sort(..),
+        )
+    }),
+    ("gather_iter", |p, call| {
+        p.array.gather_iter(every_seventh(p).into_iter().inspect(|_| call())).try_for_each(|x| x.map(drop))
+    }),
+    ("scatter_iter", |p, call| {
+        let elements = every_seventh(p).into_iter().inspect(|_| call()).map(|at| (at, 3));
+        p.array.scatter_iter(elements).map(drop)
+    }),
+    ("partition_point", |p, call| {
+        let holds = |x| {
+            call();
+            x < 500
+        };
+        p.array.partition_point(.., holds).map(drop)
+    }),
+    ("iter", |p, call| p.array.iter().try_for_each(|x| x.map(|_| call()))),
+    ("pages", |p, call| p.array.pages().try_for_each(|page| page.map(|_page| call()))),
+    ("pages_mut", |p, call| p.array.pages_mut().try_for_each(|page| page.map(|_page| call()))),
+    ("cursor", |p, call| {
+        let mut cursor = p.array.cursor();
+        cursor.get(p.at(1))?;
+        call();
+        Ok(())
+    }),
+    ("cursor_mut", |p, call| {
+        let mut cursor = p.array.cursor_mut();
+        cursor.set(p.at(1), 3)?;
+        call();
+        Ok(())
+    }),
+];
+
+fn goes_on(call: &(dyn Fn() + Sync)) -> ControlFlow<()> {
+    call();
+    ControlFlow::Continue(())
+}
+
+/// How often a case runs its operation, at the first calls.
+const CALLS: usize = 3;
+
+/// All operations, each from within each function that the library calls.
+fn within_callers(operations: &'static [Operation], frames: usize) {
+    type Within = Vec<std::result::Result<(), ErrorKind>>;
+    let cases = CALLERS.iter().flat_map(|caller| operations.iter().map(move |operation| (caller, operation)));
+    let cases = cases.map(|((caller, run_caller), (name, run))| {
+        let case: Box<dyn FnOnce() -> Within + Send> = Box::new(move || {
+            let place = Place::new(24, 64, frames);
+            let (calls, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+            let call = || {
+                if calls.fetch_add(1, Ordering::Relaxed) < CALLS {
+                    let outcome = run(&place).map(drop).map_err(|error| error.kind().clone());
+                    outcomes.lock().unwrap().push(outcome);
+                }
+            };
+            let outcome = run_caller(&place, &call);
+            assert!(calls.into_inner() > 0, "the function was called");
+            let mut outcomes = outcomes.into_inner().unwrap();
+            outcomes.push(outcome.map_err(|error| error.kind().clone()));
+            outcomes
+        });
+        (format!("{name} within {caller}, {frames} frames"), case)
+    });
+    run_all(cases, |name, outcomes| {
+        let wrong = outcomes.into_iter().filter_map(std::result::Result::err).find(|kind| !says_why(kind));
+        wrong.map(|kind| format!("{name}: {kind}"))
+    });
+}
+
+#[test]
+fn reads_within_functions_that_are_called_end() {
+    within_callers(READS, 2);
+    within_callers(READS, 8);
+}
+
+#[test]
+fn writes_within_functions_that_are_called_end() {
+    within_callers(WRITES, 2);
+    within_callers(WRITES, 8);
+}
+
+fn kind_of<R>(result: Result<R>) -> ErrorKind {
+    result.err().expect("it is refused").kind().clone()
+}
+
+fn would_deadlock<R>(result: Result<R>) -> bool {
+    matches!(kind_of(result), ErrorKind::WouldDeadlock { .. })
+}
+
+/// A snapshot of one instant within another one: of the same array it would wait for itself, of another one
+/// it need not.
+#[test]
+fn a_snapshot_within_a_snapshot_does_not_wait_for_itself() {
+    let (place, file, inner) = (Place::new(24, 64, 8), TestFile::new(), TestFile::new());
+    let mut calls = 0;
+    let save = |array: &Array| array.save_with(&inner.0, INSTANT, |_| ControlFlow::Continue(()));
+    let within = |_| {
+        calls += 1;
+        // Neither by another thread's doing, nor while nothing else is under way.
+        assert!(would_deadlock(save(&place.array)));
+        save(&place.other).unwrap();
+        ControlFlow::Continue(())
+    };
+    place.array.save_with(&file.0, INSTANT, within).unwrap();
+    assert!(calls > 0);
+    save(&place.array).unwrap();
+}
+
+/// Two threads, each of which saves an array and, meanwhile, the other one's: at most one waits.
+#[test]
+fn snapshots_of_each_others_arrays_do_not_wait_for_each_other() {
+    let (one, two) = (Place::new(24, 64, 8), Place::new(24, 64, 8));
+    let both = std::sync::Barrier::new(2);
+    let run = |own: &Place, other: &Place| {
+        let mut is_first = true;
+        let within = |_| {
+            if std::mem::take(&mut is_first) {
+                both.wait();
+                let saved = other.array.save_with(&TestFile::new().0, INSTANT, |_| ControlFlow::Continue(()));
+                assert!(saved.is_ok() || would_deadlock(saved));
+            }
+            ControlFlow::Continue(())
+        };
+        own.array.save_with(&TestFile::new().0, INSTANT, within).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(&one, &two));
+        run(&two, &one);
+    });
+}
+
+/// A function that is told of a snapshot's progress waits for tasks that change pages which the snapshot's
+/// threads have yet to save, and which wait for that function.
+#[test]
+fn tasks_within_a_snapshot_do_not_wait_for_its_threads() {
+    const PAGE: usize = 1 << 20;
+    let array = VirtualArray::<u8>::builder(48 * PAGE).devices([DEVICE.clone()]).page_len(PAGE);
+    let array = array.frames_per_channel(8).build().unwrap();
+    array.fill(.., 1).unwrap();
+    let file = TestFile::new();
+    let mut is_first = true;
+    let within = |_| {
+        if std::mem::take(&mut is_first) {
+            (0..48).for_each(|page| block_on(array.set_async(page * PAGE, 2)).unwrap());
+        }
+        ControlFlow::Continue(())
+    };
+    array.save_with(&file.0, INSTANT, within).unwrap();
+    let saved = VirtualArray::<u8>::open(&file.0).unwrap();
+    assert_eq!(saved.count(.., Field::whole(), &1_u8).unwrap(), 48 * PAGE);
+    assert_eq!(array.count(.., Field::whole(), &2_u8).unwrap(), 48);
+}
+
+/// What other threads do for a thread with guards is refused where the thread cannot do it alone.
+#[test]
+fn threads_of_another_library_do_not_wait_for_guards() {
+    let place = Place::new(24, 64, 8);
+    let refused = |p: &Place| {
+        assert!(would_deadlock(p.array.par_for_each_slice(.., |_, _| ())));
+        assert!(would_deadlock(p.array.par_for_each_slice_mut(.., |_, _| ())));
+        assert!(would_deadlock(p.array.par_fold_slices(.., || (), |(), _, _| (), |(), ()| ())));
+        assert!(p.array.par_iter().all(|item| item.is_err()));
+        assert!(would_deadlock(p.array.par_iter().zip(0..p.len()).try_for_each(|(item, _)| item.map(drop))));
+    };
+    let guard = place.array.page(3).unwrap();
+    refused(&place);
+    drop(guard);
+    let guard = place.other.page_mut(3).unwrap();
+    refused(&place);
+    drop(guard);
+    place.array.for_each_mut(..1, |_, _| refused(&place)).unwrap();
+    assert!(!vmarray::access::must_work_alone());
+    place.array.par_for_each_slice(.., |_, _| assert!(vmarray::access::must_work_alone())).unwrap();
+}
+
+/// What is sorted is held; the function that is told of it learns that it must not wait.
+#[test]
+fn what_is_sorted_is_not_waited_for_by_the_function_that_is_told() {
+    let place = Place::new(24, 64, 2);
+    let mut refusals = 0;
+    let told = |_| {
+        refusals += usize::from(would_deadlock(place.array.get(place.at(7))));
+        refusals += usize::from(would_deadlock(place.array.fill(.., 3)));
+        assert_eq!(place.other.get(3).unwrap(), values(4)[3]);
+        ControlFlow::Continue(())
+    };
+    with_progress(told, || place.array.sort(..)).unwrap();
+    assert!(refusals >= 2);
+    assert!(place.array.is_sorted(..).unwrap());
+}
