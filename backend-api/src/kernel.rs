@@ -36,6 +36,11 @@
 //! An item that fails continues, unless its budget is exhausted. A report holds the number of failed items
 //! and the first failure of one of them: its site, a detail and the item. A site is the number of an
 //! operation: [`Body::operations`] visits operations in this order.
+//!
+//! A [time limit](Launch::time_limit) ends a launch. Devices that compute with the processor read the clock
+//! every 2^16 back edges. If an item has run longer than the limit, it ends, and all other items end at their
+//! next reading or do not begin. The report then holds this item, and its site contains
+//! [`Report::TIME_OVER`].
 
 pub mod arithmetic;
 mod body;
@@ -47,6 +52,7 @@ mod hash;
 mod host;
 mod interpret;
 mod launch;
+mod limit;
 mod report;
 mod uniform;
 mod verify;
@@ -63,5 +69,6 @@ pub use host::{HostForm, HostItems, HostView};
 pub use interpret::{Interpreter, Slices, Views};
 pub use launch::{KernelFacts, Launch, View};
 pub(crate) use launch::{check as check_launch, check_shape};
+pub use limit::{LoopClock, Overtime, TimeLimit};
 pub use report::Report;
 pub use uniform::Common;

@@ -58,6 +58,39 @@ static inline void report_failure(__global volatile uint *report, uint site, ulo
     report[7] = (uint)(item >> 32);
 }
 
+// Whether the item has to end: it has run longer than `limit` ticks, or another item has.
+static inline uint is_over(
+    __global volatile uint *report, __global const volatile uint *ticks, uint limit, uint *since) {
+    if (report[2] >> 31)
+        return 1u;
+    uint now = *ticks;
+    if (*since == 0u)
+        *since = now;
+    return now - *since > limit;
+}
+
+// The item has exceeded the time limit in the loop `site`. That takes precedence over other failures.
+static inline void report_time_over(__global volatile uint *report, uint site, ulong item) {
+    if (report[2] >> 31)
+        return;
+    atomic_inc(&report[0]);
+    report[4] = 0u;
+    report[5] = 0u;
+    report[6] = (uint)item;
+    report[7] = (uint)(item >> 32);
+    report[2] = 0x80000000u | site;
+}
+
+// A back edge of the loop `at`. The clock is read at each 65536th of the work-item.
+#define TURN(at, of)                                                                                                \
+    if (--left == 0u) {                                                                                             \
+        left = 65536u;                                                                                              \
+        if (is_over(report, ticks, limit, &since)) {                                                                \
+            report_time_over(report, at, of);                                                                       \
+            return;                                                                                                 \
+        }                                                                                                           \
+    }
+
 // Where a byte of the item's own memory is: words of all items lie beside one another.
 #define ARENA(at) (arena + (((at) >> 3) * slabs + slab << 3) + ((at) & 7ul))
 

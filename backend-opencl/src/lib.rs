@@ -88,6 +88,7 @@ mod error;
 mod faulty;
 mod host_memory;
 mod kernel;
+mod kernel_clock;
 mod memory;
 #[forbid(unsafe_code)]
 mod options;

@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::driver::objects::{Argument, CommandQueue, Event, EventPlace, Memory, Program, Status};
 use crate::host_memory::HostPiece;
 use crate::kernel::KernelSet;
+use crate::kernel_clock::{ClockUse, KernelClock};
 use crate::memory::OwnMemory;
 use crate::retry::{PATIENCE, insist, keep_for_good};
 
@@ -71,6 +72,8 @@ struct SubmitState {
     kernels: KernelSet,
     scratch: [Option<Arc<OwnMemory>>; Scratch::COUNT],
     mailbox: Option<Arc<Mailbox>>,
+    /// The clock of launches with a time limit.
+    clock: Option<Arc<KernelClock>>,
     statistics: Statistics,
     /// Reused from call to call.
     batch: Batch,
@@ -422,6 +425,17 @@ impl<'q> Submission<'q> {
             judge(words)
         }));
         Ok(address)
+    }
+
+    /// Starts the clock of this queue until the submission is done, and returns its address. `None` if kernels
+    /// of the device cannot read a clock, or there is no memory or thread for one.
+    pub fn start_clock(&mut self) -> Option<*mut u8> {
+        if self.state.clock.is_none() {
+            self.state.clock = KernelClock::new(&self.queue.core).map(Arc::new);
+        }
+        let clock = self.state.clock.clone()?;
+        self.keep(ClockUse::start(&clock)?);
+        Some(clock.address())
     }
 
     /// Waits for the commands so far, in the middle of a submission.

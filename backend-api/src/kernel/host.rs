@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::interpret::from_bits;
-use super::{Access, Interpreter, Kernel, Report, Views, f16_to_f32, f32_to_f16};
+use super::{Access, Interpreter, Kernel, Report, TimeLimit, Views, f16_to_f32, f32_to_f16};
 use crate::Result;
 use crate::expr::{Geometry, Number, to_bits};
 use crate::racy;
@@ -62,6 +62,7 @@ pub struct HostItems<'a> {
     params: &'a [u64],
     table: &'a [u8],
     budget: Option<u64>,
+    limit: Option<&'a TimeLimit>,
     arena_bytes: u64,
     views: Vec<HostView<'a>>,
 }
@@ -117,8 +118,9 @@ impl<'a> HostItems<'a> {
             HostView { bases, page_len, stride, count, readable, writable, is_atomic, memory: PhantomData }
         };
         let views = views.zip(&launch.kernel.body().views).map(view).collect();
-        let Interpreter { items: launched, geometry, params, table, budget, arena_bytes, .. } = *launch;
-        Self { items, launched, geometry, params, table, budget, arena_bytes, views }
+        let Interpreter { items: launched, geometry, params, table, budget, limit, arena_bytes, .. } =
+            *launch;
+        Self { items, launched, geometry, params, table, budget, limit, arena_bytes, views }
     }
 
     /// The numbers of the items. If the kernel has groups, the range begins at a multiple of their length,
@@ -192,6 +194,20 @@ impl<'a> HostItems<'a> {
         self.budget
     }
 
+    /// Returns the time that an item may run. A form with loops of unknown length reads the clock, and ends all
+    /// of its items when one has run longer.
+    ///
+    /// ```
+    /// use backend_api::kernel::{HostItems, LoopClock};
+    /// fn clock<'a>(items: &HostItems<'a>) -> LoopClock<'a> {
+    ///     LoopClock::new(items.time_limit())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn time_limit(&self) -> Option<&'a TimeLimit> {
+        self.limit
+    }
+
     /// The length of an item's arena, in bytes.
     ///
     /// ```
@@ -219,10 +235,27 @@ impl<'a> HostItems<'a> {
     /// If the kernel lacks parameters, tables or views of the launch.
     #[must_use]
     pub fn report_of(&self, kernel: &Kernel, item: u64) -> Report {
+        self.report_within(kernel, item, self.budget)
+    }
+
+    /// Does the same with another budget: for an item that has exceeded the [time limit](Self::time_limit), to
+    /// find its loop.
+    ///
+    /// ```
+    /// use backend_api::kernel::{HostItems, Kernel, Report};
+    /// fn endless_loop(items: &HostItems<'_>, same: &Kernel, item: u64) -> u32 {
+    ///     items.report_within(same, item, Some(1 << 20)).site
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// As [`report_of`](Self::report_of).
+    #[must_use]
+    pub fn report_within(&self, kernel: &Kernel, item: u64, budget: Option<u64>) -> Report {
         let interpreter = Interpreter {
             params: self.params,
             table: self.table,
-            budget: self.budget,
+            budget,
             arena_bytes: self.arena_bytes,
             ..Interpreter::new(kernel, item + 1, self.geometry)
         };

@@ -5,7 +5,10 @@ mod together;
 use std::ops::Range;
 
 use super::arithmetic::{self, binary};
-use super::{Access, Across, Binary, Body, Kernel, Memory, Op, Place, Reg, Report, Rmw, Space, Type, Where};
+use super::{
+    Access, Across, Binary, Body, Kernel, LoopClock, Memory, Op, Overtime, Place, Reg, Report, Rmw, Space,
+    TimeLimit, Type, Where,
+};
 use crate::Result;
 use crate::expr::{Geometry, to_bits};
 
@@ -175,15 +178,17 @@ pub struct Interpreter<'a> {
     pub table: &'a [u8],
     /// The number of back edges of loops that an item may take.
     pub budget: Option<u64>,
+    /// The time that an item or a group may run.
+    pub limit: Option<&'a TimeLimit>,
     /// The length of an item's arena in bytes.
     pub arena_bytes: u64,
 }
 
 impl<'a> Interpreter<'a> {
-    /// Interprets a kernel without parameters and tables, with no budget and no arena.
+    /// Interprets a kernel without parameters and tables, with no budget, no limit and no arena.
     #[must_use]
     pub fn new(kernel: &'a Kernel, items: u64, geometry: Geometry) -> Self {
-        Self { kernel, items, geometry, params: &[], table: &[], budget: None, arena_bytes: 0 }
+        Self { kernel, items, geometry, params: &[], table: &[], budget: None, limit: None, arena_bytes: 0 }
     }
 
     /// Runs all items, one after the other; if the kernel has groups, one group after the other.
@@ -284,7 +289,7 @@ impl<'a> Interpreter<'a> {
     /// As [`run`](Self::run).
     pub fn reports(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Vec<Report>> {
         let mut all = Vec::new();
-        self.each_report(parts, views, |report| all.push(report))?;
+        self.each_report(parts, views, |report| all.extend((report.failures > 0).then_some(report)))?;
         Ok(all)
     }
 
@@ -300,6 +305,10 @@ impl<'a> Interpreter<'a> {
         for part in parts {
             state.group(part, &mut items)?;
             items.iter().filter_map(Item::report).for_each(&mut failed);
+            if let Some(over) = state.over {
+                failed(over);
+                break;
+            }
         }
         Ok(())
     }
@@ -449,16 +458,21 @@ struct State<'s, V> {
     /// The elements of each array of the group.
     shared: Vec<Vec<u64>>,
     group: u64,
+    clock: LoopClock<'s>,
+    /// The report of the item that exceeded the time limit; no other item continues.
+    over: Option<Report>,
 }
 
 impl<'s, V: Views> State<'s, V> {
     fn new(launch: &'s Interpreter<'s>, flat: &'s Flat<'s>, views: &'s mut V) -> Self {
-        Self { launch, body: launch.kernel.body(), flat, views, shared: Vec::new(), group: 0 }
+        let (body, clock) = (launch.kernel.body(), LoopClock::new(launch.limit));
+        Self { launch, body, flat, views, shared: Vec::new(), group: 0, clock, over: None }
     }
 
     /// Runs a group: each item up to its next wait for the other items, then all from there.
     fn group(&mut self, group: u64, items: &mut [Item]) -> Result<()> {
         self.group = group;
+        self.clock.begin();
         self.shared = arrays_of(self.body, Space::Group);
         let first = group * items.len() as u64;
         for (lane, item) in items.iter_mut().enumerate() {
@@ -472,6 +486,9 @@ impl<'s, V: Views> State<'s, V> {
             let mut waiting = None;
             for item in items.iter_mut() {
                 waiting = self.run(item)?.or(waiting);
+                if self.over.is_some() {
+                    return Ok(());
+                }
             }
             let Some(site) = waiting else { return Ok(()) };
             debug_assert!(items.iter().all(|item| matches!(item.next, Next::At(at) if at == site)));
@@ -494,6 +511,10 @@ impl<'s, V: Views> State<'s, V> {
                     match self.launch.budget.filter(|budget| *turns >= *budget) {
                         None => {
                             *turns += 1;
+                            if let Some(overtime) = self.clock.turn() {
+                                self.end(overtime, site, item.number);
+                                return Ok(None);
+                            }
                             site
                         }
                         Some(budget) => {
@@ -528,6 +549,14 @@ impl<'s, V: Views> State<'s, V> {
                 }
             }
         }
+    }
+
+    /// Ends all items in a loop of one.
+    fn end(&mut self, overtime: Overtime, site: u32, item: u64) {
+        self.over = Some(match overtime {
+            Overtime::Own => Report::time_over(site, item),
+            Overtime::OfAnother => Report::default(),
+        });
     }
 
     fn of(&self, register: Reg) -> Type {
@@ -894,6 +923,34 @@ mod tests {
         let (values, report) = run(body, 6);
         assert_eq!(values, [101, 202, 101, 202, 101, 202]);
         assert_eq!(report, Report { failures: 6, site: 9, detail: 100, item: 0 });
+    }
+
+    #[test]
+    fn a_time_limit_ends_all_items_and_names_one() {
+        let code = [
+            vec![place(0, Where::Item), literal(1, 3), binary_op(Binary::Eq, 3, 0, 1)],
+            vec![Op::If { when: Reg(3), then: vec![Op::Loop { body: vec![] }], otherwise: vec![] }],
+            store(1, 2),
+        ];
+        let body = body(3, 1, code.concat());
+        for group_len in [None, Some(2), Some(8)] {
+            let kernel = Kernel::new(Body { group_len, ..body.clone() }).unwrap();
+            let mut out = [0_u8; 6 * 8];
+            let limit = TimeLimit::new(std::time::Duration::from_millis(1));
+            let interpreter =
+                Interpreter { limit: Some(&limit), ..Interpreter::new(&kernel, 6, Geometry::plain(0)) };
+            let mut views = Slices::new(vec![(&mut out[..], 8)]);
+            let reports = interpreter.reports(0..interpreter.parts(), &mut views).unwrap();
+            assert_eq!(reports, [Report::time_over(4, 3)], "{group_len:?}");
+            // Items that begin afterwards end at once, without a report of their own.
+            let part = 3 / u64::from(group_len.unwrap_or(1));
+            assert_eq!(interpreter.run_together(part..part + 1, &mut views).unwrap(), Report::default());
+            assert!(limit.is_exceeded() && out[40..] == [0; 8], "item 5 has not run");
+            let again = TimeLimit::new(std::time::Duration::from_millis(1));
+            let interpreter = Interpreter { limit: Some(&again), ..interpreter };
+            let report = interpreter.run_together(0..interpreter.parts(), &mut views).unwrap();
+            assert_eq!(report, Report::time_over(4, 3), "{group_len:?}");
+        }
     }
 
     #[test]

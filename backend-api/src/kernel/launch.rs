@@ -1,6 +1,7 @@
 //! Requests to run a kernel on a device.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::{Access, Kernel, Memory, Report};
 use crate::expr::Geometry;
@@ -177,6 +178,9 @@ pub struct Launch<'a> {
     /// The number of back edges of loops that an item may take. Without a budget, an endless loop occupies
     /// the device for ever.
     pub budget: Option<u64>,
+    /// The time that an item or a group of items may run: see [`kernel`](super#failures). Devices that compute
+    /// with the processor enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
+    pub time_limit: Option<Duration>,
     /// The arena of each item in bytes, a multiple of 8, for kernels that allocate from it
     /// ([`Op::Arena`](super::Op::Arena)). The device allocates arenas for all items that run at a time. If
     /// it cannot, the call fails with [`OutOfMemory`](ErrorKind::OutOfMemory), and starts nothing.
@@ -186,11 +190,12 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Creates a launch without views, parameters and tables, with no budget and no arena.
+    /// Creates a launch without views, parameters and tables, with no budget, no time limit and no arena.
     #[must_use]
     pub const fn new(kernel: &'a Kernel, items: u64, geometry: Geometry, report: HostSpan<'a>) -> Self {
         let (views, params, table): (&[View<'_>], &[u64], &[u8]) = (&[], &[], &[]);
-        Self { kernel, items, geometry, views, params, table, budget: None, arena_bytes: 0, report }
+        let (budget, time_limit) = (None, None);
+        Self { kernel, items, geometry, views, params, table, budget, time_limit, arena_bytes: 0, report }
     }
 
     /// The number of bytes of the elements of all views.

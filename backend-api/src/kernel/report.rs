@@ -17,7 +17,7 @@ pub struct Report {
     /// The number of failed items; a lower bound if it exceeds 2^31.
     pub failures: u64,
     /// The operation of the first failure of one item: see [`Body::operation`](super::Body::operation). 0
-    /// without failures.
+    /// without failures. May contain [`TIME_OVER`](Self::TIME_OVER).
     pub site: u32,
     /// The detail of the first failure: the index outside, the detail of [`Op::Fail`](super::Op::Fail),
     /// the budget of a loop, or the bytes of [`Op::Arena`](super::Op::Arena). 0 without failures.
@@ -29,6 +29,30 @@ pub struct Report {
 impl Report {
     /// The length in bytes.
     pub const BYTES: u64 = 32;
+    /// The bit of a site in which an item has exceeded the [time limit](super::Launch::time_limit); the other
+    /// bits are the number of the loop. Such a report takes precedence over other failures, because some
+    /// items have not run.
+    pub const TIME_OVER: u32 = 1 << 31;
+
+    /// Reports an item that has exceeded the time limit in a loop.
+    ///
+    /// ```
+    /// use backend_api::kernel::Report;
+    /// let outside = Report { failures: 1, site: 7, detail: 100, item: 41 };
+    /// let both = outside.and(Report::time_over(3, 42));
+    /// assert_eq!((both.failures, both.loop_over_time(), both.item), (2, Some(3), 42));
+    /// assert_eq!(outside.loop_over_time(), None);
+    /// ```
+    #[must_use]
+    pub const fn time_over(site: u32, item: u64) -> Self {
+        Self { failures: 1, site: site | Self::TIME_OVER, detail: 0, item }
+    }
+
+    /// Returns the loop in which the item has exceeded the time limit, if it has.
+    #[must_use]
+    pub const fn loop_over_time(self) -> Option<u32> {
+        if self.site & Self::TIME_OVER == 0 { None } else { Some(self.site & !Self::TIME_OVER) }
+    }
 
     /// Returns the words that a device writes.
     #[must_use]
@@ -46,6 +70,7 @@ impl Report {
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         let failures = self.failures.saturating_add(other.failures);
-        if self.failures == 0 { other } else { Self { failures, ..self } }
+        let is_later = other.loop_over_time().is_some() && self.loop_over_time().is_none();
+        if self.failures == 0 || is_later { Self { failures, ..other } } else { Self { failures, ..self } }
     }
 }

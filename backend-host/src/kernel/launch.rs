@@ -1,9 +1,10 @@
 //! Launches: kernels of the program, interpreted item by item.
 
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Access, HostForm, HostItems, Interpreter, Kernel, Report, Views};
+use backend_api::kernel::{Access, HostForm, HostItems, Interpreter, Kernel, Report, TimeLimit, Views};
 use backend_api::{Launch, Result, View, racy};
 use parking_lot::Mutex;
 
@@ -39,6 +40,7 @@ pub(crate) struct LaunchJob<M> {
     params: Box<[u64]>,
     table: Box<[u8]>,
     budget: Option<u64>,
+    time_limit: Option<Duration>,
     arena_bytes: u64,
     bytes: u64,
 }
@@ -88,6 +90,7 @@ impl<M: Medium> LaunchJob<M> {
             params: launch.params.into(),
             table: launch.table.into(),
             budget: launch.budget,
+            time_limit: launch.time_limit,
             arena_bytes: launch.arena_bytes,
             bytes: launch.bytes(),
         }
@@ -116,7 +119,9 @@ impl<M: Medium> LaunchJob<M> {
 
     /// Carries it out.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
+        let limit = self.time_limit.map(TimeLimit::new);
         let interpreter = Interpreter {
+            limit: limit.as_ref(),
             params: &self.params,
             table: &self.table,
             budget: self.budget,
@@ -134,6 +139,9 @@ impl<M: Medium> LaunchJob<M> {
         // The failure of the lowest part is told, whichever was done first.
         let reported: Mutex<(usize, Report)> = Mutex::new((usize::MAX, Report::default()));
         each_part(crew, all.div_ceil(each) as usize, &|part| {
+            if limit.as_ref().is_some_and(TimeLimit::is_exceeded) {
+                return Ok(());
+            }
             let first = part as u64 * each;
             let part_of_all = first..(first + each).min(all);
             let report = match &by_code {

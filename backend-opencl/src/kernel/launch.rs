@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::discovery::WideAtomics;
 use crate::driver::objects::{Argument, Program};
 use crate::host_memory::HostPiece;
+use crate::kernel_clock::KernelClock;
 use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
@@ -70,6 +71,15 @@ impl Placed {
     }
 }
 
+/// Whether a launch is limited in time here: on a processor that shares memory with the host, where one
+/// work-item runs an item or a whole group.
+fn has_time_limit(core: &Core, launch: &Launch<'_>) -> bool {
+    launch.time_limit.is_some()
+        && core.info.kind == DeviceKind::Cpu
+        && core.traits.shares_fine_grained
+        && launch.kernel.body().has_loops()
+}
+
 /// What decides the code for a launch.
 ///
 /// # Errors
@@ -113,6 +123,7 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
         page_len: of_index(launch.geometry.page_len),
         channels: of_index(launch.geometry.channels),
         has_budget: launch.budget.is_some(),
+        has_time_limit: has_time_limit(core, launch),
         has_wide_atomics: core.traits.wide_atomics == WideAtomics::All,
         is_split,
     };
@@ -264,6 +275,14 @@ pub(crate) fn launch(
             Argument::U64(launch.budget.unwrap_or(0)),
             Argument::Buffer(&report),
         ]);
+        if let Some(limit) = launch.time_limit.filter(|_| has_time_limit(core, launch)) {
+            let clock = submission.start_clock();
+            arguments.extend(match clock {
+                Some(clock) => [Argument::Shared(clock.cast()), Argument::U32(KernelClock::ticks(limit))],
+                // A word that is no clock, and differences that are never exceeded.
+                None => [Argument::Buffer(&report), Argument::U32(u32::MAX)],
+            });
+        }
         // SAFETY: views were checked to be inside of their memory, fields inside of their elements, and
         // tables to be as long as declared; the kernel compares every index with these lengths.
         unsafe { submission.launch_of(&built.program, &built.name, (groups, group), &arguments)? };

@@ -7,6 +7,7 @@ use crate::outside::{self, Outside};
 use crate::returned::Returned;
 use crate::slots::Define;
 use crate::source::Given;
+use crate::turns;
 use crate::views::{Item, ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
@@ -17,6 +18,9 @@ use std::ops::Range;
 /// assert_eq!(vmarray_kernel::ARENA_BYTES, 16_384);
 /// ```
 pub const ARENA_BYTES: u64 = 16 << 10;
+
+/// The number of back edges after which the loop of an item that has exceeded its time counts as endless.
+const SEARCHED_TURNS: u64 = 1 << 20;
 
 /// Number of items whose elements are loaded at a time.
 const BLOCK_ITEMS: usize = 512;
@@ -201,28 +205,34 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
     let mut is_item = given.is_item(axes);
     let mut bound = K::given(&mut given);
     let mut report = Report::default();
+    let form = || Form { axes, returns, ..Form::default() };
     outside::take();
-    for (run, first) in items.runs() {
-        for start in run.clone().step_by(BLOCK_ITEMS) {
-            let block = start..run.end.min(start + BLOCK_ITEMS as u64);
-            K::begin(&mut bound, &block);
-            let index = (first + (start - run.start)) as usize;
-            for (number, index) in (block.start as usize..block.end as usize).zip(index..) {
-                if is_item.as_mut().is_some_and(|is_item| !is_item(index)) {
-                    continue;
+    let late = turns::limited(items.time_limit(), &mut || {
+        for (run, first) in items.runs() {
+            for start in run.clone().step_by(BLOCK_ITEMS) {
+                let block = start..run.end.min(start + BLOCK_ITEMS as u64);
+                K::begin(&mut bound, &block);
+                let index = (first + (start - run.start)) as usize;
+                for (number, index) in (block.start as usize..block.end as usize).zip(index..) {
+                    if is_item.as_mut().is_some_and(|is_item| !is_item(index)) {
+                        continue;
+                    }
+                    turns::begin(number as u64);
+                    outside::begin(items.arena_bytes());
+                    K::run_item(&mut bound, Item { number, index });
+                    if outside::take().is_some() {
+                        let first = (report.failures == 0).then(form);
+                        let failed = failed(lower_for::<K>, items, number as u64, first, items.budget());
+                        report = report.and(failed);
+                    }
                 }
-                outside::begin(items.arena_bytes());
-                K::run_item(&mut bound, Item { number, index });
-                if outside::take().is_some() {
-                    let form = Form { axes, returns, ..Form::default() };
-                    let first = (report.failures == 0).then_some(form);
-                    report = report.and(failed(lower_for::<K>, items, number as u64, first));
-                }
+                K::end(&mut bound);
             }
-            K::end(&mut bound);
         }
-    }
-    report
+    });
+    outside::take();
+    let late = late.map(|item| failed(lower_for::<K>, items, item, Some(form()), Some(SEARCHED_TURNS)));
+    late.map_or(report, |late| report.and(Report::time_over(late.site, late.item)))
 }
 
 /// The report of failed items whose elements are not stored yet: the first one, with the place in its form.
@@ -232,6 +242,7 @@ fn failed(
     items: &HostItems<'_>,
     item: u64,
     first: Option<Form>,
+    budget: Option<u64>,
 ) -> Report {
     let here = Report { failures: 1, site: 0, detail: 0, item };
     let lowered = first.and_then(|mut form| {
@@ -248,5 +259,8 @@ fn failed(
         lower(&form.of_launch(&like, &|number| items.param(number))).ok()
     });
     let kernel = lowered.and_then(|lowered| backend_api::kernel::Kernel::new(lowered.body).ok());
-    kernel.map(|kernel| items.report_of(&kernel, item)).filter(|report| report.failures > 0).unwrap_or(here)
+    kernel
+        .map(|kernel| items.report_within(&kernel, item, budget))
+        .filter(|report| report.failures > 0)
+        .unwrap_or(here)
 }

@@ -3,7 +3,7 @@
 use crate::KernelType;
 use crate::error::{Error, ErrorKind};
 use crate::host::{ARENA_BYTES, Kernel};
-use crate::lower::{AroundPart, Form, ScalarSource, lower_for};
+use crate::lower::{AroundPart, Form, GroupPart, ScalarSource, lower_for};
 use crate::place::DomainAxis;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
@@ -82,7 +82,9 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
         None => DomainAxis::whole(*extent),
     };
     let axes: Vec<DomainAxis> = shape.iter().enumerate().map(axis).collect();
-    let params: Vec<u64> = lowered.scalars.iter().map(|source| scalar(&arguments, &axes, *source)).collect();
+    let groups = items.len().div_ceil(K::group_len().unwrap_or(1).max(1) as usize) as u64;
+    let of = |source: &ScalarSource| scalar(&arguments, &axes, groups, *source);
+    let params: Vec<u64> = lowered.scalars.iter().map(of).collect();
     let table = lowered.table_bytes(|parameter| match &arguments[parameter] {
         Argument::Values(values) => values,
         _ => &[],
@@ -155,7 +157,7 @@ fn numbers_in_tiles(axes: &[DomainAxis]) -> Vec<Option<usize>> {
 }
 
 /// A scalar argument of the body.
-fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], source: ScalarSource) -> u64 {
+fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], groups: u64, source: ScalarSource) -> u64 {
     match source {
         ScalarSource::Origin => 0,
         ScalarSource::Value { parameter, position } => match &arguments[parameter] {
@@ -187,5 +189,7 @@ fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], source: ScalarSource)
             Argument::Write(bytes, stride) => (bytes.len() / *stride) as u64,
             _ => 0,
         },
+        ScalarSource::Groups(GroupPart::Count) => groups,
+        ScalarSource::Groups(_) => 0,
     }
 }

@@ -60,6 +60,7 @@ mod source;
 mod together;
 #[doc(hidden)]
 pub mod tree;
+mod turns;
 mod views;
 
 /// Crate of the 16-bit floats that kernels accept.
@@ -72,7 +73,7 @@ pub use host::{ARENA_BYTES, Kernel, host_form, host_form_returning, run_on_host}
 pub use interpret::interpret;
 pub use layout::{KernelType, Layout, LayoutField};
 pub use lower::{
-    AroundPart, AxisPart, Lowered, ScalarSource, SourcePlace, TableSource, lower, lower_returning,
+    AroundPart, AxisPart, GroupPart, Lowered, ScalarSource, SourcePlace, TableSource, lower, lower_returning,
 };
 /// Crate of the complex numbers that kernels accept.
 #[cfg(feature = "num-complex")]
@@ -113,6 +114,7 @@ pub mod k {
     pub use crate::source::Given;
     pub use crate::together::{barrier, check_group, check_lanes, group_extent, lanes};
     pub use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt, Tree};
+    pub use crate::turns::Turns;
     pub use crate::views::{Item, Parameter, ParameterInfo};
     pub use backend_api::expr::Type;
 }

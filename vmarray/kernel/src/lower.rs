@@ -32,7 +32,7 @@ use backend_api::kernel::arithmetic;
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Memory, Op, Reg, Report, Type, Unary, ViewDecl, Where,
 };
-pub use form::{AroundPart, AxisPart, Form, SHORT_MAX, ScalarSource, VALUES_MAX, numbered};
+pub use form::{AroundPart, AxisPart, Form, GroupPart, SHORT_MAX, ScalarSource, VALUES_MAX, numbered};
 use frame::Frame;
 use std::collections::HashMap;
 pub use tables::TableSource;

@@ -523,6 +523,16 @@ pub fn range<T: Integer, const CLOSED: bool, const REVERSED: bool>(
     Numbers { next: (!is_empty).then_some(first), last, step: step.max(1) as u64 }
 }
 
+impl<T: Integer, const REVERSED: bool> Numbers<T, REVERSED> {
+    /// The distance from the next number to the last: at least the number of back edges.
+    #[inline(always)]
+    pub(crate) fn distance(&self) -> u64 {
+        let Some(next) = self.next else { return 0 };
+        let (from, to): (u64, u64) = (cast(next), cast(self.last));
+        if REVERSED { from.wrapping_sub(to) } else { to.wrapping_sub(from) }
+    }
+}
+
 impl<T: Integer, const REVERSED: bool> Iterator for Numbers<T, REVERSED> {
     type Item = T;
 

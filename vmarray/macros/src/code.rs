@@ -52,6 +52,11 @@ impl Code {
         Self { host: rust(|part| &part.host), slots: rust(|part| &part.slots), tree: quote!(&[#(#trees),*]) }
     }
 
+    /// Replaces the host's form.
+    pub fn with_host(self, host: TokenStream) -> Self {
+        Self { host, ..self }
+    }
+
     /// The same with another tree.
     pub fn with_tree(self, tree: impl FnOnce(TokenStream) -> TokenStream) -> Self {
         Self { tree: tree(self.tree), ..self }

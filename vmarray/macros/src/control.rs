@@ -2,7 +2,7 @@
 
 use crate::body::{Body, bare};
 use crate::code::Code;
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Block, Expr, ExprForLoop, ExprIf, ExprMatch, Label, Lifetime, RangeLimits, Stmt};
@@ -29,17 +29,21 @@ impl Body<'_> {
                 let number = self.open_loop(&endless.label);
                 let body = self.block(&endless.body, None);
                 self.scope.close();
-                let label = &endless.label;
-                body.with_rust(|body| quote!(#label loop #body)).with_tree(|body| {
-                    self.lined(endless.loop_token.span, quote!(#k::Expr::Loop(#number, &#body)))
-                })
+                let (label, turns, body_on_host) = (&endless.label, turns(), body.host.clone());
+                body.with_rust(|body| quote!(#label loop #body))
+                    .with_tree(|body| {
+                        self.lined(endless.loop_token.span, quote!(#k::Expr::Loop(#number, &#body)))
+                    })
+                    .with_host(quote!(#label loop { #turns.turn(); #body_on_host }))
             }
             Expr::While(until) => {
                 self.no_attributes(&until.attrs);
                 let number = self.open_loop(&until.label);
                 let (condition, body) = (self.expr(&until.cond), self.block(&until.body, None));
                 self.scope.close();
-                let label = &until.label;
+                let (label, turns) = (&until.label, turns());
+                let (condition_on_host, body_on_host) = (&condition.host, &body.host);
+                let host = quote!(#label while { #turns.turn(); #condition_on_host } #body_on_host);
                 Code::of(
                     [&condition, &body],
                     |[condition, body]| quote!(#label while #condition #body),
@@ -48,6 +52,7 @@ impl Body<'_> {
                         self.lined(until.while_token.span, tree)
                     },
                 )
+                .with_host(host)
             }
             Expr::ForLoop(counted) => self.counted(counted),
             Expr::Break(leave) => {
@@ -249,12 +254,25 @@ impl Body<'_> {
         let body = self.block(&counted.body, None);
         self.scope.close();
         self.scope.leave(names);
-        let (label, pattern, span) = (&counted.label, &counted.pat, range.span());
-        Code::of(
+        let (label, pattern, span, turns) = (&counted.label, &counted.pat, range.span(), turns());
+        let numbers = |[start, end, step]: [&TokenStream; 3]| quote_spanned!(span=> #k::range::<_, #is_closed, #is_reversed>(#start, #end, #step));
+        let (on_host, body_on_host) = (numbers([&start.host, &end.host, &step.host]), &body.host);
+        let [range_name, long] = ["__numbers", "__is_long"].map(|name| Ident::new(name, Span::mixed_site()));
+        // Back edges of short loops are counted in advance.
+        let host = quote!({
+            let #range_name = #on_host;
+            let #long = #turns.enter(&#range_name);
+            #label for #pattern in #range_name {
+                if #long {
+                    #turns.turn();
+                }
+                #body_on_host
+            }
+        });
+        let code = Code::of(
             [&start, &end, &step, &body],
             |[start, end, step, body]| {
-                let range =
-                    quote_spanned!(span=> #k::range::<_, #is_closed, #is_reversed>(#start, #end, #step));
+                let range = numbers([start, end, step]);
                 quote!(#label for #pattern in #range #body)
             },
             |[start, end, step, body]| {
@@ -266,6 +284,12 @@ impl Body<'_> {
                 let tree = quote!(#k::Expr::For(#number, #tree, #range, &#body));
                 self.lined(counted.for_token.span, tree)
             },
-        )
+        );
+        code.with_host(host)
     }
+}
+
+/// The variable of the host's form that counts the back edges of loops.
+pub fn turns() -> Ident {
+    Ident::new("__back_edges", Span::mixed_site())
 }

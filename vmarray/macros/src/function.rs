@@ -3,6 +3,7 @@
 use crate::arguments::Arguments;
 use crate::body::{Body, slot_name};
 use crate::code::{Code, located};
+use crate::control::turns;
 use crate::scope::Scope;
 use crate::spans::placed;
 use crate::view::{self, View};
@@ -60,6 +61,14 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
         code = Code::same(quote!({ #k::never() }), quote!(#k::Expr::Bool(false)));
         (body.slots, body.types, body.constants) = (Vec::new(), Vec::new(), Vec::new());
         body.callees.clear();
+    }
+    if body.scope.has_targets() {
+        let (k, turns, host) = (&body.k, turns(), &code.host);
+        code.host = quote!({
+            #[allow(unused_mut, unused_variables)]
+            let mut #turns = #k::Turns::new();
+            #host
+        });
     }
     let at = function.sig.ident.span();
     (code.host, code.slots) = (placed(code.host, at), placed(code.slots, at));

@@ -76,6 +76,11 @@ impl Scope {
         number
     }
 
+    /// Whether there is or was a loop or a block with a label.
+    pub fn has_targets(&self) -> bool {
+        self.labels > 0
+    }
+
     /// Closes the last opened one.
     pub fn close(&mut self) {
         self.targets.pop();

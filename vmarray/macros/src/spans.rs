@@ -54,7 +54,7 @@ fn within(code: TokenStream, fallback: Span, generated: (usize, usize)) -> Token
 fn is_variable(token: &TokenTree) -> bool {
     let TokenTree::Ident(name) = token else { return false };
     let name = name.to_string();
-    name == "value" || ["slot_", "index_", "place_"].iter().any(|prefix| name.starts_with(prefix))
+    name == "value" || ["slot_", "index_", "place_", "__"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The place of the first token of the user's code in a token.

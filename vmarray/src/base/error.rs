@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
 use backend_api::readable_bytes;
 
@@ -187,6 +188,14 @@ pub enum ErrorKind {
     /// Items of a kernel exceeded their private memory. `items` is their number; `item` is one of them,
     /// which requested `asked` bytes at `place` in the source, `file:line`.
     KernelArena { kernel: String, place: String, asked: u64, arena_bytes: u64, item: usize, items: u64 },
+    /// An item of a kernel ran longer than the [time limit](crate::kernel::KernelLaunch::time_limit), in a loop
+    /// at `place` in the source, `file:line`. The launch has ended: results hold the values of items that had
+    /// ended before, and for the others the old values or a part of the new ones.
+    KernelTime { kernel: String, place: String, limit: Duration, item: usize },
+    /// In a session, groups of `group_len` items would have elements on several channels, because the array
+    /// has pages of `page_len` elements and the launch begins at element `start`. Pages of `fits` elements,
+    /// and a start at a multiple of `group_len`, have whole groups.
+    KernelGroups { kernel: String, group_len: usize, page_len: usize, start: usize, fits: usize },
     /// Items of a kernel appended more elements to an argument than allowed. None is appended.
     KernelAppend { kernel: String, argument: String, asked: u64, most: usize },
     /// A device failed in the middle of writing to elements.
@@ -503,6 +512,20 @@ impl ErrorKind {
                 ),
                 "allow more by `launch().arena_bytes(bytes)`".into(),
             ),
+            Self::KernelTime { kernel, place, limit, item } => (
+                format!("item {item} of kernel `{kernel}` ran longer than {limit:?}, in the loop at {place}"),
+                "check for an endless loop there, or allow more by `launch().time_limit(duration)`".into(),
+            ),
+            Self::KernelGroups { kernel, group_len, page_len, start, fits } => (
+                format!(
+                    "groups of {group_len} items of kernel `{kernel}` would have elements on several channels: pages \
+                     have {page_len} elements, and the launch begins at element {start}"
+                ),
+                format!(
+                    "build the arrays with `page_len({fits})` and begin sections at multiples of {group_len}, or use \
+                     `run`, which copies such groups to one device"
+                ),
+            ),
             Self::KernelAppend { kernel, argument, asked, most } => (
                 format!("kernel `{kernel}` appends {asked} elements to `{argument}`, but {most} are allowed"),
                 "allow that many by `Appended::to(&mut vector, most)`".into(),
@@ -766,6 +789,13 @@ mod tests {
                 item: 8,
                 items: 1,
             },
+            KernelTime {
+                kernel: "blur".into(),
+                place: "blur.rs:7".into(),
+                limit: Duration::from_secs(9),
+                item: 8,
+            },
+            KernelGroups { kernel: "blur".into(), group_len: 9, page_len: 8, start: 3, fits: 9 },
             KernelAppend { kernel: "blur".into(), argument: "found".into(), asked: 9, most: 8 },
             Interrupted { written: Vec::new(), unspecified: vec![2..3, 5..9], cause: cause() },
             Device(cause()),

@@ -36,11 +36,12 @@ use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
 pub(crate) use beside::ReadOperand;
-pub(crate) use copy::{copies_within, copy_elements};
+pub(crate) use copy::{SHORT_BYTES, copies_within, copy_elements};
 pub use fetch::PastHost;
+pub(crate) use fetch::put_from;
 pub(crate) use staged::{OwnQueue, StagedRows};
 pub use write::{Change, Operand, OperandStore, ResultStore, ShareWork};
-pub(crate) use write::{Outcome, RefusedRun, STAGED_BYTES, Writing, in_parts};
+pub(crate) use write::{Outcome, RefusedRun, STAGED_BYTES, Writing, are_groups_within_pages, in_parts};
 
 /// The access of device-side work to the elements of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +168,11 @@ pub trait Question: Sync {
         false
     }
 
+    /// Elements of a group: see [`Change::group_len`].
+    fn group_len(&self) -> usize {
+        1
+    }
+
     /// Arrays of which all these pages are read in place, too.
     fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
@@ -213,6 +219,10 @@ impl std::fmt::Debug for Examination<'_> {
 impl Question for Examination<'_> {
     type Part = ();
     type Whole = ();
+
+    fn group_len(&self) -> usize {
+        self.0.group_len()
+    }
 
     fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
         self.0.dealt()

@@ -7,6 +7,7 @@ mod along_axis;
 mod arguments;
 mod coded;
 mod elements;
+mod groups;
 mod kernel;
 mod options;
 mod over;
@@ -117,6 +118,14 @@ pub trait RunKernel: Kernel + Sized {
     /// is there. On a single device on which the result lies as well, they are read where they lie:
     /// windows of arrays that are not tiled, with the modes of the library; an `Anywhere<T>` of an
     /// array from its first element on, an `Anywhere<T, N>` of any box. The halo is not checked then.
+    ///
+    /// Groups along one axis (`group = N`) are cut at multiples of `N`, counted from the first item, and
+    /// numbered from there, on any number of devices, channels and pages. If pages with parts of one group
+    /// lie on several channels, the launch copies all elements to the first device, some MiB at a time, and
+    /// results back.
+    ///
+    /// Copies of a [`Source`](crate::Source) that the devices have are used and left there: a launch fetches
+    /// missing blocks alone, and results stay on the devices until the program reads them.
     ///
     /// A kernel without a result of its own runs for the elements of its first `Own`. `Shared` elements are
     /// copied to the device whole, and back when all is done; they have to be on one device. What is appended

@@ -11,8 +11,8 @@ use super::core::Core;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::{
-    AskedRun, Change, Lane as _, Operand, Outcome, Question, ReadOperand, RunAccess, StagedRows, Writing,
-    in_parts,
+    AskedRun, Change, Lane as _, Operand, OperandStore as _, Outcome, Question, ReadOperand, RunAccess,
+    StagedRows, Writing, in_parts,
 };
 
 /// Runs a query.
@@ -140,7 +140,7 @@ impl<T: Element> Core<T> {
         if range.is_empty() {
             return Ok(question.whole(Vec::new()));
         }
-        if !others.is_empty() {
+        if !others.is_empty() || !self.has_whole_groups(question.group_len(), range) {
             return StagedRows::new(&self.channels[0], self, others, range).ask(question);
         }
         let (parts, done) = self.operate(range, &AskRuns(question));
@@ -154,6 +154,9 @@ impl<T: Element> Core<T> {
         range: &Range<usize>,
         change: &dyn Change,
     ) -> Result<()> {
+        if !self.has_whole_groups(change.group_len(), range) {
+            return StagedRows::changed(&self.channels[0], self, others, range).change(change);
+        }
         let others: Vec<_> = (1..).zip(others.iter().copied()).collect();
         if change.is_for_some_devices() {
             self.check(&others, range, change)?;

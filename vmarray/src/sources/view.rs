@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend_api::Device;
+use backend_api::{Device, DeviceSpan, Reach};
 use vmarray_kernel::{Atomic, Memory, Own, Shared, kind};
 
 use super::Source;
@@ -16,8 +16,10 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
+use crate::engine::links::reach;
 use crate::ops::executor::{
-    Change, Examination, Lane as _, Operand, OperandStore, Question, ResultStore, distinct,
+    Change, Examination, Lane as _, Operand, OperandStore, PastHost, Question, ResultStore,
+    are_groups_within_pages, distinct,
 };
 use crate::ops::launch::{Argument, Bound, changed, shared};
 use crate::ops::sort::KeyOrder;
@@ -172,6 +174,24 @@ impl<T: Element> OperandStore for Core<T> {
         self.read(range.start, &mut values)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
+    }
+
+    /// Copies from slots. Missing blocks are fetched from the home, and stay.
+    fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
+        let devices = self.channels.iter().map(|channel| channel.device());
+        let is_reached = devices.into_iter().all(|own| reach(own, device) >= Reach::Copies);
+        if is_reached {
+            self.ask(&[], range, &PastHost { to, first: range.start })?;
+        }
+        Ok(is_reached)
+    }
+
+    fn channel_count(&self) -> usize {
+        self.channels.len()
+    }
+
+    fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
+        are_groups_within_pages(group_len, self.cuts.page_len, range)
     }
 
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {

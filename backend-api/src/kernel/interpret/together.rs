@@ -124,6 +124,10 @@ pub(super) fn run<V: Views>(
         together.start(group);
         together.code(&code, Set::first(len))?;
         together.items.iter().filter_map(Item::report).for_each(&mut failed);
+        if let Some(over) = together.state.over {
+            failed(over);
+            break;
+        }
     }
     Ok(())
 }
@@ -148,6 +152,7 @@ struct Together<'s, V> {
 impl<V: Views> Together<'_, V> {
     fn start(&mut self, group: u64) {
         self.state.group = group;
+        self.state.clock.begin();
         self.state.shared = arrays_of(self.state.body, Space::Group);
         let first = group * self.items.len() as u64;
         for (number, item) in (first..).zip(&mut self.items) {
@@ -222,6 +227,17 @@ impl<V: Views> Together<'_, V> {
             let end = self.code(&node.within[0], turning)?;
             let Label { left, again } = self.labels.last_mut().map(std::mem::take).unwrap_or_default();
             (turning, gone) = (end.with(again), gone.with(left));
+            let first = turning.items().next();
+            if let Some((number, overtime)) =
+                first.and_then(|number| Some((number, self.state.clock.turn()?)))
+            {
+                self.state.end(overtime, node.site, self.items[number].number);
+            }
+            if self.state.over.is_some() {
+                // No item goes on, here or in loops around.
+                (turning, gone) = (Set::default(), Set::default());
+                continue;
+            }
             let Some(budget) = self.state.launch.budget else { continue };
             for number in turning.items() {
                 let item = &mut self.items[number];

@@ -1,5 +1,7 @@
 //! Owned copies of requests, for repetition on another device and for delayed execution.
 
+use std::time::Duration;
+
 use crate::expr::{Geometry, OwnedCompute};
 use crate::kernel::Kernel;
 use crate::{
@@ -28,6 +30,7 @@ pub(in crate::wrap) struct OwnedLaunch {
     params: Vec<u64>,
     table: Vec<u8>,
     budget: Option<u64>,
+    time_limit: Option<Duration>,
     arena_bytes: u64,
     report: HostSpan<'static>,
 }
@@ -125,6 +128,7 @@ impl Kept {
                 params: launch.params.to_vec(),
                 table: launch.table.to_vec(),
                 budget: launch.budget,
+                time_limit: launch.time_limit,
                 arena_bytes: launch.arena_bytes,
                 report: host(launch.report),
             })),
@@ -154,6 +158,7 @@ impl Kept {
                     params: &launch.params,
                     table: &launch.table,
                     budget: launch.budget,
+                    time_limit: launch.time_limit,
                     arena_bytes: launch.arena_bytes,
                     report: launch.report,
                 }))

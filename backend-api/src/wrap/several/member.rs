@@ -168,6 +168,7 @@ pub(in crate::wrap) trait Places {
             params: launch.params,
             table: launch.table,
             budget: launch.budget,
+            time_limit: launch.time_limit,
             arena_bytes: launch.arena_bytes,
             report,
         })

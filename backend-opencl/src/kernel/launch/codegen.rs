@@ -32,6 +32,8 @@ pub(super) struct Shape {
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
+    /// Whether loops read a clock. A single work-item runs an item or a group then.
+    pub has_time_limit: bool,
     /// Whether the device compares, bounds and combines 64 bits in one step, rather than exchanges them.
     pub has_wide_atomics: bool,
     /// Whether one work-item runs all items of a group.
@@ -85,6 +87,7 @@ pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
         page_len: 1,
         channels: 1,
         has_budget: false,
+        has_time_limit: false,
         has_wide_atomics: false,
         is_split: false,
     };
@@ -237,6 +240,9 @@ impl<'a> Writer<'a> {
         }
         parameters.extend(["items", "first", "channel", "budget"].map(|name| format!("ulong {name}")));
         parameters.push("__global volatile uint *report".into());
+        if self.shape.has_time_limit {
+            parameters.extend(["__global const volatile uint *ticks", "uint limit"].map(String::from));
+        }
         for (view, shape) in self.shape.views.iter().enumerate() {
             self.places(view, shape);
         }
@@ -250,6 +256,9 @@ impl<'a> Writer<'a> {
         };
         self.line(&format!("{head} void {called}({}) {{", parameters.join(", ")));
         self.indent = 1;
+        if self.shape.has_time_limit {
+            self.line("uint left = 65536u, since = 0u;");
+        }
         if self.split.is_some() {
             self.groups_by_one();
         } else {
@@ -276,6 +285,7 @@ impl<'a> Writer<'a> {
             }
         }
         self.indent = 2;
+        self.begin_time();
         if self.shape.kernel.needs().arena {
             self.line("ulong top = 0ul;");
         }
@@ -311,6 +321,15 @@ impl<'a> Writer<'a> {
             if array.space == Space::Item {
                 self.line(&format!("{} a{number}[{}] = {{0}};", name(array.of), array.len));
             }
+        }
+    }
+
+    /// Begins the time of an item or a group, unless another one has exceeded the limit.
+    fn begin_time(&mut self) {
+        if self.shape.has_time_limit {
+            self.line("if (report[2] >> 31)");
+            self.line("    return;");
+            self.line("since = 0u;");
         }
     }
 
@@ -447,6 +466,14 @@ impl<'a> Writer<'a> {
             self.line(&format!("        {leave}"));
             self.line("    }");
         }
+        if is_loop && self.shape.has_time_limit {
+            let item = if self.is_of_group() {
+                format!("group * {}ul", self.body.group_len.unwrap_or(1))
+            } else {
+                "item".into()
+            };
+            self.line(&format!("    TURN({site}u, {item})"));
+        }
         self.line("}");
         if label.leaves {
             self.line(&format!("after_{site}:;"));
@@ -463,7 +490,8 @@ impl<'a> Writer<'a> {
         // The innermost loop of C: blocks are none.
         let is_innermost = self.labels[target..].iter().filter(|label| label.is_loop).count() == 1;
         let label = &mut self.labels[target];
-        let by_name = !(label.is_loop && is_innermost) || (again && self.shape.has_budget);
+        let by_name = !(label.is_loop && is_innermost)
+            || (again && (self.shape.has_budget || self.shape.has_time_limit));
         let site = label.site;
         let words = match (by_name, again) {
             (false, false) => "break;".into(),

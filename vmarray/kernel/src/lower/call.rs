@@ -3,7 +3,7 @@
 use super::expr::{assembled, bare};
 use super::frame::{Frame, Outcome, may_assign};
 use super::value::{Leaf, Node, Operand, Value};
-use super::{Exit, Lower, Result};
+use super::{Exit, GroupPart, Lower, Result, ScalarSource};
 use crate::error::ErrorKind;
 use crate::slots::{Definition, Slot};
 use crate::tree::Expr;
@@ -360,7 +360,7 @@ impl Lower {
                 }
                 ("len", []) => {
                     let parameter = self.views[view].parameter;
-                    let length = self.scalar(super::ScalarSource::Length { parameter }, Type::U64);
+                    let length = self.scalar(ScalarSource::Length { parameter }, Type::U64);
                     Ok(Value::scalar(Type::U64, Operand::Register(length)))
                 }
                 ("shape", []) => {
@@ -415,16 +415,35 @@ impl Lower {
             }
             ("in_group" | "group" | "groups", []) => {
                 self.expect_group(&format!("`{name}()`"))?;
-                let what = match name {
-                    "in_group" => Where::InGroup,
-                    "group" => Where::Group,
-                    _ => Where::Groups,
+                let value = match name {
+                    "in_group" => Operand::Register(self.question(Where::InGroup)),
+                    "group" => self.group_number(),
+                    _ => self.of_groups(GroupPart::Count),
                 };
-                let register = self.question(what);
-                Ok(Value::scalar(Type::U64, Operand::Register(register)))
+                Ok(Value::scalar(Type::U64, value))
             }
             _ => Err(self.unexpected(&format!("the method `{name}`"))),
         }
+    }
+
+    /// The number of an item's group in the launch, of which a run is a part: see [`GroupPart`].
+    fn group_number(&mut self) -> Operand {
+        let own = Operand::Register(self.question(Where::Group));
+        let first = self.of_groups(GroupPart::First);
+        let number = self.binary(Binary::Add, own, first);
+        if !self.form.is_striped {
+            return number;
+        }
+        let [per_page, skip, offset] =
+            [GroupPart::PerPage, GroupPart::Skip, GroupPart::Offset].map(|part| self.of_groups(part));
+        let page = self.binary(Binary::Div, number, per_page);
+        let skipped = self.binary(Binary::Mul, page, skip);
+        let number = self.binary(Binary::Add, number, skipped);
+        self.binary(Binary::Add, number, offset)
+    }
+
+    fn of_groups(&mut self, part: GroupPart) -> Operand {
+        Operand::Register(self.scalar(ScalarSource::Groups(part), Type::U64))
     }
 
     /// A place further on.

@@ -58,6 +58,38 @@ pub enum ScalarSource {
         /// The number of the parameter.
         parameter: usize,
     },
+    /// The groups of the launch, which are numbered over all of its runs.
+    Groups(GroupPart),
+}
+
+/// A scalar about groups along one axis, for the run that a device executes.
+///
+/// A run is a part of the launch. The kernel computes the number of a group from the number `g` that the
+/// group has in its run: `q = First + g`, and `q + q / PerPage * Skip + Offset` if the form
+/// [is striped](Form::is_striped).
+///
+/// ```
+/// use vmarray_kernel::{At, GroupPart, Own, ScalarSource, kernel, lower};
+///
+/// #[kernel(crate = vmarray_kernel, group = 4)]
+/// fn numbers(at: At<1>, out: &mut Own<u64>) {
+///     out.set(at.group() as u64);
+/// }
+/// assert!(lower::<numbers>()?.scalars.contains(&ScalarSource::Groups(GroupPart::First)));
+/// # Ok::<_, vmarray_kernel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupPart {
+    /// The number of groups of the launch.
+    Count,
+    /// The number of the run's first group: in the launch, or in the channel if pages are striped.
+    First,
+    /// The number of groups of a page.
+    PerPage,
+    /// The number of groups of other channels between two pages of this one.
+    Skip,
+    /// The number that is added at last, modulo 2^64.
+    Offset,
 }
 
 /// Property of an axis of the result, whose elements are stored in tiles of at least one element.
@@ -158,6 +190,8 @@ pub struct Form {
     pub is_part: bool,
     /// True for place computations in 32 bits.
     pub is_short: bool,
+    /// Whether a run of groups has pages of one of several channels, so that group numbers have gaps.
+    pub is_striped: bool,
     /// True if returned values are stored.
     pub returns: bool,
     /// True if items of tiled groups can read the old elements of results.

@@ -21,7 +21,7 @@ use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
     AskedRun, Change, Collecting, Examination, Lane, Operand, OperandStore, PastHost, Question, ResultStore,
-    Run, RunAccess, ShareWork, StagedRows, distinct,
+    Run, RunAccess, ShareWork, StagedRows, are_groups_within_pages, distinct,
 };
 use crate::ops::gather;
 use crate::ops::shift::interrupted;
@@ -180,9 +180,9 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         if range.is_empty() {
             return Ok(question.whole(Vec::new()));
         }
-        let beside = others.iter().map(|other| self.beside(other, range.start));
-        let Some(beside) = beside.collect::<Option<Vec<_>>>() else {
-            let lane = ArrayLane::of(&self.pager().channels()[0]);
+        let beside = others.iter().map(|other| self.beside(other, range.start)).collect::<Option<Vec<_>>>();
+        let Some(beside) = beside.filter(|_| self.has_whole_groups(question.group_len(), range)) else {
+            let lane = self.staging_lane();
             return StagedRows::new(&lane, self, others, range).ask(question);
         };
         let (own, dealt) = ((self.pager(), self.touched_pages(range)), question.dealt());
@@ -340,6 +340,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (is_beside && own.is_dealt_like(pager)).then_some(beside)
     }
 
+    /// A channel alone, for rows that are staged.
+    pub(super) fn staging_lane(&self) -> ArrayLane<'_> {
+        ArrayLane::of(&self.pager().channels()[0])
+    }
+
     /// Elements of a channel, counted in the channel, and the colocated elements of other arrays.
     pub(super) fn run<'a>(
         &'a self,
@@ -416,6 +421,14 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
 
     fn pager(&self) -> Option<&Pager> {
         Some(self.pager())
+    }
+
+    fn channel_count(&self) -> usize {
+        self.pager().channels().len()
+    }
+
+    fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
+        self.channel_count() == 1 || are_groups_within_pages(group_len, self.page_len(), range)
     }
 
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {

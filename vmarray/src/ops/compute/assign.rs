@@ -21,7 +21,10 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::scoped_threads::{self, works_alone};
 use crate::engine::pager::{Fetch, Pager};
-use crate::ops::executor::{Change, Lane as _, Operand, Outcome, ReadOperand, RefusedRun, Writing, in_parts};
+use crate::ops::executor::{
+    Change, Lane as _, Operand, OperandStore as _, Outcome, ReadOperand, RefusedRun, StagedRows, Writing,
+    in_parts,
+};
 
 /// The size in bytes of the pages held for one submission, at most.
 const RUN_BYTES: usize = 256 << 20;
@@ -38,6 +41,9 @@ pub(super) fn assign<T: Element, D: Device>(
     range: &Range<usize>,
     change: &dyn Change,
 ) -> Result<()> {
+    if !array.has_whole_groups(change.group_len(), range) {
+        return StagedRows::changed(&array.staging_lane(), array, others, range).change(change);
+    }
     let (mut beside, mut staged) = (Vec::new(), Vec::new());
     let is_changed = |pager: &Pager| {
         let mut changed = others.iter().filter(|other| other.target.is_some());
@@ -252,20 +258,22 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         let first = work.rest.start;
         let bytes = RUN_BYTES.min(self.change.run_bytes());
         let most = (bytes / self.target.pager().page_bytes()).max(1) as u64;
-        let wanted = first..work.rest.end.min(first + most);
+        let wanted = first..self.cut_near(work, work.rest.end.min(first + most));
         // The staging buffers are filled before any page of the run is held.
         let like = self.run(channel, &self.elements_of(work, &wanted));
         let staged = Writing::stage(&like.lane, like.run(), self.read)?;
         Writing::prepare(&like.lane, self.change, like.run(), &staged);
-        let mut end = self.claim(channel, wanted)?;
+        let claimed = self.claim(channel, wanted)?;
+        let mut end = self.cut_down(work, claimed);
+        self.let_go(channel, end..claimed);
         if end == first {
             // The thread that holds the page may be waiting for pages that this thread holds.
             self.finish_all(works, outcome);
             if outcome.failure.is_some() {
                 return Ok(());
             }
-            self.claim_waiting(self.page(channel, first))?;
-            end = first + 1;
+            end = self.cut_up(&works[number], first + 1);
+            self.claim_all(channel, first..end)?;
         }
         let work = &mut works[number];
         work.rest.start = end;
@@ -301,6 +309,49 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             }
         }
         Ok(slots.end)
+    }
+
+    /// Whether a run may end before a slot, because no group has elements on both sides of it. Groups of
+    /// several channels are within pages.
+    fn is_cut(&self, work: &ChannelWork, slot: u64) -> bool {
+        let group_len = self.change.group_len() as u64;
+        let is_single = self.target.pager().channels().len() == 1;
+        let before = (slot * self.target.page_len() as u64).saturating_sub(work.within.start);
+        slot == work.rest.end || !is_single || before.is_multiple_of(group_len)
+    }
+
+    /// The last slot up to one in front of which a run may end; the first that was not taken, if there is none.
+    fn cut_down(&self, work: &ChannelWork, slot: u64) -> u64 {
+        let first = work.rest.start;
+        (first + 1..=slot).rev().find(|slot| self.is_cut(work, *slot)).unwrap_or(first)
+    }
+
+    /// The first slot from one on in front of which a run may end.
+    fn cut_up(&self, work: &ChannelWork, slot: u64) -> u64 {
+        (slot..work.rest.end).find(|slot| self.is_cut(work, *slot)).unwrap_or(work.rest.end)
+    }
+
+    /// The last slot up to one in front of which a run may end, or the first one after it.
+    fn cut_near(&self, work: &ChannelWork, slot: u64) -> u64 {
+        Some(self.cut_down(work, slot))
+            .filter(|end| *end > work.rest.start)
+            .unwrap_or_else(|| self.cut_up(work, slot))
+    }
+
+    /// Holds the pages of all slots. The caller holds no page, and none is held while this waits.
+    fn claim_all(&self, channel: usize, slots: Range<u64>) -> Result<()> {
+        if slots.end - slots.start == 1 {
+            return self.claim_waiting(self.page(channel, slots.start));
+        }
+        loop {
+            let claimed = self.claim(channel, slots.clone())?;
+            if claimed == slots.end {
+                return Ok(());
+            }
+            self.let_go(channel, slots.start..claimed);
+            self.claim_waiting(self.page(channel, claimed))?;
+            self.let_go(channel, claimed..claimed + 1);
+        }
     }
 
     /// Holds a page of all targets if none of them is in use. Otherwise holds none, and returns the number

@@ -4,9 +4,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use backend_api::links::is_same;
 use backend_api::{Commit, Device, DeviceBuffer, Elements, Queue, Ticket, Transfer};
 use parking_lot::Mutex;
 
+use super::fetch::{can_put_from, put_from};
 use super::{Lane, Operand, Run};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -23,6 +25,7 @@ pub(crate) struct ReadOperand<'a> {
     /// The index of the element that corresponds to the first one.
     first: usize,
     pub stride: usize,
+    len: usize,
     /// The elements, unless they are on the devices.
     bytes: Mutex<Vec<u8>>,
     /// The elements on each device that works on a part, if they were copied without the host.
@@ -70,7 +73,8 @@ impl<'a> ReadOperand<'a> {
             operand.read_bytes(of, &mut bytes)?;
         }
         let (operand, bytes) = (operand.further(part.start - first), Mutex::new(bytes));
-        Ok(Self { operand, column: *column, first: part.start, stride, bytes, on_devices })
+        let (first, len) = (part.start, part.len());
+        Ok(Self { operand, column: *column, first, stride, len, bytes, on_devices })
     }
 
     /// Allocates memory for the elements that correspond to a run.
@@ -127,10 +131,12 @@ impl<'a> ReadOperand<'a> {
 
     /// Writes the elements back if they are changed.
     pub fn write_back(&self) -> Result<()> {
-        match self.operand.target {
-            Some(target) => target.write_bytes(self.operand.start, &self.bytes.lock()),
-            None => Ok(()),
+        let Some(target) = self.operand.target else { return Ok(()) };
+        if let Some((device, memory)) = self.on_devices.first() {
+            let range = self.operand.start..self.operand.start + self.len;
+            return put_from(target, &range, device, memory.at(0)).map(|is_put| debug_assert!(is_put));
         }
+        target.write_bytes(self.operand.start, &self.bytes.lock())
     }
 }
 
@@ -174,6 +180,11 @@ impl StagedOperand {
         }
     }
 
+    /// Whether changed elements go back through host memory.
+    pub fn comes_back(&self) -> bool {
+        self.is_changed && matches!(self.from, StagedFrom::Host(_))
+    }
+
     /// Copies changed elements back to host memory.
     pub fn download(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
         let StagedFrom::Host(host) = &self.from else { unreachable!("what is changed comes from the host") };
@@ -181,11 +192,19 @@ impl StagedOperand {
     }
 }
 
+/// Whether changed elements can go back without the host: on one device, all runs have them in the memory to
+/// which they were fetched.
+fn can_put_back(operand: &Operand<'_>, count: usize, devices: &[Arc<dyn Device>]) -> bool {
+    let ([device], Some(target)) = (devices, operand.target) else { return false };
+    target.devices().iter().all(|(own, _)| is_same(own, device)) && can_put_from(target, count, device)
+}
+
 /// Copies elements to each of some devices directly, if a link and enough memory exist on all of them.
-/// Changed elements come back through the host.
 fn fetched(operand: &Operand<'_>, of: &Range<usize>, devices: &[Arc<dyn Device>]) -> Result<Vec<OnDevice>> {
     let mut all = Vec::new();
-    if operand.target.is_some() || operand.store.pager().is_none() {
+    if operand.store.devices().is_empty()
+        || operand.target.is_some() && !can_put_back(operand, of.len(), devices)
+    {
         return Ok(all);
     }
     let bytes = (of.len() * operand.stride()) as u64;

@@ -16,7 +16,7 @@ use crate::engine::pager::Pager;
 /// The least number of bytes and of pages that devices copy; shorter copies go through the host. Frames
 /// may hold their pages and keep them. Devices need whole pages written back and dropped, and several
 /// submissions, even for parts of pages.
-const SHORT_BYTES: usize = 64 << 10;
+pub(crate) const SHORT_BYTES: usize = 64 << 10;
 const FEW_PAGES: usize = 4;
 /// The number of copies of whole pages in one submission at most: a list of them takes a MiB.
 const LISTED_PAGES: usize = 16 << 10;

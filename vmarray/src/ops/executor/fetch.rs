@@ -1,9 +1,15 @@
-//! Direct copies of elements to other device memory, without the host.
+//! Direct copies of elements to other device memory and back, without the host.
 
-use backend_api::{Device, DeviceSpan, HostSpan, Queue, Ticket, Transfer};
+use std::ops::Range;
+use std::sync::Arc;
 
-use super::{Answer, Kernel, Question, Run, TakenAnswer};
+use backend_api::{Device, DeviceSpan, HostSpan, Queue, Reach, Ticket, Transfer};
+
+use super::copy::SHORT_BYTES;
+use super::{Answer, Change, Kernel, Question, ResultStore, Run, TakenAnswer};
 use crate::base::error::Result;
+use crate::engine::guards;
+use crate::engine::links::reach;
 
 /// A copy by the devices of a store to memory of one device, which each of them can
 /// [access](crate::engine::links::reach).
@@ -26,6 +32,66 @@ impl PastHost<'_> {
         }
         queue.submit(&copies)
     }
+}
+
+/// Copies elements from memory of a device to the runs of a store.
+struct FromMemory<'a> {
+    from: DeviceSpan<'a>,
+    /// The index of the first.
+    first: usize,
+    stride: u64,
+}
+
+impl Change for FromMemory<'_> {
+    fn overwrites(&self, _: usize) -> bool {
+        true
+    }
+
+    fn prepare(&self, _: &dyn Device, _: Run<'_>, _: Option<HostSpan<'_>>) {}
+
+    fn submit(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        _: Option<HostSpan<'_>>,
+    ) -> backend_api::Result<Ticket> {
+        let mut copies: Vec<Transfer<'_>> = Vec::new();
+        for (number, index, len) in run.parts() {
+            let from = self.from.plus((index - self.first) as u64 * self.stride);
+            let to = run.columns[0].start.plus(number as u64 * self.stride);
+            append_copy(&mut copies, from, to, len as u64 * self.stride);
+        }
+        queue.submit(&copies)
+    }
+}
+
+/// Whether the devices of a store take `count` elements from memory of a device. Few elements of arrays go to
+/// frames, which keep them.
+pub(super) fn can_put_from(target: &dyn ResultStore, count: usize, device: &Arc<dyn Device>) -> bool {
+    let is_long = count * target.stride() >= SHORT_BYTES;
+    // To claim pages is to wait for threads that use them.
+    !guards::held()
+        && target.pager().is_none_or(|pager| is_long && pager.redundancy().is_none())
+        && target.devices().into_iter().all(|(own, _)| reach(own, device) >= Reach::Copies)
+}
+
+/// Has the devices of a store take the elements of a range from memory of a device, if they reach it; else
+/// changes nothing, and returns `false`.
+pub(crate) fn put_from(
+    target: &dyn ResultStore,
+    range: &Range<usize>,
+    device: &Arc<dyn Device>,
+    from: DeviceSpan<'_>,
+) -> Result<bool> {
+    if !can_put_from(target, range.len(), device) {
+        return Ok(false);
+    }
+    let stride = target.stride() as u64;
+    target.change(&[], range, &FromMemory { from, first: range.start, stride })?;
+    if let Some((_, counters)) = target.devices().first() {
+        counters.bytes_past_host.add(range.len() as u64 * stride);
+    }
+    Ok(true)
 }
 
 /// Appends a copy within or between devices. A copy that continues the last one in both places is merged

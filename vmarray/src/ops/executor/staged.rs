@@ -1,5 +1,5 @@
-//! Questions about rows whose elements are not contiguous: they are copied to one device, a piece at a
-//! time.
+//! Work on rows whose elements are not contiguous, or whose runs would cut groups: they are copied to one device,
+//! a piece at a time, and back if they are changed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::{Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue, Ticket, Transfer};
 
-use super::write::STAGED_BYTES;
-use super::{AskedRun, Lane, Operand, OperandStore, Question, Run, RunAccess};
-use crate::base::error::Result;
+use super::fetch::put_from;
+use super::write::{Outcome, RefusedRun, STAGED_BYTES, Writing};
+use super::{AskedRun, Change, Lane, Operand, OperandStore, Question, ResultStore, Run, RunAccess};
+use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
@@ -17,7 +18,7 @@ use crate::engine::channel::PinnedPiece;
 /// The alignment of each column of a piece.
 const ALIGNMENT: usize = 256;
 
-/// Rows for a question, and the channel whose device answers it.
+/// Rows for a question or a change, and the channel whose device executes it.
 pub(crate) struct StagedRows<'a, L> {
     lane: &'a L,
     /// The columns; the elements of the first are at the places of the range.
@@ -63,6 +64,17 @@ impl<L: Lane> Lane for OwnQueue<'_, L> {
     }
 }
 
+/// Memory for a piece of staged rows, on the device and for copies through the host.
+struct StagedMemory<'m, L: Lane> {
+    lane: OwnQueue<'m, L>,
+    host: HostBuffer<dyn Device>,
+    memory: DeviceBuffer<dyn Device>,
+    /// Where each column begins, in bytes.
+    begins: Vec<usize>,
+    /// Rows of a piece.
+    most: usize,
+}
+
 impl<'a, L: Lane> StagedRows<'a, L> {
     /// The elements of a range of a store, together with the corresponding elements of other stores.
     pub(crate) fn new(
@@ -76,48 +88,152 @@ impl<'a, L: Lane> StagedRows<'a, L> {
         Self { lane, columns, range: range.clone() }
     }
 
-    /// Asks about one piece after the other, in ascending order.
-    pub(crate) fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Whole> {
+    /// The same, where the elements of the first store are changed.
+    pub(crate) fn changed(
+        lane: &'a L,
+        first: &'a dyn ResultStore,
+        others: &[Operand<'a>],
+        range: &Range<usize>,
+    ) -> Self {
+        let mut columns = vec![Operand::changed(first, range.start)];
+        columns.extend(others);
+        Self { lane, columns, range: range.clone() }
+    }
+
+    /// Memory for pieces of whole groups. Each row takes `more_bytes` elsewhere.
+    fn memory(&self, group_len: usize, more_bytes: usize) -> Result<StagedMemory<'a, L>> {
         let row_bytes: usize = self.columns.iter().map(Operand::stride).sum();
-        let most = (STAGED_BYTES / row_bytes).clamp(1, self.range.len());
+        let most = (STAGED_BYTES / row_bytes.max(more_bytes)).max(1);
+        let most = (most / group_len).max(1).saturating_mul(group_len).min(self.range.len());
         let (mut begins, mut bytes) = (Vec::with_capacity(self.columns.len()), 0);
         for column in &self.columns {
             begins.push(bytes);
             bytes = (bytes + most * column.stride()).next_multiple_of(ALIGNMENT);
         }
         let device = self.lane.device();
-        let lane = OwnQueue::new(self.lane)?;
-        let host = HostBuffer::new(device, bytes, HostMemory::Pageable)?;
-        let memory = DeviceBuffer::new(device, bytes as u64, Commit::Lazy)?;
-        let mut part = Q::Part::default();
-        for first in self.range.clone().step_by(most) {
-            let count = most.min(self.range.end - first);
-            let (mut columns, mut copies) = (Vec::new(), Vec::new());
-            for (column, &begin) in self.columns.iter().zip(&begins) {
-                let from = first - self.range.start..first - self.range.start + count;
-                let to = memory.at(begin as u64);
-                columns.push(Elements { start: to, count: count as u64, stride: column.stride() as u64 });
-                if column.fetch_to(&from, device, to)? {
-                    continue;
-                }
-                let mut values = zeroed_vec(count * column.stride())?;
-                column.read_bytes(from, &mut values)?;
-                host.write(begin, &values);
-                let upload = Transfer::Upload { from: host.at(begin as u64), to, bytes: values.len() as u64 };
-                copies.push(lane.queue.submit(&[upload])?);
-                lane.counters().bytes_to_device.add(values.len() as u64);
-                lane.counters().bytes_through_host.add(values.len() as u64);
+        Ok(StagedMemory {
+            lane: OwnQueue::new(self.lane)?,
+            host: HostBuffer::new(device, bytes, HostMemory::Pageable)?,
+            memory: DeviceBuffer::new(device, bytes as u64, Commit::Lazy)?,
+            begins,
+            most,
+        })
+    }
+
+    /// Copies a piece to the device.
+    fn stage<'m>(&self, at: &'m StagedMemory<'_, L>, piece: &Range<usize>) -> Result<Vec<Elements<'m>>> {
+        let from = piece.start - self.range.start..piece.end - self.range.start;
+        let (mut columns, mut copies) = (Vec::new(), Vec::new());
+        for (column, &begin) in self.columns.iter().zip(&at.begins) {
+            let (to, stride) = (at.memory.at(begin as u64), column.stride());
+            columns.push(Elements { start: to, count: piece.len() as u64, stride: stride as u64 });
+            if column.fetch_to(&from, at.lane.device(), to)? {
+                continue;
             }
-            // All copies end here, so that none is in flight when the memory is reused.
-            let copied = copies.into_iter().map(|ticket| lane.wait(ticket));
-            copied.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
-            let run = Run { columns: &columns, geometry: Geometry::plain(first as u64) };
-            let asked = AskedRun::new(&lane, question, run)?;
-            lane.wait(asked.ticket)?;
-            if asked.take(&lane, question, run, &mut part)?.is_break() {
+            let mut values = zeroed_vec(piece.len() * stride)?;
+            column.read_bytes(from.clone(), &mut values)?;
+            at.host.write(begin, &values);
+            let upload = Transfer::Upload { from: at.host.at(begin as u64), to, bytes: values.len() as u64 };
+            copies.push(at.lane.queue.submit(&[upload])?);
+            at.lane.counters().bytes_to_device.add(values.len() as u64);
+            at.lane.counters().bytes_through_host.add(values.len() as u64);
+        }
+        // All copies end here, so that none is in flight when the memory is reused.
+        let copied = copies.into_iter().map(|ticket| at.lane.wait(ticket));
+        copied.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
+        Ok(columns)
+    }
+
+    fn pieces(&self, most: usize) -> impl Iterator<Item = Range<usize>> + use<L> {
+        let Range { start, end } = self.range;
+        (start..end).step_by(most).map(move |first| first..end.min(first + most))
+    }
+
+    /// Asks about one piece after the other, in ascending order.
+    pub(crate) fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Whole> {
+        let at = self.memory(question.group_len(), 0)?;
+        let mut part = Q::Part::default();
+        for piece in self.pieces(at.most) {
+            let columns = self.stage(&at, &piece)?;
+            let run = Run { columns: &columns, geometry: Geometry::plain(piece.start as u64) };
+            let asked = AskedRun::new(&at.lane, question, run)?;
+            at.lane.wait(asked.ticket)?;
+            if asked.take(&at.lane, question, run, &mut part)?.is_break() {
                 break;
             }
         }
         Ok(question.whole(vec![part]))
+    }
+
+    /// Changes one piece after the other, in ascending order. A piece whose change fails stays as it was.
+    pub(crate) fn change(&self, change: &dyn Change) -> Result<()> {
+        let at = self.memory(change.group_len(), change.part_stride())?;
+        let mut outcome = Outcome::default();
+        for piece in self.pieces(at.most) {
+            let done = change.begin_part(&piece).and_then(|()| self.change_piece(&at, &piece, change));
+            match done.and_then(|()| self.put_back(&at, &piece, &mut outcome)) {
+                Ok(()) => outcome.written.push(piece),
+                Err(error) => {
+                    outcome.failure = Some(error);
+                    break;
+                }
+            }
+        }
+        outcome.into_result()
+    }
+
+    fn change_piece(
+        &self,
+        at: &StagedMemory<'_, L>,
+        piece: &Range<usize>,
+        change: &dyn Change,
+    ) -> Result<()> {
+        let columns = self.stage(at, piece)?;
+        let run = Run { columns: &columns, geometry: Geometry::plain(piece.start as u64) };
+        Writing::prepare(&at.lane, change, run, &[]);
+        let writing =
+            Writing::new(&at.lane, change, run, Vec::new()).map_err(|RefusedRun { error, .. }| error);
+        // Of a refused change a part may be under way in this queue.
+        let rest = || at.lane.queue.submit(&[]).and_then(|ticket| at.lane.wait(ticket));
+        let writing = writing.inspect_err(|_| drop(rest()))?;
+        Ok(writing.wait(&at.lane, change, &[])?)
+    }
+
+    /// Writes the columns of a piece that were changed where they belong.
+    fn put_back(&self, at: &StagedMemory<'_, L>, piece: &Range<usize>, outcome: &mut Outcome) -> Result<()> {
+        let first = piece.start - self.range.start;
+        for (column, &begin) in self.columns.iter().zip(&at.begins) {
+            let Some(target) = column.target else { continue };
+            let to = column.start + first..column.start + first + piece.len();
+            let put =
+                put_from(target, &to, at.lane.device(), at.memory.at(begin as u64)).and_then(|is_put| {
+                    if is_put { Ok(()) } else { self.put_through_host(at, begin, target, &to) }
+                });
+            if let Err(error) = put {
+                // Some of it may be there.
+                outcome.unspecified.push(piece.clone());
+                return Err(match error.kind() {
+                    ErrorKind::Interrupted { cause, .. } => cause.clone().into(),
+                    _ => error,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn put_through_host(
+        &self,
+        at: &StagedMemory<'_, L>,
+        begin: usize,
+        target: &dyn ResultStore,
+        to: &Range<usize>,
+    ) -> Result<()> {
+        let mut values = zeroed_vec(to.len() * target.stride())?;
+        let (from, host, bytes) = (at.memory.at(begin as u64), at.host.at(begin as u64), values.len() as u64);
+        at.lane.wait(at.lane.queue.submit(&[Transfer::Download { from, to: host, bytes }])?)?;
+        at.host.read(begin, &mut values);
+        at.lane.counters().bytes_from_device.add(bytes);
+        at.lane.counters().bytes_through_host.add(bytes);
+        target.write_bytes(to.start, &values)
     }
 }

@@ -31,6 +31,12 @@ pub trait Change: Sync {
         false
     }
 
+    /// Elements of a group. A run begins at a multiple of it, counted from the start of the range that is
+    /// changed, and ends at one or with the range.
+    fn group_len(&self) -> usize {
+        1
+    }
+
     /// Arrays of which all these pages are read in place, on the device of every run.
     fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
@@ -96,6 +102,15 @@ pub trait OperandStore: Sync {
     /// The pager of the pages that are homed on devices, if they are.
     fn pager(&self) -> Option<&Pager> {
         None
+    }
+    /// The number of channels over which its pages are striped.
+    fn channel_count(&self) -> usize {
+        1
+    }
+    /// Whether runs of a range can have whole groups of elements.
+    fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
+        let _ = (group_len, range);
+        true
     }
     /// The devices with parts of the store, each once, and the counters of copies to them.
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
@@ -202,6 +217,14 @@ impl std::fmt::Debug for Operand<'_> {
     }
 }
 
+/// Whether no group of elements has parts in two pages, except when one page has the whole range.
+pub(crate) fn are_groups_within_pages(group_len: usize, page_len: usize, range: &Range<usize>) -> bool {
+    let is_in_one = || range.start / page_len == range.end.saturating_sub(1) / page_len;
+    group_len <= 1
+        || page_len.is_multiple_of(group_len) && range.start.is_multiple_of(group_len)
+        || is_in_one()
+}
+
 /// Makes a change in parts, so that the other stores' elements of a part fit into memory. `work` receives
 /// each part. `others` has their numbers among the columns of a run. They are read before any page is
 /// held, and written back after all pages are released, because both may wait for other threads.
@@ -224,9 +247,17 @@ pub(crate) fn in_parts(
     while outcome.failure.is_none() && !rest.is_empty() {
         // A part consists of whole pages, except at the ends.
         let end = ((rest.start / page_len).saturating_add(pages)).saturating_mul(page_len);
+        // Whole groups, counted from the start of the range.
+        let group_len = change.group_len();
+        let end = (end - (end - range.start) % group_len).max(rest.start.saturating_add(group_len));
         let part = rest.start..if is_whole { rest.end } else { end.min(rest.end) };
         rest.start = part.end;
-        let read = others.iter().map(|other| ReadOperand::new(other, &part, range.start, &devices));
+        let read = others.iter().map(|other| {
+            // Of several channels runs have copies of their own, which would have to be put together again.
+            let is_fetched = other.1.target.is_none() || target.channel_count() == 1;
+            let devices = if is_fetched { &devices[..] } else { &[] };
+            ReadOperand::new(other, &part, range.start, devices)
+        });
         let read = read.collect::<Result<Vec<_>>>();
         match change.begin_part(&part).and(read) {
             Ok(read) => outcome.add(part_done(work(&part, &read), part, &read)),
@@ -309,7 +340,7 @@ impl Writing {
             begun = true;
             let run = Run { columns: &columns, geometry: run.geometry };
             let mut last = change.submit(queue, run, report.as_ref().map(|(report, _)| report.at(0)))?;
-            for staged in staged.iter().filter(|staged| staged.is_changed) {
+            for staged in staged.iter().filter(|staged| staged.comes_back()) {
                 tickets.push(last);
                 let bytes = run.count() as u64 * staged.stride;
                 last = staged.download(queue, bytes)?;
@@ -329,7 +360,7 @@ impl Writing {
                 return Err(RefusedRun { error: error.into(), begun });
             }
         }
-        let is_changed = staged.iter().any(|staged| staged.is_changed);
+        let is_changed = staged.iter().any(StagedOperand::comes_back);
         let parts = if is_changed { run.parts().collect() } else { Vec::new() };
         Ok(Self { tickets, staged, report, geometry: run.geometry, parts })
     }
@@ -388,7 +419,7 @@ impl Writing {
     pub fn end(self, lane: &impl Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
         for staged in self.staged {
             let own = read.iter().find(|operand| operand.column == staged.column);
-            if let Some(operand) = own.filter(|_| staged.is_changed) {
+            if let Some(operand) = own.filter(|_| staged.comes_back()) {
                 operand.unstage(&staged, &self.parts);
             }
             staged.end(lane);

@@ -342,7 +342,7 @@ where
 {
     let [inner, parts, each] = of.map(values);
     let arguments = vec![inner, parts, each, Bound::All(lines, 3), out];
-    plan::run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::USUAL, None, Wanted::Nothing)
+    plan::run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::OF_LIBRARY, None, Wanted::Nothing)
 }
 
 /// Writes all results, which are in memory row by row.
@@ -353,7 +353,7 @@ fn write<S: PrefixSummed>(all: &[S], into: Placed<'_>) -> Result<()> {
     let stored = (extents.len() == 1).then(|| StoredBox::range_of(0, all.len()));
     let from = Placed { operand: Operand::new(&listed, 0), extents, stored, of };
     let arguments = vec![Bound::Own(from), Bound::Own(into)];
-    plan::run(&Kernels::of::<copied<S>>()?, arguments, &Options::USUAL, None, Wanted::Nothing)
+    plan::run(&Kernels::of::<copied<S>>()?, arguments, &Options::OF_LIBRARY, None, Wanted::Nothing)
 }
 
 /// Elements in memory of the host, row by row.

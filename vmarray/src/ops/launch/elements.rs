@@ -64,7 +64,7 @@ impl<'a> Given<'a> {
     pub(crate) fn count<K: Kernel<Returned = bool>>(self) -> Result<usize> {
         let mut reduction = Reduction::new::<bool>(How::Sum, K::group_len())?;
         let wanted = Wanted::Reduced(&mut reduction);
-        plan::run(&Kernels::of::<K>()?, self.0, &Options::USUAL, None, wanted)?;
+        plan::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, wanted)?;
         Ok(reduction.sum::<bool>())
     }
 
@@ -72,13 +72,13 @@ impl<'a> Given<'a> {
     pub(crate) fn least<K: Kernel>(self) -> Result<Vec<Option<u64>>> {
         let mut reduction = Reduction::new::<K::Returned>(How::Least, K::group_len())?;
         let wanted = Wanted::Reduced(&mut reduction);
-        plan::run(&Kernels::of::<K>()?, self.0, &Options::USUAL, None, wanted)?;
+        plan::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, wanted)?;
         Ok(reduction.least())
     }
 
     /// Runs it.
     pub(crate) fn run<K: Kernel>(self) -> Result<()> {
-        plan::run(&Kernels::of::<K>()?, self.0, &Options::USUAL, None, Wanted::Nothing)
+        plan::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, Wanted::Nothing)
     }
 }
 

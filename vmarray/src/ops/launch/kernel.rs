@@ -28,7 +28,8 @@ type Prepared = HashMap<(TypeId, Form), Arc<PreparedKernel>>;
 pub(super) struct Kernels {
     /// That for most launches.
     pub usual: Arc<PreparedKernel>,
-    pub has_groups: bool,
+    /// How many items a group has, if groups are along one axis.
+    pub group_len: Option<usize>,
     /// How many items a group has along each axis, if groups are tiles of the result.
     pub tile: Vec<usize>,
     prepared: fn(Form) -> Result<Arc<PreparedKernel>>,
@@ -45,7 +46,7 @@ impl Kernels {
             if group.len() > 1 { group.iter().map(|extent| *extent as usize).collect() } else { Vec::new() };
         Ok(Self {
             usual,
-            has_groups: !group.is_empty(),
+            group_len: (group.len() == 1).then(|| group[0].max(1) as usize),
             tile,
             prepared: prepared::<K>,
             code: None,
@@ -129,6 +130,10 @@ impl PreparedKernel {
         let (kernel, items) = (self.lowered.name.into(), report.failures);
         let in_source = self.lowered.place_of(report.site);
         let place = in_source.map(|place| place.to_string()).unwrap_or_default();
+        if let (Some(site), Some(limit)) = (report.loop_over_time(), options.time_limit) {
+            let place = self.lowered.place_of(site).map(|place| place.to_string()).unwrap_or_default();
+            return Err(ErrorKind::KernelTime { kernel, place, limit, item });
+        }
         Err(match self.kernel.body().operation(report.site) {
             Some(Op::Loop { .. }) => {
                 ErrorKind::KernelBudget { kernel, place, turns: report.detail, item, items }

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use backend_api::Device;
 use backend_api::kernel::KernelFacts;
@@ -77,12 +78,15 @@ pub struct KernelLaunch<K> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub budget: Option<u64>,
+    pub time_limit: Option<Duration>,
     pub arena_bytes: u64,
 }
 
 impl Options {
-    /// Those of `run`.
-    pub const USUAL: Self = Self { budget: None, arena_bytes: ARENA_BYTES };
+    /// The options of `run`.
+    pub const USUAL: Self = Self { time_limit: Some(Duration::from_secs(60)), ..Self::OF_LIBRARY };
+    /// The options of the library's own kernels, whose loops end.
+    pub const OF_LIBRARY: Self = Self { budget: None, time_limit: None, arena_bytes: ARENA_BYTES };
 }
 
 impl<K> std::fmt::Debug for KernelLaunch<K> {
@@ -102,12 +106,54 @@ impl<K: Kernel> KernelLaunch<K> {
 
     /// How many turns of loops an item may take, all together. One that takes more ends there, which is
     /// [`KernelBudget`](ErrorKind::KernelBudget) once all items are done; in a kernel with groups it leaves
-    /// its loops. Without a budget, a loop without an end keeps a device for ever.
+    /// its loops. An endless loop ends by the [time limit](Self::time_limit) too, but not on a GPU.
     ///
     /// Counting takes a few percent of the time of short loops. On the host a kernel with loops is
     /// interpreted if it has a budget, which takes some hundred times as long.
     pub fn budget(mut self, turns: u64) -> Self {
         self.options.budget = Some(turns);
+        self
+    }
+
+    /// Sets the time that an item or a group of items may run: 60 s by default, `None` for no limit. If an item
+    /// runs longer, the launch ends with [`KernelTime`](ErrorKind::KernelTime), which names the item and the
+    /// loop. The array and the device stay usable. Results hold new values of items that had ended before, and
+    /// old values or a part of the new ones for the others; shared and appended elements are unchanged.
+    ///
+    /// The limit applies where kernels run on the processor: in host RAM, in files, and on OpenCL devices that
+    /// are processors, such as PoCL's. Loops read the clock every 65 536 iterations, so that an item ends some
+    /// microseconds late; loops of an item that are shorter than that in all are not measured. A program that
+    /// is built with `panic = "abort"` has no limit in host RAM.
+    ///
+    /// A GPU does not stop a kernel: CUDA and OpenCL have no function for that. A GPU with a display has a
+    /// watchdog in its driver, which ends a kernel after some seconds; then the device is lost, with the
+    /// elements that only it has. On other GPUs the launch does not end. Give kernels whose loops may not end
+    /// a [budget](Self::budget) there, which counts iterations on the device.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use vmarray::kernel::Own;
+    /// use vmarray::{ErrorKind, prelude::*};
+    ///
+    /// #[vmarray::kernel]
+    /// fn halved(x: &mut Own<u32>) {
+    ///     while x.get() % 2 == 0 { // Endless for 0.
+    ///         x.set(x.get() / 2);
+    ///     }
+    /// }
+    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
+    /// let mut array = VirtualArray::<u32>::builder(3).devices(devices).build()?;
+    /// array.write(0, &[12, 0, 40])?;
+    /// let launch = halved::launch().time_limit(Duration::from_millis(10));
+    /// let error = launch.run((&mut array,)).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::KernelTime { item: 1, .. }), "{error}");
+    /// array.set(1, 8)?;
+    /// halved::run((&mut array,))?;
+    /// assert_eq!(array.to_vec(..)?, [3, 1, 5]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn time_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.options.time_limit = limit.into();
         self
     }
 

@@ -47,14 +47,20 @@ struct NumbersUnderWay {
 }
 
 impl<'a> OverStore<'a> {
-    /// Numbers on the device that was named, else on those of what is given; `None` if that is nowhere.
-    pub fn new(over: &Over, counters: &'a Counters, given: Option<&'a dyn OperandStore>) -> Option<Self> {
+    /// Numbers on the device that was named, else on those of what is given; `None` if that is nowhere. A
+    /// part has a multiple of `together`.
+    pub fn new(
+        over: &Over,
+        counters: &'a Counters,
+        given: Option<&'a dyn OperandStore>,
+        together: usize,
+    ) -> Option<Self> {
         let first = over.range.start;
         if let Some(device) = &over.device {
             let devices = vec![(Arc::clone(device), counters)];
-            return Some(Self { first, together: 1, devices, pager: None, results: None });
+            return Some(Self { first, together, devices, pager: None, results: None });
         }
-        Some(Self { first, ..Self::beside(given?, 1) })
+        Some(Self { first, ..Self::beside(given?, together) })
     }
 
     /// Numbers from 0 on, on the devices of a store; so many of them are not parted.

@@ -11,6 +11,7 @@ use vmarray_kernel::launch::{DomainAxis, Form, Mode, SHORT_MAX, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
 use super::arguments::{AppendTo, Bound, Modes, Placed};
+use super::groups::LinearGroups;
 use super::kernel::{Kernels, PreparedKernel};
 use super::options::Options;
 use super::over::{Over, OverStore};
@@ -99,7 +100,8 @@ pub(super) fn run(
         own[..=first].rotate_right(1);
     }
     let given = elsewhere.first().map(|argument: &RangeArgument<'_>| argument.operand.store);
-    let numbers = over.and_then(|over| OverStore::new(over, &counters, given));
+    let group_len = kernels.group_len.unwrap_or(1);
+    let numbers = over.and_then(|over| OverStore::new(over, &counters, given, group_len));
     if over.is_some() && (!own.is_empty() || around.iter().any(|argument| argument.halo.is_some())) {
         return Err(refused("`over` is for kernels without `Own` and `Window`: leave it out"));
     }
@@ -232,9 +234,13 @@ pub(super) fn run(
         }
     }
     let mut dealt = Vec::new();
+    let start = over.map_or(range.start, |over| over.range.start);
+    let groups = kernels.group_len.map(|len| LinearGroups { len, start, items: range.len() });
+    let is_in_place = store.has_whole_groups(group_len, &range);
+    form.is_striped = groups.is_some() && is_in_place && store.channel_count() > 1;
     // A question about elements that are first put beside one another settles nothing for what is read where
     // it lies.
-    let is_settled = target.is_some() || columns.len() == 1;
+    let is_settled = is_in_place && (target.is_some() || columns.len() == 1);
     for argument in around {
         match argument.in_place(&columns, store).filter(|_| is_settled) {
             Some(argument) => {
@@ -278,6 +284,8 @@ pub(super) fn run(
         ScalarSource::Value { parameter, position } => values[parameter][position],
         ScalarSource::Origin => range.start as u64,
         ScalarSource::Form => form.number(),
+        // Of each run by itself.
+        ScalarSource::Groups(_) => 0,
         ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
         ScalarSource::TileLen(part) => {
             let tile = tiles.as_ref().map_or(domain.tile_len(), TiledGroups::len);
@@ -320,6 +328,7 @@ pub(super) fn run(
         params: kernel.lowered.scalars.iter().map(scalar).collect(),
         table: kernel.lowered.table_bytes(|parameter| &values[parameter]),
         start: range.start,
+        groups,
         devices: RwLock::new(copies.collect::<Result<_>>()?),
         domain,
         spread,
@@ -355,7 +364,8 @@ pub(super) fn run(
             None => launching.examine(store, &others, &range),
         }
         .and_then(|()| launching.reduction_outcome(&range, target.is_some()))
-        .map_err(|error| error.counted_from(range.start))?;
+        .map_err(|error| launching.in_time().err().unwrap_or_else(|| error.counted_from(range.start)))?;
+        launching.in_time()?;
         if !launching.has_more_room(&appended)? {
             break;
         }
@@ -452,7 +462,7 @@ pub(super) fn form(
     if axes > 4 {
         return Err("its result has more than 4 axes".into());
     }
-    if kernels.has_groups && domain.is_part() {
+    if kernels.group_len.is_some() && domain.is_part() {
         return Err("its groups would have items between elements of the result: give all of an array".into());
     }
     if results > 1 && domain.is_cut() {
@@ -538,6 +548,8 @@ pub(super) struct Launching<'a> {
     table: Vec<u8>,
     /// The place of the first item in the store.
     start: usize,
+    /// The groups, if the kernel has groups along one axis.
+    groups: Option<LinearGroups>,
     /// Where the items' elements are.
     domain: StoredBox,
     pub spread: Vec<SpreadArgument<'a>>,
@@ -566,6 +578,9 @@ impl Launching<'_> {
         let devices = self.devices.read();
         let copies = devices.iter().find(|copies| copies.is_on(device));
         let (mut params, mut views) = (self.params.clone(), Vec::with_capacity(self.views.len()));
+        if let Some(groups) = self.groups {
+            groups.set(&self.kernel.lowered.scalars, &mut params, run.geometry, run.count() as u64);
+        }
         for place in &self.views {
             views.push(match place {
                 ViewPlace::Dealt(number) => self.dealt[*number].view(),
@@ -599,6 +614,7 @@ impl Launching<'_> {
             table: &self.table,
             arena_bytes: self.options.arena_bytes,
             budget: self.options.budget,
+            time_limit: self.options.time_limit,
             ..Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report)
         })
     }
@@ -606,6 +622,7 @@ impl Launching<'_> {
     /// Runs it for elements that it does not change, some at a time if windows are copied for them.
     fn examine(&self, store: &dyn OperandStore, others: &[Operand<'_>], range: &Range<usize>) -> Result<()> {
         let at_once = STAGED_BYTES.checked_div(self.part_stride()).map_or(range.len(), |most| most.max(1));
+        let at_once = at_once.next_multiple_of(self.group_len());
         for start in range.clone().step_by(at_once) {
             let part = start..range.end.min(start + at_once);
             self.begin_part(&part)?;
@@ -632,6 +649,9 @@ impl Launching<'_> {
             return Ok(());
         };
         for device in &*self.devices.read() {
+            if device.put(number, target, &argument.range)? {
+                continue;
+            }
             let bytes = device.download(number, argument.range.len() * argument.operand.stride())?;
             target.write_bytes(argument.range.start, &bytes)?;
         }
@@ -715,6 +735,12 @@ impl Launching<'_> {
         Ok(self.kernel.outcome(report, item, self.options)?)
     }
 
+    /// An error if an item has exceeded the time limit: not all items have run.
+    pub fn in_time(&self) -> Result<()> {
+        let is_late = self.reported.lock().0.loop_over_time().is_some();
+        if is_late { self.result() } else { Ok(()) }
+    }
+
     /// What has become of work that was submitted before that which was waited for.
     fn reduction_outcome(&self, range: &Range<usize>, has_result: bool) -> Result<()> {
         let Some(Err(cause)) = self.reduction.map(Reduction::outcome) else { return Ok(()) };
@@ -733,7 +759,8 @@ impl Launching<'_> {
         let (old, place) = *reported;
         let index = geometry.index(new.item);
         let new_place = self.band.as_ref().map_or(index, |band| band.place(index as usize) as u64);
-        let place = if old.failures == 0 { new_place } else { place };
+        let is_first = old.failures == 0 || old.loop_over_time().is_none() && new.loop_over_time().is_some();
+        let place = if is_first { new_place } else { place };
         *reported = (old.and(new), place);
     }
 }
@@ -750,6 +777,10 @@ impl Change for Launching<'_> {
 
     fn is_for_some_devices(&self) -> bool {
         true
+    }
+
+    fn group_len(&self) -> usize {
+        self.groups.map_or(1, |groups| groups.len)
     }
 
     fn part_stride(&self) -> usize {
@@ -796,6 +827,12 @@ impl Change for Launching<'_> {
             let told = self.with(&**device, run, report, &[], |launch| device.kernel_facts(launch))?;
             *facts.lock() = Some(told);
             return queue.submit(&[]);
+        }
+        if self.in_time().is_err() {
+            let detail = "another run of the launch has exceeded the time limit";
+            return Err(
+                backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "launch").with_detail(detail)
+            );
         }
         let launch = |run: Run<'_>, report: HostSpan<'_>, returned: &[Elements<'_>]| {
             self.with(&**queue.device(), run, report, returned, |launch| queue.launch(launch))

@@ -287,7 +287,7 @@ fn is_unsupported(error: &Error) -> bool {
 fn launch<K: Kernel>(form: HostForm, arguments: Vec<Bound<'_>>) -> Result<()> {
     let mut kernels = Kernels::of::<K>()?;
     kernels.host = Some(form);
-    plan::run(&kernels, arguments, &Options::USUAL, None, Wanted::Nothing)
+    plan::run(&kernels, arguments, &Options::OF_LIBRARY, None, Wanted::Nothing)
 }
 
 /// Elements of so many bytes in memory of the host.

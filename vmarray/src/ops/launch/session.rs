@@ -20,6 +20,7 @@ use vmarray_kernel::{Kernel, Memory};
 
 use super::kernel::{Kernels, PreparedKernel};
 use super::options::{KernelLaunch, Options};
+use super::spread::fetch_view;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::engine::pager::Pager;
@@ -257,7 +258,12 @@ impl<'a> Session<'a> {
         for lane in &self.lanes {
             copies.push(Copying::new(lane.queue.device(), len * stride, at_once * row_bytes)?);
         }
-        for first in (0..rows).step_by(at_once) {
+        let all = V::Shape::index_of(&vec![0; extents.len()])..V::Shape::index_of(&extents);
+        let mut is_past_host = len > 0;
+        for (lane, copy) in self.lanes.iter().zip(&copies) {
+            is_past_host = is_past_host && fetch_view(view, &all, lane.queue.device(), copy.memory.at(0))?;
+        }
+        for first in (0..if is_past_host { 0 } else { rows }).step_by(at_once) {
             let end = rows.min(first + at_once);
             let mut at = vec![0; extents.len()];
             at[0] = first;

@@ -16,8 +16,8 @@ use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
-use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
-use crate::ops::view::{INTERNAL, Shape, View};
+use crate::ops::executor::{Operand, OperandStore, ResultStore, SHORT_BYTES, STAGED_BYTES, put_from};
+use crate::ops::view::{INTERNAL, Shape, Store as _, View};
 
 /// A box of positions, which may be negative.
 pub(crate) type Bounds = Vec<Range<isize>>;
@@ -159,23 +159,45 @@ impl<'a, V: View<'a> + Sync> Spread for Shown<V> {
         inside(positions, &self.0.parts().1.axes())
     }
 
+    fn fetch_to(&self, of: &[Range<isize>], device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
+        fetch_view(self.0, &indices::<V::Shape>(of), device, to)
+    }
+
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
-        let index = |end: fn(&Range<isize>) -> isize| -> V::Index {
-            let at: Vec<usize> = of.iter().map(|range| end(range) as usize).collect();
-            V::Shape::index_of(&at)
-        };
         // Bytes of a buffer are not aligned for any type.
         let mut values: Vec<V::Element> = zeroed_vec(into.len() / self.stride())?;
         let (store, shape) = self.0.parts();
-        shape.copy_out(
-            store,
-            &(index(|range| range.start)..index(|range| range.end)),
-            &mut values,
-            INTERNAL,
-        )?;
+        shape.copy_out(store, &indices::<V::Shape>(of), &mut values, INTERNAL)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
     }
+}
+
+/// The indices of positions that a view has.
+fn indices<S: Shape>(of: &[Range<isize>]) -> Range<S::Index> {
+    let index = |end: fn(&Range<isize>) -> isize| {
+        let at: Vec<usize> = of.iter().map(|range| end(range) as usize).collect();
+        S::index_of(&at)
+    };
+    index(|range| range.start)..index(|range| range.end)
+}
+
+/// Copies a region of a view to memory of a device without the host, if the region is a range of its store and
+/// a link exists. Short ranges of arrays come from frames, which keep them.
+pub(super) fn fetch_view<'a, V: View<'a>>(
+    view: V,
+    of: &Range<V::Index>,
+    device: &Arc<dyn Device>,
+    to: DeviceSpan<'_>,
+) -> Result<bool> {
+    let (store, shape) = view.parts();
+    let (store, mut runs) = (store.as_operand(INTERNAL), shape.runs(of));
+    let (Some(run), None, Some(false)) = (runs.next(), runs.next(), shape.stored().map(|of| of.is_tiled()))
+    else {
+        return Ok(false);
+    };
+    let is_short = store.pager().is_some() && run.len() * store.stride() < SHORT_BYTES;
+    Ok(!is_short && store.fetch_to(&run, device, to)?)
 }
 
 /// An argument of which items read what lies around them.
@@ -363,6 +385,14 @@ impl<'a> DeviceCopies<'a> {
     fn fetch(&self, argument: usize, of: &dyn Spread) -> Result<bool> {
         let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
+    }
+
+    /// Copies the elements of an argument to their store without the host, if a link exists.
+    pub fn put(&self, argument: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<bool> {
+        match &self.copied[argument] {
+            Some(copied) => put_from(target, range, self.queue.device(), copied.memory.at(0)),
+            None => Ok(false),
+        }
     }
 
     /// Copies the first bytes of an argument back.

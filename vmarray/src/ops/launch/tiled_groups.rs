@@ -180,7 +180,8 @@ impl Launching<'_> {
         let beside = band.axes[1..].iter().map(|axis| place(&(0..axis.extent)));
         let bounds: Bounds = std::iter::once(place(&band.rows)).chain(beside).collect();
         copy_around(&mut self.devices.write(), &self.spread, &bounds)?;
-        numbers.examine(&[], items, &Examination(self))?;
+        let examined = numbers.examine(&[], items, &Examination(self));
+        self.in_time().and(examined)?;
         if self.facts.is_some() {
             return Ok(());
         }

@@ -360,6 +360,7 @@ impl Writer<'_> {
         self.line("const ulong place = get_group_id(0);");
         self.line("for (ulong group = place; place < width && group < groups; group += width) {");
         self.indent = 2;
+        self.begin_time();
         for Row { of, name, offset, .. } in &split.rows {
             let row = format!("kept + place * {}ul + {offset}ul", split.bytes);
             self.line(&format!("__global {of} *const all_{name} = (__global {of} *)({row});"));

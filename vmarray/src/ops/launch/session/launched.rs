@@ -16,6 +16,8 @@ use crate::engine::channel::{Channel, HomeQueues};
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::ops::compute::within_channel;
+use crate::ops::executor::are_groups_within_pages;
+use crate::ops::launch::groups::LinearGroups;
 use crate::ops::launch::kernel::{Kernels, PreparedKernel};
 use crate::ops::launch::options::Options;
 use crate::ops::launch::plan::{expect_shape, form, is_placed, is_short};
@@ -28,6 +30,7 @@ struct PreparedLaunch<'k> {
     views: Vec<&'k TakenElements<'k>>,
     params: Vec<u64>,
     table: Vec<u8>,
+    groups: Option<LinearGroups>,
     options: &'k Options,
 }
 
@@ -138,11 +141,17 @@ impl Session<'_> {
             return Ok(());
         }
         let parts = self.parts(name, first, &taken)?;
+        form.is_striped = kernels.group_len.is_some() && parts.iter().any(|part| part.channel.is_some());
+        if let Some(group_len) = kernels.group_len.filter(|_| form.is_striped) {
+            self.expect_whole_groups(name, group_len, first)?;
+        }
         let kernel = if form == Form::default() { usual.clone() } else { kernels.prepared(form.clone())? };
         let scalar = |source: &ScalarSource| match *source {
             ScalarSource::Value { parameter, position } => values[parameter][position],
             ScalarSource::Origin => range.start as u64,
             ScalarSource::Form => form.number(),
+            // Of each part by itself.
+            ScalarSource::Groups(_) => 0,
             ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
             ScalarSource::TileLen(part) => {
                 DomainAxis { tile: domain.tile_len(), ..domain.axes[0] }.scalar(part, form.is_short)
@@ -161,6 +170,7 @@ impl Session<'_> {
             views: kernel.lowered.views.iter().filter_map(of_view).collect(),
             params: kernel.lowered.scalars.iter().map(scalar).collect(),
             table: kernel.lowered.table_bytes(|parameter| &values[parameter]),
+            groups: kernels.group_len.map(|len| LinearGroups { len, start: range.start, items: range.len() }),
             kernel,
             options,
         };
@@ -344,6 +354,16 @@ impl Session<'_> {
         Ok(pager.channels().iter().enumerate().map(part).filter(|part| part.items() > 0).collect())
     }
 
+    /// Refuses groups that have elements on several channels.
+    fn expect_whole_groups(&self, name: &str, group_len: usize, first: &TakenElements<'_>) -> Result<()> {
+        let (range, page_len) = (first.stored.range(), self.stores[first.number].page_len() as usize);
+        if are_groups_within_pages(group_len, page_len, &range) {
+            return Ok(());
+        }
+        let (kernel, start, fits) = (name.into(), range.start, page_len.next_multiple_of(group_len));
+        Err(ErrorKind::KernelGroups { kernel, group_len, page_len, start, fits }.into())
+    }
+
     /// Refuses elements that are read by items of a device which does not reach them.
     fn expect_reach(&mut self, name: &str, lane: usize, of: &TakenElements<'_>) -> Result<()> {
         let device = Arc::clone(self.lanes[lane].queue.device());
@@ -455,12 +475,16 @@ impl Session<'_> {
         let views = launch.views.iter().zip(&bases);
         let views: Vec<View<'_>> = views.map(|(of, bases)| self.view(of, bases, part)).collect();
         let report = lane.reports.at(report as u64);
-        let options = launch.options;
+        let (options, mut params) = (launch.options, launch.params.clone());
+        if let Some(groups) = launch.groups {
+            groups.set(&launch.kernel.lowered.scalars, &mut params, part.geometry, part.items());
+        }
         let launch = Launch {
             views: &views,
-            params: &launch.params,
+            params: &params,
             table: &launch.table,
             budget: options.budget,
+            time_limit: options.time_limit,
             arena_bytes: options.arena_bytes,
             ..Launch::new(&launch.kernel.kernel, part.items(), part.geometry, report)
         };

@@ -1,0 +1,118 @@
+//! Limits of the time that an item runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// An item has to end, because an item of its launch has exceeded the time limit.
+///
+/// ```
+/// use backend_api::kernel::{Overtime, TimeLimit};
+/// use std::time::{Duration, Instant};
+/// let (limit, start) = (TimeLimit::new(Duration::ZERO), Instant::now());
+/// while limit.overtime(start).is_none() {}
+/// assert_eq!(limit.overtime(Instant::now()), Some(Overtime::OfAnother));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overtime {
+    /// This item is the first one that has exceeded the limit: the launch reports it.
+    Own,
+    /// Another item was the first one.
+    OfAnother,
+}
+
+/// The time that an item or a group of a launch may run, and the information whether one has run longer.
+/// Clones belong to the same launch.
+///
+/// ```
+/// use backend_api::kernel::{LoopClock, TimeLimit};
+/// use std::time::Duration;
+/// let limit = TimeLimit::new(Duration::ZERO);
+/// let mut clock = LoopClock::new(Some(&limit));
+/// clock.begin();
+/// // A loop without an end.
+/// while clock.turn().is_none() {}
+/// assert!(limit.is_exceeded());
+/// ```
+#[derive(Clone, Debug)]
+pub struct TimeLimit {
+    duration: Duration,
+    is_exceeded: Arc<AtomicBool>,
+}
+
+impl TimeLimit {
+    /// The number of back edges between two readings of the clock.
+    pub const TURNS: u32 = 1 << 16;
+
+    /// Creates the limit of one launch.
+    #[must_use]
+    pub fn new(duration: Duration) -> Self {
+        Self { duration, is_exceeded: Arc::default() }
+    }
+
+    /// Returns whether an item has exceeded the limit. No other item of the launch needs to run then.
+    #[must_use]
+    pub fn is_exceeded(&self) -> bool {
+        self.is_exceeded.load(Relaxed)
+    }
+
+    /// Returns whether an item that runs since `since` has to end.
+    ///
+    /// ```
+    /// use backend_api::kernel::TimeLimit;
+    /// use std::time::{Duration, Instant};
+    /// let limit = TimeLimit::new(Duration::from_secs(3600));
+    /// assert_eq!(limit.overtime(Instant::now()), None);
+    /// ```
+    #[must_use]
+    pub fn overtime(&self, since: Instant) -> Option<Overtime> {
+        if self.is_exceeded() {
+            return Some(Overtime::OfAnother);
+        }
+        let is_first = since.elapsed() > self.duration && !self.is_exceeded.swap(true, Relaxed);
+        is_first.then_some(Overtime::Own).or_else(|| self.is_exceeded().then_some(Overtime::OfAnother))
+    }
+}
+
+/// The running time of one item after another, for code that counts back edges. Items with fewer than
+/// [`TimeLimit::TURNS`] back edges are not measured.
+///
+/// ```
+/// use backend_api::kernel::LoopClock;
+/// let mut clock = LoopClock::new(None);
+/// assert!((0..200_000).all(|_| clock.turn().is_none()), "there is no limit");
+/// ```
+#[derive(Debug)]
+pub struct LoopClock<'a> {
+    limit: Option<&'a TimeLimit>,
+    left: u32,
+    /// The first reading of the clock for this item.
+    since: Option<Instant>,
+}
+
+impl<'a> LoopClock<'a> {
+    /// Creates the clock for items of a launch with or without a limit.
+    #[must_use]
+    pub fn new(limit: Option<&'a TimeLimit>) -> Self {
+        Self { limit, left: TimeLimit::TURNS, since: None }
+    }
+
+    /// Begins an item or a group.
+    pub fn begin(&mut self) {
+        self.since = None;
+    }
+
+    /// Counts a back edge, and returns whether the item has to end.
+    #[inline]
+    pub fn turn(&mut self) -> Option<Overtime> {
+        self.left -= 1;
+        if self.left == 0 { self.read() } else { None }
+    }
+
+    #[cold]
+    fn read(&mut self) -> Option<Overtime> {
+        self.left = TimeLimit::TURNS;
+        let limit = self.limit?;
+        limit.overtime(*self.since.get_or_insert_with(Instant::now))
+    }
+}
