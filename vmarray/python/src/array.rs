@@ -1,4 +1,4 @@
-//! The class that Python's arrays are made of: a view, or an expression, and what NumPy knows of its shape.
+//! The class behind Python's arrays: a view or an expression, with its shape in NumPy's terms.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::operations::Operation;
 use crate::results::{self, new_array};
 use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
-/// Where the arrays begin that tell NumPy of a shape. Nothing is there, and nobody looks: they are indexed by
-/// what makes views alone, and not given to programs.
+/// Address of the NumPy arrays that describe a shape. No memory lies there, and no code reads or writes it:
+/// the arrays are indexed only by operations that return views, and programs never get them.
 const NOWHERE: usize = 1 << 46;
 
 /// Bytes of arrays of NumPy that are copied from, while others keep them alive.
@@ -34,7 +34,8 @@ pub struct Bytes {
     len: usize,
 }
 
-// SAFETY: it is an address, and what lies there is plain bytes; who makes one says for how long.
+// SAFETY: a `Bytes` is an address of plain bytes; the caller of `get` and `get_mut` vouches for their
+// lifetime.
 unsafe impl Send for Bytes {}
 // SAFETY: as above.
 unsafe impl Sync for Bytes {}
@@ -52,12 +53,12 @@ impl Bytes {
     }
 
     /// # Safety
-    /// The array is alive for as long as the slice is used, and nobody writes to it meanwhile.
+    /// The array outlives the slice, and no thread writes to the array meanwhile.
     pub unsafe fn get<'a>(&self) -> &'a [u8] {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: an array of NumPy has so many initialised bytes there; the caller vouches for the rest.
+        // SAFETY: a NumPy array has `len` initialised bytes at its start; the caller vouches for the rest.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
@@ -72,17 +73,17 @@ impl Bytes {
     /// The array is alive and writable.
     pub unsafe fn write(&self, start: usize, from: &[u8]) {
         assert!(start.checked_add(from.len()).is_some_and(|end| end <= self.len));
-        // SAFETY: so many bytes are there, which nobody else uses.
+        // SAFETY: the array has `start + from.len()` bytes, and the caller holds the only reference to them.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.cast_mut().add(start), from.len()) }
     }
 
     /// # Safety
-    /// The array is alive for as long as the slice is used, and nobody else knows of it.
+    /// The array outlives the slice, and no other code reads or writes the array meanwhile.
     pub unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: as in `get`; what arrays are made of was zeroed or filled before.
+        // SAFETY: as in `get`; the memory of new arrays was zeroed or filled before.
         unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut(), self.len) }
     }
 }
@@ -95,7 +96,7 @@ pub enum Body {
 
 /// An array of any shape over elements of the library, or an expression of some.
 ///
-/// What is here is what the class ``vmarray.Array`` is written with. It is not for programs.
+/// Implementation of the class ``vmarray.Array``; programs do not use it directly.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Core {
     pub body: Body,
@@ -111,14 +112,14 @@ pub fn grid<'py>(
     descr: &Bound<'py, PyArrayDescr>,
     shape: &[usize],
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
-    // SAFETY: the memory is never touched: what is done with the array makes views of it.
+    // SAFETY: no code touches the memory, because only views are made of the array.
     unsafe { array_at(py, descr, shape, NOWHERE as *mut u8) }
 }
 
 /// An array of NumPy over memory that it does not own.
 ///
 /// # Safety
-/// So many items lie there for as long as somebody looks at them.
+/// `start` has initialised items for `shape`, and they outlive every use of the array.
 pub unsafe fn array_at<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,
@@ -156,7 +157,7 @@ fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
     }
 }
 
-/// What is made of the options that Python gives.
+/// Options of an array from Python's keyword arguments.
 pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit: Unit) -> PyResult<Options> {
     let get = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
     let number = |name: &str| get(name)?.map(|value| value.extract::<usize>()).transpose();
@@ -253,7 +254,7 @@ impl Core {
         Self { body, grid: known, descr }
     }
 
-    /// What NumPy knows of its shape. Blocks for a selection.
+    /// NumPy's description of the shape. Blocks for a selection.
     fn grid<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyUntypedArray>> {
         let made = self.grid.get_or_try_init(py, || {
             let Body::Lazy(lazy) = &self.body else { unreachable!("views have a grid") };
@@ -277,7 +278,7 @@ impl Core {
         Ok(View { handle, geometry, kind })
     }
 
-    /// Whether it shows no item several times.
+    /// True if no two indices show the same item.
     fn is_writable(&self, py: Python<'_>) -> PyResult<bool> {
         // SAFETY: the array is alive.
         let flags = unsafe { (*self.grid(py)?.as_array_ptr()).fields.flags };
@@ -350,7 +351,7 @@ impl Core {
         Ok(geometry(self.grid(py)?).offset)
     }
 
-    /// Whether it is an expression that was not computed yet.
+    /// True if it is an expression that is not yet computed.
     #[getter]
     fn is_pending(&self, py: Python<'_>) -> bool {
         match &self.body {
@@ -359,16 +360,15 @@ impl Core {
         }
     }
 
-    /// Whether it is known how many items there are.
+    /// True if the number of items is known.
     #[getter]
     fn is_counted(&self, py: Python<'_>) -> bool {
         self.grid.get(py).is_some()
     }
 
-    /// A view by a key of integers, slices, ellipses, axes that are added, and names of fields: what NumPy
-    /// makes a view of.
+    /// A view by a basic key of NumPy: integers, slices, ellipses, new axes and names of fields.
     fn basic(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
-        // Of anything else, such as an array of one integer, NumPy makes a copy, of what is not there.
+        // For any other key, such as an array of one integer, NumPy would copy items that do not exist.
         let is_basic = |one: &Bound<'_, PyAny>| {
             one.is_none()
                 || one.is(py.Ellipsis())
@@ -401,7 +401,7 @@ impl Core {
         let (numpy, given) = (py.import("numpy")?, PyDict::new(py));
         given.set_item("copy", false)?;
         let of = self.grid(py)?;
-        // What does not fit is an error of NumPy's; a copy that would be needed is none.
+        // NumPy raises the error for a shape that does not fit. A reshape that needs a copy raises none here.
         let template = numpy
             .getattr("broadcast_to")?
             .call1((numpy.call_method1("zeros", ((),))?, of.getattr("shape")?))?;
@@ -432,13 +432,13 @@ impl Core {
         let array = new_array(py, &view.geometry.shape, self.descr.bind(py), None)?;
         let bytes = Bytes::of(&array)?;
         off(py, || {
-            // SAFETY: the array is new and held here; nobody else knows of it.
+            // SAFETY: the array is new and only this function has a reference.
             copies::read(&view.handle, &view.geometry, unsafe { bytes.get_mut() })
         })?;
         Ok(array)
     }
 
-    /// The same into a contiguous array of its shape and dtype, which nobody else uses meanwhile.
+    /// Reads into a contiguous array of the same shape and dtype, which no other thread uses meanwhile.
     fn read_into(&self, py: Python<'_>, into: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
         let (view, bytes) = (self.view(py)?, Bytes::of(into)?);
         if bytes.len != view.geometry.bytes() {
@@ -490,7 +490,7 @@ impl Core {
         let bytes = Bytes::of(&array)?;
         off(py, || {
             check_places(&view, starts)?;
-            // SAFETY: the array is new and held here; nobody else knows of it.
+            // SAFETY: the array is new and only this function has a reference.
             let parts = unsafe { bytes.get_mut() }.chunks_mut(LISTED * view.geometry.itemsize);
             for (part, starts) in parts.zip(starts.chunks(LISTED)) {
                 let list = Listed::of(starts, view.geometry.itemsize, view.handle.unit.bytes());
@@ -502,8 +502,8 @@ impl Core {
         Ok(array)
     }
 
-    /// What has these indices along the first axis, those below 0 from the end, as an array of NumPy; nothing
-    /// if that is no run of whole elements.
+    /// Copies the rows at these indices of the first axis into a NumPy array; negative indices count from the
+    /// end. Returns `None` if a row is not a run of whole elements.
     fn gather_rows<'py>(
         &self,
         py: Python<'py>,
@@ -518,7 +518,7 @@ impl Core {
         let bytes = Bytes::of(&array)?;
         off(py, || {
             let open = view.handle.open()?;
-            // SAFETY: the array is new and held here; nobody else knows of it.
+            // SAFETY: the array is new and only this function has a reference.
             let into = unsafe { bytes.get_mut() };
             copies::each_row(indices, &rows, open.len(), |list, at| {
                 Ok(open.gather(list, &mut into[at * unit..(at + list.len()) * unit])?)
@@ -527,8 +527,8 @@ impl Core {
         Ok(Some(array))
     }
 
-    /// Writes what has these indices along the first axis; of what is there several times the last one stays.
-    /// `false` if that is no run of whole elements.
+    /// Writes the rows at these indices of the first axis; of a repeated index the last row stays. Returns
+    /// `false` if a row is not a run of whole elements.
     fn scatter_rows(
         &self,
         py: Python<'_>,
@@ -554,7 +554,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes the items that begin at these bytes; of those that are there several times the last one stays.
+    /// Writes the items that begin at these bytes; of an item listed several times the last value stays.
     fn scatter(
         &self,
         py: Python<'_>,
@@ -628,7 +628,7 @@ impl Core {
         })
     }
 
-    /// The numbers of the items, in order, that are true: at most so many.
+    /// Indices of the items that are true, in order: at most `limit`.
     fn find<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let (node, shape) = (self.node(py)?, self.shape_of(py)?);
         let found = off(py, || {
@@ -655,19 +655,19 @@ impl Core {
         Ok(Self::new(Body::View(view.handle), grid(py, self.descr.bind(py), &[len])?))
     }
 
-    /// Brings what is newer in the cache to the devices.
+    /// Writes dirty pages from the cache to the devices.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let view = self.view(py)?;
         off(py, || Ok(view.handle.open()?.flush()?))
     }
 
-    /// Has what is in files stay there.
+    /// Makes the contents of files durable.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let view = self.view(py)?;
         off(py, || Ok(view.handle.open()?.sync()?))
     }
 
-    /// Lends its items to others where they lie, after what is to be computed from them.
+    /// Exports the items in place to another package, after pending expressions that read them are computed.
     fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
         let (view, is_read_only) = (self.view(py)?, !self.is_writable(py)?);
         off(py, || view.handle.settle(None))?;
@@ -684,7 +684,7 @@ impl Core {
         matches!(&self.body, Body::View(handle) if handle.is_closed())
     }
 
-    /// Whether it lies on cards, or will when it is computed.
+    /// True if it lies on GPUs, or will when it is computed.
     #[getter]
     fn is_on_cards(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.body {
@@ -698,7 +698,7 @@ impl Core {
         self.view(py).map(|_| ())
     }
 
-    /// What its store takes, and how it is divided.
+    /// Memory that its store uses, and the lengths of its pages.
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let view = self.view(py)?;
         let open = view.handle.open()?;
@@ -726,7 +726,7 @@ impl Core {
     }
 }
 
-/// What an operand of an operation is.
+/// Operand of an operation.
 #[derive(FromPyObject)]
 pub enum Operand<'py> {
     Core(PyRef<'py, Core>),

@@ -10,13 +10,13 @@ use crate::geometry::{Geometry, Rows};
 use crate::handle::{Handle, PIECE_BYTES};
 use crate::store::{Elements, interrupted};
 
-/// From so many bytes on a run is copied by itself.
+/// Runs of at least this many bytes are copied by themselves.
 const RUN_BYTES: usize = 4096;
-/// What lies closer together than this is read whole, with what is between: at most so many bytes at once.
+/// Items with gaps shorter than this are read as one span, gaps included: at most `SPAN_BYTES` at once.
 const SPAN_BYTES: usize = 64 << 20;
-/// How many times what is wanted is read at most.
+/// Most bytes read for each byte wanted.
 const SPAN_TIMES: usize = 8;
-/// How many items are collected by one list.
+/// Items in one list.
 pub const LISTED: usize = 1 << 20;
 
 /// Copies the items of a view, in order, to memory of their size.
@@ -132,12 +132,12 @@ pub fn copy(to: (&Handle, &Geometry), from: (&Handle, &Geometry)) -> Result<()> 
     write(to.0, to.1, &items)
 }
 
-/// Whether items are too many, or too long, for one list.
+/// True if items are too many, or too long, for one list.
 fn is_long(of: &Geometry) -> bool {
     of.count() > LISTED || of.bytes() > PIECE_BYTES
 }
 
-/// Whether all items begin and end where elements do.
+/// True if all items begin and end at element boundaries.
 fn is_whole(of: &Geometry, unit: usize) -> bool {
     let each = |stride: &isize| stride.unsigned_abs().is_multiple_of(unit);
     of.offset.is_multiple_of(unit) && of.itemsize.is_multiple_of(unit) && of.strides.iter().all(each)
@@ -165,7 +165,8 @@ pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     }
 }
 
-/// Has work done on lists of the elements of rows, of all that an array has so many of: some rows at a time,
+/// Runs `work` on lists of the elements of rows, some rows at a time, with the number of elements before
+/// them.
 /// with the number of elements before them.
 pub fn each_row(
     indices: &[i64],
@@ -230,7 +231,7 @@ impl Listed {
         self.units.extend(first / self.unit..end / self.unit);
     }
 
-    /// Whether the listed elements are the items, and nothing else.
+    /// True if the listed elements are exactly the items.
     fn is_exact(&self) -> bool {
         self.units.len() * self.unit == self.places.len() * self.itemsize
     }
@@ -262,7 +263,7 @@ impl Listed {
         Ok(())
     }
 
-    /// Copies memory to the items. Of those that are there several times the last one stays.
+    /// Copies memory to the items. Of an item listed several times the last value stays.
     pub fn write(self, open: &dyn Elements, from: &[u8]) -> Result<()> {
         if self.is_exact() {
             return Ok(open.scatter(&self.units, from)?);

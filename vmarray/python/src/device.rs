@@ -21,19 +21,19 @@ impl Device {
 
 #[pymethods]
 impl Device {
-    /// What it is called.
+    /// Name of the device.
     #[getter]
     fn name(&self) -> String {
         self.0.info().name.clone()
     }
 
-    /// How it is reached: ``"cuda"``, ``"opencl"`` or ``"host"``.
+    /// Backend of the device: ``"cuda"``, ``"opencl"`` or ``"host"``.
     #[getter]
     fn backend(&self) -> String {
         self.0.info().backend.clone()
     }
 
-    /// How much memory it has.
+    /// Bytes of its memory.
     #[getter]
     fn total_bytes(&self) -> u64 {
         self.0.info().total_bytes
@@ -63,7 +63,7 @@ fn opened(wish: &str) -> Result<Vec<Arc<AnyDevice>>> {
     Ok(if wish.is_empty() { vmarray::devices()? } else { Discovery::new().select(wish)?.open()? })
 }
 
-/// The devices that are used by default, or those that a text means.
+/// The default devices, or the devices that a filter selects.
 #[pyfunction]
 #[pyo3(signature = (wish = ""))]
 pub fn devices(py: Python<'_>, wish: &str) -> PyResult<Vec<Device>> {

@@ -1,4 +1,4 @@
-//! Types of elements: what NumPy calls them, what they are in the library, and what on the devices.
+//! Types of elements: their dtypes in NumPy, their types in the library, and their types on the devices.
 
 use numpy::PyArrayDescr;
 use numpy::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use vmarray::device::expr::Type;
 
-/// What a value is in expressions.
+/// Kind of a value in expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A bool: a byte, 0 or 1.
@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What a dtype is.
+    /// Kind of a dtype.
     pub fn of(descr: &Bound<'_, PyArrayDescr>) -> Self {
         if descr.is_native_byteorder() == Some(false) {
             return Self::Bytes;
@@ -95,7 +95,7 @@ pub enum Unit {
     B64,
 }
 
-/// Evaluates an expression in which `$T` is the type of a [`Unit`]: the one place where types are told apart.
+/// Evaluates an expression in which `$T` is the type of a [`Unit`]: the only place that distinguishes types.
 #[macro_export]
 macro_rules! with_unit {
     ($unit:expr, $T:ident => $body:expr) => {
@@ -118,7 +118,7 @@ macro_rules! with_unit {
 }
 
 impl Unit {
-    /// Those that are bytes without a meaning, the longest first.
+    /// Types of plain bytes, the longest first.
     const BYTES: [Self; 14] = [
         Self::B64,
         Self::B48,
@@ -159,7 +159,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// Length in bytes.
     pub fn bytes(self) -> usize {
         with_unit!(self, T => size_of::<T>())
     }

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use vmarray::ErrorKind;
 
-/// What can go wrong in work that is done without Python's lock.
+/// Error of work that runs without Python's lock.
 #[derive(Debug)]
 pub enum Fault {
     /// The library refuses, or a device fails.
@@ -69,7 +69,7 @@ fn class(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// An exception of this text, with what the library says of it.
+/// An exception with this text, and with the library's fields of the error.
 fn exception(py: Python<'_>, error: &vmarray::Error) -> PyResult<PyErr> {
     let class = py.import("vmarray._errors")?.getattr(class(error.kind()))?;
     let exception = class.call1((error.to_string(),))?;

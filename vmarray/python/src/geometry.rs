@@ -5,11 +5,11 @@
 pub struct Geometry {
     /// Where the first one begins.
     pub offset: usize,
-    /// How many there are along each axis.
+    /// Number of items along each axis.
     pub shape: Vec<usize>,
-    /// How far it is from one to the next along each axis.
+    /// Distance from one item to the next along each axis, in bytes.
     pub strides: Vec<isize>,
-    /// How long each is.
+    /// Bytes of each item.
     pub itemsize: usize,
 }
 
@@ -18,14 +18,14 @@ pub struct Rows {
     pub extent: usize,
     /// The first element of the first one.
     pub first: usize,
-    /// How many elements further the next one is.
+    /// Distance from one row to the next, in elements.
     pub step: isize,
-    /// How many elements each has.
+    /// Elements in each row.
     pub elements: usize,
 }
 
 impl Geometry {
-    /// What there is at each place of the first axis, if that is a run of whole elements of so many bytes.
+    /// The entries of the first axis as rows, if each is a run of whole elements of `unit` bytes.
     pub fn rows(&self, unit: usize) -> Option<Rows> {
         let (&extent, rest) = self.shape.split_first()?;
         let (step, strides) = (self.strides[0], self.strides[1..].to_vec());
@@ -52,12 +52,12 @@ impl Geometry {
         Self { offset: 0, shape: shape.to_vec(), strides, itemsize }
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// How many bytes they have.
+    /// Bytes of all items.
     pub fn bytes(&self) -> usize {
         self.count() * self.itemsize
     }
@@ -72,8 +72,7 @@ impl Geometry {
         Self { strides: strides.collect(), shape: shape.to_vec(), ..*self }
     }
 
-    /// The same items with as few axes as possible: axes of one item are left out, and those that continue
-    /// one another are one.
+    /// The same items with as few axes as possible: leaves out axes of length 1, and joins contiguous axes.
     fn merged(&self) -> Self {
         let (mut shape, mut strides): (Vec<usize>, Vec<isize>) = (Vec::new(), Vec::new());
         for (&extent, &stride) in self.shape.iter().zip(&self.strides).filter(|(extent, _)| **extent != 1) {

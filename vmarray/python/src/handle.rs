@@ -19,25 +19,25 @@ const LENT: (&str, &str) = (
     "the items are lent to another package; delete what was made of `device_memory`, such as tensors, and close it",
 );
 
-/// So many bytes are worked on between two looks at signals.
+/// Bytes of work between two checks for signals.
 pub const PIECE_BYTES: usize = 256 << 20;
 
 /// An array of the library.
 pub struct Handle {
     state: Mutex<State>,
     pub unit: Unit,
-    /// How arrays are made that are computed from it.
+    /// Options for arrays that are computed from it.
     pub options: Options,
-    /// Whether it lies on cards, whose kernels are sooner done than a copy to RAM.
+    /// True if it lies on GPUs, whose kernels end sooner than a copy to RAM.
     pub is_on_cards: bool,
-    /// Whether its home is Python's.
+    /// True if its home is memory or functions of Python.
     is_at_home: bool,
     process: u32,
-    /// What is computed from it later.
+    /// Expressions that read it and are not yet computed.
     pending: Mutex<Vec<Weak<Lazy>>>,
 }
 
-/// What can be done with an array.
+/// State of an array.
 enum State {
     Open(Arc<Open>),
     /// Others use it where it lies.
@@ -55,7 +55,7 @@ pub struct Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if self.handle.process == std::process::id() {
-            // Who has an error to tell is a stream of others, or the next use of the device.
+            // Other streams, or the next use of the device, report the error.
             let addresses = self.handle.options.devices.iter().filter_map(|device| device.addresses());
             addresses.for_each(|addresses| drop(addresses.synchronize()));
         }
@@ -68,7 +68,7 @@ impl Drop for Loan {
 /// An array that is in use, and stays open meanwhile.
 pub type Open = Owned<dyn Elements>;
 
-/// What has threads and devices, which a process that was forked off has not.
+/// Value with threads and devices, which a forked process does not have.
 pub struct Owned<T: ?Sized + Send> {
     /// None when it is being dropped.
     inner: Option<Box<T>>,
@@ -92,7 +92,7 @@ impl<T: ?Sized + Send> Drop for Owned<T> {
             std::mem::forget(inner);
             return;
         }
-        // Without Python's lock, which who writes pages may wait for.
+        // Release Python's lock first: threads that write pages may wait for it.
         let _ = Python::try_attach(|py| py.detach(|| drop(inner.take())));
         drop(inner);
     }
@@ -106,13 +106,13 @@ impl<T: ?Sized + Send> Deref for Owned<T> {
     }
 }
 
-/// Locks what no thread leaves in disorder.
+/// Locks a mutex whose value stays consistent if a thread panics.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Handle {
-    /// Makes an array of so many elements. Blocks.
+    /// Makes an array of `len` elements. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
         let elements = build(unit, len, &options, place)?;
         let is_on_cards = matches!(place, Place::Memory) && options.are_cards();
@@ -161,8 +161,8 @@ impl Handle {
         Err(Python::attach(|py| raised(py, class, text)).into())
     }
 
-    /// Lends elements to others, until the loan and all that was made of it is dropped; says where those from
-    /// the first on lie that are side by side. Blocks.
+    /// Exports elements in place until the loan and everything made of it is dropped. Returns the first
+    /// contiguous run of the range. Blocks.
     pub fn lend(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Loan>, LentRun)> {
         let mut open = self.open()?;
         {
@@ -183,8 +183,8 @@ impl Handle {
         Ok((loan, run?))
     }
 
-    /// Gives the array up, as soon as nobody uses it any more. What is pending on it is computed before, and
-    /// what has changed is written to where Python has it.
+    /// Closes the array. Computes pending expressions before, and writes changes to a home of Python. The
+    /// memory is freed after the last thread that uses it.
     pub fn close(&self) -> Result<()> {
         if self.is_closed() {
             return Ok(());
@@ -200,7 +200,7 @@ impl Handle {
         }
         let before = std::mem::replace(&mut *state, State::Closed);
         drop(state);
-        // Without the lock: what it has may take a while to be given back.
+        // Drop it after the state's lock is released, because freeing its memory may take a while.
         drop(before);
         Ok(())
     }
@@ -218,10 +218,10 @@ impl Handle {
         pending.push(Arc::downgrade(lazy));
     }
 
-    /// Computes what is pending on it: before it is written to. One that nobody asks for any more is left
-    /// out. On an error what is not computed stays pending.
+    /// Computes the pending expressions before a write to the array. Leaves out `unwanted`, and expressions
+    /// that the program dropped. On an error the rest stays pending.
     pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
-        // What another process has locked stays so in one that is forked off.
+        // Fail in a forked process: a mutex that its parent had locked stays locked there.
         self.open()?;
         loop {
             let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };
@@ -244,7 +244,7 @@ impl Handle {
         self.in_pieces_of(PIECE_BYTES, range, |part| Ok(work(part)?))
     }
 
-    /// The same, of so many bytes each.
+    /// Runs `work` as `in_pieces` does, in pieces of at most `bytes` bytes.
     pub fn in_pieces_of(
         &self,
         bytes: usize,

@@ -18,7 +18,7 @@ use crate::store::Place;
 
 /// About how many bytes of memory are a page.
 const PAGE_BYTES: usize = 1 << 20;
-/// How many pages a cache has at least, of functions whose pages are long.
+/// Fewest pages of a cache over functions with long pages.
 const FRAMES_MIN: usize = 4;
 /// The cache of arrays by default.
 const CACHE_BYTES: usize = 256 << 20;
@@ -26,7 +26,7 @@ const CACHE_BYTES: usize = 256 << 20;
 /// Arrays whose pages functions write, to be closed while there are functions.
 static CALLED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 
-/// Pages that somebody has already.
+/// Pages that the program already has: in an array or behind functions.
 #[derive(Clone)]
 pub struct Home(Arc<Pages>);
 
@@ -39,7 +39,7 @@ struct Pages {
 }
 
 enum Kind {
-    /// Functions of the number of a page: what gives its bytes, and what takes them.
+    /// Functions of a page number: `read` returns its bytes, `write` takes them.
     Functions { read: Py<PyAny>, write: Py<PyAny> },
     /// The items of an array of NumPy, which is kept alive.
     Memory { bytes: Bytes, _of: Py<PyUntypedArray> },
@@ -79,7 +79,7 @@ impl Backing for Home {
         match &self.0.kind {
             Kind::Functions { read, .. } => called(|py| {
                 let items = read.call1(py, (page,))?.into_bound(py).cast_into::<PyUntypedArray>()?;
-                // SAFETY: the array is alive, and nobody writes to it: it was made for this.
+                // SAFETY: the array is alive, and no code writes to it, because it was made for this call.
                 let items = unsafe { Bytes::of(&items)?.get() };
                 if items.len() != into.len() {
                     return Err(PyValueError::new_err("the page has another length"));
@@ -88,7 +88,8 @@ impl Backing for Home {
                 Ok(())
             }),
             Kind::Memory { bytes, .. } => {
-                // SAFETY: the array is kept alive; who gave it to be a home does not write to it meanwhile.
+                // SAFETY: the array is kept alive; the program that passed it as a home does not write to it
+                // meanwhile.
                 let all = unsafe { bytes.get() };
                 let from = &all[page as usize * self.0.page_bytes..];
                 let (own, rest) = into.split_at_mut(from.len().min(self.0.page_bytes));
@@ -122,8 +123,8 @@ impl Backing for Home {
     }
 }
 
-/// An array of a shape whose pages, of so many items each, functions read and write: ``read(page)`` returns
-/// an array of NumPy of a page's length, ``write(page, bytes)`` takes one, unless it is `None`.
+/// An array of a shape over pages of equal length that functions read and write: ``read(page)`` returns a
+/// NumPy array of a page's length, ``write(page, bytes)`` takes one, unless it is `None`.
 #[pyfunction]
 pub fn create_over(
     py: Python<'_>,

@@ -54,9 +54,9 @@ mod dlpack {
     }
 }
 
-/// Items in the memory of one device, which nobody uses but who is lent them.
+/// Exported items in the memory of one device. Only the package that imports them may use them.
 ///
-/// What is here is what the class ``vmarray.DeviceMemory`` is written with. It is not for programs.
+/// Implementation of the class ``vmarray.DeviceMemory``; programs do not use it directly.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Lent {
     loan: Arc<Loan>,
@@ -68,7 +68,7 @@ pub struct Lent {
     is_read_only: bool,
 }
 
-/// What a consumer of DLPack has of it, until it says that it is done.
+/// Data that a consumer of DLPack holds until it calls the deleter.
 struct Given<M> {
     managed: M,
     _loan: Arc<Loan>,
@@ -118,16 +118,16 @@ impl Form for dlpack::Versioned {
     }
 }
 
-/// Ends what a consumer has.
+/// Frees the data of a consumer.
 ///
 /// # Safety
-/// It is what a [`capsule`] was made of, for the last time.
+/// `managed` comes from a [`capsule`], and this is its last use.
 unsafe extern "C" fn delete<M: Form>(managed: *mut M) {
-    // SAFETY: it has the address of what it is a part of.
+    // SAFETY: the context is the address of the struct that `managed` is a field of.
     drop(unsafe { Box::from_raw((*(*managed).context()).cast::<Given<M>>()) });
 }
 
-/// Ends what nobody has consumed.
+/// Frees a capsule that no consumer took.
 ///
 /// # Safety
 /// Python calls it for a [`capsule`] that ends.
@@ -151,8 +151,8 @@ fn capsule<'py, M: Form>(
     let (shape, strides) = axes;
     let managed = M::new(tensor, is_read_only);
     let given = Box::into_raw(Box::new(Given { managed, _loan: Arc::clone(loan), shape, strides }));
-    // SAFETY: it was made just now. What is written are addresses of its own parts, which stay where they
-    // are.
+    // SAFETY: the struct was allocated just now. The stores write addresses of its own fields, which do not
+    // move.
     unsafe {
         *(*given).managed.context() = given.cast();
         (*given).managed.tensor().shape = (*given).shape.as_mut_ptr();
@@ -234,7 +234,7 @@ impl Lent {
         self.descr.bind(py).clone()
     }
 
-    /// The items as a capsule of DLPack, of version 1 or of those before.
+    /// The items as a capsule of DLPack, of version 1 or older.
     fn capsule<'py>(&self, py: Python<'py>, is_versioned: bool) -> PyResult<Bound<'py, PyAny>> {
         let (descr, itemsize) = (self.descr.bind(py), self.geometry.itemsize);
         let code = match descr.kind() {

@@ -1,4 +1,4 @@
-//! The Python package `vmarray`: what of it is written in Rust. See `python/vmarray` for what programs see.
+//! The Rust part of the Python package `vmarray`. `python/vmarray` has the public interface.
 
 mod array;
 mod copies;
@@ -20,7 +20,7 @@ mod told;
 
 use pyo3::prelude::*;
 
-/// What the package is made of.
+/// Contents of the package.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Core>()?;

@@ -16,7 +16,7 @@ use crate::operations::Code;
 use crate::ordered::Bins;
 use crate::store::{self, Asked, Reduced};
 
-/// So many bytes devices work on between two looks at signals.
+/// Bytes of work on devices between two checks for signals.
 const WORK_BYTES: usize = 4 << 30;
 
 /// Elements of an array side by side, a field of each of which is an item.
@@ -55,12 +55,12 @@ impl Root {
 pub struct Lowering<'s> {
     shape: &'s [usize],
     code: Code,
-    /// What fields are read from; the first is written to, if anything is.
+    /// Arrays with the fields that the expression reads; the first is the destination of a write.
     columns: Vec<Root>,
     is_change: bool,
-    /// What was lowered already, by address, and kept until then so that addresses stay theirs.
+    /// Lowered nodes by address. The map keeps the nodes alive, so that no other node gets the same address.
     known: HashMap<*const Node, (Value, Arc<Node>)>,
-    /// Whether views of a single item are read beforehand.
+    /// True if views of a single item are read beforehand.
     has_literals: bool,
 }
 
@@ -123,7 +123,7 @@ impl<'s> Lowering<'s> {
         }
         let broadcast = View { geometry: view.geometry.broadcast(self.shape), ..view.clone() };
         let root = Root::of(&broadcast).filter(|root| {
-            // What is written to is not to be read elsewhere meanwhile.
+            // The expression must not read other items of the destination while devices write it.
             !self.is_change || root.is_at(&self.columns[0]) || !root.overlaps(&self.columns[0])
         });
         let root = match root {
@@ -137,7 +137,7 @@ impl<'s> Lowering<'s> {
         Ok(self.code.loaded(at as u8, root.field as u32, root.kind))
     }
 
-    /// Writes what an expression gives to the elements that are changed.
+    /// Writes the values of an expression to the changed elements.
     pub fn change(mut self, node: &Arc<Node>) -> Result<()> {
         let root = self.columns[0].clone();
         let value = self.node(node)?;
@@ -147,7 +147,8 @@ impl<'s> Lowering<'s> {
         self.run(|handle, range, others| handle.change(range, others, &code, root.field))
     }
 
-    /// Has work done on all columns: on the elements of the first, and those of the others beside them.
+    /// Runs `work` on all columns: on elements of the first, and on the elements of the other columns at the
+    /// same indices.
     fn run(
         &self,
         mut work: impl for<'a> FnMut(
@@ -208,7 +209,7 @@ impl<'s> Lowering<'s> {
         Ok(store::Code { program: self.code.program()?, value, filter })
     }
 
-    /// What the values of an expression come to, of those items alone that meet a condition.
+    /// Reduces the values of an expression, only of the items that meet a condition.
     pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
         let code = self.question(node, filter, asked)?;
         let (mut whole, mut first) = (None, None);
@@ -232,7 +233,7 @@ impl<'s> Lowering<'s> {
         }))
     }
 
-    /// How many values of an expression there are in each bin.
+    /// Number of values of an expression in each bin.
     pub fn histogram(mut self, node: &Arc<Node>, bins: Bins) -> Result<Vec<u64>> {
         let code = self.question(node, None, Asked::FloatSum)?;
         let mut counts = vec![0; bins.count];
@@ -261,8 +262,8 @@ impl<'s> Lowering<'s> {
     }
 }
 
-/// What two parts came to, of which the second has so many items before it. Of equal extremes the first one
-/// stays.
+/// Combines the results of two parts; the second part begins `before` items after the first. Of equal
+/// extremes the first stays.
 fn together(one: Reduced, other: Reduced, before: usize, asked: Asked) -> Reduced {
     let is_least =
         matches!(asked, Asked::IntExtreme { is_least: true } | Asked::FloatExtreme { is_least: true });

@@ -1,4 +1,4 @@
-//! Expressions that are still to be computed, and what they are computed from.
+//! Expressions that are not yet computed, and their operands.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,9 +16,9 @@ use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
 /// The most instructions of an expression, about, of the 256 that there may be.
 const INSTRUCTIONS_MAX: usize = 216;
-/// The most views of an expression: those that devices take beside a result.
+/// Most views of an expression: as many as devices read for one result.
 const LEAVES_MAX: usize = 7;
-/// How many selected items are copied at once.
+/// Selected items that are copied at once.
 const SELECTED: usize = 1 << 22;
 
 /// Items of an array.
@@ -29,7 +29,7 @@ pub struct View {
     pub kind: Kind,
 }
 
-/// What a value is computed from.
+/// Operand of a value.
 pub enum Node {
     View(View),
     Lazy(Arc<Lazy>),
@@ -46,13 +46,13 @@ pub enum Node {
     },
     Apply {
         operation: Operation,
-        /// What the operands are converted to, each.
+        /// Operands, each with the kind that it is converted to.
         operands: Vec<(Arc<Node>, Kind)>,
         kind: Kind,
     },
 }
 
-/// How large an expression is.
+/// Size of an expression.
 #[derive(Clone, Copy, Default)]
 pub struct Size {
     instructions: usize,
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// How arrays are made that are computed from it.
+    /// Options for arrays that are computed from it.
     fn options(&self) -> Option<Options> {
         match self {
             Self::View(view) => Some(view.handle.options.clone()),
@@ -131,8 +131,8 @@ impl Node {
         }
     }
 
-    /// What it is computed from, so that it is not changed by what becomes of the result; or that result, if
-    /// it is there, or is wanted for a part of an expression that is too large, or of a selection.
+    /// The expression itself, so that later changes to the result do not change it. The result instead, if it
+    /// is computed already, or if the expression is a selection or is too large to be a part of another one.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
         let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
         match lazy.node() {
@@ -154,7 +154,7 @@ impl Size {
 }
 
 impl Lazy {
-    /// What an expression gives for each item of a shape.
+    /// The values of an expression for each item of a shape.
     pub fn new(node: Arc<Node>, shape: Vec<usize>, unit: Unit, itemsize: usize) -> Arc<Self> {
         let (kind, size) = (node.kind(), node.size());
         let state = Mutex::new(State::Pending(Arc::clone(&node)));
@@ -184,7 +184,7 @@ impl Lazy {
     fn current_size(&self) -> Size {
         match self.state.try_lock().as_deref() {
             Ok(State::Done(_)) => Size { instructions: 0, leaves: 1 },
-            // Who computes it has not ended yet.
+            // Another thread is still computing it.
             _ => self.size,
         }
     }
@@ -198,7 +198,7 @@ impl Lazy {
         nodes.iter().for_each(|node| visit(node));
     }
 
-    /// How arrays are made that are computed from it.
+    /// Options for arrays that are computed from it.
     pub fn options(&self) -> Option<Options> {
         let mut found = None;
         self.each_source(|node| found = found.take().or_else(|| node.options()));
@@ -220,7 +220,7 @@ impl Lazy {
         Ok(Some((value.settled(is_small)?, mask.settled(is_small)?, of)))
     }
 
-    /// What it is computed from, or the result, if that is there; none for a selection.
+    /// The expression, or its result if that is computed; `None` for a selection.
     pub fn node(&self) -> Option<Arc<Node>> {
         match &*lock(&self.state) {
             State::Pending(node) => Some(Arc::clone(node)),
@@ -229,7 +229,7 @@ impl Lazy {
         }
     }
 
-    /// How many items it has; those of a selection are counted.
+    /// Number of items. Counts the items of a selection.
     pub fn len(&self) -> Result<usize> {
         let (mask, of) = match &*lock(&self.state) {
             State::Selection { mask, of, .. } => (Arc::clone(mask), of.clone()),
@@ -290,7 +290,7 @@ impl Lazy {
     }
 }
 
-/// How many items of a shape a mask has.
+/// Number of items of a shape that a mask selects.
 pub fn count(mask: &Arc<Node>, of: &[usize]) -> Result<usize> {
     match Lowering::new(of, None).ask(mask, None, Asked::Count)? {
         Reduced::Int(count) => Ok(count as usize),
@@ -298,7 +298,7 @@ pub fn count(mask: &Arc<Node>, of: &[usize]) -> Result<usize> {
     }
 }
 
-/// The items of a node, side by side: those of a view that lie so, else a copy.
+/// The items of a node, contiguous: the view itself if its items are contiguous, else a copy.
 pub fn as_row(node: &Arc<Node>, shape: &[usize]) -> Result<View> {
     if let Node::View(view) = &**node {
         let geometry = view.geometry.broadcast(shape);
@@ -351,8 +351,8 @@ fn unit_of(kind: Kind) -> Unit {
     }
 }
 
-/// Writes what an expression gives to the items of a view, of the same kind. Whoever calls has settled what
-/// is pending on it.
+/// Writes the values of an expression to the items of a view of the same kind. The caller has called `settle`
+/// on the view's array.
 pub fn assign(to: &View, node: &Arc<Node>) -> Result<()> {
     let shape = to.geometry.shape.clone();
     if to.geometry.count() == 0 {

@@ -9,7 +9,7 @@ use crate::fault::Result;
 
 macro_rules! operations {
     ($($Name:ident $name:literal)*) => {
-        /// What an operation does; the names are NumPy's.
+        /// Operation on values; the names are NumPy's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Operation {
             $($Name,)*
@@ -49,7 +49,7 @@ operations! {
 }
 
 impl Operation {
-    /// Whether devices have it for operands of this kind.
+    /// True if devices have the operation for operands of this kind.
     pub fn takes(self, of: Kind) -> bool {
         use Operation as O;
         let is_bool = of == Kind::Bool;
@@ -77,7 +77,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// How many instructions it takes at most, about, with those that convert operands to a kind.
+    /// Approximate bound of its instructions, including conversions of operands to a kind.
     pub fn instructions(self, kind: Kind) -> usize {
         use Operation as O;
         match self {
@@ -115,9 +115,9 @@ impl Operation {
     }
 }
 
-/// What SplitMix64 adds to its state for each number (Steele, Lea and Flood, 2014).
+/// Increment of SplitMix64's state for each number (Steele, Lea and Flood, 2014).
 const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// By how many places it shifts that down, and by what it multiplies it then.
+/// Steps of SplitMix64's mixing function: the shift of each, and the factor after it.
 const SPLIT_MIX: [(u64, u64); 3] = [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb), (31, 1)];
 
 /// A list of instructions that grows, none of them twice.
@@ -196,7 +196,7 @@ impl Code {
         }
     }
 
-    /// What is written to an item of this kind.
+    /// The value to write to an item of this kind.
     pub fn stored(&mut self, of: Value, kind: Kind) -> Value {
         match kind {
             Kind::Bool => self.push(Instruction::Cast { of, to: Type::U8 }),
@@ -205,7 +205,7 @@ impl Code {
         }
     }
 
-    /// A value of one kind as one of another: what NumPy's `astype` does.
+    /// Converts a value from one kind to another, as NumPy's `astype` does.
     pub fn cast(&mut self, of: Value, from: Kind, to: Kind) -> Value {
         let (Some(own), Some(wanted)) = (from.value_type(), to.value_type()) else { return of };
         match (from, to) {
@@ -240,7 +240,7 @@ impl Code {
         bits
     }
 
-    /// Whether a value, of a float or of a number that is none, is a NaN.
+    /// True if a value is a NaN; never true for an integer.
     fn is_nan(&mut self, of: Value) -> Value {
         self.binary(Binary::Ne, of, of)
     }
@@ -249,7 +249,7 @@ impl Code {
         self.unary(Unary::Not, of)
     }
 
-    /// What an operation gives of values of one kind.
+    /// Result of an operation on values of one kind.
     pub fn operation(&mut self, operation: Operation, kind: Kind, operands: &[Value]) -> Result<Value> {
         let Some(of) = kind.value_type() else { unreachable!("operations take numbers") };
         if operation == Operation::Where {
@@ -388,7 +388,7 @@ impl Code {
         }
     }
 
-    /// Whether a quotient is rounded down by going one below the one that is rounded towards zero.
+    /// True if the floor of a quotient is one less than the quotient rounded towards zero.
     fn is_below(&mut self, of: Type, a: Value, b: Value) -> Value {
         if !of.is_signed() {
             return self.literal(Type::Bool, 0);
@@ -501,7 +501,7 @@ impl Code {
     }
 }
 
-/// Whether an operation gives a bool whatever it is given.
+/// True if an operation gives a bool for operands of every kind.
 fn is_truth(operation: Operation) -> bool {
     use Operation as O;
     matches!(

@@ -1,5 +1,5 @@
-//! What is made of the order of numbers: sorts and positions in their order, searches, distinct numbers and
-//! groups; and random orders, histograms, and random bits. See `_order.py` for what programs see.
+//! Operations on the order of numbers: sorts, argsorts, searches, distinct numbers and groups. Also random
+//! permutations, histograms and random bits. `_order.py` has the public interface.
 
 use std::any::Any;
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub struct Bins {
     precision: Precision,
 }
 
-/// How edges of bins are computed.
+/// Precision in which edges of bins are computed.
 #[derive(Clone, Copy, Debug)]
 enum Precision {
     Double,
@@ -67,7 +67,7 @@ impl Bins {
     }
 }
 
-/// What elements along an axis are reduced to.
+/// Reduction of elements along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Along {
     Sum,
@@ -75,7 +75,7 @@ pub enum Along {
     Greatest,
 }
 
-/// What elements can be asked that are numbers. Places are counted from the start of the range.
+/// Operations on elements that are numbers. Indices count from the start of the range.
 pub trait Ordered {
     fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()>;
     /// The places of elements in their order, as `u64`; equal ones stay in theirs.
@@ -101,7 +101,7 @@ pub trait Ordered {
         what: Along,
         into: &dyn Elements,
     ) -> vmarray::Result<bool>;
-    /// Replaces all elements by the sums of those up to each in their row, of so many.
+    /// Replaces each element by the sum of its row up to itself; each row has `row` elements.
     fn prefix_sums(&self, row: usize) -> vmarray::Result<()>;
     /// Elements with the same number in groups; `None` if they are no `u64`.
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
@@ -211,8 +211,8 @@ where
     }
 }
 
-/// The items of an array, side by side, one in each element; `None` if they are of no such type. Computes
-/// and copies what does not lie so.
+/// The items of an array, contiguous, one in each element; `None` if their type is not that of an element.
+/// Computes an expression, and copies items that are not contiguous.
 fn row(py: Python<'_>, of: &Core) -> PyResult<Option<(View, Range<usize>)>> {
     let (node, shape) = (of.node(py)?, of.shape_of(py)?);
     let view = off(py, || as_row(&node, &shape))?;
@@ -307,7 +307,7 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
     let Some((items, _)) = answer else { return Ok(None) };
     let array = new_array(py, &[items.len()], of.descr.bind(py), None)?;
     let bytes = crate::array::Bytes::of(&array)?;
-    // SAFETY: the array is new and held here; nobody else knows of it.
+    // SAFETY: the array is new and only this function has a reference.
     unsafe { bytes.get_mut() }.copy_from_slice(&items.concat());
     Ok(Some(array))
 }
@@ -349,8 +349,8 @@ fn reduce_axis(
     made.map(|made| Ok(Core::new(Body::View(made), grid(py, &descr, &shape)?))).transpose()
 }
 
-/// Replaces the items of a new array by the sums of those up to each along the last axis; `false` if devices
-/// have none of such items, or, unless wanted anywhere, if they are none but RAM.
+/// Replaces each item of a new array by the sum up to itself along the last axis. Returns `false` if devices
+/// have no sums of such items, or if the array lies in RAM only and `is_anywhere` is false.
 #[pyfunction]
 fn prefix_sums(py: Python<'_>, of: &Core, is_anywhere: bool) -> PyResult<bool> {
     let (view, row) = (of.writable(py)?, of.shape_of(py)?.last().copied().unwrap_or(0));
@@ -400,7 +400,7 @@ fn shuffle(py: Python<'_>, of: &Core, seed: u64) -> PyResult<bool> {
     })
 }
 
-/// How many items there are in each of bins of the same width, whose edges are computed as in ``precision``.
+/// Number of items in each of bins of the same width. Edges are computed in ``precision``.
 #[pyfunction]
 fn histogram(
     py: Python<'_>,

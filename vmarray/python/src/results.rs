@@ -1,11 +1,14 @@
-//! Memory of results: arrays of NumPy lie in pieces that are kept when the arrays die, and used again, so
-//! that the system need not find and zero pages for each. That takes longer than to copy the items there.
+//! Pool of memory for results. NumPy arrays lie in pieces of memory that return to the pool when the arrays
+//! are freed. Reuse saves the system from finding and zeroing pages, which takes longer than the copy of the
+//! items.
 //!
-//! Pieces are kept up to a bound, and go after a minute without use, at the next call that takes or gives
-//! one. Linux may take their pages before, when memory is short (`MADV_FREE`). Those that lists of items are
-//! gathered to again and again are registered with the cards, which then write there themselves. A process
-//! that is forked off has what was registered as well, and shares pages with this one until one of both
-//! writes to them; cards may go on with the other's then. So what was registered before is not used again.
+//! The pool has a bound. The next call that takes or returns a piece frees all pieces that were unused for a
+//! minute. Linux may take their pages earlier when memory is short (`MADV_FREE`). A piece into which lists of
+//! items are gathered repeatedly is registered with the GPUs, which then write there directly.
+//!
+//! A forked process inherits registered pieces and shares their pages with its parent until either writes to
+//! them. The GPUs may then go on with the pages of the other process. Therefore a process never reuses a
+//! piece that was registered before a fork.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, TryLockError};
@@ -23,32 +26,32 @@ use vmarray::device::backends::ram::SystemMemory;
 use crate::array::{array_at, off};
 use crate::node::View;
 
-/// What is shorter allocators keep themselves.
+/// Allocators keep shorter pieces themselves.
 const BYTES_MIN: usize = 256 << 10;
 /// Where items begin: at multiples of this.
 const ALIGN: usize = 64;
 /// The lengths of pieces are multiples of this.
 const STEP: usize = 64 << 10;
-/// How long a piece is kept without use.
+/// Time after which an unused piece is freed.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
-/// How often a piece has to have been used before it is registered, which takes as long as some copies.
+/// Uses of a piece before it is registered. To register takes as long as some copies.
 const USES_MIN: u32 = 2;
-/// What is shorter is not registered: it may share pages with others, which cannot be registered twice then.
-/// As much and more allocators map by itself.
+/// Shorter pieces are not registered: they may share pages with other memory, and a page cannot be registered
+/// twice. Allocators map each piece of this length or more by itself.
 const REGISTERED_MIN: usize = 32 << 20;
 
-/// How much is kept at most.
+/// Most bytes that the pool holds.
 static BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
     SystemMemory::of_linux().map_or(0, |memory| (memory.total_bytes / 16).min(1 << 30) as usize)
 });
 static KEPT: Mutex<Pool> = Mutex::new(Pool { pieces: Vec::new(), bytes: 0 });
-/// Whether the system locks no more memory.
+/// True if the system refused to lock more memory.
 static IS_PIN_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// How many processes this one has forked off.
+/// Number of processes that this one has forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Pieces that nobody uses, the one that was kept last behind the others.
+/// Unused pieces; the most recent is last.
 struct Pool {
     pieces: Vec<(Memory, Instant)>,
     bytes: usize,
@@ -66,7 +69,8 @@ impl Pool {
         Some(memory)
     }
 
-    /// Takes those out that have to go: the oldest ones, until so many bytes are left, and what nobody used.
+    /// Removes the pieces to free: the oldest ones until at most `bytes_max` bytes are left, and each piece
+    /// that was unused for too long.
     fn excess(&mut self, bytes_max: usize) -> Vec<(Memory, Instant)> {
         let (mut gone, mut bytes) = (0, self.bytes);
         for (memory, since) in &self.pieces {
@@ -81,8 +85,8 @@ impl Pool {
     }
 }
 
-/// Has something done with the pool, and drops what it returns without its lock. Nothing, if another thread
-/// had the lock when the process was forked off.
+/// Runs `work` on the pool, and drops the pieces that it returns after the lock is released. Returns `None`
+/// if another thread had the lock when the process was forked.
 fn with_pool<R>(work: impl FnOnce(&mut Pool) -> (R, Vec<(Memory, Instant)>)) -> Option<R> {
     let (result, gone) = match KEPT.try_lock() {
         Ok(mut pool) => work(&mut pool),
@@ -105,19 +109,19 @@ struct Memory {
     words: Option<Words>,
     uses: u32,
     process: u32,
-    /// How many processes had been forked off when it was made or registered.
+    /// Value of `FORKS` when the piece was made or registered.
     forks: u32,
 }
 
 impl Memory {
-    /// Whether results may lie there, in this process.
+    /// True if this process may put results there.
     fn is_usable(&self) -> bool {
         let is_shared =
             matches!(self.words, Some(Words::Registered(_))) && self.forks != FORKS.load(Ordering::Relaxed);
         self.process == std::process::id() && !is_shared
     }
 
-    /// Memory for so many bytes, which was used before or not.
+    /// Memory for at least `bytes` bytes, from the pool or new.
     fn of(bytes: usize) -> Option<Self> {
         match with_pool(|pool| (pool.take(bytes), pool.excess(*BYTES_MAX))).flatten() {
             Some(mut kept) => {
@@ -145,7 +149,7 @@ impl Memory {
         }
     }
 
-    /// How many bytes there are for items.
+    /// Bytes for items.
     fn len(&self) -> usize {
         size_of_val(self.words()) - ALIGN
     }
@@ -191,13 +195,13 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // Cards are not to be told by a process that was forked off.
+            // A forked process must not call the GPU's driver.
             std::mem::forget(self.words.take());
         }
     }
 }
 
-/// What the system is told of memory.
+/// Advice to the system about memory (`madvise`).
 enum Advice {
     LargePages,
     Fork,
@@ -205,7 +209,8 @@ enum Advice {
     Free,
 }
 
-/// Tells the system of memory: of whole pages of 4 KiB, or of large ones, which are not split by that.
+/// Advises the system about the whole pages in `words`: pages of 4 KiB, or large pages, which the advice must
+/// not split.
 fn advise(words: &[u64], advice: Advice) {
     #[cfg(target_os = "linux")]
     {
@@ -222,9 +227,9 @@ fn advise(words: &[u64], advice: Advice) {
         };
         if first < end {
             let start = words.as_ptr().with_addr(first).cast_mut().cast();
-            // SAFETY: memory that is lent, and, of advice that changes no contents, what is beside it on its
-            // pages. Contents are unspecified from the time that it is kept: nobody reads what is kept before
-            // it was written to. Else contents stay.
+            // SAFETY: the memory is borrowed. Only advice that changes no contents covers bytes next to it on
+            // the same pages. Contents are unspecified after `MADV_FREE`: each user of a piece writes to it
+            // before it reads. Other advice keeps the contents.
             unsafe { libc::madvise(start, end - first, advice) };
         }
     }
@@ -232,7 +237,8 @@ fn advise(words: &[u64], advice: Advice) {
     let _ = (words, advice);
 }
 
-/// What owns the memory of an array of NumPy, as its ``base``, and has it kept when the array is gone.
+/// Owner of the memory of a NumPy array, as its ``base``; returns the memory to the pool when the array is
+/// freed.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Piece(Option<Memory>);
 
@@ -253,8 +259,8 @@ impl Drop for Piece {
     }
 }
 
-/// A new array of NumPy for results, of any contents that are initialised. Those of lists of items have the
-/// array that items come from beside them, whose cards may write there.
+/// A new NumPy array for results, with unspecified but initialised contents. A result of a list of items also
+/// names the array that the items come from, because its GPUs may write to the result.
 pub fn new_array<'py>(
     py: Python<'py>,
     shape: &[usize],
@@ -287,7 +293,7 @@ pub fn new_array<'py>(
     }
 }
 
-/// How many bytes are kept for results.
+/// Bytes in the pool.
 pub fn kept_bytes() -> usize {
     with_pool(|pool| (pool.bytes, Vec::new())).unwrap_or(0)
 }

@@ -18,7 +18,7 @@ use crate::store::{Place, Typed};
 
 /// A set of tuples, which does not change.
 ///
-/// What is here is what the class ``vmarray.IndexSet`` is written with. It is not for programs.
+/// Implementation of the class ``vmarray.IndexSet``; programs do not use it directly.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Set(Arc<vmarray::IndexSet>);
 
@@ -26,7 +26,7 @@ pub struct Set(Arc<vmarray::IndexSet>);
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Parts(Mutex<Receiver<vmarray::Result<vmarray::IndexSet>>>);
 
-/// What combines two sets: on what they have in common, or as all pairs.
+/// Combines two sets: by their common columns, or as all pairs.
 fn combine<'a>(
     one: &'a vmarray::IndexSet,
     other: &'a vmarray::IndexSet,
@@ -122,12 +122,12 @@ impl Set {
         Ok(Self(Arc::new(off(py, || Ok(combine(&self.0, &other.0, is_product).run()?.to_index_set()?))?)))
     }
 
-    /// How many combinations there are.
+    /// Number of combinations.
     fn count(&self, py: Python<'_>, other: &Self, is_product: bool) -> PyResult<usize> {
         off(py, || Ok(combine(&self.0, &other.0, is_product).run()?.len()))
     }
 
-    /// Combinations in sets of so many.
+    /// Combinations, in sets of at most `tuples` tuples.
     fn combine_in_parts(&self, other: &Self, is_product: bool, tuples: usize) -> PyResult<Parts> {
         let (one, other) = (Arc::clone(&self.0), Arc::clone(&other.0));
         let (sender, receiver) = sync_channel(0);
@@ -140,7 +140,7 @@ impl Set {
                 }
             };
             for part in all.chunks(tuples) {
-                // Nobody wants more.
+                // The receiver is dropped: the caller wants no more parts.
                 if sender.send(part).is_err() {
                     return;
                 }

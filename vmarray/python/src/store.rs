@@ -18,14 +18,14 @@ use crate::home::Home;
 use crate::ordered::{Bins, Ordered};
 use crate::with_unit;
 
-/// A value of a program, of those rows alone that meet a condition.
+/// A value of a program, only of the rows that meet a condition.
 pub struct Code {
     pub program: Program,
     pub value: Value,
     pub filter: Option<Value>,
 }
 
-/// What a reduction came to.
+/// Result of a reduction.
 #[derive(Clone, Copy, Debug)]
 pub enum Reduced {
     Int(i128),
@@ -35,10 +35,10 @@ pub enum Reduced {
     FloatAt(Option<(usize, f64)>),
 }
 
-/// What is asked about the values of a [`Code`].
+/// Reduction of the values of a [`Code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// How many are true.
+    /// Number of true values.
     Count,
     /// The sum of `I64`s, modulo 2^64.
     IntSum,
@@ -87,7 +87,7 @@ pub trait Elements: Send + Sync {
         code: &Code,
         limit: usize,
     ) -> vmarray::Result<Vec<usize>>;
-    /// How many values of a range there are in each bin.
+    /// Number of values of a range in each bin.
     fn histogram<'a>(
         &'a self,
         range: Range<usize>,
@@ -95,14 +95,13 @@ pub trait Elements: Send + Sync {
         code: &Code,
         bins: Bins,
     ) -> vmarray::Result<Vec<u64>>;
-    /// What elements can be asked that have an order.
+    /// Operations on ordered elements, if the elements have an order.
     fn ordered(&self) -> Option<&dyn Ordered>;
     /// The elements of a range that a list of `u64`s has the indices of; `None` if the list is of others.
     fn take(&self, range: Range<usize>, list: &dyn Elements) -> vmarray::Result<Option<Box<dyn Elements>>>;
     /// Puts a range in a random order, which a number stands for.
     fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
-    /// Lends elements of a range to others, until the array is used again: those from the first on that lie
-    /// side by side.
+    /// Exports elements of a range in place, until the array is used again. Returns the first contiguous run.
     fn lend(&mut self, range: Range<usize>) -> vmarray::Result<LentRun>;
     /// Memory that the devices of the array write to themselves.
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
@@ -349,10 +348,10 @@ pub enum Place {
     Home(Home),
 }
 
-/// How an array is made. Lengths count elements of the library.
+/// Options of a new array. Lengths count elements of the library.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// None: those of the machine.
+    /// None: the devices of the machine.
     pub devices: Vec<std::sync::Arc<vmarray::AnyDevice>>,
     pub cache_bytes: Option<usize>,
     pub page_bytes: Option<usize>,
@@ -361,7 +360,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether all devices are cards.
+    /// True if all devices are GPUs.
     pub fn are_cards(&self) -> bool {
         self.devices.iter().all(|device| device.info().kind != DeviceKind::HostMemory)
     }

@@ -1,4 +1,4 @@
-//! Work in steps, as sorts are: programs are told how far it has come, and Ctrl-C ends it.
+//! Work in steps, such as a sort: reports progress to the program, and Ctrl-C cancels it.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -13,13 +13,13 @@ use crate::fault::Result;
 use crate::handle::lock;
 use crate::store::interrupted;
 
-/// Work on less than so many bytes is done before anybody could stop it.
+/// Work on fewer bytes ends before a user could cancel it.
 const BYTES_MIN: usize = 16 << 20;
-/// How often signals are looked for.
+/// Time between two checks for signals.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Has work done on so many bytes while other threads of Python go on; see `vmarray.progress`. The thread of
-/// the caller, which alone handles signals, waits for another one that does the work.
+/// Runs `work` on `bytes` bytes while other threads of Python go on; see `vmarray.progress`. Another thread
+/// does the work. The caller's thread waits for it, because Python handles signals only in the main thread.
 pub fn told<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     let callback = py.import("vmarray._progress")?.getattr("CALLBACK")?.call_method0("get")?;
     let callback = (!callback.is_none()).then(|| callback.unbind());
@@ -29,7 +29,7 @@ pub fn told<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result
     off(py, || {
         let stopped = Mutex::new(None);
         let tell = |Progress { done_bytes, all_bytes, .. }: Progress| {
-            // Without its lock: whoever is called may wait for the other thread.
+            // Release the lock first: the callback may wait for the other thread.
             let is_stopped = lock(&stopped).is_some();
             if !is_stopped && let Some(callback) = &callback {
                 let told = Python::attach(|py| callback.call1(py, (done_bytes, all_bytes)).map(|_| ()));

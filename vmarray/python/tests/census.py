@@ -15,7 +15,7 @@ from vmarray import _functions
 DTYPES = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 S3 U2 M8[s] m8[s] M8[D]".split()]
 DTYPES += [np.dtype(name) for name in ">i2 >i4 >u8 >f2 >f4 >f8 >c16 >U2 >M8[s] >m8[s]".split()]
 DTYPES += [np.dtype([("x", "f4"), ("y", "i8")]), np.dtype([("x", ">i2"), ("y", "S2")])]
-#: Those of numbers, which are drawn more often.
+#: Dtypes of numbers, which are drawn more often.
 NUMBERS = [one for one in DTYPES if one.kind in "biuf"]
 SHAPES = [(), (0,), (1,), (5,), (7,), (3, 4), (2, 3), (1, 3), (2, 0), (2, 3, 2), (1, 1), (64,)]
 ERRORS = (TypeError, ValueError, IndexError, OverflowError, ZeroDivisionError, NotImplementedError, AttributeError)
@@ -354,7 +354,7 @@ def made(name, seed):
     of = case.main = case.array()
     group, _, rest = name.partition(".")
     if rest == "searchsorted":
-        # What is searched is sorted: of other arrays any place is right.
+        # The array to search must be sorted: in an unsorted array any index is a correct answer.
         of = case.main = np.sort(of, axis=-1) if of.ndim else of
     if group == "operator":
         function = getattr(operator, {"idivmod": "divmod"}.get(rest, rest)) if rest != "divmod" else divmod
@@ -513,7 +513,7 @@ SUMS |= {"add.reduce", "multiply.reduce"}
 
 
 def told(work):
-    """What a call returns, or its error."""
+    """The result of a call, or its error."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
@@ -523,12 +523,12 @@ def told(work):
 
 
 def has_advice(error):
-    """Whether an error says what to do."""
+    """True if the text of an error contains advice."""
     return isinstance(error, (TypeError, ValueError)) and ("numpy.asarray(array)" in str(error) or "; " in str(error) or "leave `" in str(error))
 
 
 def run(name, seed):
-    """Runs a case; what differs, as a text, or None, and whether it was computed by both."""
+    """Runs a case; returns the difference as a text, or None, and True if both computed a result."""
     case, function, args, given = made(name, seed)
     theirs_args, theirs_given = numpys(args), {one: numpys(value) for one, value in given.items()}
     ours_args, ours_given = ours(args), {one: ours(value) for one, value in given.items()}
@@ -669,7 +669,7 @@ def _arrays(values):
 
 
 def _is_same(mine, theirs):
-    """Whether items are the same bit for bit, but that NaNs are any."""
+    """True if items are equal bit for bit, except that a NaN equals any NaN."""
     if mine.dtype.kind in "fc" and mine.dtype == theirs.dtype:
         return mine.shape == theirs.shape and bool(((mine == theirs) | (np.isnan(mine) & np.isnan(theirs))).all())
     return mine.tobytes() == theirs.tobytes()

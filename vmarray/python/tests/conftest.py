@@ -1,4 +1,4 @@
-"""What tests have in common: random arrays and keys, and a comparison bit for bit."""
+"""Fixtures of all tests: random arrays and keys, and a comparison bit for bit."""
 
 import datetime
 import os
@@ -84,7 +84,7 @@ def values(shape, dtype, seed):
 
 
 def same(ours, numpys):
-    """Whether two results are the same in type, shape and every bit."""
+    """True if two results are equal in type, shape and every bit."""
     ours = np.asarray(ours)
     numpys = np.asarray(numpys)
     assert ours.dtype == numpys.dtype, (ours.dtype, numpys.dtype)
@@ -98,7 +98,7 @@ def same(ours, numpys):
 
 
 def outcome(work):
-    """What is returned, or the class of the error of NumPy that is raised."""
+    """The result, or the class of NumPy's error."""
     try:
         return work(), None
     except (IndexError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:

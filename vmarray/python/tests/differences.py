@@ -11,19 +11,19 @@ import vmarray as vm
 
 @dataclasses.dataclass
 class Difference:
-    """One row: which functions, by their names in the census, and what is another thing here."""
+    """One row: functions, by their names in the census, and their difference from NumPy."""
 
-    #: Names without what is before the point; empty for all.
+    #: Names without the part before the point; empty for all.
     functions: str
     numpys: str
     ours: str
-    #: Whether a case, with what differs in it, is explained by the row.
+    #: True if the row explains the difference in a case.
     explains: Callable[[Any, str], bool]
-    #: What the package and NumPy give, which differs.
+    #: An example: the differing results of the package and of NumPy.
     example: Callable[[], tuple[Any, Any]]
 
     def holds(self, name: str, case: Any, why: str) -> bool:
-        """Whether the row explains what differs in a case."""
+        """True if the row explains the difference in a case."""
         own = name.split(".")[1]
         return (not self.functions or own in self.functions.replace("`", "").replace(",", "").split()) and self.explains(case, why)
 

@@ -1,4 +1,4 @@
-"""The namespace of the array API standard: what is its own. The suite of the standard is run by hand."""
+"""The namespace of the array API standard: its own functions. Developers run the standard's suite by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What arrays are beside items: files, memory, threads, processes, signals, growth, and how they are shown."""
+"""Arrays apart from their items: files, memory, threads, processes, signals, growth, and their text."""
 
 import _thread
 import doctest
@@ -201,7 +201,7 @@ def test_threads_compute_at_once():
 
 
 def test_an_interrupt_ends_long_work():
-    # A process in the background may have been told to ignore it.
+    # A process in the background may inherit a handler that ignores the signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # On a busy machine the other thread may come late, when all is written.
     for _ in range(20):
@@ -277,7 +277,7 @@ def test_results_are_read_after_a_fork():
     own.view("u4").reshape(-1, 11)[:, 0] = np.arange(len(own))
     array, indices = vm.asarray(own), np.arange(len(own))[::-1].copy()
     for _ in range(5):
-        # From the third on what comes from a card is written by the card, to memory that is page-locked.
+        # From the third time on the GPU itself writes its items, to page-locked memory.
         results = array[indices]
     child = os.fork()
     if child == 0:

@@ -1,7 +1,7 @@
 """The census: every function of NumPy's, and method of its arrays, that the package has, beside NumPy.
 
-In each run a sample by the seed of the day, with `--census N` that many cases of each function: what is done is kept
-in the file of `--census-log`, with what differs, and is not done again.
+Each run takes a sample by the seed of the day; `--census N` runs N cases of each function. The file of `--census-log`
+keeps the finished cases with their differences, and later runs skip them.
 """
 
 import inspect
@@ -46,7 +46,7 @@ def test_a_function_beside_numpy(name, request):
             if not wrong:
                 file.write(f"done {' '.join(key)} {computed} computed by both, numpy {np.__version__}\n")
     assert not wrong, "\n".join(wrong[:5])
-    # Half of what is drawn is refused by NumPy at the most, or by the package with advice.
+    # NumPy, or the package with advice, may reject at most half of the cases.
     assert computed >= (SAMPLE if not whole else whole // 8), f"{computed} cases were computed by both"
 
 

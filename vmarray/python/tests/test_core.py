@@ -1,4 +1,4 @@
-"""What the part in Rust refuses, whatever is asked of it: it describes shapes by arrays of NumPy that have no memory."""
+"""Errors of the part in Rust for every kind of input: it describes shapes by arrays of NumPy that have no memory."""
 
 import numpy as np
 import pytest

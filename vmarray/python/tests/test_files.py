@@ -1,4 +1,4 @@
-"""Files of other programs beside what these make of them, and progress."""
+"""Files that other programs read and write, compared with the results of these programs; and progress."""
 
 import gc
 import os
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 
 class Progress:
-    """What is used of ``tqdm``."""
+    """The methods of ``tqdm`` that the package uses."""
 
     def reset(self, total):
         self.total, self.n = total, 0
@@ -121,7 +121,7 @@ def test_a_store_is_a_home(tmp_path, shards):
         same(array[::-5, :, 1], own[::-5, :, 1])
         with pytest.raises(vm.Error):
             array[0] = 1
-    # Nobody closes it, and its views are written all the same.
+    # The array is never closed, and its views are written all the same.
     array = vm.open_zarr(path, home=True)
     view = array[-1]
     del array

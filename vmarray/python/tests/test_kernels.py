@@ -1,4 +1,4 @@
-"""Kernels beside the same functions run by Python for each item, and what is no kernel."""
+"""Kernels compared with the same functions run by Python for each item, and functions that are no kernels."""
 
 import math
 

@@ -70,14 +70,14 @@ def test_an_array_is_lent_until_the_last_tensor_is_gone():
     other[0] = 9
     del other
     assert a[0] == 9
-    # A capsule that nobody takes.
+    # A capsule that no consumer takes.
     memory = a.device_memory()
     for version in (None, (1, 0)):
         memory.__dlpack__(max_version=version)
     del memory
     gc.collect()
     assert a[0] == 9
-    # The array is kept by what is made of it.
+    # Objects made of it keep the array alive.
     memory = vm.arange(1000, devices="host").device_memory()
     kept = np.from_dlpack(memory)
     del memory
@@ -131,7 +131,7 @@ def test_torch_reads_and_writes_items_on_the_card():
     with a.device_memory() as memory:
         tensor = torch.from_dlpack(memory)
         assert tensor.is_cuda and tensor.data_ptr() == memory.address and tensor[5] == -1
-        # Nobody waits for the stream but the end of the loan.
+        # Only the end of the loan waits for the stream.
         for _ in range(100):
             tensor += 1
         del tensor

@@ -1,4 +1,5 @@
-"""Order, distinct items, groups and histograms beside NumPy; random numbers by what is known of them."""
+"""Order, distinct items, groups and histograms compared with NumPy; random numbers compared with their
+distribution."""
 
 import _thread
 import signal
@@ -74,7 +75,7 @@ def test_take(data, shape, dtype, seed):
     for given_indices in (indices, vm.asarray(indices)):
         for mode in ("raise", "wrap", "clip"):
             if not own.size and indices.size and (own.ndim > 1 or mode == "wrap"):
-                continue  # Whether NumPy looks at indices depends on which axes are empty; 2.1 never ends.
+                continue  # The empty axes decide if NumPy checks the indices; NumPy 2.1 never ends.
             (ours, error), (numpys, wanted) = (
                 outcome(lambda: np.take(vm.asarray(own), given_indices, axis, mode=mode)),
                 outcome(lambda: np.take(own, indices, axis, mode=mode)),
@@ -265,7 +266,7 @@ def test_random_errors():
 
 
 class Bar:
-    """What is used of a bar of ``tqdm``."""
+    """The methods of a bar of ``tqdm`` that the package uses."""
 
     def __init__(self):
         self.starts, self.n, self.total = 0, 0, None

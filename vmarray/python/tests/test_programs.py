@@ -19,7 +19,7 @@ KEYS = [np.s_[1:], np.s_[::2], np.s_[::-1], np.s_[..., :1], np.s_[..., None], np
 
 
 class _Case:
-    """What the comparison of the census asks about."""
+    """The attributes of a case that the census compares."""
 
     name = "numpy.sum"
 
@@ -115,7 +115,7 @@ def _small(items, seed):
 
 
 def _step(draw, step):
-    """What a step does to an array and another operand, and how it is shown."""
+    """Draws a step: a function of an array and another operand, and the tuple that describes it."""
     if step == "view":
         key = draw(st.sampled_from(KEYS))
         return (lambda a, b: a[key]), (step, key)

@@ -1,4 +1,4 @@
-"""What type checkers are to accept of programs, as strict as they can be; nothing of it is run."""
+"""Programs that type checkers must accept in their strictest mode; no test runs them."""
 
 from typing import Any
 

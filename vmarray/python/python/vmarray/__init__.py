@@ -108,5 +108,5 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_parent=_core.forked)
 
 if "distributed" in sys.modules:
-    # Workers are sent arrays before they are sent what makes some.
+    # Dask's workers receive arrays before the functions that make arrays, so `dask` is imported here.
     from . import dask

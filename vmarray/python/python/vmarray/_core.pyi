@@ -1,4 +1,4 @@
-"""What is written in Rust. Programs use the class ``vmarray.Array`` and the functions beside it."""
+"""The part of the package in Rust. Programs use the class ``vmarray.Array`` and the public functions instead."""
 
 from collections.abc import Iterator
 from typing import Any, final

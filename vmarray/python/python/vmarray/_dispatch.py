@@ -22,7 +22,8 @@ class NotOnDevices(Exception):  # noqa: N818
 
 
 def is_plain(array: Array) -> bool:
-    """Whether devices compute with the items: numbers in the byte order of the machine, at least one, along axes."""
+    """True if devices compute with the items: at least one number in the machine's byte order, along at least one
+    axis."""
     if array.dtype.kind not in "biuf" or not array.dtype.isnative or array.dtype.names is not None:
         return False
     # The items of a selection are not counted for this.
@@ -110,7 +111,7 @@ def _signature(function: Any) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
     except ValueError:
-        # Older versions of NumPy do not know those of functions in C.
+        # Older versions of NumPy know no signature of a function in C.
         return None
 
 
@@ -142,7 +143,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def is_accepted(implementation: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> bool:
-    """Whether a function of the package has parameters for arguments."""
+    """True if a function of the package has parameters for all arguments."""
     signature = _signature(implementation)
     try:
         if signature is not None:
@@ -188,5 +189,5 @@ def called(
 
 
 def is_computed_as(dtype: Any) -> bool:
-    """Whether devices have sums of a dtype that was asked for."""
+    """True if devices have sums of the dtype that a program asked for."""
     return dtype is None or (np.dtype(dtype).kind in "iuf" and np.dtype(dtype).isnative)

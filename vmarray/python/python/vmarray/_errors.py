@@ -29,14 +29,14 @@ def in_python(text: str) -> str:
 
 
 class Error(Exception):
-    """What the library refuses, or what went wrong. Its text ends in what can be done about it.
+    """Base class of the package's errors. The text ends in advice.
 
     Attributes
     ----------
     kind : str
-        The name of the kind of error, as in Rust's ``vmarray::ErrorKind``; empty where there is none.
+        The name of the kind of error, as in Rust's ``vmarray::ErrorKind``; empty if the error is not the library's.
     advice : str
-        What can be done about it; empty where the text has it.
+        Advice for the user; empty if the text contains it.
     """
 
     kind = ""
@@ -86,7 +86,7 @@ class LentError(Error, BufferError):
 
 
 class KernelError(Error, SyntaxError):
-    """A kernel has what kernels cannot have; the error is at its line."""
+    """A kernel contains something that kernels do not support; the error is at its line."""
 
 
 class ForkedError(Error, RuntimeError):

@@ -1,4 +1,4 @@
-"""What NumPy's functions do with arrays of the package."""
+"""NumPy's functions for arrays of the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._array import Array
 
 
 def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """What a function of NumPy gives: ``__array_ufunc__``."""
+    """Result of a function of NumPy: ``__array_ufunc__``."""
     if method == "reduce":
         return _reduce(ufunc, *inputs, **given)
     if method != "__call__" or ufunc.signature is not None:
@@ -49,7 +49,7 @@ def _arrays(inputs: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
 
 
 def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is_own: bool) -> Any:
-    """Writes a result, which nobody else has if it is said to be our own."""
+    """Writes a result to `out`. If `is_own`, no other object refers to the result."""
     if not np.can_cast(result.dtype, out.dtype, casting):
         # In NumPy's own words.
         np.positive(np.ones(1, result.dtype), out=np.ones(1, out.dtype), casting=casting)
@@ -63,7 +63,7 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
         _check_mask(mask)
         result, is_own = where_of(mask, result.astype(out.dtype), out), True
     if is_own and isinstance(out, Array) and isinstance(result, Array) and out._is_computed_from(result) and out.ndim:
-        # An expression that nobody else has need not be kept from the change.
+        # No other object refers to the expression, so it need not be computed before the change.
         out._core.assign(result._fitted(out.shape)._core, True)
     elif isinstance(out, Array):
         out._assign(result)
@@ -171,7 +171,7 @@ def _given(value: Any, dtype: Any, array: Array, out: Any, keepdims: bool) -> An
 
 
 def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any = None) -> Any:
-    """A reduction by NumPy, of a piece at a time. What there is along the axes that stay has room in RAM."""
+    """A reduction by NumPy, a piece at a time. RAM must hold all items along the axes that stay."""
     axes = _axes(array, axis)
     axes = tuple(range(array.ndim)) if axes is None else axes
     empty = np.empty((0,) * array.ndim if array.ndim else (), array.dtype)
@@ -201,7 +201,8 @@ def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keep
 
 
 def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Of all items by the devices, along one axis by cards; along others, and what is no number, by NumPy."""
+    """Sum. Devices add all items, GPUs add along one axis; NumPy adds along several axes, or items that are no
+    numbers."""
     axes = _axes(array, axis)
     is_number = array.dtype.kind in "biuf" and array.dtype.isnative
     kind = np.add.reduce(np.empty(0, array.dtype), dtype=dtype).dtype if is_number else array.dtype
@@ -294,7 +295,8 @@ def variance(
 
 
 def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Of all items by the devices, along one axis by cards; along others, and what is no number, by NumPy."""
+    """Extreme. Devices search all items, GPUs along one axis; NumPy along several axes, or items that are no
+    numbers."""
     axes = _axes(array, axis)
     if axes is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         if axes is not None and len(axes) == 1 and array.ndim > 1:
@@ -336,8 +338,8 @@ def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdi
 
 
 def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = True, out: Any = None) -> Any:
-    """What a function of NumPy gives of each line along an axis: as many items again, or one, which is left out
-    unless dimensions are kept. Lines have room in RAM."""
+    """Applies a function of NumPy to each line along an axis. The function returns a line of the same length, or a
+    single item, whose axis is left out unless `keepdims`. RAM must hold a line."""
     (own,) = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
     result = None
@@ -452,7 +454,8 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
 
 
 def _signed(array: Array) -> tuple[bool, bool]:
-    """Whether there are a -0.0, whose reciprocal is below 0, and a NaN, in one pass where there are none."""
+    """Two facts about the items: one is -0.0 (its reciprocal is below 0), and one is a NaN. Takes one pass if
+    neither."""
     zeroes, nans = (array == 0) & (np.reciprocal(array) < 0), np.isnan(array)
     if (zeroes | nans)._core.reduce("first") is None:
         return False, False
@@ -652,7 +655,7 @@ FUNCTIONS: dict[Any, Any] = {
 
 
 def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """What a function of NumPy's is for arrays of the package: ``__array_function__``."""
+    """Implementation of a function of NumPy for arrays of the package: ``__array_function__``."""
     if np.sort not in _KNOWN:
         from . import _order, _shapes
 

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def is_basic(key: tuple[Any, ...]) -> bool:
-    """Whether NumPy makes a view by a key."""
+    """True if NumPy makes a view by the key."""
     return all(
         one is None or one is Ellipsis or isinstance(one, slice) or (not _is_bool(one) and _is_integer(one))
         for one in key

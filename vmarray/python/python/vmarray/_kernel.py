@@ -1,7 +1,7 @@
 """Kernels: Python functions of numbers, read from their syntax trees and computed for all items at once.
 
-The tree is carried out on expressions in the place of numbers: both ways of a condition are computed, and one is
-chosen; loops with known limits are unrolled. What comes of it is lowered as any other expression.
+The tree runs on expressions in the place of numbers: both branches of a condition are computed, and a select picks
+one value; loops with known limits are unrolled. The result is lowered as any other expression.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _EXPRESSIONS = (
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value is known before anything is computed."""
+    """True if a value is known before any array is computed."""
     return isinstance(value, (bool, int, float, complex, np.generic))
 
-#: So many items near an edge are copied to RAM.
+#: Most items near an edge that are copied to RAM at once.
 _AT_ONCE = 1 << 22
 
 
@@ -72,7 +72,7 @@ _BEYOND: dict[str, Any] = {
 
 
 class _Neighbours:
-    """An array that a kernel has the items of: each, and those beside it."""
+    """A parameter of a kernel that reads an array's items and their neighbours."""
 
     def __init__(self, own: Any, at: Any) -> None:
         self.own, self.at = own, at
@@ -88,7 +88,7 @@ class _Run:
         raise self.kernel.error(node, text)
 
     def block(self, statements: list[Any], scope: dict[str, Any]) -> Any:
-        """Carries out statements; gives what is returned, if that is so."""
+        """Runs statements; gives the returned value, if one of them returns."""
         for number, one in enumerate(statements):
             if isinstance(one, ast.Return):
                 return (
@@ -165,7 +165,7 @@ class _Run:
         return np.where(condition, self.value(node, yes), self.value(node, no))
 
     def value(self, node: Any, value: Any) -> Any:
-        """What an operation takes: of an array with neighbours the item itself."""
+        """The operand of an operation: of an array with neighbours, the item itself."""
         if isinstance(value, _Neighbours):
             return value.at(())
         if isinstance(value, tuple):
@@ -272,7 +272,7 @@ class _Run:
         return value.at(tuple(map(int, offsets)))
 
     def named_outside(self, node: Any) -> Any:
-        """What a name with dots means where the function was written."""
+        """The value of a dotted name in the module of the function."""
         if isinstance(node, ast.Name):
             return self.known.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -342,7 +342,7 @@ class Kernel:
         return KernelError(text, place)
 
     def _check(self, statements: list[Any]) -> None:
-        """Refuses what no kernel has, whether it is reached or not."""
+        """Raises an error for any syntax that kernels do not support, even in code that never runs."""
         for one in statements:
             if not isinstance(one, _STATEMENTS):
                 raise self.error(
@@ -410,8 +410,8 @@ class Kernel:
     def _beside(
         self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]], beyond: tuple[str, Any]
     ) -> Any:
-        """With neighbours: where all are at the same distance, they are sections of the arrays. Items near an edge are
-        computed from copies with what is beyond it."""
+        """Runs a kernel with neighbours. Inner items read sections of the arrays, one for each offset. Items near an
+        edge are computed from padded copies."""
         if beyond[0] not in _BEYOND:
             raise TypeError(f"kernels have not the boundary {beyond[0]!r}: it is one of {', '.join(_BEYOND)}")
         if 0 in shape:
@@ -437,7 +437,8 @@ class Kernel:
         return results
 
     def _at_a_distance(self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]]) -> Any:
-        """Of arrays of a shape, with any neighbours for those near its edges."""
+        """Runs the kernel on all items by flat offsets; values near the edges are wrong, and the caller replaces
+        them."""
         strides = [math.prod(shape[number + 1 :]) for number in range(len(shape))]
         first, last = (sum(map(operator.mul, one, strides)) for one in zip(*borders))
         count = math.prod(shape) - first - last
@@ -519,7 +520,7 @@ def kernel(function: Any) -> Kernel:
     A parameter that is given an array stands for an item of it, and with integers in brackets, one for each axis, for
     the item that is so far away: ``x[-1, 0]`` is the one above. Types are NumPy's; both ways of an ``if`` are computed.
 
-    The result is called with arrays, which are broadcast, and numbers. What is beyond the edges says ``boundary``, a
+    Call the result with arrays, which are broadcast, and numbers. ``boundary`` gives the values beyond the edges: a
     mode of ``numpy.pad`` that repeats items, or ``"constant"``, with the value ``fill``.
 
     Examples

@@ -29,14 +29,14 @@ class DeviceMemory:
     address : int
         Where the first item begins: in the memory of a card, as CUDA has it, or in RAM.
     shape, dtype : tuple of int, data type
-        Those of the array.
+        Shape and data type of the array.
     strides : tuple of int
-        How many bytes it is from one item to the next along each axis.
+        Distance from one item to the next along each axis, in bytes.
     """
 
     def __init__(self, lent: _core.Lent) -> None:
         self._lent: _core.Lent | None = lent
-        # An interface by address does not tell when it is used no more; then this object has to be gone.
+        # An interface by address does not report its last use; therefore the array returns when this object is gone.
         self._shown: _core.Lent | None = None
 
     def _used(self) -> _core.Lent:
@@ -95,8 +95,8 @@ class DeviceMemory:
     def close(self) -> None:
         """Ends it, as the end of a ``with`` block does.
 
-        The array can be used as soon as nothing is left that was made of this: tensors of DLPack, and, if
-        ``__cuda_array_interface__`` was used, this object itself, which what was made of that refers to.
+        The array can be used again when everything made of this object is gone: tensors of DLPack, and, if
+        ``__cuda_array_interface__`` was used, this object itself, because the importing package refers to it.
         """
         self._lent = None
 
@@ -114,7 +114,7 @@ class DeviceMemory:
 
 
 def is_on_card(values: Any) -> bool:
-    """Whether an object that knows DLPack has its items in the memory of an NVIDIA card."""
+    """True if an object with DLPack has its items in the memory of an NVIDIA GPU."""
     return values.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
 
 
@@ -125,7 +125,7 @@ def copied_on_card(values: Any, options: dict[str, Any]) -> Array:
     package = sys.modules[type(values).__module__.partition(".")[0]]
     numpys = np.dtype(str(values.dtype).rpartition(".")[2])
     if "devices" not in options:
-        # Those that other arrays lie on, so that devices work on both together.
+        # Use the device of the other array, so that devices work on both arrays together.
         number, cards = values.__dlpack_device__()[1], [one for one in devices() if one.backend == "cuda"]
         options = {"devices": cards[number] if number < len(cards) else f"cuda:{number}", **options}
     array = empty(tuple(values.shape), numpys, **options)

@@ -18,7 +18,7 @@ _BINS = 4096
 
 
 def _has_order(array: Array) -> bool:
-    """Whether devices sort items of its dtype."""
+    """True if devices sort items of the array's dtype."""
     return array.dtype.kind in "iuf" and array.dtype.isnative and array.dtype != np.float16
 
 
@@ -171,7 +171,7 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
 
 
 class UniqueResult(NamedTuple):
-    """What `unique` gives: different values, and what was asked for, else None."""
+    """Result of `unique`: the distinct values, and each optional result, or None if not requested."""
 
     values: Array
     indices: Array | None
@@ -267,7 +267,7 @@ class Groups:
 
     @property
     def counts(self) -> Array:
-        """How many items each group has."""
+        """Number of items in each group."""
         return self.starts[1:] - self.starts[:-1]
 
     def _reduced(self, values: Any, what: str, ufunc: np.ufunc) -> Array:
@@ -283,7 +283,7 @@ class Groups:
         core = self._grouped.reduced(own._core, what) if is_whole and _has_order(own) else None
         if core is not None:
             return Array._of(core)
-        # By NumPy, of the items of whole groups: those of one have room in RAM.
+        # NumPy reduces the items of whole groups; RAM must hold each group.
         kind = ufunc.reduce(np.empty(1, values.dtype)).dtype
         result, starts, first = (
             _array._result((len(self),), kind, **_array._beside(self.order)),
@@ -328,7 +328,7 @@ def group_by(keys: Any) -> Groups:
 
 
 def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How many items there are of each number: as ``numpy.bincount``."""
+    """Number of items with each value: as ``numpy.bincount``."""
     array = _array.asarray(array)
     if array.ndim != 1:
         raise ValueError("object too deep for desired array" if array.ndim else "object of too small depth")
@@ -357,7 +357,7 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 def _precision(edges: np.ndarray[Any, Any], step: float) -> str | None:
-    """How devices compute the same edges."""
+    """The precision in which devices compute the same edges, or None."""
     numbers, first = np.arange(len(edges) - 1), edges[0]
     ways = {"double": numbers * step + np.float64(first)}
     ways["rounded"] = ways["double"].astype(np.float32)
@@ -368,7 +368,7 @@ def _precision(edges: np.ndarray[Any, Any], step: float) -> str | None:
 def histogram(
     array: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, ...]:
-    """How many items there are between edges, and these: as ``numpy.histogram``, both as arrays of NumPy.
+    """Number of items between edges, and the edges: as ``numpy.histogram``, both as arrays of NumPy.
 
     Up to 4096 bins of one width are counted by the devices, in one pass; else NumPy does, a piece at a time.
 
@@ -402,7 +402,8 @@ def histogram(
                 limits = (float(edges[0]), float(edges[-1]))
                 counts = np.asarray(_core.histogram(array._core, count, limits, one, way), np.intp)
     if counts is None:
-        # Bins of one width are told from those of given edges, which NumPy searches.
+        # NumPy computes equal bins by their width, and searches given edges, so it gets the bins as the caller wrote
+        # them.
         way = {"bins": bins, "range": range} if np.ndim(bins) == 0 else {"bins": edges}
         few = None if weights is None else np.empty(0, weights.dtype)
         counts = np.zeros(count, np.histogram(sample, weights=few, **way)[0].dtype)

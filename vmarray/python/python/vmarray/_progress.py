@@ -1,4 +1,4 @@
-"""How far work has come that takes long, and how it is stopped."""
+"""Progress and cancellation of long work."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any
 
-#: Who is told of work that this thread, or this task, has done.
+#: The progress callback of this thread or task.
 CALLBACK: contextvars.ContextVar[Callable[[int, int], Any] | None] = contextvars.ContextVar("CALLBACK", default=None)
 
 
 @contextlib.contextmanager
 def progress(told: Any) -> Iterator[None]:
-    """Within its block, sorts tell how far they have come: those of `sort`, `argsort`, `unique`, `group_by`, ...
+    """Within its block, sorts report progress: `sort`, `argsort`, `unique`, `group_by`, ...
 
     Parameters
     ----------
     told : callable or bar
-        A function of how many bytes are done and how many there are to do, each as often as it is moved; or a bar as of
-        ``tqdm``. It is called before each step, of a few GiB or less, and now and then within one, by any thread, one
-        at a time; of several sorts each is told by itself. An exception that it raises stops the sort, and is raised
-        there: all items are in the array then, in some order. So does Ctrl-C, with or without this.
+        A function of two numbers: the bytes done and the bytes to do, both counted once for each move; or a bar as of
+        ``tqdm``. Any thread may call it, one at a time: before each step of a few GiB or less, and from time to time
+        within a step. Each of several sorts reports its own numbers. An exception that it raises stops the sort, and
+        the sort raises it; the array then has all of its items, in some order. Ctrl-C stops the sort too, with or
+        without this.
 
     Examples
     --------

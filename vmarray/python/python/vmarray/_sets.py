@@ -29,7 +29,7 @@ class IndexSet:
     """A multiset of tuples of indices, all of one width, each column labelled with a dimension.
 
     Tuples keep their order, and duplicates are kept. Labels are integers from 0 to 2**32 - 1, none of them twice.
-    Sets lie in RAM and do not change; files are those of Rust's ``vmarray::IndexSet``.
+    Sets lie in RAM and do not change; their files have the format of Rust's ``vmarray::IndexSet``.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class IndexSet:
         return self._set.rows(start, max(start, stop))
 
     def pieces(self, tuples: int) -> Iterator[NDArray[np.uint64]]:
-        """Copies of so many tuples each, the last one of fewer.
+        """Copies of at most `tuples` tuples each.
 
         Examples
         --------
@@ -211,11 +211,11 @@ class IndexSet:
         return self._of(self._set.combine(other._set, True))
 
     def combine_count(self, other: IndexSet) -> int:
-        """How many results `combine` has. None of them is written for that."""
+        """Number of results of `combine`; counts them without storing any."""
         return self._set.count(other._set, False)
 
     def combine_pieces(self, other: IndexSet, tuples: int = 1 << 20) -> Iterator[IndexSet]:
-        """The results of `combine`, so many at once: one piece is in RAM while a thread makes the next.
+        """The results of `combine`, at most `tuples` at once: one piece is in RAM while a thread makes the next.
 
         Examples
         --------

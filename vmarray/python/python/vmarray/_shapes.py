@@ -238,7 +238,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
 # Sums that go on, and differences.
 
 
-#: From so many bytes on cards are given a row at once.
+#: Bytes of a row from which GPUs get whole rows.
 _ROW_BYTES = 1 << 20
 
 
@@ -279,7 +279,7 @@ def _accumulated(ufunc: np.ufunc) -> Any:
             line = (*block[:own], *block[own + 1 :])
             key = tuple((one.start, one.stop) for one in line)
             if key in carried:
-                # What came before is the first item, so that the order of operations is NumPy's.
+                # The last item of the piece before goes first, so that the order of operations is NumPy's.
                 part = ufunc.accumulate(np.concatenate([carried[key], part.astype(kind)], own), own, kind)
                 part = part[(slice(None),) * own + (slice(1, None),)]
             else:
@@ -296,7 +296,7 @@ cumsum, cumprod = _accumulated(np.add), _accumulated(np.multiply)
 
 
 def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """What each item is more than the one before it: as ``numpy.diff``."""
+    """Difference of each item and the one before it: as ``numpy.diff``."""
     if prepend is not None or append is not None:
         raise NotOnDevices
     if n < 0:
@@ -315,7 +315,7 @@ def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: 
 
 
 def isclose(one: Any, other: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """Whether items are nearly the same: as ``numpy.isclose``."""
+    """True for each pair of items that are nearly equal: as ``numpy.isclose``."""
     beside = _array._beside(one, other)
     numbers = (int, float, complex)
     one, other, rtol, atol = (
@@ -331,12 +331,12 @@ def isclose(one: Any, other: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_na
 
 
 def allclose(one: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether all items are nearly the same: as ``numpy.allclose``."""
+    """True if all pairs of items are nearly equal: as ``numpy.allclose``."""
     return bool(np.all(isclose(one, other, rtol, atol, equal_nan)))
 
 
 def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Array:
-    """Whether each item is one of others: as ``numpy.isin``, by a search in these on the devices.
+    """True for each item that is in another array: as ``numpy.isin``, by a search in that array on the devices.
 
     Examples
     --------

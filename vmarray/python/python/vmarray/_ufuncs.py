@@ -20,7 +20,7 @@ def resolved(
 ) -> tuple[Any, ...]:
     """The types that a function converts its operands to, and gives: by NumPy's own rules, in native byte order."""
     if casting != "same_kind" or dtype is not None:
-        # NumPy's own error for what is not allowed; some rules with numbers of Python crash what is called below.
+        # Let NumPy raise its own error for a forbidden cast. Some rules with Python's numbers crash the call below.
         options = {} if dtype is None else {"dtype": dtype}
         probes = (np.empty(0, one) if isinstance(one, np.dtype) else one(1) for one in kinds)
         ufunc(*probes, casting=casting, **options)
@@ -33,7 +33,7 @@ def resolved(
 
 
 def kind(operand: object) -> object:
-    """What an operand is where types are promoted: a type of Python, or a dtype."""
+    """Type of an operand for promotion: a type of Python, or a dtype."""
     if type(operand) in (int, float, complex):
         return type(operand)
     dtype = getattr(operand, "dtype", None)
@@ -41,7 +41,7 @@ def kind(operand: object) -> object:
 
 
 def blocks(shape: tuple[Any, ...], most: int = PIECE) -> Iterator[tuple[Any, ...]]:
-    """Parts of a shape, as keys, of at most so many items, in order."""
+    """Parts of a shape, as keys, of at most `most` items, in order."""
     if 0 in shape:
         return
     size = 1
@@ -73,7 +73,7 @@ def _few(operand: Any) -> Any:
 def by_pieces(
     function: Callable[..., Any], inputs: list[Any], shape: tuple[Any, ...], dtypes: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """What a function of NumPy gives for each item of a shape, as new arrays."""
+    """Result of a function of NumPy for each item of a shape, as new arrays."""
     from . import _array
 
     options = _array._beside(*inputs)

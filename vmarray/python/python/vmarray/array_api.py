@@ -47,14 +47,14 @@ __array_api_version__ = "2024.12"
 
 
 def __getattr__(name: str) -> Any:
-    """What NumPy has by that name."""
+    """NumPy's object of that name."""
     if name.startswith("_") or name in ("linalg", "fft", "random"):
         raise AttributeError(f"the namespace of vmarray has no {name}")
     return getattr(np, name)
 
 
 def __array_namespace_info__() -> _Info:
-    """What there is: dtypes, devices, and what is not possible."""
+    """Dtypes, devices, and limits of the namespace."""
     return _Info()
 
 
@@ -130,7 +130,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
-    """A copy of what another package has."""
+    """A copy of another package's array."""
     if copy is False:
         raise BufferError("values of others are copied; leave `copy` out")
     return _array.from_dlpack(x, **_options(device))
@@ -177,7 +177,7 @@ def astype(x: Array, dtype: Any, /, *, copy: Any = True, device: Any = None) -> 
 
 
 def can_cast(from_: Any, to: Any, /) -> Any:
-    """Whether all values of one type are values of another."""
+    """True if every value of one type is a value of another."""
     return np.can_cast(from_.dtype if isinstance(from_, Array) else from_, to)
 
 
@@ -237,18 +237,18 @@ def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Any = Non
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Array:
-    """The items, those outside of a range as its ends."""
+    """The items, limited to a range."""
     return np.clip(x, min, max)
 
 
 def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: Any = False) -> Any:
-    """How many items are not zero."""
+    """Number of items that are not zero."""
     count = np.count_nonzero(x, axis, keepdims=keepdims)
     return np.intp(count) if isinstance(count, int) else count
 
 
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Array:
-    """What each item is more than the one before it."""
+    """Difference of each item and the one before it."""
     parts = [one for one in (prepend, x, append) if one is not None]
     return np.diff(np.concatenate(parts, axis) if len(parts) > 1 else x, n, axis)
 

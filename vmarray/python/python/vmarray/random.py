@@ -25,7 +25,7 @@ from ._array import Array
 __all__ = ["Generator", "default_rng"]
 
 _MASK = 2**64 - 1
-#: What SplitMix64 adds to its state for each number.
+#: Increment of SplitMix64's state for each number.
 _STEP = 0x9E3779B97F4A7C15
 #: How many items are computed at once: devices number them anew in each piece.
 _PIECE = 1 << 27
@@ -45,7 +45,7 @@ def default_rng(seed: int | None = None, **options: Any) -> Generator:
     Parameters
     ----------
     seed : int, optional
-        A number that is not negative; by default one that nobody knows.
+        A number that is not negative; by default a random one.
     devices, cache_bytes, ... :
         Options of the arrays that it makes; see `vmarray.empty`.
     """
@@ -70,13 +70,13 @@ class Generator:
         self._options = _array._checked(options)
 
     def _next(self, count: int = 1) -> int:
-        """The state before the next so many numbers, which nobody else gets."""
+        """The state before the next `count` numbers; no other call gets these numbers."""
         state = self._state
         self._state = (state + count * _STEP) & _MASK
         return state
 
     def _made(self, size: Any, dtype: np.dtype[Any], draws: int, make: Any) -> Any:
-        """An array of what a function makes of arrays of random bits, so many for each item."""
+        """An array that `make` computes from `draws` arrays of random bits."""
         shape = () if size is None else _array._as_tuple(size)
         result = _array.empty(shape or 1, dtype, **self._options)
         flat, states = result.reshape(-1), [self._next(result.size) for _ in range(draws)]
