@@ -1,4 +1,4 @@
-"""Serves S3 by moto until its input ends, and asks it with clients of others.
+"""Serves S3 by moto until its input ends, and accesses it with foreign clients.
 
 The first line that it prints is its port, and the keys with which all may be done; other keys are refused. A request is
 a line of words, an answer a line that begins with "ok", or what is wrong.
@@ -28,7 +28,7 @@ def client(service, key, secret):
 
 
 def user():
-    """Makes a user who may do all, before others are refused."""
+    """Creates a user with all rights, before the server refuses other users."""
     iam = client("iam", "any", "any")
     iam.create_user(UserName="user")
     rule = {"Effect": "Allow", "Action": "*", "Resource": "*"}
@@ -49,7 +49,7 @@ def opened(bucket, path, mode):
 
 
 def read(bucket, path):
-    """The shape of an array, and the sum of its numbers, each times its place."""
+    """Returns the shape of an array, and the sum of its numbers, each times its index."""
     array = opened(bucket, path, "r")
     numbers = array[...].reshape(-1).astype(np.uint64)
     total = int((numbers * np.arange(1, len(numbers) + 1, dtype=np.uint64)).sum())
@@ -57,7 +57,7 @@ def read(bucket, path):
 
 
 def write(bucket, path):
-    """Makes an array of 30 times 40 whose numbers are their places."""
+    """Creates an array of 30 times 40 whose numbers are their indices."""
     options = {"key": KEY, "secret": SECRET, "endpoint_url": URL}
     array = zarr.create_array(
         f"s3://{bucket}/{path}", shape=(30, 40), chunks=(7, 9), dtype="uint32", storage_options=options

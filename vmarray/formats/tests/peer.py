@@ -1,7 +1,7 @@
-"""Writes files for the tests, and checks those that they wrote, by NumPy, zarr-python and xarray.
+"""Writes files for the tests, and verifies files of the tests, with NumPy, zarr-python and xarray.
 
-A request is a line of JSON, an answer "ok" or what is wrong. Contents are compared as bytes: of each file there is a
-second one, `raw`, which has its elements in row-major order and the machine's byte order, written by plain means.
+A request is a line of JSON, and the response is "ok" or an error. Contents are compared as bytes: each file has a
+second one, `raw`, with its elements in row-major order and the machine's byte order, without an encoding.
 """
 
 import json
@@ -18,7 +18,7 @@ warnings.simplefilter("ignore")
 
 
 def dtype_of(descr):
-    """A type, whose fields are lists in JSON."""
+    """Returns a dtype; fields are lists in JSON."""
     if isinstance(descr, str):
         return np.dtype(descr)
     return np.dtype([(name, dtype_of(of), tuple(shape)) for name, of, shape in descr])
@@ -30,13 +30,13 @@ def expected(request):
 
 
 def random(request):
-    """An array of random bytes, which are written to the second file."""
+    """Returns an array of random bytes, and writes them to the second file."""
     dtype = dtype_of(request["dtype"])
     count = int(np.prod(request["shape"]))
     numbers = np.random.default_rng(request["seed"]).integers(0, 256, count * dtype.itemsize, np.uint8)
     elements = numbers.view(dtype).reshape(request["shape"])
     if dtype.kind in "fc":
-        # Chunks of nothing but NaNs are not stored by some, whichever NaNs they are.
+        # Some programs do not store chunks of only NaNs, with any NaN bits.
         elements[np.isnan(elements)] = np.nan
     fill = request.get("fill")
     if fill is not None:
@@ -53,7 +53,7 @@ def same(found, wanted):
 
 
 def fill_value(request):
-    """The fill value, given as bytes."""
+    """Returns the fill value from its bytes."""
     return np.frombuffer(bytes(request["fill"]), dtype_of(request["dtype"]))[0]
 
 
@@ -71,7 +71,7 @@ def write_npy(request):
 
 
 def leaves(node, elements):
-    """The arrays of a group, or the one array, with what they have of elements."""
+    """Returns the arrays of a group, or the one array, with their fields of the elements."""
     if elements.dtype.names is None:
         yield node, elements
         return
@@ -88,7 +88,7 @@ def check_zarr(request):
 
 
 def compressors(request):
-    """The compressor and the checksum, or none of them."""
+    """Returns the compressor and the checksum codec, if any."""
     name, level = request["compressor"], request["level"]
     if name == "none":
         codecs = []
@@ -102,7 +102,7 @@ def compressors(request):
 
 
 def create(path, elements, request):
-    """Writes an array, whose axes beyond those of the elements are in one chunk."""
+    """Writes an array; its axes beyond the elements' own are in one chunk."""
     axes = elements.shape[len(request["shape"]) :]
     order = request["transposed"] and list(reversed(range(elements.ndim)))
     separator = request["separator"]
@@ -132,7 +132,7 @@ def write_zarr(request):
 
 
 def append_zarr(request):
-    """Appends along the first axis; the second file gets everything."""
+    """Appends along the first axis; the second file gets all elements."""
     array = zarr.open_array(request["path"])
     elements = expected(request)
     array.append(elements[array.shape[0] :])

@@ -67,7 +67,7 @@ pub fn unit_f64(bits: u64) -> f64 {
 mod tests {
     use super::philox;
 
-    /// The known answers that its authors publish.
+    /// Known answers from the authors' publication.
     #[test]
     fn numbers_are_those_of_philox() {
         let answers = [

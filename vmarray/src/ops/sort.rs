@@ -40,14 +40,14 @@ use crate::ops::expr::{FieldType, Scalar};
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, StoreMut};
 
-/// Numbers as bits.
+/// Unsigned integer with the bits of a key.
 #[doc(hidden)]
 pub trait KeyBits: SortKey + Ord + std::ops::BitXor<Output = Self> + Debug {
     const BYTES: usize = size_of::<Self>();
     fn wide(self) -> u64;
-    /// The lowest bits.
+    /// Converts from the low bits.
     fn narrow(wide: u64) -> Self;
-    /// Some bits if the highest one is set, else none.
+    /// Returns `bits` if the highest bit is set, else 0.
     fn if_negative(self, bits: Self) -> Self;
 }
 
@@ -82,13 +82,13 @@ pub struct KeyOrder {
 }
 
 impl KeyOrder {
-    /// Of a type of numbers, ascending or descending.
+    /// Returns the order of a type of numbers, ascending or descending.
     pub(crate) const fn of<T: SortKey>(is_descending: bool) -> Self {
         let all = if is_descending { u64::MAX } else { 0 };
         Self::new(T::FLIP ^ all, T::FLIP_NEGATIVE, size_of::<T>())
     }
 
-    /// Of the highest bytes of words for numbers of eight.
+    /// Takes the highest bytes of 64-bit masks.
     const fn new(flip: u64, flip_negative: u64, bytes: usize) -> Self {
         let below = u64::BITS - 8 * bytes as u32;
         Self { flip: flip >> below, flip_negative: flip_negative >> below }
@@ -111,7 +111,7 @@ impl KeyOrder {
         }
     }
 
-    /// The other way round.
+    /// Inverse of [`key_of_word`](Self::key_of_word).
     fn word(self, key: u64, bytes: u64) -> u64 {
         match bytes {
             1 => self.bits::<u8>(key).wide(),
@@ -121,9 +121,9 @@ impl KeyOrder {
         }
     }
 
-    /// The bits of which a key was made.
+    /// Inverse of the map: the bits of a key.
     pub(crate) fn bits<B: KeyBits>(self, key: u64) -> B {
-        // The sign is not among the bits that are flipped by it.
+        // The masks do not flip the sign bit conditionally, so it can be read first.
         let flipped = key ^ self.flip;
         let sign = ((flipped << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
         B::narrow(flipped ^ (sign & self.flip_negative))
@@ -179,7 +179,7 @@ keys! {
     f64: u64, SIGN, !SIGN;
 }
 
-/// Sorts the elements of a range of a store, and by the same order values, which are beside them.
+/// Sorts the elements of a range of a store, and optional values by the same order.
 pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
@@ -190,7 +190,7 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     if range.len() < 2 {
         return Ok(());
     }
-    // Before anything is written.
+    // Check before any write.
     for pager in [target.pager(), values.and_then(|values| values.store.pager())].into_iter().flatten() {
         pager.expect_writable()?;
         pager.expect_no_guards()?;

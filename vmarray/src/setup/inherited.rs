@@ -11,7 +11,7 @@ use backend_api::{
     HostAllocation, HostMemory, MemoryStatus, Progress, QueueHandle, Result, Ticket,
 };
 
-/// Whether this process was forked off one that had opened shared devices.
+/// True in a process that was forked from one with open shared devices.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 /// Has children of this process know that they are children.

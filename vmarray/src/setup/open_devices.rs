@@ -17,7 +17,7 @@ pub(crate) struct CardKey {
     /// The driver, of backends that have several; else empty.
     pub(crate) platform: String,
     pub(crate) identity: String,
-    /// How many cards with the same three names discovery lists before this one.
+    /// Number of GPUs with the same three names before this one in the discovery's list.
     pub(crate) number: usize,
 }
 
@@ -99,7 +99,7 @@ fn close(device: Arc<AnyDevice>) {
     drop(device);
 }
 
-/// Whether the parent of this process opened a shared device.
+/// Returns true if the parent of this process opened a shared device.
 pub(crate) fn is_of_parent(device: &AnyDevice) -> bool {
     let (process, address) = (std::process::id(), std::ptr::from_ref(device).addr());
     let opened = OPENED.lock();
@@ -171,7 +171,7 @@ pub fn close_unused() -> usize {
 }
 
 /// Puts these devices in place of [those of the machine](crate::devices), for everything that this process
-/// makes without a list of devices from now on. An empty list takes that back. What exists stays where it is.
+/// makes later without a list of devices. An empty list restores the default. Existing arrays stay in place.
 ///
 /// For programs whose devices are opened on other terms: with a limit of memory, other options of a driver,
 /// or in a context of another library. Set them once, before the first array.

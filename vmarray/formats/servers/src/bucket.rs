@@ -1,4 +1,4 @@
-//! A bucket of a server, and clients of it.
+//! A bucket of a server, and its clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +13,21 @@ use vmarray_formats::zarr::Location;
 use crate::proxy::{Fault, Proxy, Request};
 use crate::server::Server;
 
-/// What a client shows to be let in.
+/// Credentials of a client.
 #[derive(Clone, Debug)]
 pub struct Keys {
     pub id: String,
     pub secret: String,
 }
 
-/// A bucket that nobody else uses, removed in the end.
+/// A private bucket, removed on drop.
 pub struct Bucket {
     pub server: &'static Server,
     pub name: String,
     client: Arc<dyn ObjectStore>,
 }
 
-/// Requests that are tried again so many times, almost at once.
+/// Configuration with at most `most` retries, almost without delay.
 fn retries(most: usize) -> RetryConfig {
     let backoff = BackoffConfig {
         init_backoff: Duration::from_millis(1),
@@ -38,7 +38,7 @@ fn retries(most: usize) -> RetryConfig {
 }
 
 impl Bucket {
-    /// A new one.
+    /// Creates a bucket.
     pub fn new(server: &'static Server) -> Self {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("bucket-{}", MADE.fetch_add(1, Ordering::Relaxed));
@@ -47,27 +47,27 @@ impl Bucket {
         Self { server, name, client }
     }
 
-    /// Where a store is whose requests are not tried again, since the server answers all.
+    /// Location of a store without retries, because the server answers all requests.
     pub fn at(&self, prefix: &str) -> Location {
         Location::objects(Arc::clone(&self.client), prefix)
     }
 
-    /// As [`at`](Self::at), by a client of its own.
+    /// As [`at`](Self::at), with a separate client.
     pub fn at_with(&self, prefix: &str, keys: Keys) -> Location {
         Location::objects(client(&self.name, self.server.port(), keys, 0), prefix)
     }
 
-    /// As [`at`](Self::at), by a proxy, and with so many retries.
+    /// As [`at`](Self::at), through a proxy and with `retries` retries.
     pub fn at_by(&self, proxy: &Proxy, prefix: &str, retries: usize) -> Location {
         Location::objects(client(&self.name, proxy.port(), self.server.keys(), retries), prefix)
     }
 
-    /// A proxy before the server.
+    /// Starts a proxy in front of the server.
     pub fn proxy(&self, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) -> Proxy {
         Proxy::new(self.server.port(), decide)
     }
 
-    /// The names of all objects, in order.
+    /// Names of all objects in order.
     pub fn names(&self) -> Vec<String> {
         let client = Arc::clone(&self.client);
         let mut names: Vec<String> = wait_for(async move {
@@ -77,7 +77,7 @@ impl Bucket {
         names
     }
 
-    /// How many bytes an object has.
+    /// Length of an object in bytes.
     pub fn size(&self, name: &str) -> u64 {
         let (client, path) = (Arc::clone(&self.client), Path::from(name));
         wait_for(async move { client.head(&path).await }).size
@@ -98,13 +98,13 @@ impl Bucket {
         });
     }
 
-    /// Removes it from the server, with all objects.
+    /// Removes the bucket from the server, with all objects.
     pub fn remove(&self) {
         self.clear();
         self.server.remove_bucket(&self.name);
     }
 
-    /// How many uploads in parts have neither been completed nor aborted.
+    /// Number of multipart uploads that are neither completed nor aborted.
     pub fn uploads(&self) -> usize {
         self.server.uploads(&self.name)
     }
@@ -117,7 +117,7 @@ impl Drop for Bucket {
 }
 
 fn client(bucket: &str, port: u16, keys: Keys, most: usize) -> Arc<dyn ObjectStore> {
-    // Somebody else's may be set already.
+    // Other code may have set a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = AmazonS3Builder::new()
         .with_endpoint(format!("http://127.0.0.1:{port}"))
@@ -130,7 +130,7 @@ fn client(bucket: &str, port: u16, keys: Keys, most: usize) -> Arc<dyn ObjectSto
     Arc::new(client.build().expect("the settings are right"))
 }
 
-/// Waits for a request of the tests themselves, in a runtime of its own.
+/// Waits for a request of the test itself, in a separate runtime.
 fn wait_for<T>(work: impl Future<Output = object_store::Result<T>>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(work).expect("the server answers")

@@ -1,18 +1,18 @@
-//! Messages of HTTP 1.1, as far as a proxy has to know them.
+//! The part of HTTP 1.1 messages that a proxy needs.
 
 use std::io::{self, BufRead, Read};
 
-/// A request or an answer, read to its end.
+/// A complete request or response.
 pub struct Message {
-    /// The first line, and all others up to the empty one, as they came.
+    /// The first line and the headers, unchanged, with the empty line.
     pub head: String,
-    /// What follows, with the lengths of pieces where the sender gave such.
+    /// The body, with the chunk lengths if the sender used chunks.
     pub body: Vec<u8>,
 }
 
 impl Message {
-    /// Reads a message; nothing where the other side has nothing more to say. `has_body` tells whether there
-    /// can be one, which its head does not say.
+    /// Reads a message; none at the end of the connection. `has_body` returns whether the message can have a
+    /// body, which its head does not determine.
     pub fn read(from: &mut impl BufRead, has_body: impl FnOnce(&str) -> bool) -> io::Result<Option<Self>> {
         let mut head = String::new();
         loop {
@@ -45,13 +45,13 @@ impl Message {
         self.head.lines().next().unwrap_or_default().split(' ')
     }
 
-    /// The value of a header.
+    /// Value of a header.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         fields.find(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// The head with another length of the body, which must have one.
+    /// The head with another length of the body; it must have a length.
     pub fn head_of(&self, len: usize) -> String {
         let is_length = |line: &str| line.to_ascii_lowercase().starts_with("content-length:");
         let with =
@@ -60,7 +60,7 @@ impl Message {
     }
 }
 
-/// Reads pieces, each after its length in hexadecimal digits, as they came.
+/// Reads chunks, each after its length in hexadecimal digits, unchanged.
 fn read_pieces(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
     loop {
         let mut line = String::new();
@@ -73,7 +73,7 @@ fn read_pieces(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
         }
         from.take(len + 2).read_to_end(body)?;
     }
-    // Fields that come last, and an empty line.
+    // Trailer fields, and an empty line.
     loop {
         let mut line = String::new();
         from.read_line(&mut line)?;

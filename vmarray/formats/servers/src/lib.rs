@@ -1,8 +1,7 @@
-//! Servers that speak S3, and a proxy before them that fails, for tests of vmarray-formats over
-//! `object_store`.
+//! S3 servers, and a faulty proxy, for tests of vmarray-formats over `object_store`.
 //!
-//! `cargo xtask formats` runs the tests, and installs what moto needs. Without that,
-//! `cargo test` in this folder has the server of s3s-fs alone.
+//! `cargo xtask formats` runs the tests, and installs the packages of moto. Without it, `cargo test` in this
+//! folder uses only the server of s3s-fs.
 
 #![forbid(unsafe_code)]
 

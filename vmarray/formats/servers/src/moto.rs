@@ -1,4 +1,4 @@
-//! The server moto, a program of Python.
+//! The server moto, a Python program.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::bucket::Keys;
 
-/// The server, which ends when its input does: with this process at the latest.
+/// The server. It ends with its input, at the latest with this process.
 pub struct Moto {
     pub(crate) port: u16,
     pub(crate) keys: Keys,
@@ -20,7 +20,7 @@ struct Peer {
 }
 
 impl Moto {
-    /// Starts it by the Python that the environment names; nothing where it names none.
+    /// Starts it with the Python of the environment; none if the environment names no Python.
     pub(crate) fn start() -> Option<Self> {
         let python = std::env::var_os("VMARRAY_FORMATS_PYTHON")?;
         let mut process = Command::new(python)
@@ -43,10 +43,10 @@ impl Moto {
         Some(Self { port, keys: Keys { id: id.into(), secret: secret.into() }, peer: Mutex::new(peer) })
     }
 
-    /// Has Python do something with its own clients.
+    /// Runs a command in Python with its own clients.
     ///
     /// # Panics
-    /// If that fails, with what Python says.
+    /// If the command fails, with Python's output.
     pub fn ask(&self, what: &str, of: &[&str]) -> String {
         let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(peer.asked, "{}", [&[what], of].concat().join(" ")).expect("Python reads");

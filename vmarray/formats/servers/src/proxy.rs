@@ -1,4 +1,4 @@
-//! A proxy that fails as servers and networks do, when it is told to.
+//! A proxy that fails on command, like servers and networks.
 
 use std::io::{self, BufReader, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -7,51 +7,51 @@ use std::thread;
 
 use crate::http::Message;
 
-/// How a request fails.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server does not see it, and this status is the answer.
+    /// The server does not receive the request; the response has this status.
     Status(u16),
-    /// The connection ends before the server sees it.
+    /// The connection ends before the server receives the request.
     Lost,
-    /// The server does it, and the connection ends before the answer.
+    /// The server handles the request, and the connection ends before the response.
     Unanswered,
-    /// The connection ends within the body of the answer; within its head where there is no body, and where
-    /// the server says that something is wrong.
+    /// The connection ends within the body of the response, or within its head if it has no body or reports
+    /// an error.
     Cut,
-    /// The answer has half of its body, and says that this is all.
+    /// The response has half of its body, with a matching length.
     Short,
 }
 
-/// A request, and what became of it.
+/// A request, and its failure.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// How many came before.
+    /// Number of earlier requests.
     pub number: usize,
     pub method: String,
-    /// The path, with what follows a question mark.
+    /// The path with the query.
     pub path: String,
     pub fault: Option<Fault>,
 }
 
-/// What says how a request fails, if it does.
+/// Returns the failure of a request, if it fails.
 type Decide = dyn FnMut(&Request) -> Option<Fault> + Send;
 
-/// What all connections know.
+/// State of all connections.
 struct Shared {
     to: u16,
     decide: Mutex<Box<Decide>>,
     seen: Mutex<Vec<Request>>,
 }
 
-/// A proxy before a server on this machine. It goes on to the end of the program, as connections do.
+/// A proxy in front of a local server. It runs until the program ends, because connections do.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
 }
 
 impl Proxy {
-    /// A proxy before what listens at a port.
+    /// Starts a proxy in front of a port.
     pub fn new(to: u16, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
         let port = listener.local_addr().expect("it has a port").port();
@@ -61,30 +61,30 @@ impl Proxy {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let shared = Arc::clone(&of_all);
-                // What the client sees of an error here is the end of its connection.
+                // The client sees an error here as the end of its connection.
                 thread::spawn(move || drop(serve(&shared, &connection)));
             }
         });
         Self { port, shared }
     }
 
-    /// Where it listens.
+    /// Port of the proxy.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Fails otherwise from now on.
+    /// Replaces the rule of failures.
     pub fn decide(&self, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) {
         *self.shared.decide.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(decide);
     }
 
-    /// The requests since the last call, which begin to be forgotten.
+    /// Takes the requests since the last call.
     pub fn take_seen(&self) -> Vec<Request> {
         std::mem::take(&mut *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Passes on the requests of a connection one after the other, each by a connection of its own.
+/// Forwards the requests of a connection in order, each over its own connection.
 fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
     client.set_nodelay(true)?;
     let (mut from, mut to) = (BufReader::new(client), client);
@@ -132,7 +132,7 @@ fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Asks the server.
+/// Sends a request to the server.
 fn pass_on(port: u16, asked: &Message) -> io::Result<Message> {
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     server.set_nodelay(true)?;
@@ -151,7 +151,7 @@ fn pass_on(port: u16, asked: &Message) -> io::Result<Message> {
     }
 }
 
-/// What S3 calls a status.
+/// Error code of S3 for a status.
 fn code_of(status: u16) -> &'static str {
     match status {
         403 => "AccessDenied",
@@ -161,7 +161,7 @@ fn code_of(status: u16) -> &'static str {
 }
 
 impl Shared {
-    /// Puts a request on record, and says how it fails.
+    /// Records a request, and returns its failure.
     fn fault(&self, asked: &Message) -> Option<Fault> {
         let mut words = asked.first().map(str::to_owned);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The server of the crate s3s-fs, whose objects are files.
+//! The server of the crate s3s-fs, which stores objects as files.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,11 +14,11 @@ use tokio::net::TcpListener;
 
 use crate::bucket::Keys;
 
-/// The server, which runs in this process.
+/// The server, in this process.
 pub struct S3s {
     pub(crate) port: u16,
     pub(crate) keys: Keys,
-    /// Where buckets are, as long as there are any.
+    /// Folder of the buckets, while there are any.
     folder: PathBuf,
     buckets: Mutex<usize>,
 }
@@ -63,12 +63,12 @@ impl S3s {
         fs::remove_dir_all(self.folder.join(bucket)).expect("there is the bucket");
     }
 
-    /// Forgets a bucket, which may have been removed; with the last one all that the server has written.
+    /// Forgets a bucket, which may already be removed; the last one removes all files of the server.
     pub(crate) fn forget(&self, bucket: &str) {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         *buckets -= 1;
         let rest = if *buckets == 0 { self.folder.clone() } else { self.folder.join(bucket) };
-        // What is left is in a folder for such.
+        // The server has a folder for its other files.
         let _ = fs::remove_dir_all(rest);
     }
 

@@ -1,4 +1,4 @@
-//! The servers that there are.
+//! The available servers.
 
 use std::sync::OnceLock;
 
@@ -7,17 +7,17 @@ use crate::moto::Moto;
 #[cfg(feature = "s3s")]
 use crate::s3s::S3s;
 
-/// A server that speaks S3, at a port of this machine.
+/// An S3 server at a local port.
 pub enum Server {
     Moto(Moto),
     #[cfg(feature = "s3s")]
     S3s(S3s),
 }
 
-/// Runs a test at each server, with a bucket of its own.
+/// Runs a test on each server, with a private bucket.
 ///
 /// # Panics
-/// Where there is no server, and as the test does.
+/// If there is no server, or the test panics.
 pub fn each(test: impl Fn(&Bucket)) {
     let servers = Server::all();
     assert!(!servers.is_empty(), "there is no server: run `cargo xtask formats`, which sets one up");
@@ -28,7 +28,7 @@ pub fn each(test: impl Fn(&Bucket)) {
 }
 
 impl Server {
-    /// All of them, which are started by the first call and end with the program.
+    /// All servers. The first call starts them, and they end with the program.
     pub fn all() -> &'static [Self] {
         static ALL: OnceLock<Vec<Server>> = OnceLock::new();
         ALL.get_or_init(|| {
@@ -42,7 +42,7 @@ impl Server {
         })
     }
 
-    /// Moto, if it is that.
+    /// Moto, if the server is moto.
     pub fn moto(&self) -> Option<&Moto> {
         match self {
             Self::Moto(moto) => Some(moto),
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// The keys with which all may be done.
+    /// Credentials with all rights.
     pub fn keys(&self) -> Keys {
         match self {
             Self::Moto(moto) => moto.keys.clone(),
@@ -94,14 +94,14 @@ impl Server {
 
     pub(crate) fn forget_bucket(&self, name: &str) {
         match self {
-            // It keeps all in RAM.
+            // Moto keeps all data in RAM.
             Self::Moto(_) => _ = name,
             #[cfg(feature = "s3s")]
             Self::S3s(s3s) => s3s.forget(name),
         }
     }
 
-    /// How many uploads in parts have neither been completed nor aborted.
+    /// Number of multipart uploads that are neither completed nor aborted.
     pub(crate) fn uploads(&self, bucket: &str) -> usize {
         match self {
             Self::Moto(moto) => moto.ask("uploads", &[bucket]).parse().expect("moto counts"),

@@ -32,7 +32,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// The names of what is in it.
+    /// Names of its files.
     pub fn names(&self) -> Vec<String> {
         let names = fs::read_dir(&self.0).unwrap();
         let mut names: Vec<_> =
@@ -48,7 +48,7 @@ impl Drop for Folder {
     }
 }
 
-/// A struct with arrays and a struct in it.
+/// A struct with arrays and a struct as fields.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable, KernelType)]
 #[bytemuck(crate = "vmarray::bytemuck")]
 #[repr(C)]
@@ -80,7 +80,7 @@ pub fn array<T: Element>(len: usize, page_len: usize) -> VirtualArray<T> {
         .unwrap()
 }
 
-/// Describes rows over host RAM, whatever else is on the machine.
+/// Describes rows in host RAM, on any machine.
 pub fn rows<T: Element>() -> RaggedBuilder<T, AnyDevice> {
     RaggedArray::builder().devices([device()])
 }
@@ -106,7 +106,7 @@ pub fn values<T: Element>(len: usize, seed: u64) -> Vec<T> {
     values
 }
 
-/// The bytes of values, which compare whatever they are.
+/// Bytes of values, so that NaNs are comparable.
 pub fn bytes<T: Element>(values: &[T]) -> &[u8] {
     vmarray::bytemuck::cast_slice(values)
 }

@@ -70,8 +70,8 @@ fn each_fault_has_its_error() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is changed in a file, it is read as something, or refused: nothing panics, and no memory is
-    /// asked for that the file does not fill.
+    /// A file with any change is either read or refused, without a panic, and without an allocation beyond
+    /// the file's length.
     #[test]
     fn mutated_headers_end_in_typed_errors(
         which in 0_usize..3,
@@ -92,13 +92,13 @@ proptest! {
                 0 => contents[at] = byte,
                 1 => contents.insert(at, byte),
                 2 => drop(contents.remove(at)),
-                // What means something in a header.
+                // Characters with a meaning in a header.
                 _ => contents[at] = b"0123456789'\"()[]{},: <>|=TF\\xuUSV"[usize::from(byte) % 33],
             }
         }
         fs::write(&path, contents).unwrap();
         if let Ok(file) = NpyFile::open(&path) {
-            // Its elements are there, as many as it says.
+            // The file has as many elements as its shape.
             let elements = file.shape().iter().product::<usize>();
             let has_bytes = !file.type_name().contains("; 0]") && file.type_name() != "{}";
             prop_assert!(elements <= 200 || !has_bytes);

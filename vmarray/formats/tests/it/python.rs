@@ -1,6 +1,6 @@
-//! Files beside NumPy, zarr-python and xarray: they read what is written here, and write what is read here.
+//! Files exchanged with NumPy, zarr-python and xarray, in both directions.
 //!
-//! `cargo xtask formats` says which Python to use, and how many files.
+//! `cargo xtask formats` selects the Python and the number of files.
 
 use std::fmt::Debug;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -20,7 +20,7 @@ use vmarray_formats::{ByteOrder, Options};
 
 use crate::common::{Body, Folder, bytes, nd_array, rows, values};
 
-/// Python, which is asked by lines of JSON.
+/// Python as a process with requests in lines of JSON.
 struct Peer {
     process: Child,
     asked: ChildStdin,
@@ -57,14 +57,14 @@ impl Drop for Peer {
     }
 }
 
-/// What is random of a file.
+/// Random properties of a file.
 #[derive(Clone, Debug)]
 struct Case {
     seed: u64,
     shape: [usize; 3],
     axes: usize,
     chunk: [usize; 3],
-    /// How many chunks a shard has along each axis.
+    /// Chunks of a shard along each axis.
     times: Option<[usize; 3]>,
     tile: Option<[usize; 3]>,
     is_big: bool,
@@ -118,7 +118,7 @@ impl Case {
         Options::new().byte_order(order).piece_bytes(1 + self.seed as usize % 999).threads(3)
     }
 
-    /// What Python is told of it.
+    /// The request to Python.
     fn request(&self, path: &Path, dtype: &Value, shape: &[usize]) -> Value {
         let (compressor, level) = match self.compression {
             Compression::None => ("none", 0),
@@ -149,7 +149,7 @@ impl Case {
     }
 }
 
-/// Files of one type of element in an array of so many axes, both ways.
+/// Files of one element type in an array with `N` axes, in both directions.
 fn both_ways<T, const N: usize>(peer: &mut Peer, case: &Case, dtype: &Value, is_struct: bool)
 where
     T: Element + KernelType + Debug,
@@ -190,7 +190,7 @@ where
         encoding = encoding.shard(std::array::from_fn::<_, N, _>(|axis| times[axis] * case.chunk[axis]));
     }
     let path = folder.file("ours.zarr");
-    // Some of it at first, the rest appended by one of both.
+    // First a part; then one of the two programs appends the rest.
     let begin = if case.seed.is_multiple_of(3) { shape[0] } else { shape[0] / 2 };
     let mut end = shape;
     end[0] = begin;
@@ -231,7 +231,7 @@ where
     }
 }
 
-/// Rows of one type of element, both ways.
+/// Rows of one element type, in both directions.
 fn rows_both_ways<T: Element + KernelType + Debug>(peer: &mut Peer, case: &Case, dtype: &Value) {
     let folder = Folder::new();
     let mut random = SplitMix64::new(case.seed);
@@ -282,7 +282,7 @@ fn others_read_what_is_written_and_write_what_is_read() {
     let body = json!([["at", "<f4", [3]], ["mass", "<f4", []], ["spin", spin, []]]);
     for seed in first..first + count {
         let (peer, case) = (&mut peer, &Case::random(seed));
-        // One number of axes for most, which compiles sooner.
+        // One number of axes for most, which compiles faster.
         match seed % 13 {
             0 => both_ways::<u8, 2>(peer, case, &"|u1".into(), false),
             1 => of_axes::<u16>(peer, case, &"<u2".into(), false),

@@ -94,7 +94,7 @@ fn each_fault_has_its_error() {
     assert!(matches!(load(&folder.file("none")), Err(Error::Malformed { .. })));
 }
 
-/// Chunks that become much longer than a chunk can be when they are decompressed.
+/// Chunks that decompress to much more than the length of a chunk.
 #[test]
 fn bombs_are_refused() {
     let write_over = |compression, contents: &[u8]| {
@@ -108,7 +108,7 @@ fn bombs_are_refused() {
     let zstd = Compression::Zstd { level: 1 };
     let error = write_over(zstd, &::zstd::bulk::compress(&zeroes, 1).unwrap());
     assert!(matches!(error, Error::Corrupted { .. }), "{error}");
-    // A frame that says that it has 2^60 bytes.
+    // A frame with a length field of 2^60 bytes.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
     frame.extend((1_u64 << 60).to_le_bytes());
     assert!(matches!(write_over(zstd, &frame), Error::Corrupted { .. }));
@@ -124,7 +124,7 @@ fn bombs_are_refused() {
     assert!(error.to_string().contains("more than 400 bytes"), "{error}");
 }
 
-/// Leaves the checksum out, so that it does not find what is changed in the indices of shards.
+/// Removes the checksum codec, so that it does not hide changes in the indices of shards.
 fn without_checksum(path: &Path) {
     change(path, |of| {
         let index = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
@@ -142,7 +142,7 @@ fn without_checksum(path: &Path) {
 fn indices_of_shards_that_point_elsewhere_are_refused() {
     for (offset, len) in [(u64::MAX - 3, 8), (0, 1 << 62), (1 << 62, 1), (1000, 8), (3, u64::MAX)] {
         let folder = Folder::new();
-        // Shards are read at once, and then a part of one.
+        // Reads a whole shard, and then a part of one.
         let path = store(&folder, Encoding::new().chunk([10]).shard([50]));
         without_checksum(&path);
         load(&path).unwrap();
@@ -199,8 +199,8 @@ fn any_value<'v>(of: &'v mut Value, which: &mut usize) -> Option<&'v mut Value> 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is changed in a store, it is read as something, or refused: nothing panics, and no memory is
-    /// asked for beyond what a chunk may have.
+    /// A store with any change is either read or refused, without a panic, and without an allocation beyond
+    /// the length of a chunk.
     #[test]
     fn mutated_stores_end_in_typed_errors(
         compression in compressions(),

@@ -20,7 +20,7 @@ struct Pair {
     b: [u16; 2],
 }
 
-/// A new place for a store: a folder, or objects.
+/// A new location for a store: a folder, or objects.
 fn place(folder: &Path, number: u64) -> Location {
     #[cfg(feature = "object_store")]
     if number % 2 == 1 {
@@ -34,8 +34,8 @@ fn pair(value: u32) -> Pair {
     Pair { a: value, b: [value as u16; 2] }
 }
 
-/// What a random program does to an array over a store is in the store after each `sync`, and in the next
-/// array over it.
+/// After each `sync` the store has all changes of a random program to an array over it, and the next array
+/// over it shows them.
 #[test]
 fn a_store_is_an_array() {
     let folder = Folder::new();
@@ -93,7 +93,7 @@ fn a_store_is_an_array() {
             }
             assert_eq!(array.get(start).unwrap(), model[start[0] * shape[1] + start[1]]);
         }
-        // What lies beyond the edges is not zeroes for those who make the store longer.
+        // Elements beyond the edges must not be zeroes for programs that extend the store.
         drop(array);
         let (rows, mut store) = (NdArray::<Pair, 2>::new([1, shape[1]]).unwrap(), open());
         store.append(&rows, Options::new()).unwrap();
@@ -121,9 +121,9 @@ fn damaged_chunks_are_named_and_others_go_on() {
     };
     assert_eq!(kind(&error), Some(DeviceErrorKind::Corrupted), "{error}");
     assert!(error.to_string().contains("c/1/2") && error.to_string().contains("damaged.zarr"), "{error}");
-    // A chunk that is not there has the fill value.
+    // A missing chunk has the fill value.
     assert_eq!((array.get([0, 0]).unwrap(), array.get([39, 39]).unwrap()), (7, 0));
-    // All of it anew mends it.
+    // A write of the whole chunk repairs it.
     array.fill([10, 20]..[20, 30], 8).unwrap();
     array.elements().sync().unwrap();
     drop(array);
@@ -131,7 +131,7 @@ fn damaged_chunks_are_named_and_others_go_on() {
     assert_eq!(array.sum(.., Field::whole()).unwrap(), 7 * 1400 + 8 * 100);
 }
 
-/// What was removed is no store of fill values, nor one that anything is written to.
+/// A removed store neither reads as fill values nor accepts writes.
 #[test]
 fn stores_that_are_removed_under_an_array() {
     let folder = Folder::new();
@@ -159,7 +159,7 @@ fn stores_that_do_not_suit_are_refused() {
     assert!(array.set([0], 1).is_err() && array.get([9]).unwrap() == 0);
 }
 
-/// Nothing is left of objects whose writing was ended, and nobody could open them meanwhile.
+/// Interrupted writes leave no objects, and no client could open them meanwhile.
 #[cfg(feature = "object_store")]
 #[test]
 fn objects_are_whole_or_not_there() {
@@ -181,12 +181,12 @@ fn objects_are_whole_or_not_there() {
         }),
     );
     assert!(matches!(ended, Err(Error::Cancelled { .. })) && !could_open);
-    // A long object goes in parts.
+    // A long object is uploaded in parts.
     zarr::write(at.clone(), &NdArray::<u8, 1>::new([20 << 20]).unwrap(), long(), Options::new()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let head = runtime.block_on(objects.head(&Path::from("x/c/0"))).unwrap();
     assert_eq!(head.size, 20 << 20);
-    // From within a runtime as well.
+    // Inside a runtime too.
     runtime.block_on(async { assert_eq!(Zarr::<u8>::open(at).unwrap().shape(), [20 << 20]) });
 
     fn long() -> Encoding<u8> {

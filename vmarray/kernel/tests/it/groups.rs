@@ -1,11 +1,11 @@
-//! What items do together: groups, lanes, atomics, appending.
+//! Operations of several items: groups, subgroup operations, atomics, appends.
 
 use crate::harness::{ITEMS, random};
 use vmarray_kernel::{
     Anywhere, Append, At, ErrorKind, Group, KernelType, Own, Shared, interpret, kernel, lower, run_on_host,
 };
 
-/// The sum of a group's elements by halves, in the first of them.
+/// Sums a group's elements by repeated halving, into the first of them.
 #[kernel(crate = vmarray_kernel)]
 fn sum_of_group<const N: usize>(at: At<1>, part: &Group<u64, N>) -> u64 {
     let i = at.in_group();
@@ -84,16 +84,16 @@ fn tiles_of_any_extents_carry_elements_for_one_another() {
         let truth: Vec<f32> = (0..n * m).map(|i| 7.0 + element(i)).collect();
         assert_eq!(out, truth, "{n} {k} {m}");
     }
-    // A kernel that writes all it has loads nothing of its own.
+    // A kernel that writes its whole element does not load it.
     let body = lower::<product<16>>().unwrap().body;
     assert_eq!((body.group_len, body.views.len()), (Some(256), 3));
 }
 
-/// What items are told, and what they find outside.
+/// Arguments of items, and accesses out of bounds.
 #[kernel(crate = vmarray_kernel, group = [2, 3, 2])]
 fn told(at: At<3>, x: &Own<u32>, line: &Anywhere<u32>, inside: &Shared<u32>, out: &mut Own<[usize; 4]>) {
     let (i, group, groups) = (at.in_group(), at.group(), at.groups());
-    // Those that fill up tiles read nothing, and fail nowhere.
+    // Items beyond the result read nothing and never fail.
     let beyond = if at.is_inside() { 0 } else { x.get() + line[1000] };
     if at.is_inside() {
         inside.add(0, x.get());
@@ -120,7 +120,7 @@ fn items_of_tiles_know_their_places() {
     }
 }
 
-/// Each element comes from the other end of its tile, along all axes.
+/// Each element comes from the opposite end of its tile, along all axes.
 #[kernel(crate = vmarray_kernel, group = [1, 2, 3, 2])]
 fn reversed(at: At<4>, part: &Group<u32, 1, 2, 3, 2>, x: &mut Own<u32>) {
     let i = at.in_group();
@@ -226,7 +226,7 @@ fn groups_share_structs_and_change_elements() {
     run_on_host::<cells>(0..16, ((), (), (), &mut out)).unwrap();
     for (item, out) in out.into_iter().enumerate() {
         let other = (item + 1) % 8;
-        // The larger of a sum so far and 13 comes to at least 16.
+        // The maximum of a partial sum and 13 gives at least 16.
         let counts = if other % 3 == 0 { 12 } else { out / 1000 };
         assert!(counts == 12 || (16..=29).contains(&counts), "{counts}");
         assert_eq!(out, 11 * other as u32 + 1000 * counts);

@@ -1,9 +1,9 @@
-//! Random inputs, and the comparison of both forms.
+//! Random inputs, and comparison of both forms of a kernel.
 
 use backend_api::wrap::SplitMix64;
 use vmarray_kernel::{Kernel, Memory, interpret, run_on_host};
 
-/// How many items a comparison runs.
+/// Number of items in a comparison.
 pub const ITEMS: usize = 2000;
 
 /// Random numbers, the same in each run.
@@ -18,7 +18,7 @@ impl Random {
         self.0.next()
     }
 
-    /// One of the values that matter, small ones, or any.
+    /// A special value, a small one, or any.
     fn bits(&mut self, special: &[u64]) -> u64 {
         let number = self.next();
         match number % 4 {
@@ -30,11 +30,11 @@ impl Random {
     }
 }
 
-/// Values of which there are random ones.
+/// Types with random values.
 pub trait Arbitrary: Memory {
     fn arbitrary(random: &mut Random) -> Self;
 
-    /// The same value, NaNs made alike.
+    /// The same value, with one bit pattern for NaNs.
     fn alike(self) -> Self {
         self
     }
@@ -93,7 +93,7 @@ pub fn random<T: Arbitrary>(seed: u64, count: usize) -> Vec<T> {
     (0..count).map(|_| T::arbitrary(&mut random)).collect()
 }
 
-/// Compares elements bit by bit, but for NaNs.
+/// Compares elements bit by bit, except NaNs.
 #[track_caller]
 pub fn same<T: Arbitrary>(host: &[T], lowered: &[T]) {
     for (item, (host, lowered)) in host.iter().zip(lowered).enumerate() {
@@ -107,7 +107,7 @@ pub fn same<T: Arbitrary>(host: &[T], lowered: &[T]) {
     }
 }
 
-/// Runs a kernel that reads an element and writes one, in both forms, for random elements; what it wrote.
+/// Runs a kernel from one element to another in both forms, on random elements; returns the results.
 #[track_caller]
 pub fn map<K, A: Arbitrary, B: Arbitrary>() -> Vec<B>
 where
@@ -123,7 +123,7 @@ where
     host
 }
 
-/// Defines a kernel that reads `x` and gives what is written, runs it in both forms, and gives what it wrote.
+/// Defines a kernel from `x` to a result, runs it in both forms, and returns the results.
 macro_rules! both {
     (|$x:ident: $A:ty| -> $B:ty $body:block) => {{
         #[vmarray_kernel::kernel(crate = vmarray_kernel)]

@@ -1,9 +1,9 @@
-//! What lowering makes of kernels.
+//! Results of lowering.
 
 use backend_api::kernel::{Body, Op};
 use vmarray_kernel::{Anywhere, At, Own, kernel, lower};
 
-/// How many operations of a body a test is true for.
+/// Counts the operations of a body that satisfy a predicate.
 fn count(body: &Body, is: fn(&Op) -> bool) -> usize {
     let mut count = 0;
     body.operations(|_, op| count += usize::from(is(op)));
@@ -71,7 +71,7 @@ fn constants_choose_and_what_is_unused_goes() {
     let roots = |body: &Body| count(body, |op| matches!(op, Op::Unary { .. }));
     let (fast, slow) = (lower::<choose<true>>().unwrap().body, lower::<choose<false>>().unwrap().body);
     assert_eq!((roots(&fast), roots(&slow)), (0, 1));
-    // Load, compare, select, store; and three literals, of which one is the place in the tile.
+    // Load, compare, select, store; and three literals, one of them the place in the tile.
     assert!(fast.operations_count() <= 8, "{fast:?}");
     assert_eq!(count(&fast, |op| matches!(op, Op::If { .. })), 0);
 }

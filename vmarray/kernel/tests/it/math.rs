@@ -1,4 +1,4 @@
-//! Elementary functions: the same bits in both forms, errors within what is documented, special values.
+//! Elementary functions: equal bits in both forms, errors within the documented bounds, special values.
 
 use crate::harness::{map, random};
 use bytemuck::Pod;
@@ -34,19 +34,19 @@ fn both_forms_give_the_same_bits() {
     map::<hyperbolic<f64>, [f64; 2], [f64; 8]>();
 }
 
-/// How many bit patterns are left out between two: all are tried if `VMARRAY_ALL_FLOATS` is set, in hours.
+/// Step between tested bit patterns; 1 if `VMARRAY_ALL_FLOATS` is set, which takes hours.
 fn stride() -> usize {
     if std::env::var_os("VMARRAY_ALL_FLOATS").is_some() { 1 } else { 20_011 }
 }
 
-/// The error of a number in units of its last place. Zeros have signs; a NaN is right if there is to be one.
+/// Error of a number in units in the last place. Zeros have signs; a NaN is correct if a NaN is expected.
 fn ulps(got: f32, exact: f64) -> f64 {
     if got.is_nan() || exact.is_nan() || exact == 0.0 || exact.is_infinite() {
         let rounded = exact as f32;
         let is_right = got.to_bits() == rounded.to_bits() || (got.is_nan() && exact.is_nan());
         return if is_right { 0.0 } else { f64::INFINITY };
     }
-    // Beyond the largest number as if there were more.
+    // Beyond the largest number, as if the exponent range were larger.
     let got = if got.is_infinite() { 2_f64.powi(128).copysign(got.into()) } else { got.into() };
     let exponent = (exact.abs().to_bits() >> 52) as i32 - 1023;
     (got - exact.clamp(-(2_f64.powi(128)), 2_f64.powi(128))).abs()
@@ -78,7 +78,7 @@ fn errors_are_within_what_is_documented() {
     }
 }
 
-/// Those of the system are within one place: what both may differ by is one more than documented.
+/// The system's functions are within one unit, so the difference may be one more than the documented bound.
 #[test]
 fn doubles_are_close_to_those_of_the_system() {
     let close = |got: f64, other: f64, most: u64| {
@@ -99,12 +99,12 @@ fn doubles_are_close_to_those_of_the_system() {
         exp_m1 3; atan 3; tan 3; sinh 4; cosh 4; tanh 4;
     }
     for [x, y] in random::<[f64; 2]>(13, 100_000) {
-        // Of signalling NaNs other powers are defined.
+        // Powers of signalling NaNs have other definitions.
         let x = if x.is_nan() { f64::NAN } else { x };
         assert!(close(k::powf(x, y), x.powf(y), 2), "{x:e} to the power of {y:e}");
         assert!(close(k::atan2(x, y), x.atan2(y), 3), "atan2({x:e}, {y:e})");
         assert!(close(k::hypot(x, y), x.hypot(y), 2), "hypot({x:e}, {y:e})");
-        // Rust's own are inexact elsewhere.
+        // Rust's own function is inexact elsewhere.
         let (above, below) = (x.abs().min(1e100) + 2.0, x.fract().abs());
         assert!(close(k::acosh(above), above.acosh(), 4), "acosh({above:e})");
         assert!(close(k::asinh(above), above.asinh(), 4), "asinh({above:e})");

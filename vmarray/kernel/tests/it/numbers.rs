@@ -98,7 +98,7 @@ fn floats<T: Float + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
         b.powi(7),
         b.powi(-2),
         class as T,
-        // A NaN's sign is nobody's business.
+        // The sign of a NaN is unspecified.
         if b.is_nan() { T::ZERO } else { sign as T },
         if a.is_nan() { T::ZERO } else { T::from_bits(a.to_bits()) },
         a.abs().sqrt(),
@@ -132,7 +132,7 @@ fn methods_of_floats() {
     for_types!(floats: f32 f64);
 }
 
-/// What is composed of the rule table's functions gives what Rust's own function gives.
+/// Functions composed from the rule table equal Rust's own functions.
 #[test]
 fn composed_methods_are_those_of_rust() {
     use vmarray_kernel::k::composed as k;

@@ -1,4 +1,4 @@
-//! What kernels are given when they are launched.
+//! Arguments of launches.
 
 use crate::harness::{ITEMS, random, same};
 use vmarray_kernel::{
@@ -165,8 +165,8 @@ fn picked(row: usize, index: usize, rows: &Rows<u16>, out: &mut Own<u16>) {
 fn rows_have_no_more_than_their_own_elements() {
     let starts = [0, 2, 2, 5, 4, 9];
     let elements = [1, 2, 3, 4, 5];
-    // Row, index, and what is outside; the fourth row ends before it begins, the fifth behind
-    // all elements, of which the missing one is told.
+    // Row and index of each access out of bounds. The fourth row ends before its start; the fifth is behind
+    // all elements, and the report has the missing one.
     let outside = [
         (0, 2, 2),
         (1, 0, 0),

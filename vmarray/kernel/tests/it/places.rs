@@ -1,4 +1,4 @@
-//! Places of several dimensions, and what is read by them.
+//! Positions of several dimensions, and reads by them.
 
 use crate::harness::{random, same};
 use backend_api::kernel::{Interpreter, Op, Slices};
@@ -137,7 +137,7 @@ fn crossed(at: At<2>, far: isize, of: &Window<i32, 2>, out: &mut Own<i32>) {
     out.set(sum);
 }
 
-/// What a mode shows at an index; `None` for its value.
+/// Index shown by a boundary mode; `None` for its value.
 fn shown(mode: Mode, at: isize, len: usize) -> Option<usize> {
     let last = len as isize - 1;
     let steps = |mut at: isize, before: isize, after: isize| {

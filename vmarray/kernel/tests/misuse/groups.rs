@@ -1,4 +1,4 @@
-//! What items do together, misused. What the compiler has to say of each line stands behind it.
+//! Misuse of operations of several items. A comment behind each line has the compiler's message.
 
 #![allow(unused)]
 

@@ -1,5 +1,4 @@
-//! What is outside of the subset of Rust that kernels are written in. What the compiler has to say of each
-//! line stands behind it.
+//! Code outside the subset of Rust for kernels. A comment behind each line has the compiler's message.
 
 #![allow(unused)]
 

@@ -1,4 +1,4 @@
-//! Types that do not fit. What the compiler has to say of each line stands behind it.
+//! Types that do not fit. A comment behind each line has the compiler's message.
 
 #![allow(unused)]
 

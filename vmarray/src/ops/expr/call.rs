@@ -31,7 +31,7 @@ use super::{Expr, IntoExpr, Scalar};
 ///
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// array.transform(.., Field::whole().set(vmarray::expr::index().cast::<u32>()))?;
-/// // What the host says for a number, all devices say.
+/// // All devices compute the same results as the host.
 /// assert_eq!(array.max(.., collatz::of(Field::whole()))?, (0..1000).map(collatz).max());
 /// let long = (0..1000).filter(|n| collatz(*n) > 100).count();
 /// assert_eq!(array.count_where(.., collatz::of(Field::whole()).gt(100))?, long);

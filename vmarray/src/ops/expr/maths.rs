@@ -77,7 +77,7 @@ macro_rules! float_methods {
             /// let array = VirtualArray::<f32>::new(10)?;
             /// array.fill(.., 1.0 + f32::EPSILON)?;
             /// let value = Field::whole();
-            /// // What the product loses by rounding.
+            /// // The rounding error of the product.
             /// assert_eq!(array.max(.., value.mul_add(value, -(value * value)))?, Some(f32::EPSILON * f32::EPSILON));
             /// # Ok::<(), vmarray::Error>(())
             /// ```

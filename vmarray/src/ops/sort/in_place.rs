@@ -1,15 +1,14 @@
-//! Sorting keys beside which devices have too little memory for as many again: in place, by way of at most
-//! 10 GiB of it on one of them, which does the work. What several channels have it reads and writes where it
-//! lies, page by page.
+//! In-place MSD radix sort, for keys that do not fit twice in device memory. One device does the work, with
+//! at most 10 GiB of scratch memory. It reads and writes the keys of several channels in place, page by page.
 //!
-//! Keys are dealt to buckets by their most significant digit, a piece of them at a time. A bucket is a list
-//! of *blocks*, which are where the piece was, or where earlier ones were; those that are not full are as
-//! many as there are buckets, and for these there are blocks elsewhere. Then one bucket after the other is
-//! brought together, sorted, and written to where it belongs, once what is there has moved to blocks that
-//! have become free. Buckets that are too long are written as they are, and dealt once more.
+//! The first phase distributes keys to buckets by their most significant digit, one piece at a time. A bucket
+//! is a list of *blocks*, which reuse the space of the current piece or of earlier ones. Each bucket has at
+//! most one partial block, and spare blocks hold these. The second phase gathers one bucket after the other,
+//! sorts it, and writes it to its final place. Before that it moves the blocks there to free blocks. Buckets
+//! that are longer than a piece are written unsorted, and distributed again.
 //!
 //! After M. Axtmann, S. Witt, D. Ferizovic, P. Sanders, "In-Place Parallel Super Scalar Samplesort
-//! (IPSSSSo)", 2017, whose blocks are put in order before buckets are sorted.
+//! (IPSSSSo)", 2017, which permutes its blocks before it sorts buckets.
 
 use std::ops::Range;
 
@@ -19,17 +18,16 @@ use super::on_devices::Dealing;
 use super::onesweep::{DIGITS, is_refusal};
 use crate::base::progress::Steps;
 
-/// Bytes of keys and values that are sorted at once, at most and at least; twice that is used beside them.
+/// Least and greatest bytes of keys and values in one sort; it uses twice that as scratch memory.
 const PIECE_BYTES: Range<u64> = if cfg!(test) { 32 << 10..64 << 10 } else { 64 << 20..4 << 30 };
-/// So many blocks are a piece.
+/// Number of blocks in a piece.
 const BLOCKS_OF_PIECE: u64 = if cfg!(test) { 64 } else { 1024 };
-/// Blocks beside the keys: one for each bucket, which may be the last of it, and those where ends of what is
-/// sorted lie within blocks.
+/// Spare blocks: one partial block for each bucket, and the blocks that contain the ends of the sorted range.
 const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
-/// Buckets are sorted together that have so much of a piece, at most.
+/// Short buckets are sorted together up to this fraction of a piece.
 const TOGETHER: u64 = 16;
 
-/// Sorts the keys of shares, of which there is one at least.
+/// Sorts the keys of one or more shares.
 pub(super) fn sort(
     shares: &[ChannelShare<'_>],
     dealing: Dealing,
@@ -49,7 +47,7 @@ pub(super) fn sort(
 fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
     let of_each = sorter.share.bytes_of_each();
     let keys: u64 = homes.shares.iter().map(|share| share.keys.count).sum();
-    // Kernels take memory that is given in one piece.
+    // Kernels need contiguous memory.
     let largest = sorter.share.lane.device().info().largest_allocation_bytes.max(PIECE_BYTES.start);
     let mut piece_bytes = PIECE_BYTES.end.min(1 << largest.ilog2());
     let (block, memory) = loop {
@@ -91,7 +89,7 @@ fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
     DeviceOutcome::Done
 }
 
-/// Where keys are at home, by their numbers.
+/// Home addresses of keys by number.
 #[derive(Clone, Copy)]
 struct KeyHomes<'s, 'a> {
     shares: &'s [ChannelShare<'a>],
@@ -99,7 +97,8 @@ struct KeyHomes<'s, 'a> {
 }
 
 impl<'s> KeyHomes<'s, '_> {
-    /// Where the first of so many keys from a number on is, and how many of them lie there side by side.
+    /// Returns the place of key `number`, and the number of keys, at most `keys`, that are contiguous from
+    /// there.
     fn first_of(&self, number: u64, keys: u64) -> (KeysPlace<'s>, u64) {
         let (share, own, here) = match self.shares {
             [share] => (share, number, keys),
@@ -121,38 +120,38 @@ impl<'s> KeyHomes<'s, '_> {
     }
 }
 
-/// Where keys are that lie one after the other.
+/// Place of consecutive keys.
 #[derive(Clone, Copy)]
 enum KeysAt<'s> {
-    /// At home, from the one with a number on.
+    /// At home, from this number on.
     Home(u64),
     Beside(KeysPlace<'s>),
 }
 
 struct InPlace<'s, 'a> {
-    /// Of the first share.
+    /// The sorter of the first share.
     sorter: &'s Sorter<'a>,
     homes: KeyHomes<'s, 'a>,
     /// Keys of a block, and of a piece.
     block: u64,
     piece: u64,
-    /// Memory for two pieces, and for the blocks beside the keys.
+    /// Memory of two pieces, and of the spare blocks.
     beside: [KeysPlace<'s>; 2],
     spare: KeysPlace<'s>,
-    /// Whether the device has taken the kernels.
+    /// True if the device has accepted the kernels.
     has_begun: bool,
-    /// What has failed first: from then on keys are only brought together.
+    /// The first failure; after it, keys are only gathered.
     failure: Option<backend_api::Error>,
 }
 
-/// Keys that are in some blocks, of which all but the last are full.
+/// Keys in a list of blocks, all full except the last.
 #[derive(Clone, Default)]
 struct BlockList {
     blocks: Vec<usize>,
     keys: u64,
 }
 
-/// The buckets of a range, and which blocks are free. Blocks of the range come first, and then the others.
+/// Buckets of a range, and free blocks. Blocks of the range come first, then the spare ones.
 struct Buckets {
     first: u64,
     of_range: usize,
@@ -161,10 +160,10 @@ struct Buckets {
 }
 
 impl<'s> InPlace<'s, '_> {
-    /// Sorts a range, or puts it into parts that follow one another and are still to be sorted.
+    /// Sorts a range, or splits it into consecutive parts that are still unsorted.
     ///
     /// # Errors
-    /// After those, keys are lost.
+    /// After an error keys are lost.
     fn range(&mut self, range: &Range<u64>) -> backend_api::Result<Vec<Range<u64>>> {
         let keys = range.end - range.start;
         let counts = match self.counts(range) {
@@ -203,7 +202,7 @@ impl<'s> InPlace<'s, '_> {
         self.collect(buckets, counts)
     }
 
-    /// Keys from a number on, up to a piece, where they lie side by side: at home, or copies of them.
+    /// Returns contiguous keys from a number on, up to a piece: in place, or copied.
     fn side_by_side(&self, number: u64, keys: u64) -> backend_api::Result<KeysPlace<'s>> {
         let (home, here) = self.homes.first_of(number, keys);
         if here == keys {
@@ -213,7 +212,7 @@ impl<'s> InPlace<'s, '_> {
         Ok(self.beside[1])
     }
 
-    /// How many keys of a range have each value of each digit.
+    /// Counts the values of each digit in a range.
     fn counts(&self, range: &Range<u64>) -> backend_api::Result<Vec<u64>> {
         let (home, here) = self.homes.first_of(range.start, range.end - range.start);
         if here == range.end - range.start {
@@ -229,7 +228,7 @@ impl<'s> InPlace<'s, '_> {
         Ok(all)
     }
 
-    /// Notes a failure of what leaves keys where they are; says where that is.
+    /// Records a failure that leaves keys in place; returns their place.
     fn place_of<'p>(
         &mut self,
         sorted: Result<KeysPlace<'p>, (KeysPlace<'p>, backend_api::Error)>,
@@ -240,7 +239,7 @@ impl<'s> InPlace<'s, '_> {
         })
     }
 
-    /// Copies keys that are nowhere else: once more, if that fails.
+    /// Copies the only instance of keys: tries again after a failure.
     fn copy(&mut self, copies: &[(KeysAt<'s>, KeysAt<'s>, u64)]) -> backend_api::Result<()> {
         self.copy_once(copies).or_else(|error| {
             self.failure.get_or_insert(error);
@@ -271,7 +270,7 @@ impl<'s> InPlace<'s, '_> {
         }
     }
 
-    /// Deals so many keys to buckets, by a digit: less if something fails.
+    /// Distributes keys to buckets by a digit; fewer if a step fails.
     fn deal(&mut self, buckets: &mut Buckets, digit: usize, keys: u64) -> backend_api::Result<()> {
         let mut dealt = 0;
         while dealt < keys && self.failure.is_none() {
@@ -283,7 +282,7 @@ impl<'s> InPlace<'s, '_> {
             });
             let counts = match counts {
                 Ok(counts) => counts,
-                // They are as they were.
+                // The keys are unchanged.
                 Err(error) => {
                     self.failure.get_or_insert(error);
                     break;
@@ -314,12 +313,12 @@ impl<'s> InPlace<'s, '_> {
         Ok(())
     }
 
-    /// Sorts the keys of buckets, and writes them to where they belong; says which of them are still to be
-    /// sorted. After a failure it leaves them in any order.
+    /// Sorts the keys of buckets, and writes them to their final places. Returns the ranges that are still
+    /// unsorted. After a failure it leaves them in an unspecified order.
     fn collect(&mut self, mut buckets: Buckets, counts: &[u64]) -> backend_api::Result<Vec<Range<u64>>> {
         let (mut longer, mut to, mut number) = (Vec::new(), 0, 0);
         while number < DIGITS {
-            // Some that are short, or a single one.
+            // Several short ones, or a single one.
             let (mut keys, first) = (counts[number], number);
             number += 1;
             while number < DIGITS && keys + counts[number] <= self.piece / TOGETHER {
@@ -357,7 +356,7 @@ impl<'s> InPlace<'s, '_> {
         Ok(longer)
     }
 
-    /// Brings keys of a bucket, up to the end of a piece, behind others that are beside; says how many.
+    /// Gathers keys of a bucket behind others in scratch memory, up to a piece; returns their number.
     fn bring(&mut self, buckets: &mut Buckets, bucket: &mut BlockList, at: u64) -> backend_api::Result<u64> {
         let whole = ((self.piece - at) / self.block) as usize;
         let taken = if bucket.keys <= self.piece - at { bucket.blocks.len() } else { whole };
@@ -373,7 +372,7 @@ impl<'s> InPlace<'s, '_> {
         Ok(brought)
     }
 
-    /// Writes the keys of a bucket to where they belong, in some order; says where those after them do.
+    /// Writes the keys of a bucket to their final place, unsorted; returns the place after them.
     fn write_unsorted(
         &mut self,
         buckets: &mut Buckets,
@@ -389,8 +388,8 @@ impl<'s> InPlace<'s, '_> {
         Ok(to)
     }
 
-    /// Moves away what is where keys are about to be written: blocks of other buckets, and of this one. What
-    /// is before has been written.
+    /// Moves blocks out of the target of the next write, of other buckets and of this one. Earlier targets
+    /// are already written.
     fn vacate(
         &mut self,
         buckets: &mut Buckets,

@@ -1,5 +1,5 @@
-//! What is found out on a card by one reading of elements side by side, in which each block waits for what
-//! those before it have found: prefix sums, and runs of equal elements.
+//! Single-pass scans on a GPU by decoupled look-back: each block waits for the results of the blocks before
+//! it. Used for prefix sums and for runs of equal elements.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,28 +20,28 @@ use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::{Operand, ResultStore, RunAccess};
 
-/// Bytes of the states of tiles: before the first, and of each.
+/// Bytes of state: before the first tile, and of each tile.
 const STATE_BYTES: (u64, u64) = (64, 32);
-/// Where the answer is in memory of the host.
+/// Offset of the result in host memory.
 const ANSWER_AT: usize = Report::BYTES as usize;
-/// Bytes of states that are copied at a time.
+/// Maximal bytes of states in one copy.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// Submits something to a queue.
+/// Submits work to a queue.
 type SubmittedOne<'a> = dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket> + 'a;
 
-/// What is found of runs of equal elements, by their bits: so many of them are written beside, and the answer
-/// is how many there are.
+/// Output about runs of elements with equal bits: at most `room` entries, and the number of runs as the
+/// result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LookBack {
-    /// The places where they begin, and behind all of them where they end.
+    /// First positions of the runs, followed by the end of the last one.
     ListStarts { room: u64 },
-    /// An element of each.
+    /// One element of each run.
     ListDistinct { room: u64 },
 }
 
-/// Does it to the elements of a range of a store, if one card has them; says what came of it, or changes
-/// nothing.
+/// Runs a scan over a range of a store, if one GPU has its elements. Returns the outcome; a refusal changes
+/// no element.
 pub(crate) fn look_back(
     store: &dyn ResultStore,
     range: &Range<usize>,
@@ -60,7 +60,7 @@ pub(crate) fn look_back(
                 DeviceOutcome::Done
             }
             Err(error) if error.device_error().is_some_and(is_refusal) => DeviceOutcome::Refused,
-            // What was to be listed is new, and the elements are as they were.
+            // The list was new memory, and the elements are unchanged.
             Err(error) => DeviceOutcome::Failed(error),
         }
     })?;
@@ -82,7 +82,7 @@ fn look_back_in(share: &ChannelShare<'_>, work: LookBack) -> Result<u64> {
     states.launch(kernel, Some(list.into()), &[of.count, room], false, &mut || ())
 }
 
-/// What the tiles of a share tell each other, or are told, in memory of the device beside it.
+/// States of the tiles of a share, in scratch memory of its device.
 pub(crate) struct TileStates<'a> {
     share: &'a ChannelShare<'a>,
     bytes: u64,
@@ -90,17 +90,17 @@ pub(crate) struct TileStates<'a> {
     host: Option<PinnedPiece>,
 }
 
-/// What is known of a tile, its sum in two words behind that.
+/// State of a tile, with its sum in the last two words.
 pub(crate) type TileState = [u64; STATE_BYTES.1 as usize / 8];
 
 impl<'a> TileStates<'a> {
-    /// Memory for so many tiles.
+    /// Allocates states of `tiles` tiles.
     ///
     /// # Errors
-    /// A [refusal](is_refusal) of the device, and others.
+    /// A [refusal](is_refusal) of the device, and other errors.
     pub fn new(share: &'a ChannelShare<'a>, tiles: u64) -> Result<Self> {
         let bytes = STATE_BYTES.0 + tiles * STATE_BYTES.1;
-        // And a list without room.
+        // The last 8 bytes serve as an empty list.
         let memory = DeviceBuffer::new(share.lane.device(), bytes + 8, Commit::Lazy)?;
         Ok(Self { share, bytes, memory, host: Some(share.lane.buffer(ANSWER_AT + 8)?) })
     }
@@ -109,10 +109,10 @@ impl<'a> TileStates<'a> {
         (self.bytes - STATE_BYTES.0) / STATE_BYTES.1
     }
 
-    /// Launches a kernel over the elements, a list if it takes one, and the states, which are all zero but
-    /// for what was [told](Self::tell); says when it is about to, and gives the word that it answers with.
+    /// Launches a kernel over the elements, an optional list, and the states. The states are zero unless
+    /// [`tell`](Self::tell) wrote them. Calls `begin_write` before the launch, and returns the result word.
     ///
-    /// # Errors
+    /// A [refusal](is_refusal) if the device does not support the kernel, and other errors.
     /// A [refusal](is_refusal), if the device does not take the kernel, and others.
     pub fn launch(
         &self,
@@ -145,10 +145,10 @@ impl<'a> TileStates<'a> {
         if Report::from_words(report).failures == 0 { Ok(answer[0]) } else { Err(refusal().into()) }
     }
 
-    /// Has each element, an integer, become the sum of all up to it, or of all before it.
+    /// Replaces each integer by its prefix sum, inclusive or exclusive.
     ///
     /// # Errors
-    /// As there.
+    /// As [`launch`](Self::launch).
     pub fn sum_up(&self, is_exclusive: bool, begin_write: &mut dyn FnMut()) -> Result<()> {
         let of = self.share.keys;
         let kernels = look_back_kernels(of.stride).ok_or_else(refusal)?;
@@ -156,7 +156,7 @@ impl<'a> TileStates<'a> {
         self.launch(&kernels.sum_up, None, &params, false, begin_write).map(drop)
     }
 
-    /// The states.
+    /// Reads the states.
     pub fn read(&self) -> Result<Vec<TileState>> {
         let mut states = zeroed_vec(self.tiles() as usize)?;
         self.copy(&mut states, false)?;
@@ -190,7 +190,7 @@ impl<'a> TileStates<'a> {
         copied
     }
 
-    /// Has all of some work done, one after the other.
+    /// Runs several submissions in order, and waits for all.
     fn done(&self, all: &mut [&mut SubmittedOne<'_>]) -> Result<()> {
         let (lane, of) = (&self.share.lane, self.share.keys);
         let mut tickets = Vec::new();
@@ -204,14 +204,14 @@ impl<'a> TileStates<'a> {
             tickets.push(ticket);
             Ok(())
         });
-        // Also of what was submitted before something failed.
+        // Wait for the earlier submissions after a failure too.
         let waited: Vec<_> =
             tickets.into_iter().map(|ticket| lane.wait(ticket).map_err(no_refusal)).collect();
         Ok(waited.into_iter().collect::<backend_api::Result<()>>().and(submitted)?)
     }
 }
 
-/// The error of work that may have been done, at least some of it: nobody is to do it again.
+/// Converts a refusal after a possible partial execution to another error, so that the caller does not retry.
 fn no_refusal(error: backend_api::Error) -> backend_api::Error {
     if !is_refusal(&error) {
         return error;
@@ -222,7 +222,7 @@ fn no_refusal(error: backend_api::Error) -> backend_api::Error {
 
 impl Drop for TileStates<'_> {
     fn drop(&mut self) {
-        // All work has been waited for.
+        // The caller has waited for all work.
         self.host.take().into_iter().for_each(|host| self.share.lane.keep(host));
     }
 }

@@ -1,30 +1,30 @@
-//! How sorted runs that lie in several pieces are merged: parts of the result, each of which comes from one
-//! piece of either run, and where its elements are.
+//! Partition of a merge of two sorted runs in several pieces: each part of the result merges ranges of one
+//! piece of either run.
 
 use std::ops::Range;
 
 use super::onesweep::MERGE_TILE;
 
-/// Elements of one channel, counted from its first slot on, among all that are dealt out to channels.
+/// Striped elements of one channel, counted from its first slot on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Dealt {
     pub first: u64,
     pub count: u64,
     pub page_len: u64,
-    /// Page `p` is that of channel `p % channels`.
+    /// Page `p` belongs to channel `p % channels`.
     pub channels: u64,
     pub channel: u64,
-    /// The number, among all, of the one that counts as 0.
+    /// Global number of the element that counts as 0.
     pub base: u64,
 }
 
 impl Dealt {
-    /// Elements that lie side by side, of which that with a number counts as the first of all.
+    /// Contiguous elements; the element `base` counts as 0.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
 
-    /// How many tiles they are written by, of which none goes across pages.
+    /// Number of tiles that write them; a tile never crosses a page boundary.
     pub fn tiles(&self) -> u64 {
         let tile = |own: u64| {
             own / self.page_len * self.page_len.div_ceil(MERGE_TILE) + own % self.page_len / MERGE_TILE
@@ -32,18 +32,18 @@ impl Dealt {
         if self.count == 0 { 0 } else { tile(self.first + self.count - 1) - tile(self.first) + 1 }
     }
 
-    /// What kernels are told of them.
+    /// Parameters of kernels.
     pub fn params(&self) -> [u64; 6] {
         [self.first, self.count, self.page_len, self.channels, self.channel, self.base]
     }
 }
 
-/// Part of the result of a merge: elements of one piece of the first run, and of one of the second.
+/// Part of a merge: elements of one piece of the first run, and of one of the second.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
-    /// Of each run the number of the piece, and which of its elements.
+    /// For each run, the number of the piece and the range in it.
     pub from: [(usize, Range<u64>); 2],
-    /// Where they begin in the result.
+    /// Position in the result.
     pub base: u64,
 }
 
@@ -53,16 +53,16 @@ impl MergePart {
     }
 }
 
-/// The parts of a merge of two runs, of whose pieces the lengths are given. `key` tells a key of one of
-/// them, by the number of the piece and its number there.
+/// Returns the parts of a merge of two runs with these lengths of pieces. `key` reads a key by run, piece and
+/// number.
 ///
 /// # Errors
-/// Those of `key`.
+/// Errors of `key`.
 pub(super) fn parts_of<E>(
     runs: [&[u64]; 2],
     mut key: impl FnMut(usize, usize, u64) -> Result<u64, E>,
 ) -> Result<Vec<MergePart>, E> {
-    // Of elements of one run: which piece, and the number in it; the last piece has its end.
+    // Finds the piece of an element of a run, and its number there; the end belongs to the last piece.
     let find = |run: usize, mut number: u64| {
         let last = runs[run].len() - 1;
         let mut piece = 0;
@@ -80,7 +80,7 @@ pub(super) fn parts_of<E>(
             place += len;
             let (piece, number) = find(run, place);
             let own = key(run, piece, number)?;
-            // Of equal keys, those of the first run come first.
+            // Of equal keys, the keys of the first run come first.
             let (mut low, mut high) = (0, lengths[1 - run]);
             while low < high {
                 let middle = low.midpoint(high);
@@ -133,7 +133,7 @@ mod tests {
                 Ok::<_, Infallible>(runs[run][piece][number as usize])
             };
             let parts = parts_of([&lengths[0], &lengths[1]], key).unwrap();
-            // Keys and the runs they are of.
+            // Keys and their runs.
             let mut found = Vec::new();
             for part in &parts {
                 assert_eq!(part.base, found.len() as u64);

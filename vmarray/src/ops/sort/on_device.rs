@@ -1,8 +1,8 @@
-//! Sorting what one channel has in its device's memory, digit by digit, from the least significant one on.
+//! LSD radix sort of one channel's keys in its device's memory.
 //!
-//! Each pass moves all keys from one memory to another, where they are in the order of one digit more. The
-//! next pass begins when that one is known to have succeeded: until then the keys are where they were. Keys
-//! may have values, which move with them.
+//! Each pass moves all keys to other memory, sorted by one more digit. The next pass starts only after the
+//! previous one has succeeded, so a failed pass leaves its input intact. Keys may have values, which move
+//! with them.
 
 use std::sync::Arc;
 
@@ -20,40 +20,39 @@ use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::{Lane, RunAccess};
 
-/// So many keys are moved by one launch: less than 2^30, which is what blocks tell each other.
+/// Maximal number of keys in one launch: less than 2^30, because blocks exchange counts of that size.
 const KEYS_AT_ONCE: u64 = 1 << 29;
-/// Blocks that count digits, at most: as many as large cards run at once.
+/// Maximal number of counting blocks: the concurrent blocks of a large GPU.
 const COUNTING_BLOCKS: u64 = 1056;
-/// Keys that make a block worth while.
+/// Least number of keys for a block.
 const COUNTED_BY_BLOCK: u64 = 8192;
-/// What parts of the memory begin at multiples of.
+/// Alignment of parts of the memory.
 const ALIGN: u64 = 256;
 
-/// What came of an attempt.
+/// Outcome of an attempt to sort.
 #[derive(Debug)]
 pub enum DeviceOutcome {
     Done,
-    /// A device cannot do it, or has no memory for it. Nothing was changed.
+    /// The device does not support it, or lacks memory. No key was moved.
     Refused,
-    /// The keys are in some order.
+    /// The keys are in an unspecified order.
     Failed(Error),
-    /// The keys are lost, or some of them.
+    /// Some or all keys are lost.
     Lost(Error),
 }
 
-/// Whether it is worth an attempt to sort keys of so many bytes on a device, with values of so many or none.
+/// Returns true if a device may sort keys of this size, with values of `value_bytes` or without values.
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
-    // Others would have to run the body of the kernels to say that they do not take its text.
+    // Other devices would have to run the kernels to find that they do not support their text.
     device.info().kind.is_gpu()
         && move_kernel(device, key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
 
-/// What a channel has of the keys that are sorted, and of their values. It lies side by side, and nobody else
-/// uses it.
+/// The keys, and their values, of one channel. They are contiguous, and exclusively used.
 pub struct ChannelShare<'a> {
     pub(crate) lane: Box<dyn Lane + Sync + 'a>,
     pub channel: u64,
-    /// The number of the first key in the channel.
+    /// Index of the first key in the channel.
     pub first: u64,
     pub keys: Elements<'a>,
     pub values: Option<Elements<'a>>,
@@ -66,36 +65,36 @@ impl std::fmt::Debug for ChannelShare<'_> {
 }
 
 impl ChannelShare<'_> {
-    /// How many bytes a key has, and its value.
+    /// Bytes of a key and its value.
     pub(super) fn bytes_of_each(&self) -> u64 {
         self.keys.stride + self.values.map_or(0, |values| values.stride)
     }
 }
 
-/// Where keys are, and their values.
+/// Addresses of keys and their values.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct KeysPlace<'a> {
     pub keys: DeviceSpan<'a>,
     pub values: Option<DeviceSpan<'a>>,
 }
 
-/// Sorts keys of a share that are in some memory of its device, by way of other memory.
+/// Sorts keys of a share in memory of its device, with scratch memory.
 pub(super) struct Sorter<'a> {
     pub share: &'a ChannelShare<'a>,
     pub order: KeyOrder,
     steps: &'a Steps,
     count: &'a Kernel,
     moves: &'a MoveKernel,
-    /// Numbers of digits, and states of tiles.
+    /// Digit counts, and states of tiles.
     memory: DeviceBuffer<dyn Device>,
     states: u64,
-    /// Numbers of digits, and what launches report.
+    /// Digit counts, and reports of launches.
     host: PinnedPiece,
 }
 
 impl<'a> Sorter<'a> {
     /// # Errors
-    /// A [refusal](is_refusal) of the device, and others.
+    /// A [refusal](is_refusal) of the device, and other errors.
     pub fn new(share: &'a ChannelShare<'a>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
         let value_bytes = share.values.map(|of| of.stride);
@@ -108,7 +107,7 @@ impl<'a> Sorter<'a> {
         Ok(Self { share, order, steps, count, moves, memory, states, host })
     }
 
-    /// The numbers of all digits, and two times where keys of each value of one begin.
+    /// Number of words: the counts of all digits, and two lists of the first positions of a digit's values.
     fn words(stride: u64) -> u64 {
         (stride + 2) * DIGITS as u64
     }
@@ -121,7 +120,7 @@ impl<'a> Sorter<'a> {
         STATE_HEADER_BYTES + keys.div_ceil(moves.tile) * DIGITS as u64 * 4
     }
 
-    /// Gives back what the lane has lent.
+    /// Returns borrowed memory to the lane.
     pub fn end(self) {
         self.share.lane.keep(self.host);
     }
@@ -131,7 +130,7 @@ impl<'a> Sorter<'a> {
         KeysPlace { keys: keys.start, values: values.map(|values| values.start) }
     }
 
-    /// Memory for so many keys and values.
+    /// Allocates memory for `count` keys and values.
     pub fn memory_for(&self, count: u64) -> backend_api::Result<KeysMemory> {
         let values = self.share.values.map(|of| of.stride);
         let values_begin = (count * self.share.keys.stride).next_multiple_of(ALIGN);
@@ -140,17 +139,17 @@ impl<'a> Sorter<'a> {
         Ok(KeysMemory { memory, values: values.map(|_| values_begin) })
     }
 
-    /// The place of a key so many further on.
+    /// Returns the place of the key `by` keys later.
     pub fn further<'p>(&self, place: KeysPlace<'p>, by: u64) -> KeysPlace<'p> {
         let ChannelShare { keys, values, .. } = self.share;
         let values = place.values.zip(*values).map(|(place, of)| place.plus(by * of.stride));
         KeysPlace { keys: place.keys.plus(by * keys.stride), values }
     }
 
-    /// How many keys have each value of each digit.
+    /// Counts the values of each digit.
     ///
     /// # Errors
-    /// A [refusal](is_refusal), if the device does not take the kernels; and others.
+    /// A [refusal](is_refusal) if the device does not support the kernels; other errors.
     pub fn counts(&self, at: KeysPlace<'_>, keys: u64) -> backend_api::Result<Vec<u64>> {
         let (words, stride) = (Self::words(self.share.keys.stride), self.share.keys.stride);
         let counted = stride * DIGITS as u64;
@@ -168,11 +167,11 @@ impl<'a> Sorter<'a> {
         Ok(counts)
     }
 
-    /// Sorts so many keys, which have these [counts](Self::counts), by way of memory beside them; says where
-    /// they are then.
+    /// Sorts `keys` keys with these [counts](Self::counts), with scratch memory; returns their place
+    /// afterwards.
     ///
     /// # Errors
-    /// Those of the device, and where the keys are, in some order.
+    /// An error of the device, with the place of the keys, which are in an unspecified order.
     pub fn sort<'p>(
         &self,
         keys: u64,
@@ -185,7 +184,7 @@ impl<'a> Sorter<'a> {
             if counts.contains(&keys) {
                 self.tell(keys).map_err(|error| (from_to.0, error))?;
             } else {
-                // What it has read is as it was.
+                // A failed pass leaves its input intact.
                 self.pass(place as u64, counts, from_to).map_err(|error| (from_to.0, error))?;
                 from_to = (from_to.1, from_to.0);
             }
@@ -193,8 +192,7 @@ impl<'a> Sorter<'a> {
         Ok(from_to.0)
     }
 
-    /// Copies so many keys, and their values, each to where it is to be: in any order, so that no memory is
-    /// among the places of both kinds.
+    /// Copies keys and their values, in any order. No memory may be both source and target.
     pub fn copy(&self, copies: &[(KeysPlace<'_>, KeysPlace<'_>, u64)]) -> backend_api::Result<()> {
         let ChannelShare { keys: of_keys, values: of_values, .. } = self.share;
         let mut transfers = Vec::new();
@@ -211,12 +209,11 @@ impl<'a> Sorter<'a> {
         self.done(copies.iter().map(|(.., keys)| keys).sum(), &mut |queue| queue.submit(&transfers))
     }
 
-    /// Launches a kernel for so many items, in the queue of what changes the keys. What the next one reads to
-    /// know where to write is there then.
+    /// Launches a kernel over `items` items, in the queue of the key moves. Returns after its results for the
+    /// next step are available.
     ///
-    /// # Errors
-    /// A [refusal](is_refusal), if the device does not take the kernel, such as over memory that its driver
-    /// has given in several pieces; and others.
+    /// A [refusal](is_refusal) if the device does not support the kernel, such as over memory in several
+    /// pieces; other errors.
     pub fn launch(
         &self,
         kernel: &Kernel,
@@ -233,7 +230,7 @@ impl<'a> Sorter<'a> {
         if Report::from_words(report).failures == 0 { Ok(()) } else { Err(refusal()) }
     }
 
-    /// One of the keys, which are in a place, as it is ordered.
+    /// Reads a key in the sort order's form.
     pub fn key_at(&self, place: KeysPlace<'_>, number: u64) -> backend_api::Result<u64> {
         let bytes = self.share.keys.stride;
         let from = self.further(place, number).keys;
@@ -244,14 +241,14 @@ impl<'a> Sorter<'a> {
         Ok(self.order.key_of_word(u64::from_le_bytes(word), bytes))
     }
 
-    /// Copies what is short, by a kernel where there is one for that: it does not wait for the engine that
-    /// copies long pieces of others meanwhile.
+    /// Copies a short range, by a kernel if there is a route: it does not wait for the copy engine, which may
+    /// be busy with long copies of other threads.
     fn copy_numbers(&self, copy: Transfer<'_>) -> backend_api::Result<()> {
         let device = self.share.lane.device();
         self.done(0, &mut |queue| device.submit_by(Route::Kernel, queue.handle(), &[copy]))
     }
 
-    /// Has work done in the queue of what changes the keys.
+    /// Runs work in the queue of the key moves.
     fn done(
         &self,
         keys_moved: u64,
@@ -263,16 +260,16 @@ impl<'a> Sorter<'a> {
         lane.wait(ticket)
     }
 
-    /// Tells that so many keys are about to be moved.
+    /// Reports that `keys` keys are about to be moved.
     ///
     /// # Errors
-    /// One of the device, for lack of a better one, if the program wants no more.
+    /// An error of the device type if the program cancels.
     pub fn tell(&self, keys: u64) -> backend_api::Result<()> {
         let told = self.steps.tell(keys * self.share.bytes_of_each());
         told.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
-    /// Moves keys, which have these counts of one digit, and their values, by this digit.
+    /// Moves keys and values by one digit with these counts.
     pub fn pass(
         &self,
         place: u64,
@@ -320,7 +317,7 @@ impl<'a> Sorter<'a> {
     }
 }
 
-/// Memory of a device for keys, and for values behind them.
+/// Device memory for keys, followed by values.
 pub(super) struct KeysMemory {
     memory: DeviceBuffer<dyn Device>,
     values: Option<u64>,
@@ -332,7 +329,7 @@ impl KeysMemory {
     }
 }
 
-/// What is said of a device that does not take the text of a kernel, or has no room beside what is sorted.
+/// Error for a device that does not support a kernel, or lacks scratch memory.
 pub(crate) fn refusal() -> backend_api::Error {
     backend_api::Error::new(backend_api::ErrorKind::Unsupported, "sort")
 }

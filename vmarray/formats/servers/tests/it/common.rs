@@ -1,4 +1,4 @@
-//! What tests have in common.
+//! Helpers of the tests.
 
 use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::kernel::KernelType;
@@ -18,7 +18,7 @@ pub fn pair(value: u32) -> Pair {
     Pair { a: value, b: [value as u16; 2] }
 }
 
-/// An array of host RAM whose elements are their places.
+/// An array in host RAM whose elements are their indices.
 pub fn places(shape: [usize; 2]) -> NdArray<u32, 2> {
     let array = NdArray::new(shape).unwrap();
     let values: Vec<u32> = (0..(shape[0] * shape[1]) as u32).collect();
@@ -26,12 +26,12 @@ pub fn places(shape: [usize; 2]) -> NdArray<u32, 2> {
     array
 }
 
-/// Chunks as they are, so that their lengths tell what they have.
+/// Unencoded chunks, whose lengths show their contents.
 pub fn plain<T: Element + KernelType>(chunk: impl Into<Vec<usize>>) -> Encoding<T> {
     Encoding::new().chunk(chunk).compression(Compression::None)
 }
 
-/// All elements of a store, read anew.
+/// Opens a store again and reads all elements.
 pub fn read<T: Element + KernelType>(at: Location) -> Vec<T> {
     let store = Zarr::<T>::open(at).unwrap();
     let array = NdArray::<T, 2>::new(store.extents().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Requests that fail for good.
+//! Requests that fail permanently.
 
 use vmarray::{NdArray, VirtualArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};
@@ -21,7 +21,7 @@ fn is_chunk(request: &Request, method: &str, name: &str) -> bool {
     request.method == method && request.path.ends_with(name)
 }
 
-/// Wherever it fails, nobody sees a part of a store, and one can be written in its place.
+/// After any failed request no client sees a partial store, and a new one can be written in its place.
 #[test]
 fn a_store_is_whole_or_not_there() {
     each(|bucket| {
@@ -38,7 +38,7 @@ fn a_store_is_whole_or_not_there() {
                 proxy.decide(|_| None);
                 match Zarr::<u32>::open(bucket.at(&prefix)) {
                     Err(_) => write().unwrap(),
-                    // The server has taken the last object, and nobody was told.
+                    // The server has stored the last object, but the client received no response.
                     Ok(_) => assert!(matches!(fault, Fault::Unanswered | Fault::Cut) && name == "/zarr.json"),
                 }
                 assert_eq!(read::<u32>(bucket.at(&prefix)), (0..64).collect::<Vec<_>>());
@@ -47,7 +47,7 @@ fn a_store_is_whole_or_not_there() {
     });
 }
 
-/// A chunk that cannot be read is an error, and the others go on, as it does later.
+/// A chunk that cannot be read is an error; other chunks are readable, and this one later.
 #[test]
 fn chunks_that_cannot_be_read() {
     each(|bucket| {
@@ -68,7 +68,7 @@ fn chunks_that_cannot_be_read() {
     });
 }
 
-/// What cannot be written stays in the array, and is written when it can be.
+/// Elements that cannot be written stay in the array, and are written later.
 #[test]
 fn chunks_that_cannot_be_written() {
     each(|bucket| {
@@ -99,7 +99,7 @@ fn an_append_that_fails_changes_no_shape() {
         for (number, fault) in FAULTS.into_iter().enumerate() {
             let prefix = format!("x/{number}");
             zarr::write(bucket.at(&prefix), &pairs, plain([4]), Options::new()).unwrap();
-            // The first attempt and two more fail; what puts things right does not.
+            // The first attempt and two more fail; the requests that clean up succeed.
             let mut failures = 0;
             let proxy = bucket.proxy(move |request| {
                 let fails = is_chunk(request, "PUT", "/b/zarr.json") && failures < 3;
@@ -120,7 +120,7 @@ fn an_append_that_fails_changes_no_shape() {
     });
 }
 
-/// What is written is told to be written, even where nothing can be read any more.
+/// The report of a write lists written elements, even if no element can be read afterwards.
 #[test]
 fn an_append_reads_nothing_when_it_is_done() {
     each(|bucket| {
@@ -132,7 +132,7 @@ fn an_append_reads_nothing_when_it_is_done() {
         assert_eq!(store.shape(), [8, 4]);
         let both: Vec<u32> = (0..16).chain(0..16).collect();
         assert_eq!(read::<u32>(bucket.at("x")), both);
-        // By the store that was made longer as well.
+        // Also through the store that was extended.
         proxy.decide(|_| None);
         let array = places([8, 4]);
         store.read(&array, Options::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Kinds of stores, and what is left of those whose writing was ended.
+//! Kinds of stores, and the remains of interrupted writes.
 
 use std::ops::ControlFlow;
 
@@ -25,7 +25,7 @@ fn rows_and_structs_are_groups_of_objects() {
         let field = VirtualArray::<u32>::new(10).unwrap();
         Zarr::open(bucket.at("x/pairs/a")).unwrap().read(&field, Options::new()).unwrap();
         assert_eq!(field.get(3).unwrap(), 7);
-        // A name that begins as another one does is another place.
+        // A name with another one as prefix is a separate store.
         zarr::write(bucket.at("x/pair"), &pairs, Encoding::new(), Options::new()).unwrap();
         let there = zarr::write(bucket.at("x"), &pairs, Encoding::new(), Options::new());
         assert!(matches!(there, Err(Error::Exists { .. })));
@@ -52,7 +52,7 @@ fn chunks_in_shards_are_read_alone() {
     });
 }
 
-/// More names than a server lists at once.
+/// More names than one page of a server's list.
 #[test]
 fn nothing_is_left_of_many_chunks() {
     each(|bucket| {

@@ -1,4 +1,4 @@
-//! Buckets that are not there, keys that are not known, stores that were removed.
+//! Missing buckets, unknown keys, removed stores.
 
 use vmarray::{NdArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};
@@ -36,12 +36,12 @@ fn keys_that_are_not_known() {
     });
 }
 
-/// What was removed is no store of fill values.
+/// A removed store does not read as fill values.
 #[test]
 fn a_store_that_is_removed_under_an_array() {
     each(|bucket| {
         for is_bucket in [false, true] {
-            // Chunks may come back that the array writes in the end, but no store.
+            // The final write-back of the array may create chunks again, but no store.
             let prefix = if is_bucket { "x" } else { "y" };
             zarr::write(bucket.at(prefix), &places([8, 8]), plain([4, 4]), Options::new()).unwrap();
             let open = || Zarr::<u32>::open(bucket.at(prefix)).unwrap();
@@ -66,7 +66,7 @@ fn a_store_that_is_removed_under_an_array() {
     });
 }
 
-/// Chunks that are not there have fill values, as long as there is a store.
+/// Missing chunks have fill values if the store exists.
 #[test]
 fn chunks_that_are_not_there() {
     each(|bucket| {

@@ -1,4 +1,4 @@
-//! Objects that are sent in parts.
+//! Multipart uploads.
 
 use vmarray::{VirtualArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};
@@ -9,7 +9,7 @@ use crate::common::plain;
 
 const LEN: usize = 17 << 20;
 
-/// Whether a request is one that fails.
+/// Selects the requests that fail.
 type Which = fn(&Request) -> bool;
 
 fn write(bucket: &Bucket, proxy: &Proxy, prefix: &str, array: &VirtualArray<u8>) -> Result<(), Error> {
@@ -28,7 +28,7 @@ fn count(seen: &[Request], is: impl Fn(&Request) -> bool) -> usize {
     seen.iter().filter(|request| is(request)).count()
 }
 
-/// One test, since a server may count uploads of all buckets.
+/// One test, because a server may count uploads of all buckets.
 #[test]
 fn long_objects_go_in_parts_and_are_whole_or_not_there() {
     each(|bucket| {
@@ -45,7 +45,7 @@ fn long_objects_go_in_parts_and_are_whole_or_not_there() {
         Zarr::open(bucket.at("long")).unwrap().read(&again, Options::new()).unwrap();
         assert!(again.to_vec(..).unwrap() == array.to_vec(..).unwrap());
 
-        // One part alone is sent again.
+        // Only this part is sent again.
         let mut lost = false;
         proxy.decide(move |request| {
             let is_first = is_part(request, 2) && !std::mem::replace(&mut lost, true);
@@ -55,7 +55,7 @@ fn long_objects_go_in_parts_and_are_whole_or_not_there() {
         assert_eq!(parts(&proxy.take_seen()), [1, 2, 1, 0]);
         bucket.clear();
 
-        // Whatever fails for good, nothing is left.
+        // After any permanent failure no upload remains.
         let begins = |request: &Request| request.method == "POST" && request.path.contains("?uploads");
         let failures: [(Fault, Which); 5] = [
             (Fault::Status(500), begins),
@@ -72,12 +72,12 @@ fn long_objects_go_in_parts_and_are_whole_or_not_there() {
             assert_eq!(count(&seen, |of| is_end(of, "DELETE")), usize::from(number > 0), "{number}");
             assert_eq!((bucket.uploads(), bucket.names()), (0, Vec::new()), "{number}");
         }
-        // The server has made the object, nobody was told, and it is removed with all others.
+        // The server has created the object, but the client received no response; the object is removed too.
         proxy.decide(|request| is_end(request, "POST").then_some(Fault::Unanswered));
         write(bucket, &proxy, "failed", &array).unwrap_err();
         assert_eq!((bucket.uploads(), bucket.names()), (0, Vec::new()));
 
-        // A page of an array is one object; what is in the array stays until it can be written.
+        // A page of an array is one object; its elements stay in the array until a write succeeds.
         proxy.decide(|_| None);
         write(bucket, &proxy, "home", &array).unwrap();
         let home = Zarr::<u8>::open(bucket.at_by(&proxy, "home", 1)).unwrap();

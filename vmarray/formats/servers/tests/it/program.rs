@@ -1,4 +1,4 @@
-//! Random programs beside a model.
+//! Random programs, compared with a model.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use vmarray_formats_servers::{Fault, Request, each};
 
 use crate::common::{Pair, pair, read};
 
-/// Does random things to a store and to a model, and compares what a second client reads.
+/// Changes a store and a model at random, and compares the model with the reads of a second client.
 fn run(seed: u64, at: &Location, other: &Location) {
     let mut random = SplitMix64::new(seed);
     let mut shape = [1 + random.index(20), 1 + random.index(20)];
@@ -81,7 +81,7 @@ fn run(seed: u64, at: &Location, other: &Location) {
     }
 }
 
-/// How many programs run: `cargo xtask formats` says it.
+/// Seeds of the programs, from the environment: `cargo xtask formats` sets it.
 fn seeds() -> std::ops::Range<u64> {
     let seeds = std::env::var("VMARRAY_FORMATS_PROGRAMS").ok().and_then(|seeds| seeds.parse().ok());
     0..seeds.unwrap_or(4)
@@ -97,7 +97,7 @@ fn a_store_on_a_server_is_an_array() {
     });
 }
 
-/// What fails for a while is tried again, and nobody notices.
+/// A retry hides each transient failure.
 #[test]
 fn retries_hide_what_fails_for_a_while() {
     each(|bucket| {
@@ -117,7 +117,7 @@ fn retries_hide_what_fails_for_a_while() {
     });
 }
 
-/// Faults after which `object_store` asks again.
+/// Faults after which `object_store` repeats a request.
 fn transient(request: &Request, random: &mut SplitMix64) -> Option<Fault> {
     let is_get = request.method == "GET" && !request.path.contains('?');
     match random.index(12) {

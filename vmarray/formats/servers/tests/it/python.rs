@@ -1,4 +1,4 @@
-//! zarr-python beside moto: it reads what is written here, and writes what is read here.
+//! Stores exchanged with zarr-python on moto, in both directions.
 
 use vmarray_formats::Options;
 use vmarray_formats::zarr::{self, Compression, Encoding};

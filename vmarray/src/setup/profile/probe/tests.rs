@@ -22,7 +22,7 @@ fn simulated(megabytes_per_second: u64) -> SimulatedDeviceBuilder {
         .poll_step(ns(100))
 }
 
-/// Virtual time, so that the figures are exact. Also tells how long the measurement took by that time.
+/// Measures in virtual time, so that the figures are exact. Also returns the virtual time of the measurement.
 fn measured(builder: SimulatedDeviceBuilder) -> (Profile, Duration) {
     let device = Arc::new(builder.build());
     let profile = measure(&device, &|| device.now()).unwrap();
@@ -63,7 +63,7 @@ fn slow_and_fast_devices_take_less_than_a_second() {
 
 #[test]
 fn the_shortest_page_that_is_nearly_as_fast_as_longer_ones_is_found() {
-    // A page takes its bytes at 2 GB/s and so much more: at most 10 % of its time.
+    // A page takes its bytes at 2 GB/s plus a constant time: at most 10 % of its total.
     let page = |latency, per_copy| {
         measured(simulated(2000).latency(latency).route(Route::Single, ns(0), per_copy)).0.page_bytes
     };
@@ -95,7 +95,7 @@ fn the_routes_that_are_better_than_the_devices_own_are_found_where_they_are() {
     for (pieces, bytes) in [(2, 4096), (8, 4096), (8, 16 << 10), (32, 64 << 10), (2, 1 << 20)] {
         assert_eq!((down(pieces, bytes), up(pieces, bytes)), (None, None), "{pieces} of {bytes}");
     }
-    // Those of 100000 are longer than what is measured: they go as the longest that was.
+    // Calls of 100000 pieces exceed the measured ones, and get the route of the longest.
     for (pieces, bytes) in [(16, 4096), (512, 4096), (64, 16 << 10), (100_000, 16 << 10), (100_000, 4096)] {
         let kernel = Some(Route::Kernel);
         assert_eq!((down(pieces, bytes), up(pieces, bytes)), (kernel, kernel), "{pieces} of {bytes}");
