@@ -74,7 +74,6 @@ type Pages = BTreeMap<u64, Vec<u8>>;
 
 /// A store and its history.
 struct Shape {
-    page_bytes: usize,
     has_checksums: bool,
     end: End,
     /// By number of the commit, which is the first number of its note.
@@ -156,7 +155,37 @@ impl Shape {
         let starts = (0..image.len()).step_by(SECTOR_BYTES);
         let has_any = |start: &usize| image[*start..].iter().take(SECTOR_BYTES).any(|byte| *byte != 0);
         let sectors = starts.filter(|start| *start < HEAD_BYTES as usize || has_any(start)).collect();
-        Self { page_bytes, has_checksums, end, history, image, before, sectors }
+        Self { has_checksums, end, history, image, before, sectors }
+    }
+
+    /// Flips each byte of a sector, or one of some, zeroes it, and cuts the disk there.
+    fn damage_sector(
+        &self,
+        (shape, at): (u64, usize),
+        sector: usize,
+        step: usize,
+        disk: &Memory,
+        counts: &Counts,
+    ) {
+        let end = self.image.len().min(sector + SECTOR_BYTES);
+        let case = |more: usize| shape << 32 | (at * SECTOR_BYTES + more) as u64;
+        let check = |more: usize, words: String| {
+            let damage = (case(more), vec![words]);
+            expect_sound(self, damage, SplitMix64::new(case(more)), disk, counts);
+        };
+        for byte in (sector + at % step..end).step_by(step) {
+            disk.0.lock().clone_from(&self.image);
+            disk.0.lock()[byte] ^= 1 << (byte % 8);
+            check(byte - sector, format!("flip at {byte}"));
+        }
+        if at.is_multiple_of(step.min(4)) {
+            disk.0.lock().clone_from(&self.image);
+            disk.0.lock()[sector..end].fill(0);
+            check(0, format!("zeroes in {sector}..{end}"));
+            disk.0.lock().clone_from(&self.image);
+            disk.0.lock().truncate(sector);
+            check(1, format!("cut at {sector}"));
+        }
     }
 
     /// Damages one place. What it was, in words.
@@ -268,16 +297,18 @@ fn run(shape: &Shape, case: u64, disk: &Memory, counts: &Counts) {
     let mut random = SplitMix64::new(case);
     let places = [1, 1, 1, 2, 3][random.index(5)];
     disk.0.lock().clone_from(&shape.image);
-    let walk = case / CASES_OF_A_SHAPE * (CASES_OF_A_SHAPE / 4) + case % CASES_OF_A_SHAPE / 4;
-    let damage: Vec<String> = if case.is_multiple_of(4) {
-        // Byte after byte of all that there is.
-        let sector = shape.sectors[(walk as usize / SECTOR_BYTES) % shape.sectors.len()];
-        let at = (sector + walk as usize % SECTOR_BYTES).min(shape.image.len() - 1);
-        disk.0.lock()[at] ^= 1 << random.index(8);
-        vec![format!("flip at {at}")]
-    } else {
-        (0..places).map(|_| shape.damage(&mut disk.0.lock(), &mut random)).collect()
-    };
+    let damage = (0..places).map(|_| shape.damage(&mut disk.0.lock(), &mut random)).collect();
+    expect_sound(shape, (case, damage), random, disk, counts);
+}
+
+/// Opens a damaged store, compares it with its history, writes to it and opens it again.
+fn expect_sound(
+    shape: &Shape,
+    (case, damage): (u64, Vec<String>),
+    mut random: SplitMix64,
+    disk: &Memory,
+    counts: &Counts,
+) {
     let superblocks = |image: &[u8]| {
         let block =
             |at: usize| image.get(at * SUPERBLOCK_BYTES..(at + 1) * SUPERBLOCK_BYTES).map(<[u8]>::to_vec);
@@ -399,6 +430,34 @@ fn damage_is_an_error_or_harmless() {
     println!("{first} cases before; {counts:?}");
     let all = counts.cases.into_inner();
     assert!(all == 0 || counts.refused.into_inner() > 0 && counts.right.into_inner() > 0);
+}
+
+/// Every byte of every structure and page flipped, every sector zeroed, the disk cut at every sector: of some
+/// stores a part of these, of as many as `VMARRAY_DAMAGE_WHOLE` says all.
+#[test]
+fn every_byte_counts() {
+    let (shapes, step) = number("VMARRAY_DAMAGE_WHOLE").map_or((4, 67), |shapes| (shapes, 1));
+    let (counts, next) = (Counts::default(), AtomicU64::new(0));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let disk = Memory::default();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= shapes {
+                        return;
+                    }
+                    let shape = Shape::new(1 << 40 | number);
+                    for (at, sector) in shape.sectors.iter().enumerate() {
+                        shape.damage_sector((number, at), *sector, step, &disk, &counts);
+                    }
+                }
+            });
+        }
+    });
+    println!("{counts:?}");
+    assert!(counts.right.into_inner() > 0 && counts.refused.into_inner() > 0);
 }
 
 /// Both superblocks gone, and nothing else: an error, and no store of zeroes.

@@ -215,10 +215,13 @@ impl Volume {
         HEAD_BYTES + place * self.place_bytes
     }
 
-    /// Memory for as many whole pages as are worked on at a time.
-    fn buffer(&self, operation: &'static str) -> Result<Passage<u8>> {
-        let bytes = (BUFFER_BYTES / self.page_bytes).max(1) * self.page_bytes;
-        match self.buffers.lock().pop() {
+    /// Memory for the whole pages that have so many bytes from an offset on, or for as many as are worked on
+    /// at a time. A store of short pages that is hardly used has little of it.
+    fn buffer(&self, operation: &'static str, offset: u64, bytes: usize) -> Result<Passage<u8>> {
+        let skip = (offset % self.page_bytes as u64) as usize;
+        let most = (BUFFER_BYTES / self.page_bytes).max(1) * self.page_bytes;
+        let bytes = (skip + bytes).next_multiple_of(self.page_bytes).min(most);
+        match self.buffers.lock().pop().filter(|buffer| buffer.0.len() >= bytes) {
             Some(buffer) => Ok(buffer),
             None => zeroes(operation, bytes as u64).map(Passage),
         }
@@ -252,7 +255,7 @@ impl Volume {
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         self.announce(offset, bytes);
-        let mut buffer = self.buffer(operation)?;
+        let mut buffer = self.buffer(operation, offset, bytes)?;
         let outcome = self.pieces(offset, bytes, |piece| {
             let wanted = piece.skip..piece.skip + piece.bytes;
             let _group = self.group(piece.first).read();
@@ -379,7 +382,7 @@ impl Volume {
         if self.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, operation));
         }
-        let (mut buffer, mut moves) = (self.buffer(operation)?, Vec::new());
+        let (mut buffer, mut moves) = (self.buffer(operation, offset, bytes)?, Vec::new());
         let outcome = self.pieces(offset, bytes, |piece| {
             let whole = piece.pages * self.page_bytes;
             let written = piece.skip..piece.skip + piece.bytes;

@@ -12,6 +12,7 @@ mod common;
 mod compute;
 mod contention;
 mod copies;
+mod damaged_files;
 mod direct_reads;
 mod discovery;
 #[cfg(all(feature = "half", feature = "num-complex"))]

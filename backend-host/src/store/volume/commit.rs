@@ -165,7 +165,7 @@ impl Volume {
     /// After the disk failed: writes pages that may be lost to other places.
     fn write_again(&self, commit: &mut Commit) -> Result<()> {
         const OPERATION: &str = "sync";
-        let mut bytes = self.buffer(OPERATION)?;
+        let mut bytes = self.buffer(OPERATION, 0, self.page_bytes)?;
         let Commit { changes, left, is_suspect, .. } = commit;
         for change in changes.iter_mut().filter(|change| change.word != 0) {
             let page = &mut bytes.0[..self.page_bytes];
