@@ -188,7 +188,7 @@ impl Shape {
         }
     }
 
-    /// Damages one place. What it was, in words.
+    /// Damages one place, and describes the damage.
     fn damage(&self, image: &mut Vec<u8>, random: &mut SplitMix64) -> String {
         let sector = self.sectors[random.index(self.sectors.len())];
         let block = sector / BLOCK_BYTES * BLOCK_BYTES;
@@ -238,7 +238,7 @@ impl Shape {
     }
 }
 
-/// What came of cases.
+/// Outcomes of cases.
 #[derive(Debug, Default)]
 struct Counts {
     cases: AtomicU64,
@@ -353,7 +353,7 @@ fn expect_sound(
         }
     }
     drop(volume);
-    // It goes on, and nothing of what comes next is lost or mixed with what lay there.
+    // The store accepts changes; none is lost or mixed with the damaged contents.
     let Some(volume) = open(false) else { return };
     assert_eq!(volume.note()[0], commit);
     let (mut now, is_closed) = (expected.clone(), random.index(2) == 0);

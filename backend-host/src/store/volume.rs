@@ -215,8 +215,8 @@ impl Volume {
         HEAD_BYTES + place * self.place_bytes
     }
 
-    /// Memory for the whole pages that have so many bytes from an offset on, or for as many as are worked on
-    /// at a time. A store of short pages that is hardly used has little of it.
+    /// Returns memory for the pages that hold `bytes` bytes from `offset` on, at most for `BUFFER_BYTES` or
+    /// one page. A store with short pages takes little.
     fn buffer(&self, operation: &'static str, offset: u64, bytes: usize) -> Result<Passage<u8>> {
         let skip = (offset % self.page_bytes as u64) as usize;
         let most = (BUFFER_BYTES / self.page_bytes).max(1) * self.page_bytes;
@@ -316,7 +316,7 @@ impl Volume {
             .read_at(self.offset(place) + blocks.start as u64, into)
             .map_err(|cause| self.unreadable(operation, piece.first, &cause))?;
         let is_sound = self.sums.fit(sums_read, blocks.start / BLOCK_BYTES, into);
-        // The whole page is looked at before anything is said to be damaged.
+        // The caller then reads the whole page, and reports damage if that does not match either.
         let start = sums.bytes() + wanted.start - blocks.start;
         Ok(is_sound.then_some(start..start + wanted.len()))
     }
@@ -533,7 +533,7 @@ impl Volume {
         self.reserve(operation, &mut space, places)
     }
 
-    /// As many places that follow one another.
+    /// Takes `count` adjacent places.
     fn take_places_together(&self, operation: &'static str, count: u64) -> Result<Range<u64>> {
         let mut space = self.space.lock();
         let mut places = space.free.take_together(count);
@@ -545,7 +545,7 @@ impl Volume {
         self.reserve(operation, &mut space, places)
     }
 
-    /// Which of some places, that were never used before, are kept for checksums of blocks.
+    /// Returns the first area of block checksums that overlaps new places.
     fn kept_for_sums(&self, places: &Range<u64>) -> Option<Range<u64>> {
         let mut areas = self.sums.blocks.as_ref()?.areas(places.end);
         areas.find(|area| area.start < places.end && places.start < area.end)
@@ -599,7 +599,7 @@ impl Volume {
         self.expect_length(operation, &self.space.lock())
     }
 
-    /// Whether the file was removed, so that nobody can find what is written.
+    /// Returns whether the file was removed, so that no program can find its contents.
     pub fn is_removed(&self) -> bool {
         self.disk.loss() == Some(Loss::Removed)
     }

@@ -46,7 +46,7 @@ fn save_values(
             builder = builder.page_len(page_len);
         }
         let file = builder.create_as([unfinished], &in_words(dimensions, len))?;
-        let made = saved::Unfinished(Some(unfinished));
+        let made = saved::UnfinishedFile(Some(unfinished));
         in_told_steps(values * size_of::<u64>(), progress, |steps| {
             saved::copy(values, file.page_len(), read, &file, steps)
         })?;

@@ -161,7 +161,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
             let len = snapshot.as_ref().map_or_else(|| self.len(), Snapshot::len);
             let builder = VirtualArray::<T>::builder(len).page_len(self.page_len()).cache_bytes(0);
             let file = Arc::new(builder.create_as([unfinished], shape)?);
-            let made = Unfinished(Some(unfinished));
+            let made = UnfinishedFile(Some(unfinished));
             let bytes = len * element::Layout::<T>::BYTES;
             in_told_steps(bytes, progress, |steps| save_elements(self, len, &file, snapshot, steps))?;
             file.sync()?;
@@ -331,20 +331,20 @@ fn in_pieces<T: Element, D: Device>(
 /// Has `write` make a file, complete and stored, and gives it the name of what was there before, if anything.
 pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // First of all: an array that is open is not worth the work.
+    // Refuse before the work begins.
     drop(StoreDevice::lock_path(path)?);
     // In the same folder, so that it can take the other's place.
     let unfinished = folder.join(own_files::random_name());
     write(&unfinished).map_err(|error| naming(error, &unfinished, path))?;
-    let made = Unfinished(Some(&unfinished));
-    // An array that was opened meanwhile would go on with a file that has no name.
+    let made = UnfinishedFile(Some(&unfinished));
+    // A program that has opened the array during the work would keep a file without a name.
     let _lock = StoreDevice::lock_path(path)?;
     replace(&unfinished, path, folder)?;
     made.keep();
     Ok(())
 }
 
-/// The same error, about the file that the caller has named.
+/// Replaces the path of the unfinished file in an error by the path that the caller has given.
 fn naming(error: crate::Error, unfinished: &Path, path: &Path) -> crate::Error {
     match error.kind() {
         crate::ErrorKind::Device(of_device) => {
@@ -356,17 +356,17 @@ fn naming(error: crate::Error, unfinished: &Path, path: &Path) -> crate::Error {
     }
 }
 
-/// A file that is removed unless it is kept. Dropped before the array in it: what that cannot store any more
-/// is of no account then.
-pub(crate) struct Unfinished<'a>(pub(crate) Option<&'a Path>);
+/// A file that is removed on drop unless `keep` is called. Callers drop it before the array in the file, so
+/// that the array does not warn of unsaved pages.
+pub(crate) struct UnfinishedFile<'a>(pub(crate) Option<&'a Path>);
 
-impl Unfinished<'_> {
+impl UnfinishedFile<'_> {
     pub(crate) fn keep(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for UnfinishedFile<'_> {
     fn drop(&mut self) {
         // The first error is the one to tell.
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));

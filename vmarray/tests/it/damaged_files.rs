@@ -8,7 +8,7 @@ use vmarray::{RaggedArray, prelude::*};
 
 use crate::stored::{Files, of_device};
 
-/// How many cases a test runs: a hundred, or what the environment says.
+/// The number of cases of a test: a hundred, or `VMARRAY_DAMAGED_FILES`.
 fn cases() -> u64 {
     std::env::var("VMARRAY_DAMAGED_FILES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100)
 }
@@ -46,7 +46,7 @@ fn damage(path: &Path, random: &mut SplitMix64) -> String {
     words
 }
 
-/// Errors of damaged files name what is wrong and, where a file is at fault, that file.
+/// Errors of damaged files name the file.
 fn expect_damage(error: &vmarray::Error, files: &Files, context: &str) {
     let kind = of_device(error);
     assert!(
@@ -57,8 +57,8 @@ fn expect_damage(error: &vmarray::Error, files: &Files, context: &str) {
     assert!(names.into_iter().any(|name| error.to_string().contains(name)), "{context}: {error}");
 }
 
-/// A growing array in one file or two, closed or killed, after 1 to 12 calls of `sync`: what is opened is as
-/// long as after one of them and has its elements, and what is pushed next is there again.
+/// A growing array in one file or two, closed or killed, after 1 to 12 calls of `sync`: the opened array has
+/// the length and the elements of one of them, and keeps the element that the test pushes next.
 #[test]
 fn growing_arrays_open_as_they_were_or_not_at_all() {
     let (mut right, mut refused, mut older) = (0, 0, 0);

@@ -26,7 +26,7 @@ pub(super) struct Commit {
     pub next_record: u64,
     /// The checksum of the last record of the log, or 0.
     pub last_checksum: u64,
-    /// A record was written behind the last one, of which it is not known whether it is stored.
+    /// Whether a record follows the last one that may or may not be stored.
     pub has_tail: bool,
     /// The note that is stored.
     pub noted: Note,
@@ -85,7 +85,7 @@ impl Volume {
         self.commit(&mut self.commit.lock())
     }
 
-    /// Commits, and sets the closing mark, which says where the log ends. Nothing is written afterwards.
+    /// Commits, and sets the closing mark, which pins the end of the log. The store accepts no later write.
     ///
     /// # Errors
     /// As [`sync`](Self::sync). The store is as after that then, or not closed.

@@ -59,12 +59,12 @@ impl Drop for Made {
 }
 
 /// Where the pages of elements are.
-struct Places {
+struct PageCleaner {
     devices: Vec<Arc<AnyDevice>>,
     description: Description,
 }
 
-impl Places {
+impl PageCleaner {
     /// Has a page be zeroes, which take no place.
     fn clear(&self, page: u64) {
         let turns = self.description.turns_of(FilePart::Elements);
@@ -185,7 +185,7 @@ impl Files {
         let devices: Vec<_> =
             stores.into_iter().map(|store| Arc::new(AnyDevice::from(tiered(store)))).collect();
         let (noting, storing) = (devices.clone(), devices.clone());
-        let places = Places { devices: devices.clone(), description: description.clone() };
+        let places = PageCleaner { devices: devices.clone(), description: description.clone() };
         let (kept, len) = StoredLength::found(
             &notes,
             move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),

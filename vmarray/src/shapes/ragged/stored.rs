@@ -219,7 +219,7 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
             let StoredRows { items, offsets, rows, kept, is_read_only } =
                 elements.create_rows(offsets, [unfinished], self.rows)?;
             let items = Arc::new(items);
-            let made = saved::Unfinished(Some(unfinished));
+            let made = saved::UnfinishedFile(Some(unfinished));
             in_told_steps(bytes_of(self.total, rows, size_of::<T>()), progress, |steps| {
                 copy_offsets(&self.offsets, &offsets, rows, steps)?;
                 let snapshot = options.begin(self.items.pager())?;
