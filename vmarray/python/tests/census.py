@@ -605,6 +605,9 @@ def _differ(case, mine, theirs):
             return f"{_shown(mine)} and NumPy's {theirs!r}"
         is_same = mine == theirs or (mine != mine and theirs != theirs)
         return None if is_same else f"{mine!r} and NumPy's {theirs!r}"
+    if isinstance(theirs, (bytes, str)) and isinstance(theirs, np.generic):
+        # A text of NumPy's is as long as its letters.
+        mine = np.asarray(mine).astype(theirs.dtype)
     mine, theirs = np.asarray(mine), np.asarray(theirs)
     if mine.dtype != theirs.dtype:
         return f"dtype {mine.dtype} and NumPy's {theirs.dtype}"

@@ -220,7 +220,7 @@ def unique(
     array = _array.asarray(array)
     if axis not in (None, 0, -1) or (axis is not None and array.ndim != 1):
         raise NotOnDevices
-    if not equal_nan and array.dtype.kind in "fc":
+    if not equal_nan and array.dtype.kind in "fc" and bool(np.isnan(array).any()):
         raise NotOnDevices
     found = _uniques(array, return_index, return_inverse, return_counts)
     asked = (return_index, return_inverse, return_counts)
@@ -575,9 +575,9 @@ MOVES: dict[Any, Any] = {np.take: take, np.argsort: argsort}
 FUNCTIONS: dict[Any, Any] = {
     np.searchsorted: searchsorted,
     np.unique: unique,
-    np.unique_values: lambda array: unique(array),
-    np.unique_counts: lambda array: UniqueCounts(*unique(array, return_counts=True)),
-    np.unique_inverse: lambda array: UniqueInverse(*unique(array, return_inverse=True)),
+    np.unique_values: lambda array: unique(array, equal_nan=False),
+    np.unique_counts: lambda array: UniqueCounts(*unique(array, return_counts=True, equal_nan=False)),
+    np.unique_inverse: lambda array: UniqueInverse(*unique(array, return_inverse=True, equal_nan=False)),
     np.bincount: bincount,
     np.histogram: histogram,
     np.quantile: quantile,

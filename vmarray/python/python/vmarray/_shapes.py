@@ -413,10 +413,12 @@ def average(
                 else np.reshape(weights, (-1,) + (1,) * (array.ndim - own - 1))
             )
             weights = np.broadcast_to(weights, array.shape)
-        total = np.sum(weights, axis=axis, keepdims=keepdims)
+        kinds = (array.dtype, weights.dtype, *([np.float64] if array.dtype.kind in "biu" else []))
+        kind = np.result_type(*kinds)
+        total = np.sum(weights, axis=axis, dtype=kind, keepdims=keepdims)
         if np.any(total == 0):
             raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-        result = (array * weights).sum(axis, keepdims=keepdims) / total
+        result = np.multiply(array, weights, dtype=kind).sum(axis, keepdims=keepdims) / total
     return (result, total) if returned else result
 
 
