@@ -1,7 +1,7 @@
 """Serves S3 by moto until its input ends, and accesses it with foreign clients.
 
-The first line that it prints is its port, and the keys with which all may be done; other keys are refused. A request is
-a line of words, an answer a line that begins with "ok", or what is wrong.
+The first line of its output has its port, and keys with all permissions; the server refuses other keys. A request is
+a line of words. An answer is a line that begins with "ok", or an error.
 """
 
 import json

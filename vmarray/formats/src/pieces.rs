@@ -131,7 +131,7 @@ pub(crate) fn in_parallel<B>(
     Ok(())
 }
 
-/// Has threads work, each with a buffer of its own, and tells of what each of them did.
+/// Runs `work` on threads, each with its own buffer, and reports each result to `progress`.
 fn on_threads<B>(
     count: usize,
     path: &Path,
