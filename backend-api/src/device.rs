@@ -415,7 +415,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - Allocations of zero bytes are valid.
     ///
     /// # Errors
-    /// [`PinRefused`](ErrorKind::PinRefused) for pinned memory beyond what the system allows,
+    /// [`PinRefused`](ErrorKind::PinRefused) for more pinned memory than the system allows,
     /// [`OutOfMemory`](ErrorKind::OutOfMemory), [`Lost`](ErrorKind::Lost).
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation>;
 

@@ -34,7 +34,7 @@
 //! **Tickets.** Each submission returns a [`Ticket`], a number that rises by one within its queue. *Done*
 //! means that all effects of the call and of all earlier calls in the queue are visible to the host and to
 //! all queues. A poll returns pending, done, or an error; a dead device is never "pending" for ever. A
-//! poll has no side effects, so many threads can poll one ticket.
+//! poll has no side effects, therefore several threads can poll one ticket.
 //!
 //! **Memory in flight.** The device itself keeps memory alive that submitted work touches. Releasing a
 //! buffer, a host allocation or a queue blocks until that work is over, as does dropping the device. So no

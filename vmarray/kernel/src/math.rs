@@ -13,7 +13,7 @@
 //! | `atan asinh acosh atanh` | 2 |
 //! | `tan atan2 sinh cosh tanh` | 2.5 |
 //!
-//! Special values are those of IEEE 754, 9.2: `pow(x, 0)` is 1 for every `x`, and so on.
+//! Special values follow IEEE 754, 9.2: `pow(x, 0)` is 1 for every `x`, and so on.
 
 #![expect(clippy::approx_constant, reason = "constants are split: each has a second number")]
 

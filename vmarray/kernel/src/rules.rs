@@ -1,6 +1,6 @@
 //! The rule table as functions: operators, indices and methods in the host form of a kernel.
 //!
-//! The rules are those of `backend_api::expr`, which hold on every device.
+//! Every device follows these rules, which `backend_api::expr` states.
 
 use crate::around::{Anywhere, Window};
 use crate::number::{Bits, Float, Half, Integer, Number, Rounded, Scalar, Signed};

@@ -37,7 +37,7 @@ pub struct Callee {
     pub path: syn::Path,
     /// The name by which its type is known.
     pub name: syn::Ident,
-    /// How many arguments the first call has.
+    /// Number of arguments of the first call.
     pub arguments: usize,
 }
 

@@ -76,7 +76,7 @@ impl Scope {
         number
     }
 
-    /// Whether there is or was a loop or a block with a label.
+    /// True if there is or was a loop or a block with a label.
     pub fn has_targets(&self) -> bool {
         self.labels > 0
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 const REGISTERS_MAX: u32 = 256;
 
 /// Turns arrays with constant indices into registers, dissolves blocks without a break, propagates copies,
-/// and drops unused results except those that are not `removable`. Removes literals of the register `marker`,
+/// and drops unused `removable` results. Removes literals of the register `marker`,
 /// and returns them by the number of the operation after each.
 pub fn clean(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> Vec<(u32, u64)> {
     let literals = literals(&body.code);

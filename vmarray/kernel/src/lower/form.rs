@@ -190,7 +190,7 @@ pub struct Form {
     pub is_part: bool,
     /// True for place computations in 32 bits.
     pub is_short: bool,
-    /// Whether a run of groups has pages of one of several channels, so that group numbers have gaps.
+    /// True if a run of groups has pages of only one of several channels, so that group numbers have gaps.
     pub is_striped: bool,
     /// True if returned values are stored.
     pub returns: bool,
