@@ -132,7 +132,7 @@ struct InPlace<'s, 'a> {
     /// The sorter of the first share.
     sorter: &'s Sorter<'a>,
     homes: KeyHomes<'s, 'a>,
-    /// Keys of a block, and of a piece.
+    /// Keys in a block, and in a piece.
     block: u64,
     piece: u64,
     /// Memory of two pieces, and of the spare blocks.

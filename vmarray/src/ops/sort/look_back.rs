@@ -163,7 +163,7 @@ impl<'a> TileStates<'a> {
         Ok(states)
     }
 
-    /// Writes the states.
+    /// Copies states from the host to the device.
     pub fn tell(&self, states: &mut [TileState]) -> Result<()> {
         self.copy(states, true)
     }
