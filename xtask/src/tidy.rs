@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use xshell::{Shell, cmd};
 
-/// The folders of the library: each knows those before it.
+/// The folders of the library: each may use the folders before it.
 const LAYERS: [&str; 8] = ["base", "engine", "setup", "array", "ops", "sources", "index_sets", "shapes"];
 /// The longest line of a comment, in characters, but for rows of tables, which cannot be broken. Code is
 /// rustfmt's.
