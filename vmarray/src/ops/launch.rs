@@ -1,7 +1,7 @@
-//! Launches: kernels of the program, run on the devices that hold the result.
+//! Launches: runs of the program's kernels on the devices that hold the result.
 //!
-//! `arguments` says what can be given for which parameter, `kernel` lowers a kernel once, `plan` has what is
-//! done with each run of elements. All else is as for any change of elements: [`executor`](super::executor).
+//! `arguments` converts arguments for parameters, `kernel` lowers a kernel once, and `plan` does the work for
+//! each run of elements. [`executor`](super::executor) does the rest, as for any change of elements.
 
 mod along_axis;
 mod arguments;
@@ -44,8 +44,8 @@ pub use stored::StoredBox;
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 
-/// Kernels that can be run: every function with `#[vmarray::kernel]` that changes elements, or returns
-/// something, for each item. Come by it with `use vmarray::prelude::*`.
+/// Kernels that can run: every function with `#[vmarray::kernel]` that changes elements or returns a value
+/// for each item. `use vmarray::prelude::*` brings the trait into scope.
 ///
 /// ```
 /// use vmarray::kernel::{At, Own};
@@ -64,7 +64,7 @@ use crate::base::error::Result;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// With options, in a session, and with what items return:
+/// With options, in a session, and with return values:
 ///
 /// ```
 /// use vmarray::kernel::{Own, Session};
@@ -89,8 +89,8 @@ use crate::base::error::Result;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait RunKernel: Kernel + Sized {
-    /// Runs the kernel once for each element of the result, on the devices where it lies, and waits until all
-    /// is done.
+    /// Runs the kernel once for each element of the result, on the devices that hold it, and waits for the
+    /// end.
     ///
     /// Arguments come as a tuple, in the order of the kernel's parameters, without
     /// [`At`](vmarray_kernel::At):
@@ -108,64 +108,66 @@ pub trait RunKernel: Kernel + Sized {
     /// | `&Shared<T>` | the same, of any length |
     /// | `&Append<T>` | [`Appended::to`] |
     ///
-    /// The elements of all of them stand beside one another; [`At`](vmarray_kernel::At) counts from the
-    /// first, along each axis if there are several. Arguments that lie on the same devices, channels
-    /// and pages as the first result, from the same index on and in the same order, are worked on where
-    /// they lie; all others are copied beside it, some MiB at a time, and results among them are copied
-    /// back. Results of several dimensions are rows or tiles as the first one is. Elements that many
-    /// items read are copied to each device of the result: those of windows with their halo and some
-    /// MiB at a time, all of an `Anywhere` or of rows, which has to fit into the device's memory beside what
-    /// is there. On a single device on which the result lies as well, they are read where they lie:
-    /// windows of arrays that are not tiled, with the modes of the library; an `Anywhere<T>` of an
-    /// array from its first element on, an `Anywhere<T, N>` of any box. The halo is not checked then.
+    /// Each item gets the elements of all arguments at its index. [`At`](vmarray_kernel::At) counts from the
+    /// first, along each axis if there are several. The launch uses an argument in place if it is on the same
+    /// devices, channels and pages as the first result, from the same index on and in the same order. It
+    /// copies all other arguments next to the result, some MiB at a time, and copies results among them back.
+    /// Results of several dimensions are stored in rows or tiles like the first one.
     ///
-    /// Groups along one axis (`group = N`) are cut at multiples of `N`, counted from the first item, and
-    /// numbered from there, on any number of devices, channels and pages. If pages with parts of one group
-    /// lie on several channels, the launch copies all elements to the first device, some MiB at a time, and
-    /// results back.
+    /// Each device of the result gets a copy of elements that many items read. Windows are copied with their
+    /// halo, some MiB at a time. An `Anywhere` and rows are copied whole, and must fit into the free memory
+    /// of the device. If the argument and the result are on one device, the kernel reads in place: windows of
+    /// arrays without tiles with the library's boundary modes, an `Anywhere<T>` of an array from its first
+    /// element on, and an `Anywhere<T, N>` of any box. Then the halo is not checked.
     ///
-    /// Copies of a [`Source`](crate::Source) that the devices have are used and left there: a launch fetches
-    /// missing blocks alone, and results stay on the devices until the program reads them.
+    /// Groups along one axis (`group = N`) start at multiples of `N`, counted from the first item, on any
+    /// number of devices, channels and pages. If pages with parts of one group are on several channels, the
+    /// launch copies all elements to the first device, some MiB at a time, and results back.
     ///
-    /// A kernel without a result of its own runs for the elements of its first `Own`. `Shared` elements are
-    /// copied to the device whole, and back when all is done; they have to be on one device. What is appended
-    /// is copied from each device in turn. Neither is changed by a launch that fails, but for
+    /// The launch uses copies of a [`Source`](crate::Source) that the devices already have: it fetches only
+    /// missing blocks, and results stay on the devices until the program reads them.
+    ///
+    /// A kernel without a result runs for the elements of its first `Own`. `Shared` elements must be on one
+    /// device. The launch copies them there whole, and back at the end. Appended elements are copied from
+    /// each device in turn. A failed launch changes neither of them, except with
     /// [`KernelOutside`](ErrorKind::KernelOutside).
     ///
-    /// Pages of results are not available to others while they are worked on. A kernel is translated for a
-    /// device when it runs there for the first time, which may take some milliseconds, or more.
+    /// Other threads wait for pages of results while the launch uses them. The first run of a kernel on a
+    /// device translates it, which can take some milliseconds or more.
     ///
     /// # Errors
-    /// [`KernelRefused`](ErrorKind::KernelRefused) if the kernel cannot be translated,
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape),
-    /// [`KernelOverlap`](ErrorKind::KernelOverlap), and [`Device`](ErrorKind::Device) for a device that
-    /// has not what the kernel needs: nothing has begun then.
-    /// [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements that are not there: they
-    /// read zeroes, wrote nothing, and all items have run; [`KernelBudget`](ErrorKind::KernelBudget)
-    /// and [`KernelArena`](ErrorKind::KernelArena) likewise; [`KernelAppend`](ErrorKind::KernelAppend)
-    /// if items append more than is allowed. [`Interrupted`](ErrorKind::Interrupted) says which elements
-    /// of the results are written and which ones are unspecified.
+    /// - [`KernelRefused`](ErrorKind::KernelRefused) if the kernel cannot be translated,
+    ///   [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape),
+    ///   [`KernelOverlap`](ErrorKind::KernelOverlap), and [`Device`](ErrorKind::Device) if a device lacks a
+    ///   feature that the kernel needs. No item has run.
+    /// - [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements out of bounds. The reads
+    ///   returned zeroes, the writes had no effect, and all items have run.
+    ///   [`KernelBudget`](ErrorKind::KernelBudget) and [`KernelArena`](ErrorKind::KernelArena) likewise.
+    /// - [`KernelAppend`](ErrorKind::KernelAppend) if items append more than the maximum.
+    /// - [`Interrupted`](ErrorKind::Interrupted) lists the written and the unspecified elements of the
+    ///   results.
     fn run<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<()> {
         Self::launch().run(arguments)
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, as a future for any executor: it launches at the first
-    /// poll, and is ready when the launch is done. Until it is polled nothing has happened.
+    /// Runs the kernel as [`run`](Self::run) does, as a future for any executor. The first poll launches the
+    /// kernel, and the future is ready when the launch is done.
     ///
-    /// The first poll does not wait for the kernel where all arguments are values and arrays, the results
-    /// `&mut`, and the launch could be one of a [`Session`], in which arrays that are only read go on to be
-    /// used by others meanwhile. What it waits for then are write-backs of dirty pages of the arguments (see
-    /// [`flush_async`](crate::views::View::flush_async)) and the translation, if the kernel is new to the
-    /// device. It does all that `run` does, and so blocks until the launch is done, where
+    /// The first poll does not wait for the kernel if all arguments are values and arrays, the results are
+    /// `&mut`, and a [`Session`] could run the launch. Other threads can use arrays that the kernel only
+    /// reads. The poll then waits for write-backs of dirty pages of the arguments (see
+    /// [`flush_async`](crate::views::View::flush_async)), and for the translation if the kernel is new to the
+    /// device. The first poll blocks until the launch is done, like `run`, in these cases:
     ///
-    /// - an argument is a source, or a result is a section, as others may use what is beside it;
-    /// - elements would be copied: arguments that do not lie beside the result, are not stored row by row,
-    ///   or are read on devices which do not reach them; windows with modes of one's own;
-    /// - the kernel appends, has groups that are tiles of a result, or runs [over](KernelLaunch::over)
+    /// - An argument is a source, or a result is a section, because other threads may use the rest.
+    /// - The launch must copy elements: an argument is not on the same devices, channels and pages as the
+    ///   result, is not stored row by row, or is out of reach of a device; or a window has a boundary mode of
+    ///   the program.
+    /// - The kernel appends, has groups that are tiles of a result, or runs [over](KernelLaunch::over)
     ///   numbers.
     ///
-    /// It can be dropped at any time: before the first poll nothing is done, afterwards all, which the drop
-    /// waits for. It must not be forgotten, as a [`Session`].
+    /// The future can be dropped at any time. Before the first poll nothing has run; later the drop waits for
+    /// the launch. The program must not forget it ([`std::mem::forget`]), as a [`Session`].
     ///
     /// ```
     /// use futures::executor::block_on;
@@ -179,7 +181,7 @@ pub trait RunKernel: Kernel + Sized {
     /// let new = || VirtualArray::<u32>::new(3);
     /// let (of, mut one, mut other) = (new()?, new()?, new()?);
     /// of.write(0, &[1, 2, 3])?;
-    /// // Both are under way at a time, beside whatever else the executor has to do.
+    /// // Both run concurrently with other tasks of the executor.
     /// let both = async {
     ///     futures::join!(reversed::run_async((&of, &mut one)), reversed::run_async((&of, &mut other)))
     /// };
@@ -190,30 +192,31 @@ pub trait RunKernel: Kernel + Sized {
     /// ```
     ///
     /// # Errors
-    /// The future has those of [`run`](Self::run); after a failure of a device all elements of the results
-    /// are unspecified.
+    /// The future returns the errors of [`run`](Self::run); after a failure of a device all elements of the
+    /// results are unspecified.
     fn run_async<'a, A: Arguments<'a, Self::Parameters>>(arguments: A) -> RunAsync<'a, Self, A> {
         Self::launch().run_async(arguments)
     }
 
-    /// Launches the kernel in a [`Session`], behind all that was launched there before; waits for nothing.
+    /// Launches the kernel in a [`Session`], after all earlier launches there; does not wait.
     ///
     /// # Errors
-    /// Nothing was launched: as those of [`run`](Self::run), and
-    /// [`KernelRefused`](ErrorKind::KernelRefused) for elements that lie on several devices where that cannot
-    /// be. What goes wrong later is told by [`Session::finish`].
+    /// Errors of [`run`](Self::run), and [`KernelRefused`](ErrorKind::KernelRefused) if elements are on
+    /// several devices and the kernel needs one. Then nothing was launched. [`Session::finish`] returns later
+    /// errors.
     fn run_in(session: &mut Session<'_>, arguments: impl SessionArguments<Self::Parameters>) -> Result<()> {
         Self::launch().run_in(session, arguments)
     }
 
-    /// A launch with options.
+    /// Returns a launch with options.
     fn launch() -> KernelLaunch<Self> {
         KernelLaunch::new()
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, and adds up what items return: integers exactly, floating
-    /// point in `f64`, in an order that depends on the devices, where the elements lie and, if the kernel has
-    /// results, who else uses their pages. Of a tuple each number is added up by itself.
+    /// Runs the kernel as [`run`](Self::run) does, and adds the return values of items. Sums of integers are
+    /// exact. Floating point is added in `f64`, in an order that depends on the devices, on the places of the
+    /// elements and, if the kernel has results, on other users of their pages. The numbers of a tuple are
+    /// added separately.
     ///
     /// ```
     /// use vmarray::kernel::Own;
@@ -269,8 +272,8 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().count(arguments)
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, for the least of what items return; `None` if none does.
-    /// NaNs do not count, and a zero comes back as +0.
+    /// Runs the kernel as [`run`](Self::run) does, and returns the least return value of its items; `None`
+    /// without a value. NaNs are skipped, and a zero is returned as +0.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -281,7 +284,7 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().min(arguments)
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, for the greatest of what items return; see
+    /// Runs the kernel as [`run`](Self::run) does, and returns the greatest return value of its items; see
     /// [`min`](Self::min).
     ///
     /// # Errors
@@ -293,17 +296,17 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().max(arguments)
     }
 
-    /// The kernel with code from elsewhere, written by hand or by another compiler, or loaded by another
-    /// library: devices that can use it run that in the place of what would be made of the function, which
-    /// stays the form for all others, and what results can be compared with.
+    /// Combines the kernel with foreign code, written by hand or by another compiler, or loaded by another
+    /// library. Devices that support the code run it instead of the translated function. All others run the
+    /// function, which also serves as a reference.
     ///
-    /// What the code is given is said at [`Code`]: a view for each array, in the order of the parameters, and
-    /// the scalars of values and of [`At`](vmarray_kernel::At) likewise, of which the latter has one: the
-    /// index of the first element. Those of results with several axes come first, and what is read by places
-    /// has some, too: they are [`scalars`](vmarray_kernel::Lowered::scalars) of the lowered form. Kernels are
-    /// launched a run of elements at a time, of which there are several where pages lie apart. Launches are
-    /// ordered with all else that is done with the elements, and these stay where they are until the code is
-    /// done.
+    /// [`Code`] describes the arguments: a view for each array, in the order of the parameters, and the
+    /// scalars of values. [`At`](vmarray_kernel::At) has one scalar, the index of the first element. Results
+    /// with several axes have scalars too, which come first, and so have parameters that are read by
+    /// position: see [`scalars`](vmarray_kernel::Lowered::scalars) of the lowered form.
+    ///
+    /// A launch covers one run of elements, so there are several launches if pages are not contiguous. The
+    /// launches are ordered with all other work on the elements, which stay in place until the code is done.
     ///
     /// ```
     /// use vmarray::kernel::{Code, Own};
@@ -313,7 +316,7 @@ pub trait RunKernel: Kernel + Sized {
     /// fn scale(by: f32, x: &mut Own<f32>) {
     ///     x.set(x.get() * by);
     /// }
-    /// // SAFETY: the code does what the function does, with the arguments that it is given.
+    /// // SAFETY: the code computes the same as the function, from the same arguments.
     /// let code = unsafe { Code::new("scale") }.opencl_c(
     ///     "__kernel void scale(__global uchar *memory, ulong start, ulong items, float by) {
     ///         __global float *x = (__global float *)(memory + start);

@@ -1,10 +1,10 @@
-//! Reductions along an axis: of each line of elements along it, one number.
+//! Reductions along an axis: each line of elements along it becomes one number.
 //!
-//! A line is taken in blocks of [`BLOCK`] elements, and a block as eight interleaved sums, added up in pairs;
-//! blocks are added in ascending order. So a float is the same wherever elements lie and however the work is
-//! divided. Where the axis is short beside the results, an item takes a whole line and writes its result;
-//! else each block is an item's, and the host puts blocks together. Elements that one device has in rows are
-//! read where they lie, others a piece at a time.
+//! A line consists of blocks of [`BLOCK`] elements. A block is eight interleaved sums, added in pairs, and
+//! blocks are added in ascending order. So a float result does not depend on the places of elements and the
+//! division of the work. If there are many results for the length of the axis, an item reduces a whole line
+//! and writes its result. Otherwise an item reduces a block, and the host combines the blocks. The kernel
+//! reads elements in place if one device has them in rows; others are copied piece by piece.
 
 use std::ops::Range;
 
@@ -24,18 +24,18 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
 
-/// Elements of a block.
+/// Number of elements in a block.
 const BLOCK: usize = 1024;
-/// From so many results on an item takes a whole line, however long that is: there are enough of them.
+/// Number of results from which on an item reduces a whole line of any length: there are enough lines.
 const LINES_MIN: usize = 1 << 16;
 
-/// A number as another type has it.
+/// Converts a number to another type.
 #[kernel(crate = vmarray_kernel)]
 pub fn converted<T: Number, S: Number>(x: T) -> S {
     x as S
 }
 
-/// One if a function holds, else none.
+/// Returns 1 if a predicate is true, else 0.
 #[kernel(crate = vmarray_kernel)]
 pub fn counted<T: Number, F: Function<(T,), bool>>(x: T) -> u64 {
     if F::call((x,)) { 1 } else { 0 }
@@ -56,8 +56,8 @@ pub fn greater<S: Number>(a: S, b: S) -> S {
     a.max(b)
 }
 
-/// Reduces a part of a line: so many elements, of so many parts. Lines lie along the middle one of three
-/// axes.
+/// Reduces a part of a line: `count` elements of one of several parts. Lines are along the middle one of
+/// three axes.
 #[kernel(crate = vmarray_kernel)]
 fn reduced<T: Number + Memory, S: Number + Memory, F: Function<(T,), S>, O: Function<(S, S), S>>(
     at: At<1>,
@@ -118,12 +118,12 @@ fn copied<S: Memory>(x: &Own<S>, out: &mut Own<S>) {
 /// Reads a box of elements, row by row.
 pub(crate) type ReadBox<'a, T> = dyn Fn(&[Range<usize>]) -> Result<Vec<T>> + 'a;
 
-/// Elements that are reduced along one of their axes.
+/// Elements with an axis to reduce.
 pub(crate) struct Lines<'a, T> {
-    /// What is done, for errors.
+    /// Name of the operation, for errors.
     pub name: &'static str,
     pub store: &'a dyn OperandStore,
-    /// Where they lie in the store, unless that has other axes.
+    /// Their places in the store, unless the store has other axes.
     pub stored: Option<StoredBox>,
     pub extents: Vec<usize>,
     pub axis: usize,
@@ -131,8 +131,8 @@ pub(crate) struct Lines<'a, T> {
 }
 
 impl<T: PrefixSummed> Lines<'_, T> {
-    /// Writes what a function gives for each element, put together along the axis by another one. Nothing is
-    /// zero, unless there has to be something.
+    /// Maps each element by a function, combines the results along the axis by another one, and writes them.
+    /// An empty line gives zero, or an error if the operation needs an element.
     pub fn reduce<S, F, O>(&self, into: Bound<'_>, is_partial: bool) -> Result<()>
     where
         S: PrefixSummed,
@@ -158,7 +158,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
                 of: Box::new(Nowhere(size_of::<T>())),
             };
             let is_enough = count >= LINES_MIN || len <= BLOCK;
-            // Of what is written nothing is read where it lies.
+            // The kernel must not read its own results in place.
             let is_apart = into.extents.len() == 1 && !std::ptr::addr_eq(into.operand.store, self.store);
             if is_enough && is_apart && self.can_be_read(&stored, into.operand.store) {
                 return launch::<T, S, F, O>([inner, 1, len], lines(), Bound::Own(into));
@@ -178,8 +178,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
         write(&all, into)
     }
 
-    /// What each block of each line comes to: of the blocks of lines side by side, which have so many, first
-    /// all numbers of the first blocks.
+    /// Reduces each block of each line. The results are ordered by block first: all lines of the first block,
+    /// then of the next.
     fn partial<S, F, O>(&self, lines: Placed<'_>, inner: usize, parts: usize, count: usize) -> Result<Vec<S>>
     where
         S: PrefixSummed,
@@ -194,7 +194,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
         Ok(partial)
     }
 
-    /// All results, of elements that are copied to a device a piece at a time.
+    /// Computes all results from elements that are copied to a device piece by piece.
     fn by_pieces<S, F, O>(&self, count: usize) -> Result<Vec<S>>
     where
         S: PrefixSummed,
@@ -210,7 +210,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let beside = piece.iter().product::<usize>() / piece[other];
             piece[other] = piece[other].min((most / beside.max(1)).max(1));
         }
-        // Whole blocks, as many as there is room for.
+        // Whole blocks, as many as fit.
         let line = piece.iter().product::<usize>() / piece[axis].max(1);
         let blocks = (most / line.max(1) / BLOCK).max(1);
         piece[axis] = extents[axis].min(blocks * BLOCK);
@@ -218,7 +218,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             return Ok(all);
         }
         let starts: Vec<usize> = extents.iter().zip(&piece).map(|(all, each)| all.div_ceil(*each)).collect();
-        // The axis is the fastest, so that blocks come in ascending order.
+        // The axis is the fastest, so blocks come in ascending order.
         let mut order: Vec<usize> = (0..extents.len()).filter(|other| *other != axis).collect();
         order.push(axis);
         for number in 0..starts.iter().product() {
@@ -238,7 +238,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let lines = Placed { operand, extents, stored: None, of: Box::new(of_values) };
             let parts = len.div_ceil(BLOCK);
             let partial = self.partial::<S, F, O>(lines, behind, parts, before * behind)?;
-            // Where the results of the piece are among all.
+            // Indices of the piece's results among all.
             let mut own = zeroed_vec(before * behind)?;
             let is_first = of[axis].start == 0;
             let places = numbers(&without(&of, axis), &without(&self.extents, axis));
@@ -249,8 +249,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
         Ok(all)
     }
 
-    /// The results, as elements side by side if they are; of the shape without the axis, or with one index
-    /// along it.
+    /// Checks the results, which have the shape without the axis, or with length 1 along it; returns them as
+    /// a range if they are contiguous.
     fn checked_into<'b>(&self, mut into: Placed<'b>) -> Result<Placed<'b>> {
         let (mut kept, expected) = (self.extents.clone(), without(&self.extents, self.axis));
         kept[self.axis] = 1;
@@ -267,8 +267,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
         Ok(into)
     }
 
-    /// Where the elements lie, along the axis and the ones before and behind it; if they are in rows of three
-    /// axes.
+    /// Returns the elements' places as a box of three axes: before the axis, along it, and behind it. None if
+    /// they are not stored in rows.
     fn in_three_axes(&self) -> Option<StoredBox> {
         let stored = self.stored.as_ref().filter(|stored| !stored.is_tiled())?;
         let merged = |axes: &[DomainAxis]| -> Option<DomainAxis> {
@@ -288,19 +288,19 @@ impl<T: PrefixSummed> Lines<'_, T> {
         Some(StoredBox { axes })
     }
 
-    /// Whether the items of a store can read the elements where they lie.
+    /// Returns true if items of a store can read the elements in place.
     fn can_be_read(&self, stored: &StoredBox, by: &dyn OperandStore) -> bool {
         let operand = Operand::new(self.store, stored.range().start);
         DealtArgument::new(0, &operand, stored, Vec::new(), by).is_some()
     }
 }
 
-/// How many elements there are before an axis, along it, and behind it.
+/// Number of elements before an axis, along it, and behind it.
 fn around(extents: &[usize], axis: usize) -> [usize; 3] {
     [extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product()]
 }
 
-/// The numbers that the positions of a box have in extents, row by row.
+/// Row-major indices of the positions of a box.
 fn numbers(of: &[Range<usize>], extents: &[usize]) -> Vec<usize> {
     of.iter().zip(extents).fold(vec![0], |numbers, (axis, extent)| {
         let next = |number: usize| axis.clone().map(move |at| number * extent + at);
@@ -308,15 +308,14 @@ fn numbers(of: &[Range<usize>], extents: &[usize]) -> Vec<usize> {
     })
 }
 
-/// The same without one of the axes.
+/// Removes one of the axes.
 fn without<A: Clone>(axes: &[A], axis: usize) -> Vec<A> {
     let mut axes = axes.to_vec();
     axes.remove(axis);
     axes
 }
 
-/// Puts together what blocks of lines have come to; behind what there is of them already, unless these blocks
-/// are the first.
+/// Combines the results of blocks with the earlier result of each line, unless these blocks are the first.
 fn put_together<S: PrefixSummed, O: Function<(S, S), S>>(
     partial: &[S],
     parts: usize,
@@ -356,7 +355,7 @@ fn write<S: PrefixSummed>(all: &[S], into: Placed<'_>) -> Result<()> {
     plan::run(&Kernels::of::<copied<S>>()?, arguments, &Options::OF_LIBRARY, None, Wanted::Nothing)
 }
 
-/// Elements in memory of the host, row by row.
+/// Elements in host memory, row by row.
 struct Listing<'a> {
     bytes: &'a [u8],
     stride: usize,
@@ -385,7 +384,7 @@ impl Spread for Listing<'_> {
     }
 }
 
-/// Elements of so many bytes that are read where they lie.
+/// Placeholder for elements that are read in place, with their length in bytes.
 struct Nowhere(usize);
 
 impl Spread for Nowhere {

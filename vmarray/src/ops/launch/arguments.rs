@@ -1,4 +1,4 @@
-//! What can be given for the parameters of kernels.
+//! Arguments for the parameters of kernels.
 
 use std::ops::Range;
 
@@ -17,26 +17,26 @@ use crate::ops::executor::Operand;
 use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, View};
 
-/// What a launch is given for a parameter.
+/// Argument of a launch for a parameter.
 #[doc(hidden)]
 pub enum Bound<'a> {
     /// The bits of the scalars of a value, or of a table.
     Values(Vec<u64>),
     /// Elements, one for each item.
     Own(Placed<'a>),
-    /// Elements that many items read: all of them, by an index for each of so many axes.
+    /// Elements that many items read, with the number of axes of their index.
     All(Placed<'a>, usize),
-    /// Elements that any item changes.
+    /// Elements that any item may change.
     Shared(Operand<'a>, usize),
-    /// At most so many elements of so many bytes, which are appended to something; whether in the order of
-    /// items.
+    /// Target of appended elements, their maximal number, their size in bytes, and whether they are in the
+    /// order of items.
     Append(Box<dyn AppendTo + 'a>, usize, usize, bool),
-    /// Those around each, as far as this says along each axis.
+    /// Neighbouring elements of each item, with the halo along each axis.
     Around(Placed<'a>, Vec<usize>, Modes),
 }
 
 impl Bound<'_> {
-    /// The same of a store that nobody else uses meanwhile.
+    /// Marks the store as exclusively used.
     pub(crate) fn alone(self) -> Self {
         match self {
             Self::Own(placed) => Self::Own(Placed { operand: placed.operand.alone(), ..placed }),
@@ -46,23 +46,23 @@ impl Bound<'_> {
     }
 }
 
-/// What is read outside of each axis, if devices can find it: the mode, and scalars of a value.
+/// Boundary modes of each axis with the scalars of their values, if devices support the modes.
 pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
 
 /// Elements of a store.
 #[doc(hidden)]
 pub struct Placed<'a> {
-    /// The store, and the place of the first of them there.
+    /// The store, and the place of the first element.
     pub(crate) operand: Operand<'a>,
-    /// How many there are along each axis.
+    /// Number of elements along each axis.
     pub(crate) extents: Vec<usize>,
-    /// Where they lie in the store, unless that has other axes.
+    /// Their places in the store, unless the store has other axes.
     pub(crate) stored: Option<StoredBox>,
-    /// How they are read by position.
+    /// Reads by position.
     pub(crate) of: Box<dyn Spread + 'a>,
 }
 
-/// Those of a view, read by what may show more.
+/// Returns the elements of a view, with `of` for reads by position.
 pub(crate) fn placed<'a, V>(view: V, of: Box<dyn Spread + 'a>) -> Placed<'a>
 where
     V: View<'a, Store: Store<Device: Device>>,
@@ -74,7 +74,7 @@ where
 }
 
 impl Placed<'_> {
-    /// Which places of the store they are among.
+    /// Range of places in the store that contains them.
     pub(crate) fn range(&self) -> Range<usize> {
         self.stored.as_ref().map_or(0..usize::MAX, StoredBox::range)
     }
@@ -86,18 +86,19 @@ impl std::fmt::Debug for Bound<'_> {
     }
 }
 
-/// What appended elements go to.
+/// Target of appended elements.
 #[doc(hidden)]
 pub trait AppendTo {
     /// Appends elements, as bytes.
     fn append(&mut self, bytes: &[u8]);
 
-    /// The same of elements that are preceded by the index of an item, in the order of items.
+    /// Appends elements that follow the index of their item, in the order of items.
     fn append_in_order(&mut self, numbered: &[u8]);
 }
 
-/// Where the elements go that a kernel [appends](vmarray_kernel::Append): the end of a vector, and how many
-/// at most. If there are more, none is appended, which is [`KernelAppend`](crate::ErrorKind::KernelAppend).
+/// Target of a kernel's [appended](vmarray_kernel::Append) elements: the end of a vector, with a maximum. If
+/// items append more, none is appended, and the launch returns
+/// [`KernelAppend`](crate::ErrorKind::KernelAppend).
 ///
 /// ```
 /// use vmarray::kernel::{Append, Appended, At, Own};
@@ -127,20 +128,19 @@ pub struct Appended<'a, T> {
 }
 
 impl<'a, T> Appended<'a, T> {
-    /// The end of a vector, to which at most so many elements are appended, in an order that is not said.
+    /// Appends at most `most` elements to the end of a vector, in an unspecified order.
     ///
-    /// A kernel with a `&mut Own` has room for so many taken on each device. Of others nothing is seen until
-    /// all is done: they begin with less room, and are run once more if it was too little.
+    /// If the kernel has a `&mut Own`, each device allocates memory for `most` elements. Other kernels have
+    /// no visible effect before the end: they start with less memory, and run once more if it was too small.
     pub fn to(vector: &'a mut Vec<T>, most: usize) -> Self {
         Self { to: vector, most, is_ordered: false }
     }
 
-    /// The same, in the order of items, and what an item appends in the order in which it does: the same on
-    /// any devices, however they run. Items are ordered as their elements are stored: in rows row by row, in
-    /// tiles tile by tile.
+    /// Appends in the order of items, and the elements of one item in their order: the same on all devices.
+    /// Items are ordered as their elements are stored: row by row, or tile by tile.
     ///
-    /// Each element takes 8 bytes more and some padding on the devices, and the host sorts them. Groups must
-    /// not be tiles of a result, which is [`KernelRefused`](crate::ErrorKind::KernelRefused).
+    /// Each element takes 8 bytes more and some padding on the devices, and the host sorts them. Kernels
+    /// whose groups are tiles of a result fail with [`KernelRefused`](crate::ErrorKind::KernelRefused).
     ///
     /// ```
     /// use vmarray::kernel::{Append, Appended, At, Own};
@@ -176,7 +176,7 @@ impl<T: Memory> AppendTo for Appended<'_, T> {
     fn append_in_order(&mut self, numbered: &[u8]) {
         let item = |element: &[u8]| element.first_chunk().map_or(0, |index| u64::from_ne_bytes(*index));
         let mut elements: Vec<&[u8]> = numbered.chunks_exact(Self::stride(true)).collect();
-        // What an item appends follows one another, as it takes its places one after the other.
+        // Elements of one item are in order, because an item takes its places in order.
         elements.sort_by_key(|element| item(element));
         let value = |element: &[u8]| bytemuck::pod_read_unaligned::<T>(&element[8..][..size_of::<T>()]);
         self.to.extend(elements.into_iter().map(value));
@@ -192,16 +192,16 @@ impl<T: Memory> Appended<'_, T> {
 
 impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<'a, T> {
     fn bound(self, _: Internal) -> Bound<'a> {
-        // More cannot be had.
+        // No memory can hold more.
         let (is_ordered, stride) = (self.is_ordered, Self::stride(self.is_ordered));
         let most = self.most.min(isize::MAX as usize / stride.max(1));
         Bound::Append(Box::new(self), most, stride, is_ordered)
     }
 }
 
-/// Elements of a view around each item: as many as a halo says on each side. For a
-/// [`Window`](vmarray_kernel::Window) of a kernel; made by [`window`](crate::views::View::window) of a view,
-/// or of a view [with a boundary mode](crate::boundary::BoundaryView::window).
+/// Elements of a view with a halo around each item, for a [`Window`](vmarray_kernel::Window) of a kernel.
+/// Created by [`window`](crate::views::View::window) of a view, or of a view [with a boundary
+/// mode](crate::boundary::BoundaryView::window).
 ///
 /// ```
 /// use vmarray::boundary::Mirror;
@@ -221,7 +221,7 @@ impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<
 /// let mut result = VirtualArray::<f32>::new(4)?;
 /// blurred::<1>::run((samples.bounded(Mirror).window(1), &[0.25, 0.5, 0.25], &mut result))?;
 /// assert_eq!(result.to_vec(..)?, [2.0, 4.0, 7.0, 8.0]);
-/// // Without a mode nothing is there beyond the edges.
+/// // Without a boundary mode, elements beyond the edges do not exist.
 /// let error = blurred::<1>::run((samples.window(1), &[0.25, 0.5, 0.25], &mut result)).unwrap_err();
 /// assert!(error.to_string().contains("2 items of kernel `blurred`"), "{error}");
 /// # Ok::<(), vmarray::Error>(())
@@ -232,7 +232,7 @@ pub struct Windowed<V, I> {
     pub(crate) halo: I,
 }
 
-/// What can be given for a parameter of type `P`, which is of a [kind](Parameter::Kind): see
+/// Arguments for a parameter of type `P`, which has a [kind](Parameter::Kind): see
 /// [`RunKernel::run`](super::RunKernel::run).
 ///
 /// ```
@@ -263,7 +263,7 @@ pub trait Argument<'a, P, Kind> {
     #[doc(hidden)]
     fn bound(self, _: Internal) -> Bound<'a>;
 
-    /// The same, for all the parameters that devices have in the place of this one.
+    /// The same for all device parameters of this argument.
     #[doc(hidden)]
     fn bounds(self, into: &mut Vec<Bound<'a>>, _: Internal)
     where
@@ -310,7 +310,7 @@ where
     }
 }
 
-/// Where rows begin and the last one ends, and all elements.
+/// Starts of rows with the end of the last one, and all elements.
 impl<'a, T: Memory, S, V> Argument<'a, &'static Rows<T>, kind::Rows> for (S, V)
 where
     S: Argument<'a, &'static Anywhere<u64>, kind::Anywhere>,
@@ -335,7 +335,7 @@ where
     }
 }
 
-/// All elements of a view, to be changed.
+/// All elements of a view as a result.
 pub(crate) fn changed<'a, V>(view: V) -> Bound<'a>
 where
     V: View<'a, Element: Memory, Store: StoreMut> + Sync + 'a,
@@ -346,7 +346,7 @@ where
     Bound::Own(Placed { operand, ..placed })
 }
 
-/// The same, where any item changes any of them.
+/// Elements that any item may change.
 pub(crate) fn shared<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) -> Bound<'a> {
     Bound::Shared(Operand::changed(store.as_target(INTERNAL), start), len)
 }
@@ -385,7 +385,7 @@ impl<'a, T: Memory, S: StoreMut<Element = T> + Sync> Argument<'a, &'static mut O
     }
 }
 
-/// A tuple of what is given for the parameters of a kernel, whose types are `P`: see
+/// Tuple of arguments for the parameters of a kernel with the types `P`: see
 /// [`RunKernel::run`](super::RunKernel::run).
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! Kernels with code from elsewhere.
+//! Kernels with foreign code.
 
 use std::marker::PhantomData;
 
@@ -12,7 +12,7 @@ use super::plan::{self, Wanted};
 use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
-/// A kernel with code from elsewhere: [`RunKernel::with_code`](super::RunKernel::with_code).
+/// A kernel with foreign code: [`RunKernel::with_code`](super::RunKernel::with_code).
 ///
 /// ```
 /// use vmarray::kernel::{Code, CodedKernel, Own};
@@ -22,7 +22,7 @@ use crate::ops::view::INTERNAL;
 /// fn cleared(x: &mut Own<u32>) {
 ///     x.set(0);
 /// }
-/// // SAFETY: it submits nothing, and says so.
+/// // SAFETY: the closure submits nothing, and returns an error.
 /// let code = unsafe { Code::new("cleared") }.submit(|launch| {
 ///     let detail = format!("{} items, and no library to submit them", launch.items);
 ///     Err(vmarray::device::Error::new(vmarray::device::ErrorKind::Unsupported, "submit").with_detail(detail))
@@ -50,7 +50,7 @@ impl<K: Kernel> CodedKernel<K> {
     pub(super) fn new(code: Code) -> Result<Self> {
         let mut kernels = Kernels::of::<K>()?;
         if !kernels.tile.is_empty() {
-            // It would be given elements in the order of tiles, and another puts them into their places.
+            // The code would receive elements in the order of tiles, and another kernel would reorder them.
             let reason = "its groups are tiles of a result, which code from elsewhere is not given: write the \
                           code for groups along one axis, `group = N`";
             return Err(kernels.usual.refused(reason));
@@ -59,10 +59,11 @@ impl<K: Kernel> CodedKernel<K> {
         Ok(Self { kernels, kernel: PhantomData })
     }
 
-    /// Runs it, as [`RunKernel::run`](super::RunKernel::run) runs the kernel.
+    /// Runs the code, as [`RunKernel::run`](super::RunKernel::run) runs the kernel.
     ///
     /// # Errors
-    /// As there; one of the code's translation or submission is [of the device](crate::ErrorKind::Device).
+    /// As there; an error of the code's translation or submission is a [`Device`](crate::ErrorKind::Device)
+    /// error.
     pub fn run<'a>(&self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
         plan::run(&self.kernels, arguments.bound(INTERNAL), &Options::USUAL, None, Wanted::Nothing)
     }

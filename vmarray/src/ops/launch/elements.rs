@@ -1,4 +1,4 @@
-//! Launches of kernels of this crate over elements of stores, whatever their types are called there.
+//! Launches of this crate's kernels over elements of stores, independent of their element type.
 
 use std::ops::Range;
 
@@ -28,18 +28,18 @@ impl<'a> Given<'a> {
         self
     }
 
-    /// Elements that stand beside the result.
+    /// Adds one element for each item.
     pub(crate) fn own(mut self, of: impl View<'a, Shape = Linear>) -> Self {
         self.0.push(Bound::Own(placed(operand(of), of.len())));
         self
     }
 
-    /// All elements of a result.
+    /// Adds all elements of a result.
     pub(crate) fn result<T: Element, D: Device>(self, of: &'a VirtualArray<T, D>) -> Self {
         self.result_in(of, 0..of.len())
     }
 
-    /// Some of the elements of a result.
+    /// Adds a range of a result.
     pub(crate) fn result_in<T: Element, D: Device>(
         mut self,
         of: &'a VirtualArray<T, D>,
@@ -49,18 +49,18 @@ impl<'a> Given<'a> {
         self
     }
 
-    /// Elements that each item may read.
+    /// Adds elements that each item may read.
     pub(crate) fn all(self, of: impl View<'a, Shape = Linear>) -> Self {
         self.all_of(operand(of), of.len())
     }
 
-    /// So many elements, from the first of an operand on, that each item may read.
+    /// Adds `len` elements from the first of an operand on, which each item may read.
     pub(crate) fn all_of(mut self, of: Operand<'a>, len: usize) -> Self {
         self.0.push(Bound::All(placed(of, len), 1));
         self
     }
 
-    /// Runs it, and counts the items for which something holds.
+    /// Runs the kernel, and counts the items that return true.
     pub(crate) fn count<K: Kernel<Returned = bool>>(self) -> Result<usize> {
         let mut reduction = Reduction::new::<bool>(How::Sum, K::group_len())?;
         let wanted = Wanted::Reduced(&mut reduction);
@@ -68,7 +68,7 @@ impl<'a> Given<'a> {
         Ok(reduction.sum::<bool>())
     }
 
-    /// Runs it, and finds the least of each scalar that its items return; nothing if there are no items.
+    /// Runs the kernel, and returns the least of each returned scalar; none without items.
     pub(crate) fn least<K: Kernel>(self) -> Result<Vec<Option<u64>>> {
         let mut reduction = Reduction::new::<K::Returned>(How::Least, K::group_len())?;
         let wanted = Wanted::Reduced(&mut reduction);
@@ -76,19 +76,19 @@ impl<'a> Given<'a> {
         Ok(reduction.least())
     }
 
-    /// Runs it.
+    /// Runs the kernel.
     pub(crate) fn run<K: Kernel>(self) -> Result<()> {
         plan::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, Wanted::Nothing)
     }
 }
 
-/// The elements of a view, to be read.
+/// Elements of a view as an operand.
 pub(crate) fn operand<'a>(of: impl View<'a, Shape = Linear>) -> Operand<'a> {
     let (store, shape) = of.parts();
     Operand::new(store.as_operand(INTERNAL), shape.start)
 }
 
-/// Elements for items, an element for each.
+/// Elements of an operand, one for each item.
 pub(super) fn placed(operand: Operand<'_>, len: usize) -> Placed<'_> {
     let stored = Some(StoredBox::range_of(operand.start, len));
     Placed { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }

@@ -1,5 +1,5 @@
-//! Groups along one axis: cut at multiples of their length over a whole view, and numbered over it, however
-//! the elements are spread over pages, channels and devices.
+//! Groups along one axis: they start at multiples of their length in a whole view, and are numbered in it,
+//! for any distribution over pages, channels and devices.
 
 use backend_api::expr::Geometry;
 use vmarray_kernel::{GroupPart, ScalarSource};
@@ -9,7 +9,7 @@ use vmarray_kernel::{GroupPart, ScalarSource};
 pub(super) struct LinearGroups {
     /// Items of a group.
     pub len: usize,
-    /// The index of the launch's first item, as devices count.
+    /// Index of the launch's first item on the devices.
     pub start: usize,
     /// Items of the launch.
     pub items: usize,

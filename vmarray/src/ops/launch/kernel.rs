@@ -1,4 +1,4 @@
-//! Kernels as devices are given them, each lowered once.
+//! Kernels for devices, each lowered once.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -13,29 +13,29 @@ use super::options::Options;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::expr::refused;
 
-/// A kernel that can be launched.
+/// A lowered kernel.
 #[derive(Clone, Debug)]
 pub(super) struct PreparedKernel {
     pub lowered: Lowered,
     pub kernel: kernel::Kernel,
 }
 
-/// Those that were lowered so far, each with its type and const parameters, and the form of its launches.
+/// Cache of lowered kernels, by type with const parameters, and variant of launches.
 static PREPARED: LazyLock<Mutex<Prepared>> = LazyLock::new(Mutex::default);
 type Prepared = HashMap<(TypeId, Form), Arc<PreparedKernel>>;
 
-/// A kernel that is lowered for each form of launch.
+/// A kernel that is lowered for each variant of launches.
 pub(super) struct Kernels {
-    /// That for most launches.
+    /// The most common variant.
     pub usual: Arc<PreparedKernel>,
-    /// How many items a group has, if groups are along one axis.
+    /// Number of items in a group, if groups are along one axis.
     pub group_len: Option<usize>,
-    /// How many items a group has along each axis, if groups are tiles of the result.
+    /// Number of items in a group along each axis, if groups are tiles of the result.
     pub tile: Vec<usize>,
     prepared: fn(Form) -> Result<Arc<PreparedKernel>>,
-    /// What devices that can use it run in its place.
+    /// Foreign code that supporting devices run instead.
     pub code: Option<Code>,
-    /// How the host carries out groups, which it interprets else.
+    /// Native form for groups on the host; without it they are interpreted.
     pub host: Option<HostForm>,
 }
 
@@ -54,7 +54,7 @@ impl Kernels {
         })
     }
 
-    /// That for a form, lowered now if it has not been before.
+    /// Returns a variant, and lowers it if it is not in the cache.
     pub fn prepared(&self, form: Form) -> Result<Arc<PreparedKernel>> {
         let prepared = (self.prepared)(form)?;
         if self.code.is_none() && self.host.is_none() {
@@ -71,7 +71,7 @@ impl Kernels {
     }
 }
 
-/// A kernel for a form of launch, lowered now if it has not been before.
+/// Returns a kernel in a variant, and lowers it if it is not in the cache.
 pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
     // Groups are interpreted.
     let host_form = |form: &Form| match K::group_len() {
@@ -81,7 +81,7 @@ pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
     prepared_by(lower_for::<K>, host_form, (TypeId::of::<K>(), form))
 }
 
-/// The same by what a kernel's type knows: a program has one of it.
+/// The same without type parameters, so a program contains one instance.
 fn prepared_by(
     lower: fn(&Form) -> std::result::Result<Lowered, vmarray_kernel::Error>,
     host_form: fn(&Form) -> Option<HostForm>,
@@ -90,7 +90,7 @@ fn prepared_by(
     if let Some(known) = PREPARED.lock().get(&key) {
         return Ok(Arc::clone(known));
     }
-    // Not under the lock: two threads may do it both.
+    // Without the lock, so two threads may lower the same kernel.
     let lowered = lower(&key.1).map_err(|error| refused(&error))?;
     let mut kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
     if let Some(form) = host_form(&key.1) {
@@ -101,13 +101,13 @@ fn prepared_by(
 }
 
 impl PreparedKernel {
-    /// Refuses a launch.
+    /// Returns the error of a refused launch.
     pub fn refused(&self, reason: &str) -> Error {
         let reason = format!("{reason} ({})", self.lowered.defined_at());
         ErrorKind::KernelRefused { kernel: self.lowered.name.into(), reason }.into()
     }
 
-    /// The same error with the place of the kernel, if a launch was refused.
+    /// Adds the kernel's source location to an error of a refused launch.
     pub fn placed(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::KernelRefused { kernel, reason } if kernel == self.lowered.name => {
@@ -117,7 +117,7 @@ impl PreparedKernel {
         }
     }
 
-    /// What a report says, of which this is the number of the item.
+    /// Returns the outcome of a report; `item` is the number of the failed item.
     pub fn outcome(
         &self,
         report: Report,
@@ -149,7 +149,7 @@ impl PreparedKernel {
         })
     }
 
-    /// Whether every item writes all of so many bytes of its element of a view, and reads none of them.
+    /// Returns true if every item writes its whole element of a view, of this size, and reads none of it.
     pub fn overwrites(&self, view: usize, element_bytes: usize) -> bool {
         let body = self.kernel.body();
         let mut is_read = false;

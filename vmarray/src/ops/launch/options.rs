@@ -1,4 +1,4 @@
-//! How a kernel is launched: its options, and what is done with what its items return.
+//! Options of a launch, and reductions of its return values.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -42,7 +42,7 @@ use crate::ops::view::INTERNAL;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// What items return, in each way:
+/// Reductions of return values:
 ///
 /// ```
 /// use vmarray::kernel::{At, Own, Session};
@@ -62,7 +62,7 @@ use crate::ops::view::INTERNAL;
 /// assert_eq!(launch().arg_max((&mut array,))?, Some((3, 15)));
 /// let mut session = Session::new();
 /// let x = session.hold(&mut array)?;
-/// launch().run_in(&mut session, (x,))?; // There nobody wants it.
+/// launch().run_in(&mut session, (x,))?; // The session discards the return values.
 /// session.finish()?;
 /// assert_eq!(array.get(3)?, 18);
 /// # Ok::<(), vmarray::Error>(())
@@ -74,7 +74,7 @@ pub struct KernelLaunch<K> {
     marker: PhantomData<fn() -> K>,
 }
 
-/// What a launch is told beside its arguments.
+/// Options of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub budget: Option<u64>,
@@ -104,12 +104,13 @@ impl<K: Kernel> KernelLaunch<K> {
         &self.options
     }
 
-    /// How many turns of loops an item may take, all together. One that takes more ends there, which is
-    /// [`KernelBudget`](ErrorKind::KernelBudget) once all items are done; in a kernel with groups it leaves
-    /// its loops. An endless loop ends by the [time limit](Self::time_limit) too, but not on a GPU.
+    /// Limits the loop iterations of an item, over all its loops. An item with more ends there, and the
+    /// launch returns [`KernelBudget`](ErrorKind::KernelBudget) after all items are done. In a kernel with
+    /// groups the item leaves its loops instead. The [time limit](Self::time_limit) ends endless loops too,
+    /// but not on a GPU.
     ///
-    /// Counting takes a few percent of the time of short loops. On the host a kernel with loops is
-    /// interpreted if it has a budget, which takes some hundred times as long.
+    /// The count takes a few percent of the time of short loops. On the host, a kernel with loops and a
+    /// budget is interpreted, which is some hundred times slower.
     pub fn budget(mut self, turns: u64) -> Self {
         self.options.budget = Some(turns);
         self
@@ -157,9 +158,9 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// How much memory of its own an item has, for [`alloc`](crate::kernel::Alloc): 16 KiB if nothing is
-    /// said. It is rounded up to a multiple of 8. Devices run fewer items at a time if that needs more than
-    /// they have.
+    /// Sets the private memory of an item for [`alloc`](crate::kernel::Alloc); 16 KiB by default. It is
+    /// rounded up to a multiple of 8. If a device has less memory than all items need, it runs fewer items at
+    /// a time.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own};
@@ -189,9 +190,9 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Has the kernel run for the numbers of a range, where no [`Own`](crate::kernel::Own) says how many
-    /// items there are: `at.index()` is the number. It runs on the devices of its first argument that lies
-    /// on any, each of which gets a part; or on the one that is named by [`on`](Self::on).
+    /// Runs the kernel for the numbers of a range, if it has no [`Own`](crate::kernel::Own) to determine its
+    /// items: `at.index()` is the number. The devices of its first argument with a device each run a part, or
+    /// the device set by [`on`](Self::on) runs all.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -225,7 +226,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Names the device for numbers: see [`over`](Self::over).
+    /// Sets the device for numbers: see [`over`](Self::over).
     pub fn on<D: Device>(mut self, device: &Arc<D>) -> Self {
         let range = self.over.map_or(0..0, |over| over.range);
         let device = Arc::clone(device) as Arc<dyn Device>;
@@ -233,7 +234,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Runs it: see [`RunKernel::run`](super::RunKernel::run).
+    /// Runs the kernel: see [`RunKernel::run`](super::RunKernel::run).
     ///
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
@@ -241,7 +242,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.planned(arguments, Wanted::Nothing)
     }
 
-    /// Runs it as a future: see [`RunKernel::run_async`](super::RunKernel::run_async).
+    /// Runs the kernel as a future: see [`RunKernel::run_async`](super::RunKernel::run_async).
     ///
     /// ```
     /// use vmarray::kernel::Own;
@@ -262,13 +263,13 @@ impl<K: Kernel> KernelLaunch<K> {
     /// ```
     ///
     /// # Errors
-    /// The future has those of [`RunKernel::run_async`](super::RunKernel::run_async).
+    /// The future returns the errors of [`RunKernel::run_async`](super::RunKernel::run_async).
     pub fn run_async<'a, A: Arguments<'a, K::Parameters>>(self, arguments: A) -> RunAsync<'a, K, A> {
         let Self { options, over, .. } = self;
         RunAsync::new(arguments, options, over)
     }
 
-    /// Runs it and adds up what items return: see [`RunKernel::sum`](super::RunKernel::sum).
+    /// Runs the kernel and adds the return values: see [`RunKernel::sum`](super::RunKernel::sum).
     ///
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
@@ -282,7 +283,8 @@ impl<K: Kernel> KernelLaunch<K> {
         self.reduced(How::Sum, arguments).map(Reduction::sum::<K::Returned>)
     }
 
-    /// Runs it and counts the items that return `true`: see [`RunKernel::count`](super::RunKernel::count).
+    /// Runs the kernel and counts the items that return `true`: see
+    /// [`RunKernel::count`](super::RunKernel::count).
     ///
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
@@ -293,7 +295,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.reduced(How::Sum, arguments).map(Reduction::sum::<bool>)
     }
 
-    /// Runs it, for the least of what items return: see [`RunKernel::min`](super::RunKernel::min).
+    /// Runs the kernel and returns the least return value: see [`RunKernel::min`](super::RunKernel::min).
     ///
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
@@ -304,7 +306,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.arg_min(arguments).map(|found| found.map(|(_, value)| value))
     }
 
-    /// Runs it, for the greatest of what items return: see [`RunKernel::max`](super::RunKernel::max).
+    /// Runs the kernel and returns the greatest return value: see [`RunKernel::max`](super::RunKernel::max).
     ///
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
@@ -315,7 +317,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.arg_max(arguments).map(|found| found.map(|(_, value)| value))
     }
 
-    /// The least of what items return, with the first item that returns it.
+    /// Runs the kernel and returns the least return value, with the first item that returned it.
     ///
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
@@ -329,7 +331,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.extreme(How::Least, arguments)
     }
 
-    /// The greatest of what items return, with the first item that returns it.
+    /// Runs the kernel and returns the greatest return value, with the first item that returned it.
     ///
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
@@ -343,8 +345,8 @@ impl<K: Kernel> KernelLaunch<K> {
         self.extreme(How::Greatest, arguments)
     }
 
-    /// Asks the device that has the first element what has become of the kernel there: registers, spilled
-    /// bytes, the length of groups. The kernel is translated for that, and not run.
+    /// Returns properties of the translated kernel on the device of the first element: registers, spilled
+    /// bytes, the length of groups. Translates the kernel, but does not run it.
     ///
     /// ```
     /// use vmarray::kernel::Own;
@@ -357,14 +359,14 @@ impl<K: Kernel> KernelLaunch<K> {
     /// let mut array = VirtualArray::<f32>::new(1000)?;
     /// match doubled::launch().facts((&mut array,)) {
     ///     Ok(facts) => println!("{:?} registers of 32 bits an item", facts.registers),
-    ///     Err(error) => println!("{error}"), // host RAM has nothing to tell
+    ///     Err(error) => println!("{error}"), // Host RAM has no such properties.
     /// }
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run), and [`Device`](ErrorKind::Device) for a device that does
-    /// not tell.
+    /// As [`RunKernel::run`](super::RunKernel::run), and [`Device`](ErrorKind::Device) if the device does not
+    /// report properties.
     pub fn facts<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<KernelFacts> {
         let mut facts = None;
         self.planned(arguments, Wanted::Facts(&mut facts))?;
@@ -388,7 +390,7 @@ impl<K: Kernel> KernelLaunch<K> {
         Ok(reduction)
     }
 
-    /// Whether it runs for numbers.
+    /// Returns true if the kernel runs over numbers.
     pub(super) const fn is_over_numbers(&self) -> bool {
         self.over.is_some()
     }

@@ -1,4 +1,4 @@
-//! Launches over numbers, where no elements say how many items there are.
+//! Launches over numbers, for kernels without elements that determine their items.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,39 +16,39 @@ use crate::engine::pager::Pager;
 use crate::ops::compute::{read_all, unsettled};
 use crate::ops::executor::{Change, Examination, Operand, OperandStore, ResultStore, Run, STAGED_BYTES};
 
-/// The numbers, and the device that was named for them.
+/// The numbers, and the selected device.
 #[derive(Clone, Debug)]
 pub(super) struct Over {
     pub range: Range<usize>,
     pub device: Option<Arc<dyn Device>>,
 }
 
-/// Numbers as a store: a part of them on each of some devices. Their elements have no bytes, or are results
-/// in memory of one device, which are read once.
+/// Numbers as a store, divided among devices. Their elements have no bytes, or are results in memory of one
+/// device, which are read once.
 pub(super) struct OverStore<'a> {
     first: usize,
-    /// Numbers that are not parted.
+    /// Number of consecutive numbers that stay on one device.
     together: usize,
     devices: Vec<(Arc<dyn Device>, &'a Counters)>,
-    /// Of the array that is read where it lies, and says which devices those are.
+    /// Pager of the array that is read in place, and determines the devices.
     pager: Option<&'a Pager>,
-    /// Where results are, and how many bytes each has.
+    /// Memory of results, and bytes of each.
     results: Option<(DeviceBuffer<dyn Device>, usize)>,
 }
 
-/// A part of the items, under way.
+/// A running part of the items.
 struct NumbersUnderWay {
     ticket: Ticket,
     queue: Queue<dyn Device>,
     report: HostBuffer<dyn Device>,
     geometry: Geometry,
-    // Where elements would begin that have no bytes.
+    // Address for elements without bytes.
     _nothing: Option<DeviceBuffer<dyn Device>>,
 }
 
 impl<'a> OverStore<'a> {
-    /// Numbers on the device that was named, else on those of what is given; `None` if that is nowhere. A
-    /// part has a multiple of `together`.
+    /// Returns numbers on the selected device, else on the devices of the arguments; `None` if there are
+    /// none. The length of a part is a multiple of `together`.
     pub fn new(
         over: &Over,
         counters: &'a Counters,
@@ -63,14 +63,14 @@ impl<'a> OverStore<'a> {
         Some(Self { first, ..Self::beside(given?, together) })
     }
 
-    /// Numbers from 0 on, on the devices of a store; so many of them are not parted.
+    /// Numbers from 0 on, on the devices of a store; parts have multiples of `together`.
     pub fn beside(store: &'a dyn OperandStore, together: usize) -> Self {
         let devices = store.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
         let devices = devices.collect();
         Self { first: 0, together, devices, pager: store.pager(), results: None }
     }
 
-    /// Room for so many results of so many bytes each, on the first device of a store.
+    /// Memory for `count` results of `stride` bytes, on the first device of a store.
     pub fn with_results(store: &'a dyn OperandStore, count: usize, stride: usize) -> Result<Self> {
         let mut numbers = Self::beside(store, 1);
         numbers.devices.truncate(1);
@@ -81,14 +81,14 @@ impl<'a> OverStore<'a> {
         Ok(numbers)
     }
 
-    /// The parts of a range, one for each of the first devices.
+    /// Parts of a range, one for each of the first devices.
     pub fn parts(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (each, range) = (range.len().div_ceil(self.devices.len()), range.clone());
         let each = each.next_multiple_of(self.together).max(1);
         range.clone().step_by(each).map(move |start| start..range.end.min(start + each))
     }
 
-    /// Launches all of a range while what is read where it lies is not written to.
+    /// Launches a whole range at a moment without writes to elements that are read in place.
     fn run_settled(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
         let (dealt, mut attempts) = (launch.dealt(), 0);
         read_all(&dealt, &mut || {
@@ -100,11 +100,11 @@ impl<'a> OverStore<'a> {
         })
     }
 
-    /// Launches all of a range, each device a part, and waits.
+    /// Launches a whole range, one part on each device, and waits.
     fn run(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
         let parts = self.devices.iter().zip(self.parts(range));
         let started = parts.map(|((device, _), part)| self.start(device, &part, launch));
-        // All that were started are waited for, whatever the others say.
+        // Wait for all started parts, also after a failure of others.
         let started: Vec<Result<NumbersUnderWay>> = started.collect();
         let ends = started.into_iter().map(|started| {
             let NumbersUnderWay { ticket, queue, report, geometry, .. } = started?;
@@ -148,7 +148,7 @@ impl<'a> OverStore<'a> {
         let channels: Vec<&HomeQueues> =
             dealt.iter().flat_map(|(pager, _)| pager.channels()).map(|channel| &channel.queues).collect();
         let ticket = match channels.split_first() {
-            // Between writes to what is read where it lies: in a queue of that.
+            // Between writes to the elements that are read in place: in a queue of their channel.
             Some((first, others)) => first.between_writes(others, |queue| submit(queue, report.at(0)))?,
             None => submit(&queue, report.at(0))?,
         };

@@ -1,4 +1,4 @@
-//! A launch: what devices are given for each run of elements, and what they report.
+//! Plan of a launch: arguments of each run of elements, and its report.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,21 +26,21 @@ use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
 
-/// There is room for so many appended elements at first, and for one of 16 items. Not more, so that memory is
-/// not taken that few kernels need.
+/// Initial memory for appended elements, plus one for each 16 items. It is small, because few kernels need
+/// much.
 const APPENDED_AT_FIRST: usize = 1 << 16;
 
-/// What a launch is for, beside what the kernel changes.
+/// Purpose of a launch besides the kernel's results.
 pub(super) enum Wanted<'r> {
     Nothing,
-    /// What items return.
+    /// Reduction of the return values.
     Reduced(&'r mut Reduction),
-    /// What the device that has the first element says of the kernel; which is not run.
+    /// Properties of the kernel on the device of the first element, without a run.
     Facts(&'r mut Option<KernelFacts>),
 }
 
-/// Runs a kernel for each element of its results. Arguments come in the order of its parameters, but for
-/// places.
+/// Runs a kernel for each element of its results. Arguments are in the order of its parameters, without
+/// positions.
 pub(super) fn run(
     kernels: &Kernels,
     arguments: Vec<Bound<'_>>,
@@ -51,7 +51,7 @@ pub(super) fn run(
     let counters = Counters::default();
     let parameters = &kernels.usual.lowered.parameters;
     let mut values = vec![Vec::new(); parameters.len()];
-    // With an element for each item; read by many items, and which elements of stores these are.
+    // Arguments with an element for each item; arguments that many items read; and their ranges of stores.
     let (mut own, mut spread, mut elsewhere) = (Vec::new(), Vec::<SpreadArgument<'_>>::new(), Vec::new());
     let (mut appended, mut around) = (Vec::new(), Vec::new());
     let is_given = |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(..));
@@ -88,7 +88,7 @@ pub(super) fn run(
         }
     }
     let refused = |reason: &str| kernels.usual.refused(reason);
-    // The first result says where the work is done, and comes first; the first argument, if there is none.
+    // The first result determines the devices, and comes first; without results the first argument does.
     let first = own.iter().position(|(_, _, placed)| placed.operand.target.is_some());
     let has_result = elsewhere.iter().any(|argument| argument.operand.target.is_some());
     if first.is_none() && !has_result && appended.is_empty() && matches!(wanted, Wanted::Nothing) {
@@ -228,7 +228,7 @@ pub(super) fn run(
             spread[result.memory].extents = vec![tiles.most_items(&results)];
         }
     } else if target.is_none() {
-        // Nothing is changed until all is done, so it can be repeated with more room.
+        // The launch changes nothing before its end, so it can be repeated with more memory.
         for AppendArgument { elements, most, .. } in &appended {
             spread[*elements].extents = vec![(*most).min(APPENDED_AT_FIRST.max(range.len() / 16))];
         }
@@ -238,8 +238,8 @@ pub(super) fn run(
     let groups = kernels.group_len.map(|len| LinearGroups { len, start, items: range.len() });
     let is_in_place = store.has_whole_groups(group_len, &range);
     form.is_striped = groups.is_some() && is_in_place && store.channel_count() > 1;
-    // A question about elements that are first put beside one another settles nothing for what is read where
-    // it lies.
+    // A kernel without results over staged elements does not order accesses to elements that are read in
+    // place.
     let is_settled = is_in_place && (target.is_some() || columns.len() == 1);
     for argument in around {
         match argument.in_place(&columns, store).filter(|_| is_settled) {
@@ -254,7 +254,7 @@ pub(super) fn run(
         }
     }
     let items = domain.around(&range);
-    // Kernels without places are not translated twice.
+    // Kernels without positions have one variant.
     form.is_short = parameters.iter().any(is_placed)
         && over.map_or(range.end, |over| over.range.end) < SHORT_MAX as usize
         && tiles.as_ref().is_none_or(|tiles| tiles.all_items() < SHORT_MAX as usize)
@@ -271,7 +271,7 @@ pub(super) fn run(
             return Some(ViewPlace::Dealt(at));
         }
         let column = columns.iter().position(|column| column.number == *parameter);
-        // Of what is appended there are two: the counter, and elements.
+        // An appended argument has two views: the counter and the elements.
         let before = kernel.lowered.views[..number].iter().filter(|other| *other == parameter).count()
             - usize::from(result.is_some());
         if *parameter == parameters.len() {
@@ -284,14 +284,14 @@ pub(super) fn run(
         ScalarSource::Value { parameter, position } => values[parameter][position],
         ScalarSource::Origin => range.start as u64,
         ScalarSource::Form => form.number(),
-        // Of each run by itself.
+        // Set for each run.
         ScalarSource::Groups(_) => 0,
         ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
         ScalarSource::TileLen(part) => {
             let tile = tiles.as_ref().map_or(domain.tile_len(), TiledGroups::len);
             DomainAxis { tile, ..domain.axes[0] }.scalar(part, form.is_short)
         }
-        // Of what is copied that is known for each part.
+        // For copied elements, set for each part.
         ScalarSource::Around { parameter, part } => {
             let own = dealt.iter().find(|argument| argument.number == parameter);
             own.map_or(0, |argument| argument.scalar(part))
@@ -374,44 +374,44 @@ pub(super) fn run(
     launching.finish(&elsewhere, &mut appended)
 }
 
-/// An argument that is a range of a store: with an element for each item, as a rule.
+/// An argument that is a range of a store, usually with an element for each item.
 struct RangeArgument<'a> {
-    /// The number of its parameter.
+    /// Number of its parameter.
     number: usize,
     name: &'static str,
     operand: Operand<'a>,
     range: Range<usize>,
 }
 
-/// An argument that items append to.
+/// An argument for appended elements.
 struct AppendArgument<'a> {
-    /// Its number among what is copied; the counter comes before it.
+    /// Its number among the copied arguments; the counter comes before it.
     elements: usize,
-    /// The number of its parameter.
+    /// Number of its parameter.
     number: usize,
     name: &'static str,
     to: Box<dyn AppendTo + 'a>,
     most: usize,
-    /// Whether elements come in the order of items, each behind the index of its own.
+    /// True if elements are in the order of items, each after the index of its item.
     is_ordered: bool,
 }
 
-/// An argument that items read by an index for each of some axes.
+/// An argument that items read by an index for each of its axes.
 struct AroundArgument<'a> {
-    /// The number of its parameter.
+    /// Number of its parameter.
     number: usize,
     placed: Placed<'a>,
     axes: usize,
-    /// How far it is read around items; anywhere, if this is missing.
+    /// Halo around items; without it, any element may be read.
     halo: Option<Vec<usize>>,
     modes: Modes,
 }
 
 impl<'a> AroundArgument<'a> {
-    /// The argument where it lies, if the items of a store can reach all of it there.
+    /// Returns the argument for reads in place, if the items of a store can reach all of it.
     fn in_place(&self, results: &[RangeArgument<'_>], store: &dyn OperandStore) -> Option<DealtArgument<'a>> {
         let (operand, stored) = (self.placed.operand, self.placed.stored.as_ref()?);
-        // What is written to is not read elsewhere in the same launch.
+        // Elements that the launch writes are not read in place by others of its items.
         let is_written = |column: &RangeArgument<'_>| {
             column.operand.target.is_some() && std::ptr::addr_eq(column.operand.store, operand.store)
         };
@@ -432,8 +432,8 @@ impl<'a> AroundArgument<'a> {
     }
 }
 
-/// The form of a kernel's launches over elements that are stored like this, or why there is none: with so
-/// many results that have an element for each item, and windows with so many axes each.
+/// Returns the variant of a kernel's launches over elements with these places, or the reason for a refusal.
+/// `results` is the number of results with an element for each item, and each window has this number of axes.
 pub(super) fn form(
     kernels: &Kernels,
     domain: &StoredBox,
@@ -472,7 +472,7 @@ pub(super) fn form(
     Ok(Form { axes, is_tiled: domain.is_tiled(), is_part: domain.is_part(), ..Form::default() })
 }
 
-/// Whether places are computed for a parameter.
+/// Returns true if positions are computed for a parameter.
 pub(super) fn is_placed(of: &ParameterInfo) -> bool {
     match of.kind {
         ParameterKind::At(axes) | ParameterKind::Anywhere(_, axes) => axes > 1,
@@ -481,14 +481,14 @@ pub(super) fn is_placed(of: &ParameterInfo) -> bool {
     }
 }
 
-/// Whether 32 bits do for the places of elements.
+/// Returns true if 32 bits suffice for the positions of elements.
 pub(super) fn is_short(stored: &StoredBox) -> bool {
     let len = |axis: &DomainAxis| axis.tiles.saturating_mul(axis.tile);
     stored.range().end < SHORT_MAX as usize
         && stored.axes.iter().skip(1).all(|axis| len(axis) < SHORT_MAX as usize)
 }
 
-/// Refuses elements for items that have another shape.
+/// Refuses an argument with an element for each item, but another shape.
 pub(super) fn expect_shape(
     kernel: &str,
     argument: &'static str,
@@ -506,7 +506,7 @@ pub(super) fn expect_shape(
     Err(ErrorKind::KernelShape { kernel, argument, expected, got }.into())
 }
 
-/// Refuses results that are something else, too: items would read or write what others write.
+/// Refuses results that are also another argument: items would race on their elements.
 fn apart(kernel: &str, columns: &[RangeArgument<'_>], elsewhere: &[RangeArgument<'_>]) -> Result<()> {
     let is_same = |one: &RangeArgument<'_>, two: &RangeArgument<'_>| {
         std::ptr::addr_eq(one.operand.store, two.operand.store)
@@ -524,49 +524,49 @@ fn apart(kernel: &str, columns: &[RangeArgument<'_>], elsewhere: &[RangeArgument
     Ok(())
 }
 
-/// Where the elements of a view are.
+/// Place of a view's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ViewPlace {
-    /// In a column of each run.
+    /// A column of each run.
     Column(usize),
     /// Copied to the device.
     Spread(usize),
     /// In home slots on the device.
     Dealt(usize),
-    /// In memory for a scalar of what items return.
+    /// Memory for one scalar of the return values.
     Returned(usize),
-    /// In memory for results in the order of tiles: its number among what is copied.
+    /// Memory for results in the order of tiles, by number among the copied arguments.
     Tiles(usize),
 }
 
-/// A kernel with all that does not differ from run to run.
+/// A kernel with all properties that are common to its runs.
 pub(super) struct Launching<'a> {
     pub kernel: &'a PreparedKernel,
     /// For each view of the kernel.
     views: Vec<ViewPlace>,
     pub params: Vec<u64>,
     table: Vec<u8>,
-    /// The place of the first item in the store.
+    /// Place of the first item in the store.
     start: usize,
     /// The groups, if the kernel has groups along one axis.
     groups: Option<LinearGroups>,
-    /// Where the items' elements are.
+    /// Places of the items' elements.
     domain: StoredBox,
     pub spread: Vec<SpreadArgument<'a>>,
     dealt: Vec<DealtArgument<'a>>,
     options: &'a Options,
     reduction: Option<&'a Reduction>,
     pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
-    /// What devices have of those.
+    /// Copies of the arguments on devices.
     pub devices: RwLock<Vec<DeviceCopies<'a>>>,
-    /// What was reported, and the place of the item that is named.
+    /// The report, and the place of the item that it names.
     reported: Mutex<(Report, u64)>,
-    /// The items that run, if their groups are tiles.
+    /// The items of this band, if groups are tiles.
     pub band: Option<Band>,
 }
 
 impl Launching<'_> {
-    /// Has something done with the launch of a run, whose items return to some memory.
+    /// Calls a function with the launch of a run, whose items return to given memory.
     fn with<R>(
         &self,
         device: &dyn Device,
@@ -619,7 +619,7 @@ impl Launching<'_> {
         })
     }
 
-    /// Runs it for elements that it does not change, some at a time if windows are copied for them.
+    /// Runs the kernel for elements that it does not change, part by part if windows are copied for them.
     fn examine(&self, store: &dyn OperandStore, others: &[Operand<'_>], range: &Range<usize>) -> Result<()> {
         let at_once = STAGED_BYTES.checked_div(self.part_stride()).map_or(range.len(), |most| most.max(1));
         let at_once = at_once.next_multiple_of(self.group_len());
@@ -632,7 +632,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Gives the program what belongs to it, and tells what became of all items.
+    /// Writes copied results back, and returns the outcome of all items.
     fn finish(&self, elsewhere: &[RangeArgument<'_>], appended: &mut [AppendArgument<'_>]) -> Result<()> {
         for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
             self.write_back(argument)?;
@@ -643,7 +643,7 @@ impl Launching<'_> {
         self.result()
     }
 
-    /// Writes elements that any item has changed where they belong.
+    /// Writes elements that any item may have changed back to their store.
     fn write_back(&self, argument: &RangeArgument<'_>) -> Result<()> {
         let (Some(number), Some(target)) = (self.spread_number(argument), argument.operand.target) else {
             return Ok(());
@@ -658,14 +658,14 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// How many elements items have appended on a device, or would have with enough room.
+    /// Number of elements that items appended on a device, or would append with enough memory.
     fn asked(device: &DeviceCopies<'_>, argument: &AppendArgument<'_>) -> Result<u64> {
         let mut count = [0; 8];
         count.copy_from_slice(&device.download(argument.elements - 1, 8)?);
         Ok(u64::from_ne_bytes(count))
     }
 
-    /// Makes room for what did not have any; whether there was something.
+    /// Enlarges memory that was too small; returns true if there was any.
     fn has_more_room(&mut self, appended: &[AppendArgument<'_>]) -> Result<bool> {
         let mut has_more = false;
         for argument in appended {
@@ -689,7 +689,7 @@ impl Launching<'_> {
         Ok(has_more)
     }
 
-    /// As if nothing had been launched.
+    /// Resets the state to that before the launch.
     fn begin_anew(&mut self, appended: &[AppendArgument<'_>], elsewhere: &[RangeArgument<'_>]) {
         let changed = elsewhere.iter().filter(|argument| argument.operand.target.is_some());
         let changed = changed.filter_map(|argument| self.spread_number(argument));
@@ -704,12 +704,12 @@ impl Launching<'_> {
         }
     }
 
-    /// Its number among what is copied.
+    /// Number of an argument among the copied ones.
     fn spread_number(&self, argument: &RangeArgument<'_>) -> Option<usize> {
         self.spread.iter().position(|spread| spread.number == argument.number)
     }
 
-    /// Appends what items have.
+    /// Appends the elements of all items.
     fn append(&self, argument: &mut AppendArgument<'_>) -> Result<()> {
         let stride = self.spread[argument.elements].of.stride();
         let mut of_all = Vec::new();
@@ -728,20 +728,20 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// What became of all items.
+    /// Outcome of all items.
     fn result(&self) -> Result<()> {
         let (report, place) = *self.reported.lock();
         let item = (place as usize).wrapping_sub(self.start);
         Ok(self.kernel.outcome(report, item, self.options)?)
     }
 
-    /// An error if an item has exceeded the time limit: not all items have run.
+    /// Returns an error if an item exceeded the time limit: some items have not run.
     pub fn in_time(&self) -> Result<()> {
         let is_late = self.reported.lock().0.loop_over_time().is_some();
         if is_late { self.result() } else { Ok(()) }
     }
 
-    /// What has become of work that was submitted before that which was waited for.
+    /// Outcome of work that was submitted before the awaited work.
     fn reduction_outcome(&self, range: &Range<usize>, has_result: bool) -> Result<()> {
         let Some(Err(cause)) = self.reduction.map(Reduction::outcome) else { return Ok(()) };
         Err(match has_result {
@@ -770,7 +770,7 @@ impl Change for Launching<'_> {
         self.views
             .iter()
             .position(|place| *place == ViewPlace::Column(0))
-            // An item that its budget ends writes nothing; nor may code from elsewhere.
+            // An item that exceeds its budget writes nothing, and foreign code may not write either.
             .filter(|_| self.options.budget.is_none() && self.kernel.kernel.code().is_none())
             .is_some_and(|view| self.kernel.overwrites(view, element_bytes))
     }

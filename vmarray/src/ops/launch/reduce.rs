@@ -1,5 +1,5 @@
-//! What items of a kernel return, reduced on the devices: written down for some items at a time, in memory
-//! that stays in the cache of a device, and reduced there by what reduces elements of arrays.
+//! Reductions of return values on the devices. A piece of items writes its values to memory that stays in the
+//! device's cache, and the reductions of array elements reduce them there.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -18,16 +18,16 @@ use crate::ops::executor::Run;
 use crate::ops::view::INTERNAL;
 use crate::ops::view::sealed::Internal;
 
-/// What items return is written down for as many items at a time as have so many bytes of the longest scalar.
+/// Bytes of the longest scalar in the return values of one piece.
 const RETURNED_BYTES: u64 = 32 << 20;
-/// The words of an answer about a scalar.
+/// Words of the result for a scalar.
 const ANSWER_WORDS: usize = Compute::partials_bytes() as usize / 8;
-/// Where each scalar's memory begins is a multiple of this.
+/// Alignment of each scalar's memory.
 const ALIGNMENT: u64 = 256;
 const REPORT_WORDS: usize = Report::BYTES as usize / 8;
 
-/// Numbers, bools and tuples of them, with the type of their sum: `i128` for integers, exactly; `f64` for
-/// floating point; `usize` for bools, of which those that are true count; a tuple of sums for a tuple.
+/// Numbers, bools and tuples of them, with the type of their sum: `i128`, exactly, for integers; `f64` for
+/// floating point; `usize` for bools, as the number of true ones; a tuple of sums for a tuple.
 ///
 /// ```
 /// use vmarray::kernel::ReturnedSum;
@@ -92,7 +92,7 @@ tuples! {
     A 0 B 1 C 2 D 3;
 }
 
-/// What is made of the values.
+/// Kind of reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     Sum,
@@ -100,41 +100,41 @@ pub(super) enum How {
     Greatest,
 }
 
-/// What is reduced on the devices, and what it came to so far.
+/// A reduction on the devices, and its results so far.
 pub(super) struct Reduction {
     how: How,
     scalars: Vec<ReturnedScalar>,
-    /// The place of the first item.
+    /// Place of the first item.
     pub start: usize,
-    /// How many items are reduced together at most.
+    /// Maximal number of items in one reduction.
     piece_items: u64,
     room: Mutex<Vec<ReturnRoom>>,
-    /// What was submitted before the work that is waited for.
+    /// Submissions before the awaited work.
     begun: Mutex<Vec<(Arc<dyn Device>, Ticket)>>,
     reduced: Mutex<Vec<ReducedPiece>>,
 }
 
-/// A scalar of what items return, as it is written down.
+/// A scalar of the return values, as it is stored.
 struct ReturnedScalar {
     of: Type,
     program: Program,
 }
 
-/// Memory for what the work of a queue returns: work of other queues has its own.
+/// Memory for return values in one queue; each queue has its own.
 struct ReturnRoom {
     queue: QueueId,
     memory: Arc<DeviceBuffer<dyn Device>>,
 }
 
-/// What the items of a piece came to: for each scalar. Of extremes there are indices.
+/// Partial results of a piece, for each scalar. Extremes have indices.
 struct ReducedPiece {
-    /// The channel and place of the first item: sums are made in this order.
+    /// Channel and place of the first item: sums are added in this order.
     order: (u64, u64),
     scalars: Vec<Partial>,
 }
 
 impl Reduction {
-    /// Of what items return, whose groups have so many items.
+    /// Returns a reduction of return values; `group_len` is the number of items in a group.
     pub fn new<R: Returned>(how: How, group_len: Option<u32>) -> Result<Self> {
         let stored = |of| if of == Type::Bool { Type::U8 } else { of };
         let scalar = |of| {
@@ -155,7 +155,7 @@ impl Reduction {
         })
     }
 
-    /// Whether it matters for the result which items are reduced together.
+    /// Returns true if the result depends on the division into pieces.
     pub fn is_rounded(&self) -> bool {
         self.how == How::Sum && self.scalars.iter().any(|scalar| scalar.of.is_float())
     }
@@ -164,12 +164,12 @@ impl Reduction {
         REPORT_WORDS + self.scalars.len() * ANSWER_WORDS
     }
 
-    /// How many bytes a device writes about so many items.
+    /// Bytes of the reports for this number of items.
     pub fn report_bytes(&self, items: usize) -> usize {
         (items as u64).div_ceil(self.piece_items).max(1) as usize * self.piece_words() * 8
     }
 
-    /// Memory for what so many items of a queue's work return.
+    /// Returns memory for the return values of `items` items in a queue.
     fn room(
         &self,
         device: &Arc<dyn Device>,
@@ -182,14 +182,14 @@ impl Reduction {
         if let Some(number) = old.filter(|number| room[*number].memory.bytes() >= bytes) {
             return Ok(Arc::clone(&room[number].memory));
         }
-        // Letting go of the old one waits for the work that has it.
+        // The drop of the old memory waits for the work on it.
         old.map(|number| room.swap_remove(number));
         let memory = Arc::new(DeviceBuffer::new(device, bytes, Commit::Lazy)?);
         room.push(ReturnRoom { queue, memory: Arc::clone(&memory) });
         Ok(memory)
     }
 
-    /// Where in that memory the scalars begin, and the bytes of one.
+    /// Offsets of the scalars in that memory, and their sizes.
     fn places(&self, items: u64) -> impl Iterator<Item = (u64, u64)> {
         let mut next = 0;
         self.scalars.iter().map(move |scalar| {
@@ -204,8 +204,8 @@ impl Reduction {
         places.map(|(at, stride)| Elements { start: memory.at(at), count: items, stride }).collect()
     }
 
-    /// Submits the work on a run, a piece at a time, each of which is reduced at once. `launch` is given a
-    /// piece, where its report goes, and where what its items return.
+    /// Submits the work on a run piece by piece, with a reduction after each piece. `launch` receives a
+    /// piece, the place of its report, and the memory for its return values.
     pub fn submit(
         &self,
         queue: &Queue<dyn Device>,
@@ -238,15 +238,15 @@ impl Reduction {
         Ok(last.unwrap_or_else(|| unreachable!("there is a piece at least")))
     }
 
-    /// An error after some work was accepted, which is waited for: it may have changed elements, so the error
-    /// is none of those that say that nothing has begun.
+    /// Waits for accepted work after an error. The work may have changed elements, so the error becomes one
+    /// that does not promise an untouched array.
     fn after(
         device: &Arc<dyn Device>,
         begun: Option<Ticket>,
         error: backend_api::Error,
     ) -> backend_api::Error {
         let Some(ticket) = begun else { return error };
-        // That error is the one to be told.
+        // The first error is the one to report.
         let _ = device.wait(ticket);
         match error.kind() {
             ErrorKind::Lost => error,
@@ -254,7 +254,7 @@ impl Reduction {
         }
     }
 
-    /// Has a device translate what is needed for runs like this one; `launch` as for a submission.
+    /// Translates the programs for runs like this one; `launch` as for a submission.
     pub fn prepare(
         &self,
         device: &dyn Device,
@@ -262,7 +262,7 @@ impl Reduction {
         report: HostSpan<'_>,
         launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
     ) {
-        // Of no elements, which lie nowhere, as well aligned as memory of its own.
+        // Without elements, so without memory, but with its alignment.
         let columns = part_of(like.columns, 0..0);
         let Some(Elements { start, .. }) = columns.first() else { return };
         let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());
@@ -271,7 +271,7 @@ impl Reduction {
         launch(Run { columns: &columns, geometry: like.geometry }, &returned);
         for (number, elements) in returned.iter().enumerate() {
             let compute = self.compute(number, std::slice::from_ref(elements), like.geometry, report);
-            // What goes wrong is told by the submission.
+            // The submission reports errors.
             drop(device.prepare(&compute));
         }
     }
@@ -296,8 +296,7 @@ impl Reduction {
         self.begun.lock().extend(ticket.map(|ticket| (Arc::clone(device), ticket)));
     }
 
-    /// Takes in what devices have written about a run that begins so; gives what was reported of pieces, and
-    /// how these begin.
+    /// Merges the results of a run. Returns the reports of its pieces, and their first items.
     pub fn take(&self, geometry: Geometry, words: &[u64]) -> Vec<(Geometry, Report)> {
         let mut reports = Vec::new();
         let firsts = (geometry.first..).step_by(self.piece_items as usize);
@@ -312,7 +311,7 @@ impl Reduction {
         reports
     }
 
-    /// What an answer comes to as a whole.
+    /// Merges all partial results of a device.
     fn merged(&self, of: Type, geometry: Geometry, answer: &[u64]) -> Partial {
         let all = Partial::list(answer);
         let count = all.iter().map(|part| part.count).sum();
@@ -328,19 +327,19 @@ impl Reduction {
         }
     }
 
-    /// Whether all that was submitted has succeeded, once what was submitted last is done.
+    /// Returns the errors of all submissions, once the last one is done.
     pub fn outcome(&self) -> backend_api::Result<()> {
         let mut begun = self.begun.lock();
         let waits = begun.drain(..).map(|(device, ticket)| device.wait(ticket));
         waits.fold(Ok(()), backend_api::Result::and)
     }
 
-    /// Forgets all that was reduced.
+    /// Discards all results.
     pub fn begin_anew(&self) {
         self.reduced.lock().clear();
     }
 
-    /// What the items came to: for each scalar, in the order of the items of each channel.
+    /// Partial results of each scalar, in the order of the items of each channel.
     fn parts(self) -> Vec<Vec<Partial>> {
         let mut reduced = self.reduced.into_inner();
         reduced.sort_by_key(|piece| piece.order);
@@ -348,12 +347,12 @@ impl Reduction {
         (0..self.scalars.len()).map(of).collect()
     }
 
-    /// The sum of what items have returned.
+    /// Sum of the return values.
     pub fn sum<R: ReturnedSum>(self) -> R::Sum {
         R::sum(&self.parts(), INTERNAL)
     }
 
-    /// The least of each scalar, as its bits; nothing if there were no items.
+    /// Least value of each scalar, as bits; none without items.
     pub fn least(self) -> Vec<Option<u64>> {
         let types: Vec<_> = self.scalars.iter().map(|scalar| scalar.of).collect();
         let least = |(of, parts): (Type, Vec<Partial>)| {
@@ -363,7 +362,7 @@ impl Reduction {
         types.into_iter().zip(self.parts()).map(least).collect()
     }
 
-    /// The least or greatest value of one, and the first item that has returned it.
+    /// Least or greatest return value, and the first item that returned it.
     pub fn extreme<R: Scalar>(self) -> Option<(usize, R)> {
         let (how, start) = (self.how, self.start);
         let parts = self.parts();
@@ -378,7 +377,7 @@ impl Reduction {
     }
 }
 
-/// Some of the elements of columns.
+/// A range of the elements of columns.
 fn part_of<'a>(columns: &[Elements<'a>], part: Range<u64>) -> Vec<Elements<'a>> {
     let of = |column: &Elements<'a>| Elements {
         start: column.start.plus(part.start * column.stride),

@@ -1,15 +1,15 @@
-//! Prefix sums: each element becomes the sum of all up to it, or of all before it.
+//! Prefix sums: each element becomes the sum of all elements up to it, or of all before it.
 //!
-//! Elements are added up in blocks of [`BLOCK`], counted from the start of their store, and blocks in a
-//! binary [`tree`], so that the order of additions depends neither on devices nor on who works on what.
+//! Elements are added in blocks of [`BLOCK`], counted from the start of their store, and blocks in a binary
+//! [`tree`]. So the order of additions depends neither on devices nor on the division of the work.
 //!
-//! Cards that reach each other do that by kernels made for it: see [`on_cards`]. Elsewhere one launch gives
-//! the sum of each block, the host adds these up, and another launch writes the prefix sums of each block,
-//! with what comes before it: two reads and a write of all elements. Harris, Sengupta, Owens, "Parallel
+//! GPUs with access to each other's memory use special kernels: see [`on_cards`]. Otherwise one launch
+//! computes the sum of each block, the host scans the sums, and another launch writes the prefix sums of each
+//! block plus its carry: two reads and one write of all elements. After Harris, Sengupta, Owens, "Parallel
 //! Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter 39; within 32 lanes the steps of Hillis and Steele.
 //!
-//! A group works on a block, so pages have to be of whole blocks. Elements of others go through the host, a
-//! piece at a time, and so do all where a device has no groups that long.
+//! A group processes a block, so pages must consist of whole blocks. The host scans elements in other pages
+//! piece by piece, and all elements if a device does not support groups of this length.
 
 mod block;
 mod number;
@@ -41,19 +41,19 @@ use tree::{Carried, Node};
 
 /// Elements of a block, and items of a group.
 const BLOCK: usize = 1024;
-/// So many elements are worth a launch over what a card has.
+/// Least number of elements for a launch on a GPU.
 const ON_CARDS_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
-/// Bytes that go through the host at a time.
+/// Bytes of a piece that the host scans.
 pub(crate) const PIECE_BYTES: usize = 4 << 20;
 
-/// How far the element of an index is from the first one of its row, if there are `before` more elements than
-/// the index says. There are no rows if they have no length.
+/// Distance of an element from the start of its row, if there are `before` more elements before the index.
+/// There are no rows if their length is 0.
 fn since_start(index: usize, before: usize, row: usize) -> usize {
     if row == 0 { index + before } else { (index + before) % row }
 }
 
-/// The same of an element of a block whose first one is so far from the start of a row. Rows are divided by
-/// once in each block: that takes a card as long as all else.
+/// The same for an element of a block, from the distance of the block's first element. Each block divides by
+/// the row length once, because a division takes a GPU as long as all other operations.
 #[kernel(crate = vmarray_kernel)]
 fn within_row<const HAS_ROWS: usize>(first: usize, within: usize, row: usize) -> usize {
     let mut distance = first + within;
@@ -67,7 +67,7 @@ fn within_row<const HAS_ROWS: usize>(first: usize, within: usize, row: usize) ->
     distance
 }
 
-/// How far the first element of a block is from the start of its row.
+/// Distance of a block's first element from the start of its row.
 #[kernel(crate = vmarray_kernel)]
 fn first_in_row<const HAS_ROWS: usize>(first: usize, row: usize) -> usize {
     let mut distance = first;
@@ -77,7 +77,7 @@ fn first_in_row<const HAS_ROWS: usize>(first: usize, row: usize) -> usize {
     distance
 }
 
-/// The sum of a lane's value and of those of all lanes before it, as far back as its row begins.
+/// Sum of the values of a lane and of all lanes before it, back to the start of its row.
 #[kernel(crate = vmarray_kernel)]
 fn scanned<T: Number>(x: T, lane: usize, distance: usize) -> T {
     let mut sum = x;
@@ -91,7 +91,7 @@ fn scanned<T: Number>(x: T, lane: usize, distance: usize) -> T {
     sum
 }
 
-/// Tells the sum of each block, or of what belongs to the row that its last element is in: number and bits.
+/// Returns the sum of each block, or of its part in the row of its last element: block number and bits.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 fn block_sums<T: Number + Memory, B: Function<(T,), u64>, const HAS_ROWS: usize>(
     at: At<1>,
@@ -116,7 +116,7 @@ fn block_sums<T: Number + Memory, B: Function<(T,), u64>, const HAS_ROWS: usize>
     }
 }
 
-/// Writes the prefix sums of each block, with what is carried into it.
+/// Writes the prefix sums of each block, plus the carry into it.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 fn written<T: Number + Memory, const HAS_ROWS: usize>(
     at: At<1>,
@@ -139,7 +139,7 @@ fn written<T: Number + Memory, const HAS_ROWS: usize>(
     let all = scanned(of_lanes[lane], lane, last / 32);
     let of_others = lanes::shuffle(all, ((i / 32 + 31) % 32) as u32);
     let left = lanes::shuffle(sum, ((lane + 31) % 32) as u32);
-    // From the last to the first: own lanes, other lanes of the block, other blocks.
+    // From the last lane to the first: own lanes, other lanes of the block, other blocks.
     let mut value = sum;
     let mut is_begun = true;
     if is_exclusive {
@@ -157,27 +157,27 @@ fn written<T: Number + Memory, const HAS_ROWS: usize>(
     x.set(value);
 }
 
-/// Prefix sums of some elements of a store.
+/// A prefix sum over elements of a store.
 pub(crate) struct Scan<'a> {
     pub store: &'a dyn ResultStore,
     /// Elements of a page.
     pub page_len: usize,
     pub range: Range<usize>,
-    /// Elements of a row, each of which begins anew; 0 if there are no rows.
+    /// Elements of a row; each row starts a new sum; 0 without rows.
     pub row: usize,
-    /// Whether an element's own value is left out.
+    /// True for sums without the element's own value.
     pub is_exclusive: bool,
 }
 
 impl Scan<'_> {
-    /// Writes them.
+    /// Computes the prefix sums.
     pub fn run<T: PrefixSummed>(&self) -> Result<()> {
         let Range { start, end } = self.range;
         if end - start >= ON_CARDS_MIN && scan_on_cards::<T>(self)? {
             return Ok(());
         }
         let mut carried = Carried::<T>::before((start / BLOCK) as u64);
-        // Blocks that have begun before belong to no group.
+        // A partial first block belongs to no group.
         let head = start..start.next_multiple_of(BLOCK).min(end);
         let rest = head.end..end;
         if !self.page_len.is_multiple_of(BLOCK) || rest.is_empty() {
@@ -196,12 +196,12 @@ impl Scan<'_> {
         self.write(&rest, head.len(), &before)
     }
 
-    /// What a block comes to that is so long, and ends so many elements after the first.
+    /// Returns the tree node of a block of `len` elements that ends at distance `end` from the first.
     fn node<T: PrefixSummed>(&self, sum: T, end: usize, len: usize) -> Node<T> {
         Node { sum: sum.as_sum(), begins: end > 0 && since_start(end - 1, 0, self.row) < len }
     }
 
-    /// The sums of blocks.
+    /// Computes the sums of blocks.
     fn block_sums<T: PrefixSummed>(&self, of: &Range<usize>, before: usize) -> Result<Vec<T>> {
         let count = of.len().div_ceil(BLOCK);
         let (mut told, mut sums) = (Vec::<[u64; 2]>::with_capacity(count), zeroed_vec::<T>(count)?);
@@ -219,7 +219,7 @@ impl Scan<'_> {
         Ok(sums)
     }
 
-    /// Writes the prefix sums of blocks, of which it is known what comes before them.
+    /// Writes the prefix sums of blocks with these carries.
     fn write<T: PrefixSummed>(&self, of: &Range<usize>, before: usize, carried: &[T]) -> Result<()> {
         let listed = Listed(bytemuck::cast_slice(carried), size_of::<T>());
         let all = Placed {
@@ -237,7 +237,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads, adds up and writes elements a piece at a time.
+    /// Scans elements on the host piece by piece.
     fn through_host<T: PrefixSummed>(&self, of: &Range<usize>, carried: &mut Carried<T>) -> Result<()> {
         let at_once = (PIECE_BYTES / size_of::<T>()).next_multiple_of(BLOCK);
         let mut elements: Vec<T> = zeroed_vec(at_once.min(of.len()))?;
@@ -266,8 +266,8 @@ impl Scan<'_> {
     }
 }
 
-/// Writes the prefix sums of lines that lie side by side: of one element of each after the other. Before them
-/// come the sums that are given, which become those of all.
+/// Writes the prefix sums of adjacent lines: `lines` has one element of each line after the other. `sums` are
+/// the carries, and become the totals.
 pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], is_exclusive: bool) {
     for elements in lines.chunks_exact_mut(sums.len()) {
         for (element, sum) in elements.iter_mut().zip(&mut *sums) {
@@ -278,19 +278,19 @@ pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], 
     }
 }
 
-/// Whether a device has said that it cannot do something.
+/// Returns true if a device does not support an operation.
 fn is_unsupported(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Device(cause) if cause.kind() == DeviceErrorKind::Unsupported)
 }
 
-/// Launches a kernel whose groups the host carries out by a form of its own.
+/// Launches a kernel whose groups have a native form on the host.
 fn launch<K: Kernel>(form: HostForm, arguments: Vec<Bound<'_>>) -> Result<()> {
     let mut kernels = Kernels::of::<K>()?;
     kernels.host = Some(form);
     plan::run(&kernels, arguments, &Options::OF_LIBRARY, None, Wanted::Nothing)
 }
 
-/// Elements of so many bytes in memory of the host.
+/// Elements in host memory, with their length in bytes.
 pub(super) struct Listed<'a>(pub &'a [u8], pub usize);
 
 impl OperandStore for Listed<'_> {

@@ -1,4 +1,4 @@
-//! Sessions: launches in order, over arrays that are held until all are done.
+//! Sessions: launches in order, over arrays that the session holds until all are done.
 
 mod future;
 mod held;
@@ -33,12 +33,12 @@ use held::HeldNumber;
 pub use held::{Holdable, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow};
 pub use wait::SessionWait;
 
-/// So many launches of a session are under way on a device at once.
+/// Maximal number of running launches of a session on a device.
 const LAUNCHES: usize = 1024;
 
-/// Launches in order, each of which sees what those before have written. Arrays are named once, and held
-/// until the session is over; a launch then costs one submission to each device (to each channel, if there
-/// are several devices), and waits for nothing.
+/// Launches in order: each sees the writes of the launches before. The program names arrays once, and the
+/// session holds them to its end. A launch then costs one submission to each device (to each channel, if
+/// there are several devices), and does not wait.
 ///
 /// ```
 /// use vmarray::kernel::{Anywhere, At, Own, Session};
@@ -62,40 +62,41 @@ const LAUNCHES: usize = 1024;
 ///     step::run_in(&mut session, (b, a))?;
 /// }
 /// session.finish()?;
-/// // After 16 steps two are left.
+/// // After 16 steps two cells are alive.
 /// assert_eq!((one.get(16)?, one.get(48)?, one.count_where(.., Field::whole().eq(1))?), (1, 1, 2));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// What has no `&mut` is [copied](Self::copy), once.
+/// Elements without `&mut` are [copied](Self::copy), once.
 ///
 /// # Several devices
 ///
-/// Arrays may lie on several devices. Those with an element for each item ([`Own`]) have to lie beside one
-/// another then: the same devices, channels and page length, from the same index on. What any item reads
-/// ([`Anywhere`], [`Window`]) is read where it lies, over links between the devices, so these have to
-/// [reach](crate::device::Device::reaches) each other's memory, both ways: host RAM does, and so do NVIDIA
-/// cards with links; cards of OpenCL do not, and a launch is refused. Devices wait for each other as far as
-/// launches read what others have written, or write what others have read, without the host. Elements that
-/// any item changes ([`Shared`]) are on the one device of all that is worked on.
+/// Arrays can be on several devices. Then arrays with an element for each item ([`Own`]) must be on the same
+/// devices, channels and page length, from the same index on. Elements that any item reads ([`Anywhere`],
+/// [`Window`]) are read in place, over links between the devices. So the devices must
+/// [reach](crate::device::Device::reaches) each other's memory in both directions: host RAM and NVIDIA GPUs
+/// with links do. OpenCL GPUs do not, and the launch is refused. If a launch reads or writes elements that
+/// another device writes, the devices wait for each other without the host. Elements that any item changes
+/// ([`Shared`]) must be on the only device of the launch.
 ///
 /// # What else is not
 ///
-/// Kernels whose groups are tiles of a result, and such that append, are for
-/// [`run`](super::RunKernel::run) alone, as are windows with modes of one's own, and what lies in another
-/// order than the result. What any item reads is stored row by row, and has at most 8 channels.
+/// Only [`run`](super::RunKernel::run) supports kernels that append or whose groups are tiles of a result,
+/// windows with boundary modes of the program, and arguments in another order than the result. Elements that
+/// any item reads are stored row by row, and have at most 8 channels.
 ///
-/// A session that is dropped waits for its launches. It must not be forgotten ([`std::mem::forget`]): then
-/// nobody waits for them, and elements of its arrays hold anything until they are done.
+/// The drop of a session waits for its launches. The program must not forget it ([`std::mem::forget`]),
+/// because then the launches continue without a wait, and the elements of its arrays are unspecified until
+/// they are done.
 #[must_use = "a session that is dropped tells nobody what has failed: finish it"]
 pub struct Session<'a> {
     number: u64,
     stores: Vec<Stored<'a>>,
     lanes: Vec<SessionLane>,
-    /// Pairs of kernels and devices that were seen before.
+    /// Known pairs of kernels and devices.
     known: Vec<(Arc<PreparedKernel>, Arc<dyn Device>)>,
     failure: Option<Error>,
-    /// Arrays that others use as well, with how many of their pages could not be written back before.
+    /// Arrays that other threads use too, with their earlier number of failed write-backs.
     shared: Vec<(&'a Pager, u64)>,
 }
 
@@ -104,9 +105,9 @@ struct Stored<'a> {
     len: usize,
     stride: usize,
     place: StoredPlace<'a>,
-    /// By number of a device that has, the newest launch there that writes some of it,
+    /// By device number, the newest launch there that writes some of the elements,
     written: Vec<(usize, Ticket)>,
-    /// and that reads some by index or place.
+    /// and the newest that reads some by index or position.
     read: Vec<(usize, Ticket)>,
 }
 
@@ -117,27 +118,27 @@ enum StoredPlace<'a> {
     Copies(Vec<(Arc<dyn Device>, DeviceBuffer<dyn Device>)>),
 }
 
-/// A device, the session's queue there, and launches that are under way.
+/// A device, the session's queue on it, and running launches.
 struct SessionLane {
     queue: Queue<dyn Device>,
     reports: HostBuffer<dyn Device>,
     launched: VecDeque<Launched>,
-    /// How many launches there were.
+    /// Number of launches.
     count: usize,
-    /// By number of another device: up to which ticket of its queue this one runs later,
+    /// By number of another device: the ticket of its queue after which this queue runs,
     after: Vec<u64>,
-    /// and whether both reach each other's memory, if that was asked.
+    /// and, if known, whether both reach each other's memory.
     reached: Vec<Option<bool>>,
 }
 
-/// A launch, of some items of which the first has an index.
+/// A launch over a range of items.
 struct Launched {
     kernel: Arc<PreparedKernel>,
     options: Options,
     geometry: Geometry,
     ticket: Ticket,
     report: usize,
-    /// The places of the items.
+    /// Places of the items.
     range: Range<usize>,
 }
 
@@ -154,7 +155,7 @@ impl Default for Session<'_> {
 }
 
 impl<'a> Session<'a> {
-    /// A session that holds nothing yet.
+    /// Returns an empty session.
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -168,11 +169,11 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Holds all elements of an array, for launches to read and to write. What is cached of it is written
-    /// back first; nothing is in the cache when the session is over. What was [copied](Self::copy) before is
-    /// copied to devices that are new to the session.
+    /// Holds all elements of an array, for reads and writes of launches. First it writes dirty pages back;
+    /// after the session the cache is empty. Devices that are new to the session get all earlier
+    /// [copies](Self::copy).
     ///
-    /// An [`NdArray`](crate::NdArray) is held as one, with all its axes:
+    /// An [`NdArray`](crate::NdArray) is held with all its axes:
     ///
     /// ```
     /// use vmarray::boundary::{Circular, Clamp};
@@ -189,7 +190,7 @@ impl<'a> Session<'a> {
     /// let (a, b) = (session.hold(&mut one)?, session.hold(&mut other)?);
     /// moved::run_in(&mut session, (a.bounded((Clamp, Circular)), b))?;
     /// moved::run_in(&mut session, (b.bounded((Clamp, Circular)), a))?;
-    /// // A box alone.
+    /// // Only a box.
     /// let (part, into) = (a.section([1, 1]..)?, b.section([1, 1]..)?);
     /// moved::run_in(&mut session, (part.bounded(Clamp), into))?;
     /// session.finish()?;
@@ -199,7 +200,7 @@ impl<'a> Session<'a> {
     /// ```
     ///
     /// # Errors
-    /// Those of devices.
+    /// Errors of devices.
     pub fn hold<A: Holdable>(&mut self, array: &'a mut A) -> Result<SessionArray<A::Element, A::Shape>> {
         let array: &'a A = array;
         let (pager, len, shape) = array.homes(INTERNAL);
@@ -207,9 +208,9 @@ impl<'a> Session<'a> {
         Ok(SessionArray { of, shape, marker: PhantomData })
     }
 
-    /// Holds all elements of a pager that nobody else uses.
+    /// Holds all elements of an exclusively used pager.
     fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<HeldNumber> {
-        // Not what is reserved behind them.
+        // Without the pages reserved behind them.
         let pages = 0..(len.div_ceil(pager.page_bytes() / stride) as u64).min(pager.table().len());
         pager.settle_alone(pages)?;
         for channel in pager.channels() {
@@ -218,8 +219,8 @@ impl<'a> Session<'a> {
         Ok(self.store(len, stride, StoredPlace::Home(pager)))
     }
 
-    /// Copies the elements of a view, as they are now, to the devices of all arrays that are held: for
-    /// launches to read. A box becomes one by itself, stored row by row.
+    /// Copies the present elements of a view to the devices of all held arrays, for reads of launches. A box
+    /// becomes a separate array, stored row by row.
     ///
     /// ```
     /// use vmarray::kernel::{Own, Session};
@@ -242,7 +243,7 @@ impl<'a> Session<'a> {
     /// ```
     ///
     /// # Errors
-    /// Those of devices; [`KernelRefused`](ErrorKind::KernelRefused) if nothing is held yet.
+    /// Errors of devices; [`KernelRefused`](ErrorKind::KernelRefused) if the session holds no array yet.
     pub fn copy<'v, T: Memory, V: views::View<'v, Element = T>>(
         &mut self,
         view: V,
@@ -282,7 +283,7 @@ impl<'a> Session<'a> {
         Ok(SessionCopy { of, shape: shape.copied(), marker: PhantomData })
     }
 
-    /// Waits for all launches so far. More may follow.
+    /// Waits for all launches so far. Further launches may follow.
     ///
     /// ```
     /// use vmarray::kernel::{Own, Session};
@@ -299,13 +300,13 @@ impl<'a> Session<'a> {
     /// looked_up::run_in(&mut session, (&[7, 8, 9], x))?;
     /// let error = session.wait().unwrap_err();
     /// assert!(matches!(error.kind(), ErrorKind::KernelOutside { index: 7, items: 2, .. }), "{error}");
-    /// session.finish()?; // It was told.
+    /// session.finish()?; // `wait` has returned the error.
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
     /// # Errors
-    /// The first failure: as those of [`RunKernel::run`](super::RunKernel::run). The launches after it have
-    /// run all the same. After a failure of a device, all elements of arrays that are held are unspecified.
+    /// The first failure, with the errors of [`RunKernel::run`](super::RunKernel::run). Later launches have
+    /// run nevertheless. After a failure of a device, all elements of held arrays are unspecified.
     pub fn wait(&mut self) -> Result<()> {
         for number in 0..self.lanes.len() {
             while !self.lanes[number].launched.is_empty() {
@@ -317,12 +318,12 @@ impl<'a> Session<'a> {
     }
 
     /// Waits as [`wait`](Self::wait) does, as a future for any executor. It can be dropped at any time: the
-    /// session goes on, and waits itself when it is over. So a task that is cancelled leaves all launches
-    /// done, or not begun; the drop of its session blocks until they are.
+    /// session continues, and waits itself at its end. So after the cancellation of a task each launch is
+    /// done, or has not begun; the drop of its session blocks until then.
     ///
-    /// What else may block: [`hold`](Self::hold), until what is cached is written back (see
-    /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which is translated
-    /// then; a launch while more than a thousand are under way.
+    /// Other calls that may block: [`hold`](Self::hold), until dirty pages are written back (see
+    /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which translates it;
+    /// a launch while more than a thousand are running.
     ///
     /// ```
     /// use futures::executor::block_on;
@@ -350,12 +351,12 @@ impl<'a> Session<'a> {
     /// ```
     ///
     /// # Errors
-    /// The future has those of [`wait`](Self::wait).
+    /// The future returns the errors of [`wait`](Self::wait).
     pub fn wait_async(&mut self) -> SessionWait<'_, 'a> {
         SessionWait::new(self)
     }
 
-    /// Waits for all launches, and lets go of the arrays.
+    /// Waits for all launches, and releases the arrays.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -368,7 +369,7 @@ impl<'a> Session<'a> {
         HeldNumber { session: self.number, number: self.stores.len() - 1 }
     }
 
-    /// The number of a device. One that is new gets all copies.
+    /// Returns the number of a device. A new device gets all copies.
     fn lane(&mut self, device: &Arc<dyn Device>) -> Result<usize> {
         let known = self.lanes.iter().position(|lane| Arc::ptr_eq(lane.queue.device(), device));
         if let Some(number) = known {
@@ -409,7 +410,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Notes a failure if pages were read while they could not be written back.
+    /// Records a failure if a dirty page that a launch read could not be written back.
     fn settle(&mut self) {
         let is_unsettled = |(pager, before): &(&Pager, u64)| pager.failed_write_backs() != *before;
         if self.shared.iter().any(is_unsettled) {
@@ -448,7 +449,7 @@ impl Copying {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // What has failed is told to those who finish it.
+        // `finish` returns errors; a drop cannot.
         let _ = self.wait();
     }
 }
@@ -465,7 +466,7 @@ impl Stored<'_> {
         self.pager().map_or(1 << 63, |pager| (pager.page_bytes() / self.stride) as u64)
     }
 
-    /// If it is a copy, copies it to one more device, from the first that has it.
+    /// Copies a copied argument to one more device, from the first that has it.
     fn copy_to(&mut self, queue: &Queue<dyn Device>) -> Result<()> {
         let (bytes, StoredPlace::Copies(copies)) = (self.len * self.stride, &mut self.place) else {
             return Ok(());
@@ -496,7 +497,7 @@ fn refused(kernel: &str, reason: &str) -> Error {
 }
 
 impl<K: Kernel> KernelLaunch<K> {
-    /// Launches it in a session: see [`RunKernel::run_in`](super::RunKernel::run_in).
+    /// Launches the kernel in a session: see [`RunKernel::run_in`](super::RunKernel::run_in).
     ///
     /// # Errors
     /// As [`RunKernel::run_in`](super::RunKernel::run_in).

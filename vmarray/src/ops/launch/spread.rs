@@ -1,5 +1,5 @@
-//! Elements that many items read: those of windows, and whole arrays. Devices get copies of them, those of
-//! windows a part at a time.
+//! Elements that many items read: windows and whole arrays. Devices get copies; windows are copied part by
+//! part.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::ops::view::{INTERNAL, Shape, Store as _, View};
 /// A box of positions, which may be negative.
 pub(crate) type Bounds = Vec<Range<isize>>;
 
-/// How many positions a box has.
+/// Number of positions in a box.
 pub(crate) fn count(of: &[Range<isize>]) -> usize {
     of.iter().map(Range::len).product()
 }
 
-/// What a launch is given of a box of copies, which are stored row by row.
+/// Scalar of a launch for a box of copies, which is stored row by row.
 pub(super) fn of_box(of: &[Range<isize>], part: AroundPart) -> u64 {
     match part {
         AroundPart::First(axis) => of.get(axis).map_or(0, |positions| positions.start as u64),
@@ -37,7 +37,7 @@ pub(super) fn of_box(of: &[Range<isize>], part: AroundPart) -> u64 {
     }
 }
 
-/// What a launch is given of elements that are read where they are stored.
+/// Scalar of a launch for elements that are read in place.
 pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: AroundPart) -> u64 {
     match part {
         AroundPart::First(_) => 0,
@@ -51,31 +51,31 @@ pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: Ar
     }
 }
 
-/// Elements that are read by positions, which may be outside.
+/// Elements that are read by positions, which may be out of bounds.
 #[doc(hidden)]
 pub trait Spread: Sync {
     /// Bytes of an element.
     fn stride(&self) -> usize;
 
-    /// Which of some positions can be read.
+    /// Part of a box of positions that can be read.
     fn shown(&self, positions: &[Range<isize>]) -> Bounds;
 
-    /// Reads the elements of a box as bytes, row by row. The calling thread holds nothing.
+    /// Reads the elements of a box as bytes, row by row. The calling thread holds no locks.
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()>;
 
-    /// Copies them to memory of a device past the host, if there is a way, or says that there is none.
+    /// Copies the elements to device memory without the host, if there is a link; else returns false.
     fn fetch_to(&self, of: &[Range<isize>], device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let _ = (of, device, to);
         Ok(false)
     }
 
-    /// Whether it is room for what a kernel writes first.
+    /// Returns true if it is memory that a kernel writes before it reads it.
     fn is_room(&self) -> bool {
         false
     }
 }
 
-/// A counter that begins at zero.
+/// A counter with the initial value zero.
 pub(super) struct FromZero;
 
 impl Spread for FromZero {
@@ -93,7 +93,7 @@ impl Spread for FromZero {
     }
 }
 
-/// Room for elements of so many bytes.
+/// Memory for elements with this length in bytes.
 pub(super) struct Room(pub usize);
 
 impl Spread for Room {
@@ -114,7 +114,7 @@ impl Spread for Room {
     }
 }
 
-/// Which part of a box is inside of extents.
+/// Part of a box inside extents.
 pub(crate) fn inside(of: &[Range<isize>], extents: &[usize]) -> Bounds {
     let clamped = |(positions, extent): (&Range<isize>, &usize)| {
         let inside = |position: isize| position.clamp(0, *extent as isize);
@@ -123,7 +123,7 @@ pub(crate) fn inside(of: &[Range<isize>], extents: &[usize]) -> Bounds {
     of.iter().zip(extents).map(clamped).collect()
 }
 
-/// The elements of a range of a store, and nothing else.
+/// The elements of a range of a store, without a boundary mode.
 pub(super) struct Inside<'a> {
     pub operand: Operand<'a>,
     pub len: usize,
@@ -147,7 +147,7 @@ impl Spread for Inside<'_> {
     }
 }
 
-/// The elements of a view, and nothing else.
+/// The elements of a view, without a boundary mode.
 pub(crate) struct Shown<V>(pub V);
 
 impl<'a, V: View<'a> + Sync> Spread for Shown<V> {
@@ -164,7 +164,7 @@ impl<'a, V: View<'a> + Sync> Spread for Shown<V> {
     }
 
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
-        // Bytes of a buffer are not aligned for any type.
+        // The buffer of bytes is not aligned for any type.
         let mut values: Vec<V::Element> = zeroed_vec(into.len() / self.stride())?;
         let (store, shape) = self.0.parts();
         shape.copy_out(store, &indices::<V::Shape>(of), &mut values, INTERNAL)?;
@@ -173,7 +173,7 @@ impl<'a, V: View<'a> + Sync> Spread for Shown<V> {
     }
 }
 
-/// The indices of positions that a view has.
+/// Indices of the positions inside a view.
 fn indices<S: Shape>(of: &[Range<isize>]) -> Range<S::Index> {
     let index = |end: fn(&Range<isize>) -> isize| {
         let at: Vec<usize> = of.iter().map(|range| end(range) as usize).collect();
@@ -200,14 +200,14 @@ pub(super) fn fetch_view<'a, V: View<'a>>(
     Ok(!is_short && store.fetch_to(&run, device, to)?)
 }
 
-/// An argument of which items read what lies around them.
+/// An argument with a halo around items.
 pub(super) struct SpreadArgument<'a> {
-    /// The number of its parameter.
+    /// Number of its parameter.
     pub number: usize,
     pub of: Box<dyn Spread + 'a>,
-    /// How far it reaches along each axis; all if this is missing.
+    /// Halo along each axis; without it, all elements.
     pub halo: Option<Vec<usize>>,
-    /// How many elements it has along each axis, where kernels ask for that.
+    /// Number of elements along each axis, if the kernel reads it.
     pub extents: Vec<usize>,
 }
 
@@ -216,13 +216,13 @@ impl SpreadArgument<'_> {
         self.extents.iter().product()
     }
 
-    /// How many elements are needed for the items of a box.
+    /// Number of elements that the items of a box need.
     pub fn count_around(&self, items: &[Range<isize>]) -> usize {
         let lens = self.wanted(items).into_iter().map(|positions| positions.len());
         lens.fold(1, usize::saturating_mul)
     }
 
-    /// What is needed for the items of a box.
+    /// Positions that the items of a box need.
     fn wanted(&self, items: &[Range<isize>]) -> Bounds {
         let Some(halo) = &self.halo else {
             return self.extents.iter().map(|extent| 0..*extent as isize).collect();
@@ -235,15 +235,15 @@ impl SpreadArgument<'_> {
     }
 }
 
-/// The most channels of an array that is read where it lives: some devices are given each of them by itself.
+/// Maximal channels of an array for reads in place, because some devices get each channel as an argument.
 pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
-/// An array, elements of which are read where it lives.
+/// An array that is read in place.
 pub(super) struct DealtArgument<'a> {
-    /// The number of its parameter.
+    /// Number of its parameter.
     pub number: usize,
     pub pager: &'a Pager,
-    /// The first ones of its elements that hold all that are read.
+    /// Least number of leading elements that contain all reads.
     len: usize,
     stored: StoredBox,
     modes: Vec<(Mode, Vec<u64>)>,
@@ -252,7 +252,7 @@ pub(super) struct DealtArgument<'a> {
 }
 
 impl<'a> DealtArgument<'a> {
-    /// An argument, if the runs of a store and all of it lie on one device.
+    /// Returns an argument, if one device has the runs of a store and all of the array.
     pub fn new(
         number: usize,
         of: &Operand<'a>,
@@ -272,23 +272,23 @@ impl<'a> DealtArgument<'a> {
         (is_there && fits).then_some(argument)
     }
 
-    /// How many elements can be read.
+    /// Number of readable elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The modes of its axes, if it is read by places: those that are not left to accesses.
+    /// Boundary modes of its axes, if it is read by position, without the modes that accesses check.
     pub fn modes(&self) -> impl Iterator<Item = (usize, usize, Mode)> {
         let modes = self.modes.iter().enumerate().filter(|(_, (mode, _))| *mode != Mode::Checked);
         modes.map(|(axis, (mode, _))| (self.number, axis, *mode))
     }
 
-    /// What a launch is given.
+    /// A scalar of the launch.
     pub fn scalar(&self, part: AroundPart) -> u64 {
         of_stored(&self.stored, &self.modes, part)
     }
 
-    /// The pages that are read.
+    /// Pages that may be read.
     pub fn pages(&self) -> Range<u64> {
         self.stored.range().start as u64 / self.page_len()..(self.len as u64).div_ceil(self.page_len())
     }
@@ -306,20 +306,20 @@ impl<'a> DealtArgument<'a> {
     }
 }
 
-/// Where such elements are on a device.
+/// Place of copied elements on a device.
 struct Copied {
     memory: DeviceBuffer<dyn Device>,
     positions: Bounds,
 }
 
-/// Copies of such elements on a device.
+/// Copies of arguments on a device.
 pub(super) struct DeviceCopies<'a> {
     counters: &'a Counters,
     queue: Queue<dyn Device>,
     host: HostBuffer<dyn Device>,
     /// By argument.
     copied: Vec<Option<Copied>>,
-    /// Where nothing is, until something is copied; if that is asked for.
+    /// Memory without contents, before the first copy, if requested.
     nothing: Option<DeviceBuffer<dyn Device>>,
 }
 
@@ -333,7 +333,7 @@ impl<'a> DeviceCopies<'a> {
     ) -> Result<Self> {
         let bytes = |argument: &SpreadArgument<'_>| {
             let count = argument.count_around(items).max(1);
-            // An element may be longer than what is copied at a time.
+            // A single element may be longer than a stage.
             argument.of.stride().saturating_mul(count).min(STAGED_BYTES.max(argument.of.stride()))
         };
         let bytes = arguments.iter().map(bytes).max().unwrap_or(1);
@@ -350,7 +350,7 @@ impl<'a> DeviceCopies<'a> {
         std::ptr::addr_eq(Arc::as_ptr(self.queue.device()), device)
     }
 
-    /// Has room for some positions of an argument.
+    /// Allocates memory for some positions of an argument.
     fn make_room(&mut self, argument: usize, positions: &[Range<isize>], stride: usize) -> Result<()> {
         let bytes = count(positions).saturating_mul(stride).max(1) as u64;
         let old = self.copied[argument].take().map(|copied| copied.memory);
@@ -362,12 +362,12 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
-    /// Has an argument copied anew when it is needed next.
+    /// Discards the copy of an argument, so that the next use copies it again.
     pub fn forget(&mut self, argument: usize) {
         self.copied[argument] = None;
     }
 
-    /// Copies elements there, which begin so many bytes behind the first.
+    /// Copies elements to the device, at an offset in bytes from the first.
     pub fn upload(&self, argument: usize, offset: u64, bytes: &[u8]) -> Result<()> {
         let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
         for (number, piece) in (0_u64..).zip(bytes.chunks(self.host.bytes())) {
@@ -381,7 +381,7 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
-    /// Copies elements of an argument there past the host, if there is a way.
+    /// Copies elements of an argument to the device without the host, if there is a link.
     fn fetch(&self, argument: usize, of: &dyn Spread) -> Result<bool> {
         let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
@@ -409,7 +409,7 @@ impl<'a> DeviceCopies<'a> {
         Ok(all)
     }
 
-    /// The elements of an argument, and their positions.
+    /// Elements of an argument, and their positions.
     pub fn elements(&self, argument: usize, stride: u64) -> Option<(Elements<'_>, &[Range<isize>])> {
         let Some(Copied { memory, positions }) = &self.copied[argument] else {
             let memory = self.nothing.as_ref()?;
@@ -420,7 +420,7 @@ impl<'a> DeviceCopies<'a> {
     }
 }
 
-/// Has all devices hold what the items of a box need.
+/// Copies the elements that the items of a box need to all devices.
 pub(super) fn copy_around(
     devices: &mut [DeviceCopies<'_>],
     arguments: &[SpreadArgument<'_>],

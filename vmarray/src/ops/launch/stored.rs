@@ -1,4 +1,4 @@
-//! Where the elements of views are stored, and results and arguments that are stored in different orders.
+//! Places of the elements of views in stores, and reordering between results and arguments.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::ops::executor::{Examination, Operand, OperandStore};
 
-/// Where the elements of a view are in its store, along each axis.
+/// Places of a view's elements in its store, along each axis.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBox {
@@ -29,13 +29,13 @@ impl StoredBox {
         self.axes.iter().any(|axis| axis.tile > 1)
     }
 
-    /// Whether others lie between its elements, or may.
+    /// Returns true if other elements may be between its elements.
     pub(crate) fn is_part(&self) -> bool {
         let is_part = |axis: &DomainAxis| axis.start > 0 || axis.extent < axis.tiles * axis.tile;
         self.axes.len() > 1 && self.axes.iter().any(is_part)
     }
 
-    /// Whether that is so, but for padding.
+    /// The same, without padding.
     pub(crate) fn is_cut(&self) -> bool {
         let is_cut = |axis: &DomainAxis| axis.start > 0 || axis.extent.div_ceil(axis.tile) < axis.tiles;
         self.axes.len() > 1 && self.axes.iter().any(is_cut)
@@ -46,7 +46,7 @@ impl StoredBox {
         self.axes.iter().map(|axis| axis.tile).product()
     }
 
-    /// The place of the element at a position.
+    /// Place of the element at a position.
     pub(crate) fn place(&self, position: impl Fn(usize, &DomainAxis) -> usize) -> usize {
         let (mut tile, mut within) = (0, 0);
         for (axis, of) in self.axes.iter().enumerate() {
@@ -57,19 +57,19 @@ impl StoredBox {
         tile * self.tile_len() + within
     }
 
-    /// From the first element to behind the last.
+    /// Range from the first element to the last.
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.place(|_, _| 0);
         let is_empty = self.axes.iter().any(|axis| axis.extent == 0);
         start..if is_empty { start } else { self.place(|_, axis| axis.extent - 1) + 1 }
     }
 
-    /// From one element to the next along an axis, if there are no tiles.
+    /// Distance of two elements along an axis, if there are no tiles.
     pub(crate) fn stride(&self, axis: usize) -> usize {
         self.axes[axis + 1..].iter().map(|axis| axis.tiles).product()
     }
 
-    /// The box around the elements of a range of the store.
+    /// Bounding box of the elements in a range of the store.
     pub(crate) fn around(&self, range: &Range<usize>) -> Bounds {
         let tile_of = |place: usize| {
             let (mut rest, mut at) = (place / self.tile_len(), vec![0; self.axes.len()]);
@@ -93,7 +93,7 @@ impl StoredBox {
         bounds.collect()
     }
 
-    /// The number that the element at a place has in a box, row by row, if it is there.
+    /// Row-major number in a box of the element at a place, if it is in the box.
     fn number_in(&self, place: usize, of: &[Range<isize>]) -> Option<usize> {
         let (mut tile, mut within) = (place / self.tile_len(), place % self.tile_len());
         let (mut number, mut stride) = (0, 1);
@@ -111,10 +111,10 @@ impl StoredBox {
     }
 }
 
-/// Elements in the order in which those of another view are stored.
+/// Elements in the storage order of another view.
 pub(crate) struct Reordered<'a> {
     pub of: Box<dyn Spread + 'a>,
-    /// Where the others are stored.
+    /// Places of the other view's elements.
     pub like: StoredBox,
 }
 

@@ -1,5 +1,5 @@
-//! Launches whose groups are tiles of a result: items write elements to memory of their device, in the order
-//! of tiles, from which a second kernel puts them into their places, whatever pages those are on.
+//! Launches whose groups are tiles of a result. Items write elements to memory of their device in the order
+//! of tiles, and a second kernel moves them to their places in pages.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,39 +21,39 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::executor::{Change, Examination, OperandStore as _, Outcome, ResultStore, Run, STAGED_BYTES};
 use crate::ops::expr::refused;
 
-/// The groups of a launch, which are tiles of its results.
+/// Groups that are tiles of results.
 pub(super) struct TiledGroups {
-    /// How many items a group has along each axis.
+    /// Number of items in a group along each axis.
     tile: Vec<usize>,
-    /// How many elements a result has.
+    /// Number of elements of a result along each axis.
     extents: Vec<usize>,
-    /// Whether a part of the rows is a range of the store.
+    /// True if a part of the rows is a range of the store.
     has_bands: bool,
 }
 
 /// A result of such a launch.
 pub(super) struct TiledResult<'a> {
-    /// The number of its parameter.
+    /// Number of its parameter.
     pub number: usize,
     pub target: &'a dyn ResultStore,
     pub stored: StoredBox,
     pub layout: Layout,
-    /// The number of the memory among what is copied that items write to.
+    /// Number, among the copied arguments, of the memory that items write.
     pub memory: usize,
 }
 
-/// Some tiles side by side: all along each axis but the first.
+/// A band of tiles: all tiles along each axis but the first.
 pub(super) struct Band {
-    /// The first row, and how many there are.
+    /// Its rows.
     rows: Range<usize>,
-    /// As items are numbered.
+    /// Axes of the item numbers.
     axes: Vec<DomainAxis>,
-    /// Where the first result is.
+    /// Places of the first result.
     stored: StoredBox,
 }
 
 impl Band {
-    /// The place in the store of the element of an item; of the last beside it, if it has none.
+    /// Place in the store of an item's element; of the last element next to it, if the item has none.
     pub fn place(&self, item: usize) -> usize {
         let len: usize = self.axes.iter().map(|axis| axis.tile).product();
         let (mut tile, mut within, mut position) = (item / len, item % len, vec![0; self.axes.len()]);
@@ -73,7 +73,7 @@ impl TiledGroups {
         Self { tile: tile.to_vec(), extents, has_bands: !of.is_tiled() }
     }
 
-    /// How many items a group has.
+    /// Number of items in a group.
     pub fn len(&self) -> usize {
         self.tile.iter().product()
     }
@@ -82,12 +82,12 @@ impl TiledGroups {
         self.extents[axis].div_ceil(self.tile[axis])
     }
 
-    /// How many items there are, those that fill up tiles included.
+    /// Number of items, including the ones that fill up tiles.
     pub fn all_items(&self) -> usize {
         (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
     }
 
-    /// How many of them run together at most.
+    /// Maximal number of items in a band.
     pub fn most_items(&self, results: &[TiledResult<'_>]) -> usize {
         self.items(self.band_tiles(results))
     }
@@ -97,7 +97,7 @@ impl TiledGroups {
         rows_of_tiles * beside * self.len()
     }
 
-    /// How many rows of tiles run together: as much as stays in the cache of a large card.
+    /// Number of rows of tiles in a band, so that it stays in the cache of a large GPU.
     fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
         let is_tiled = results.iter().any(|result| result.stored.is_tiled());
         if !self.has_bands || is_tiled {
@@ -113,7 +113,7 @@ impl TiledGroups {
         let axis = |axis: usize| {
             let (extent, tile) = (self.extents[axis], self.tile[axis]);
             let (start, tiles) = if axis == 0 {
-                // Places are counted from the result's first row.
+                // Positions are relative to the result's first row.
                 (0_usize.wrapping_sub(row), rows.len().div_ceil(tile))
             } else {
                 (0, self.tiles(axis))
@@ -126,7 +126,7 @@ impl TiledGroups {
 }
 
 impl Launching<'_> {
-    /// Runs all items, a band of tiles at a time, and puts what they wrote into its places.
+    /// Runs all items band by band, and moves their elements to the results.
     pub fn run_tiles(
         &mut self,
         tiles: &TiledGroups,
@@ -166,7 +166,7 @@ impl Launching<'_> {
         outcome.into_result()
     }
 
-    /// If it fails, says whether elements of results may have changed.
+    /// Runs a band. An error contains whether elements of results may have changed.
     fn run_band(
         &self,
         items: &Range<usize>,
@@ -196,7 +196,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Gives all devices what each has computed.
+    /// Distributes the computed elements of each device to all devices.
     fn exchange(
         &self,
         result: &TiledResult<'_>,
@@ -217,7 +217,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Which places of a store the band's elements are among.
+    /// Range of places of a store that contains the band's elements.
     fn band_range(&self, stored: &StoredBox) -> Range<usize> {
         let Some(band) = self.band.as_ref().filter(|_| !stored.is_tiled()) else { return stored.range() };
         let start = stored.place(|axis, _| if axis == 0 { band.rows.start } else { 0 });
@@ -226,11 +226,11 @@ impl Launching<'_> {
     }
 }
 
-/// Kernels that put elements into their places, by what these are, the extents of tiles and the form.
+/// Cache of kernels that move elements, by layout, extents of tiles, and variant.
 static PLACING: LazyLock<Mutex<PlacingKernels>> = LazyLock::new(Mutex::default);
 type PlacingKernels = HashMap<(Layout, Vec<u32>, Form), Arc<PreparedKernel>>;
 
-/// The kernel that puts elements of a result into their places.
+/// Returns the kernel that moves elements of a result to their places.
 fn placing(
     result: &TiledResult<'_>,
     tiles: &TiledGroups,
@@ -244,14 +244,14 @@ fn placing(
     if let Some(known) = PLACING.lock().get(&key) {
         return Ok((Arc::clone(known), form));
     }
-    // Not under the lock: two threads may do it both.
+    // Without the lock, so two threads may lower the same kernel.
     let lowered = lower_placing(&key.0, &key.1, &form).map_err(|error| refused(&error))?;
     let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
     let prepared = Arc::new(PreparedKernel { lowered, kernel });
     Ok((Arc::clone(PLACING.lock().entry(key).or_insert(prepared)), form))
 }
 
-/// Puts elements of a band into their places: a change of the result.
+/// Moves elements of a band to their places, as a change of the result.
 struct Placing<'a, 'b> {
     of: &'a Launching<'b>,
     result: &'a TiledResult<'a>,

@@ -1,4 +1,4 @@
-//! Blocks as the host adds them up: the same additions as those of groups, in the same order.
+//! Scan of a block on the host: the additions of a group, in the same order.
 
 use backend_api::kernel::{HostItems, Report};
 use vmarray_kernel::k::add;
@@ -8,13 +8,13 @@ use super::{BLOCK, PrefixSummed, since_start};
 
 const LANES: usize = 32;
 
-/// A block: sums of each 32 elements up to each of them, and of all these up to each of those.
+/// A block: prefix sums in rows of 32 elements, and prefix sums of the row totals.
 pub(super) struct BlockSums<T> {
     within: [[T; LANES]; LANES],
     all: [T; LANES],
 }
 
-/// Each value becomes the sum of itself and those before it, as far back as its row begins.
+/// Replaces each value by the sum of itself and the values before it, back to the start of its row.
 #[inline(always)]
 fn scan_lanes<T: Number>(values: &mut [T; LANES], distance: impl Fn(usize) -> usize) {
     for below in [1, 2, 4, 8, 16] {
@@ -31,8 +31,8 @@ impl<T: Number> BlockSums<T> {
         Self { within: [[T::ZERO; LANES]; LANES], all: [T::ZERO; LANES] }
     }
 
-    /// Adds up elements from a place in the block on, of which the first has so many before it, in rows of a
-    /// length if that is not 0. Gives the sum of all, as far back as the last row begins.
+    /// Scans elements from a place in the block on. `first` is the distance of the first one from the start
+    /// of its row, `row` the length of rows or 0. Returns the sum back to the start of the last row.
     pub fn scan(&mut self, elements: &[T], skip: usize, first: usize, row: usize) -> T {
         match (row, first) {
             (0, 1..) => self.scan_by(elements, skip, |_| usize::MAX),
@@ -40,7 +40,7 @@ impl<T: Number> BlockSums<T> {
         }
     }
 
-    /// Writes prefix sums of the elements that were added up, with what is carried into the block.
+    /// Writes prefix sums of the scanned elements, plus the carry into the block.
     pub fn write(
         &self,
         elements: &mut [T],
@@ -74,7 +74,7 @@ impl<T: Number> BlockSums<T> {
         self.all[LANES - 1]
     }
 
-    /// The prefix sum of an element.
+    /// Prefix sum of an element.
     #[inline(always)]
     fn value(&self, i: usize, is_exclusive: bool, carried: T, distance: usize) -> T {
         let (number, lane) = (i / LANES, i % LANES);
@@ -108,7 +108,7 @@ impl<T: Number> BlockSums<T> {
     }
 }
 
-/// BlockPlaces of a launch: parameters come in the order of the kernel's, the index of its first item first.
+/// Places in a launch: parameters in the order of the kernel's, the index of its first item first.
 struct BlockPlaces {
     first: u64,
     before: usize,
@@ -120,8 +120,8 @@ impl BlockPlaces {
         Self { first: items.param(0), before: items.param(1) as usize, row: items.param(2) as usize }
     }
 
-    /// Does something with each block of some items: its number, the number of elements before it, elements.
-    /// Writes these back if it says so.
+    /// Calls a function with each block of some items: its number, the number of elements before it, and the
+    /// elements. Writes the elements back if it returns true.
     fn each_block<T: PrefixSummed>(
         &self,
         items: &HostItems<'_>,
@@ -141,7 +141,7 @@ impl BlockPlaces {
     }
 }
 
-/// What groups of [`block_sums`](super::block_sums) do.
+/// Native form of the groups of [`block_sums`](super::block_sums).
 pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
     let (places, mut block) = (BlockPlaces::of(items), BlockSums::<T>::new());
     places.each_block::<T>(items, 0, |number, before, elements| {
@@ -152,7 +152,7 @@ pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Repo
     })
 }
 
-/// What groups of [`written`](super::written) do.
+/// Native form of the groups of [`written`](super::written).
 pub(super) fn written_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
     let (places, is_exclusive, mut block) =
         (BlockPlaces::of(items), items.param(3) != 0, BlockSums::<T>::new());

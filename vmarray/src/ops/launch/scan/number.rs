@@ -1,4 +1,4 @@
-//! Numbers that prefix sums are made of.
+//! Number types of prefix sums.
 
 use backend_api::expr;
 use vmarray_kernel::{Function, Memory, Number, kernel};
@@ -22,13 +22,13 @@ use crate::base::element::Element;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait PrefixSummed: Number<Native = Self> + expr::Number + Memory + Element {
-    /// Whether sums are those of the bits, in whatever order they are added up.
+    /// True if sums are exact in their bits, in any order of additions.
     #[doc(hidden)]
     const IS_EXACT: bool;
-    /// What sums of blocks are added up in.
+    /// Type of sums of blocks.
     #[doc(hidden)]
     type Sum: Clone + Default + Send;
-    /// Gives the bits of a number on devices.
+    /// Kernel function that returns the bits of a number.
     #[doc(hidden)]
     type ToBits: Function<(Self,), u64>;
     #[doc(hidden)]
@@ -37,14 +37,14 @@ pub trait PrefixSummed: Number<Native = Self> + expr::Number + Memory + Element 
     fn added(sum: &Self::Sum, other: &Self::Sum) -> Self::Sum;
     #[doc(hidden)]
     fn rounded(sum: &Self::Sum) -> Self;
-    /// Sums as two words, and from them.
+    /// Sums as two words, and back.
     #[doc(hidden)]
     fn words(sum: &Self::Sum) -> [u64; 2];
     #[doc(hidden)]
     fn of_words(words: [u64; 2]) -> Self::Sum;
 }
 
-/// A sum and what rounding has left out of it: Neumaier's way, "Rundungsfehleranalyse einiger Verfahren zur
+/// A sum and its rounding error by Neumaier's algorithm, "Rundungsfehleranalyse einiger Verfahren zur
 /// Summation endlicher Summen", 1974.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,7 @@ impl Compensated {
     }
 
     fn rounded(self) -> f64 {
-        // Past the largest number nothing is known of what was left out.
+        // After an overflow the rounding error is unknown.
         if self.sum.is_finite() { self.sum + self.left } else { self.sum }
     }
 }

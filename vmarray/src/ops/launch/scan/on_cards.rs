@@ -1,5 +1,5 @@
-//! Prefix sums on cards. Where one channel has all elements, each is read and written once, as in `scan.h`.
-//! Several channels say what their tiles come to, which is one reading more, and are told what comes before.
+//! Prefix sums on GPUs. If one channel has all elements, each is read and written once, as in `scan.h`. With
+//! several channels a first pass computes the sums of tiles, and the host passes each tile its carry.
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ use crate::ops::sort::{
     scan_tile, takes_opencl,
 };
 
-/// What the kernel does: sums are exclusive; tiles only tell what they come to; they are told what is before.
+/// Flags of the kernel: exclusive sums; only the sums of tiles; tiles receive their carry.
 const IS_EXCLUSIVE: u64 = 1;
 const TELLS: u64 = 2;
 const IS_TOLD: u64 = 4;
 
-/// Writes prefix sums, if cards that reach each other have the elements; else changes nothing, and says so.
+/// Writes prefix sums if GPUs with access to each other have the elements; else returns false without a
+/// change.
 pub(super) fn scan_on_cards<T: PrefixSummed>(scan: &Scan<'_>) -> Result<bool> {
     let is_gpu = |device: &Arc<dyn Device>| device.info().kind.is_gpu();
     scan.store.change_on_devices(&scan.range, None, &is_gpu, &mut |shares, dealing, begin_write| {
@@ -85,12 +86,12 @@ fn scan_shares<T: PrefixSummed>(
     written.into_iter().collect::<Result<()>>().map_or_else(DeviceOutcome::Lost, |()| DeviceOutcome::Done)
 }
 
-/// What a channel has, in tiles.
+/// Elements of a channel, in tiles.
 struct ShareScan<'a> {
     states: TileStates<'a>,
     kernel: &'static Kernel,
     channel: u64,
-    /// The number of its first tile in the channel.
+    /// Number of its first tile in the channel.
     first_tile: u64,
     params: [u64; 7],
 }
@@ -115,7 +116,7 @@ impl<'a> ShareScan<'a> {
     fn launch(&self, what: u64, begin_write: &mut dyn FnMut()) -> Result<()> {
         let [first, count, page_len, channels, channel, base, row] = self.params;
         let params = [first, count, page_len, channels, channel, base, row, what];
-        // A device without `f64` answers nothing.
+        // On a device without `f64` the kernel writes no result.
         match self.states.launch(self.kernel, None, &params, what & IS_TOLD > 0, begin_write)? {
             1 => Ok(()),
             _ => Err(refusal().into()),
@@ -123,7 +124,7 @@ impl<'a> ShareScan<'a> {
     }
 }
 
-/// Replaces what tiles come to by what comes before them.
+/// Replaces the sums of tiles by their carries.
 fn carry<T: PrefixSummed>(
     scan: &Scan<'_>,
     dealing: Dealing,
@@ -136,7 +137,7 @@ fn carry<T: PrefixSummed>(
         let channel = share.0.channel as usize;
         of_channel[channel].push(share);
     }
-    // Of one channel all pages are as one.
+    // The pages of a single channel count as one.
     let channels = dealing.channels as u64;
     let of_page = if channels == 1 { u64::MAX } else { dealing.page_len as u64 / tile };
     let (first, end) = (scan.range.start as u64 / tile, (scan.range.end as u64).div_ceil(tile));
@@ -166,7 +167,7 @@ mod tests {
     use crate::ops::sort::CardModel;
     use crate::prelude::*;
 
-    /// Compares what kernels in OpenCL C write, on one channel and on several, with what the host does.
+    /// Compares results of the OpenCL C kernels, on one channel and on several, with results of the host.
     fn check<T: PrefixSummed + PartialOrd + std::fmt::Debug>(
         device: &Arc<CardModel>,
         value: impl Fn(u64) -> T,
@@ -192,7 +193,7 @@ mod tests {
             Scan { store: &on_host, page_len, range, row, is_exclusive }.run::<T>().unwrap();
             let found = on_cards.to_vec(..).unwrap().into_iter().zip(on_host.to_vec(..).unwrap());
             for (place, (found, expected)) in found.enumerate() {
-                // Which of all NaNs is up to devices.
+                // The bits of NaNs depend on the device.
                 let are_nan = [found, expected].iter().all(|of| of.partial_cmp(of).is_none());
                 assert!(
                     are_nan || bytemuck::bytes_of(&found) == bytemuck::bytes_of(&expected),
@@ -211,7 +212,7 @@ mod tests {
             check(&device, |bits| bits as i64);
             check(&device, |bits| bits as i32 as f32 / 3e8);
             check(&device, |bits| bits as i64 as f64 / 3e17);
-            // Numbers that are none, no numbers, or of no sign.
+            // Infinities, NaNs, and zeroes with a sign.
             let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, 1e-42];
             check(&device, |bits| match bits % 3000 {
                 which @ 0..6 => special[which as usize],
@@ -233,7 +234,7 @@ mod tests {
             array.write(0, &values).unwrap();
             array.flush(..).unwrap();
             let operation = [Operation::Launch, Operation::Submit, Operation::Fill][random.index(3)];
-            // The second is one of those for which another way is tried, unless it comes too late.
+            // The second kind makes the scan take another path, unless the failure comes too late.
             let kind = [DeviceErrorKind::CopyFailed, DeviceErrorKind::OutOfMemory][round / 2 % 2];
             let fault = Fault::new(operation, kind).on_call(1 + random.next() % 9);
             device.inject(if random.index(2) == 0 { fault } else { fault.reported_later() });

@@ -1,16 +1,16 @@
-//! What is carried from block to block: a binary tree over the blocks of a store, in which a node is the sum
-//! of its left half and its right one, and what comes before a right half is what comes before the whole, and
-//! then the left half. G. Blelloch, "Prefix Sums and Their Applications", 1990.
+//! Carries between blocks: a binary tree over the blocks of a store. A node is the sum of its two halves. The
+//! carry into a right half is the carry into the whole plus the left half. G. Blelloch, "Prefix Sums and
+//! Their Applications", 1990.
 //!
-//! So it does not matter who adds up which nodes: devices and the host do as they can, and agree to the bit.
+//! So results do not depend on the computation of nodes: devices and the host agree to the bit.
 
 use super::PrefixSummed;
 
-/// A node of the tree: what its elements come to, as far back as the row of the last one begins.
+/// A node of the tree: the sum of its elements, back to the start of the last one's row.
 #[derive(Clone)]
 pub(super) struct Node<T: PrefixSummed> {
     pub sum: T::Sum,
-    /// Whether a row begins among them.
+    /// True if a row starts among them.
     pub begins: bool,
 }
 
@@ -21,7 +21,7 @@ impl<T: PrefixSummed> Default for Node<T> {
 }
 
 impl<T: PrefixSummed> Node<T> {
-    /// Both, of which the other one comes later.
+    /// Combines two nodes; `later` comes second.
     fn then(&self, later: &Self) -> Self {
         if later.begins {
             return later.clone();
@@ -30,18 +30,18 @@ impl<T: PrefixSummed> Node<T> {
     }
 }
 
-/// What comes before a block, or before a tile of as many blocks as a node has.
+/// Carry into a block, or into a tile with the length of a node.
 pub(super) struct Carried<T: PrefixSummed> {
-    /// The number of the block.
+    /// Number of the block.
     number: u64,
-    /// Nodes of 2^n blocks each that end before it, the last of each n.
+    /// For each n, the last node of 2^n blocks that ends before the block.
     nodes: Vec<Node<T>>,
-    /// What comes before a block whose number is an odd multiple of 2^n, the last that was reached of each n.
+    /// For each n, the carry into the last reached block whose number is an odd multiple of 2^n.
     before: Vec<Node<T>>,
 }
 
 impl<T: PrefixSummed> Carried<T> {
-    /// Nothing, before a block with a number.
+    /// An empty carry, before block `number`.
     pub fn before(number: u64) -> Self {
         let empty = || vec![Node::default(); u64::BITS as usize];
         Self { number, nodes: empty(), before: empty() }
@@ -51,13 +51,12 @@ impl<T: PrefixSummed> Carried<T> {
         self.at(self.number).sum
     }
 
-    /// What comes before a block that is not behind this one, and is this one without some of the lowest bits
-    /// of its number.
+    /// Carry into an earlier block, whose number is this block's with some of the lowest bits cleared.
     fn at(&self, number: u64) -> Node<T> {
         self.before.get(number.trailing_zeros() as usize).cloned().unwrap_or_default()
     }
 
-    /// Goes past a block.
+    /// Advances past a block.
     pub fn pass(&mut self, mut node: Node<T>) {
         let level = self.number.trailing_ones() as usize;
         for left in &self.nodes[..level] {

@@ -1,4 +1,4 @@
-//! Launches as futures: sessions of one launch.
+//! Launches as futures: sessions with one launch.
 
 use std::fmt;
 use std::future::Future;
@@ -23,8 +23,8 @@ use crate::ops::launch::plan::{self, Wanted};
 use crate::ops::launch::stored::StoredBox;
 use crate::ops::view::INTERNAL;
 
-/// What [`RunKernel::run_async`](crate::kernel::RunKernel::run_async) returns; see there. It can be sent to
-/// other threads if its arguments can.
+/// The future of [`RunKernel::run_async`](crate::kernel::RunKernel::run_async). It can be sent to other
+/// threads if its arguments can.
 ///
 /// ```
 /// use vmarray::futures::RunAsync;
@@ -46,7 +46,7 @@ pub struct RunAsync<'a, K, A> {
     course: LaunchCourse<'a, A>,
     options: Options,
     over: Option<Over>,
-    /// Where it is to be woken.
+    /// Registration for the wake-up.
     asked: Asked,
     kernel: PhantomData<fn() -> K>,
 }
@@ -65,7 +65,7 @@ impl<K, A> fmt::Debug for RunAsync<'_, K, A> {
     }
 }
 
-// Nobody is shown what it has as pinned.
+// The future never projects a pin to its fields.
 impl<K, A> Unpin for RunAsync<'_, K, A> {}
 
 impl<K, A> RunAsync<'_, K, A> {
@@ -97,7 +97,7 @@ impl<'a, K: Kernel, A: Arguments<'a, K::Parameters>> Future for RunAsync<'a, K, 
     }
 }
 
-/// Launches a kernel, or does all of it here where it cannot be launched in place.
+/// Launches a kernel, or runs it here if it cannot be launched in place.
 fn begin<'a>(
     kernels: &Kernels,
     arguments: Vec<Bound<'a>>,
@@ -108,7 +108,7 @@ fn begin<'a>(
     if over.is_none()
         && let Some(launched) = session.launch_alone(kernels, &arguments, options)
     {
-        // What has begun goes on, and is waited for, whatever has not.
+        // Started parts continue, and are waited for, even if others failed.
         if launched.is_ok() || session.lanes.iter().any(|lane| !lane.launched.is_empty()) {
             session.failure = launched.err();
             return Ok(Some(session));
@@ -120,8 +120,8 @@ fn begin<'a>(
 }
 
 impl<'a> Session<'a> {
-    /// Launches a kernel over what lies in arrays: results of which nobody else uses, and others, which go on
-    /// to be used. `None` if something else is among the arguments.
+    /// Launches a kernel over arrays in place: exclusively used results, and other arrays that remain in use.
+    /// `None` if there are other arguments.
     fn launch_alone(
         &mut self,
         kernels: &Kernels,
@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
         Some(launched.map_err(|error| kernels.usual.placed(error)))
     }
 
-    /// Has the pages of an argument up to date at home.
+    /// Brings the home slots of an argument's pages up to date.
     fn hold_operand(
         &mut self,
         operand: Operand<'a>,
@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         Ok(HeldPlaces { of, extents: extents.to_vec(), stored })
     }
 
-    /// Brings the home slots of elements up to date that others may go on to use.
+    /// Brings the home slots of elements up to date that other threads may use meanwhile.
     fn settle_shared(&mut self, pager: &'a Pager, stride: usize, range: &Range<usize>) -> Result<()> {
         let page_len = pager.page_bytes() / stride;
         if !self.shared.iter().any(|(known, _)| std::ptr::eq(*known, pager)) {

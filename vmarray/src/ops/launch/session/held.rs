@@ -1,4 +1,4 @@
-//! What a session has, as its launches are given it.
+//! Elements of a session, as arguments of its launches.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -18,9 +18,8 @@ use crate::ops::launch::{Modes, StoredBox};
 use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Shape};
 
-/// What a [`Session`] can [hold](Session::hold): a [`VirtualArray`] or an [`NdArray`](crate::NdArray), in
-/// rows or tiles.
-/// There are no others.
+/// Arrays that a [`Session`] can [hold](Session::hold): [`VirtualArray`] and [`NdArray`](crate::NdArray), in
+/// rows or tiles. The trait is sealed.
 ///
 /// ```
 /// use vmarray::kernel::{Holdable, Session, SessionArray};
@@ -39,12 +38,12 @@ use crate::ops::view::{INTERNAL, Linear, Shape};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Holdable {
-    /// The type of its elements.
+    /// Type of its elements.
     type Element: Memory;
-    /// How they are found by index.
+    /// Shape of its indices.
     type Shape: Shape;
 
-    /// Where they are homed, how many are stored, and which of them it has.
+    /// Returns its pager, the number of stored elements, and its shape.
     #[doc(hidden)]
     fn homes(&self, _: Internal) -> (&Pager, usize, Self::Shape);
 }
@@ -59,7 +58,7 @@ impl<T: Memory + Element, D: Device> Holdable for VirtualArray<T, D> {
 }
 
 /// Elements that a [`Session`] holds, for parameters [`Own`], `&mut Own`, [`Anywhere`], [`Window`] and
-/// [`Shared`]: from [`hold`](Session::hold), all of an array, or a [`section`](Self::section) of it.
+/// [`Shared`]. [`hold`](Session::hold) returns a whole array, [`section`](Self::section) a part of it.
 ///
 /// ```
 /// use vmarray::kernel::{SessionArray, Session};
@@ -79,8 +78,8 @@ pub struct SessionArray<T, S = Linear> {
     pub(super) marker: PhantomData<fn() -> T>,
 }
 
-/// Elements that a [`Session`] has a copy of, for parameters [`Own`], [`Anywhere`] and [`Window`]: from
-/// [`copy`](Session::copy), row by row if it is of several dimensions.
+/// Elements that a [`Session`] has copied, for parameters [`Own`], [`Anywhere`] and [`Window`].
+/// [`copy`](Session::copy) returns it. Copies of several dimensions are stored row by row.
 ///
 /// ```
 /// use vmarray::kernel::{SessionCopy, Own, Session};
@@ -124,10 +123,10 @@ macro_rules! handles {
         }
 
         impl<T, S: Shape> $Handle<T, S> {
-            /// A part of it: a range, or a box of several dimensions. Costs nothing.
+            /// Returns a part: a range, or a box of several dimensions. The call is free.
             ///
             /// # Errors
-            /// As those of [`section`](crate::views::View::section) of a view.
+            /// The errors of [`section`](crate::views::View::section) of a view.
             ///
             /// ```
             /// use vmarray::kernel::{Own, Session};
@@ -160,7 +159,7 @@ macro_rules! handles {
                 HeldPlaces { of: self.of, extents, stored }
             }
 
-            /// With modes that devices know.
+            /// Adds boundary modes that devices support.
             pub(crate) fn with_modes(self, modes: Modes) -> SessionWindow<T, S> {
                 SessionWindow { of: self.places(), modes, marker: PhantomData }
             }
@@ -169,16 +168,16 @@ macro_rules! handles {
 }
 handles!(SessionArray SessionCopy);
 
-/// Elements of a [`Session`] with a boundary mode, for a parameter `Window<T, N>`: they are read where they
-/// lie, so no halo is said. From [`bounded`](SessionArray::bounded); without a mode, for which nothing is
-/// there beyond the edges, the elements themselves will do.
+/// Elements of a [`Session`] with a boundary mode, for a parameter `Window<T, N>`. Kernels read them in
+/// place, so there is no halo. Created by [`bounded`](SessionArray::bounded). Without a mode, elements beyond
+/// the edges do not exist, and the elements themselves serve as the argument.
 ///
 /// ```
 /// use vmarray::boundary::Circular;
 /// use vmarray::kernel::{At, Own, Session, SessionWindow, Window};
 /// use vmarray::prelude::*;
 ///
-/// /// Conway's game on a ring: who has one neighbour changes.
+/// /// Game of life on a ring: a cell with one neighbour changes.
 /// #[vmarray::kernel]
 /// fn step(at: At<1>, old: &Window<u8, 1>, new: &mut Own<u8>) {
 ///     let neighbours = old[at.plus(-1)] + old[at.plus(1)];
@@ -209,7 +208,7 @@ impl<T, S> SessionWindow<T, S> {
     }
 }
 
-/// What a session has, by its number in it.
+/// Number of elements in a session.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldNumber {
@@ -217,7 +216,7 @@ pub struct HeldNumber {
     pub(in crate::ops::launch) number: usize,
 }
 
-/// Some elements of what a session has, which has places for more perhaps.
+/// A range or box of the elements of a session.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct HeldPlaces {
@@ -226,17 +225,17 @@ pub struct HeldPlaces {
     pub(in crate::ops::launch) stored: Option<StoredBox>,
 }
 
-/// What a launch in a session is given for a parameter.
+/// Argument of a launch in a session for a parameter.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum HeldBound {
     Values(Vec<u64>),
     Elements(HeldPlaces),
-    /// Read by position, with boundary modes if devices know them.
+    /// Read by position, with boundary modes if devices support them.
     Around(HeldPlaces, Modes),
 }
 
-/// What can be given for a parameter of type `P`, of a [kind](Parameter::Kind), in a [`Session`].
+/// Arguments for a parameter of type `P`, which has a [kind](Parameter::Kind), in a [`Session`].
 ///
 /// ```
 /// use vmarray::kernel::{SessionArray, SessionArgument, Own, Parameter};
@@ -260,7 +259,7 @@ pub trait SessionArgument<P, Kind> {
     #[doc(hidden)]
     fn held(self, _: Internal) -> HeldBound;
 
-    /// The same, for all the parameters that devices have in the place of this one.
+    /// The same for all device parameters of this argument.
     #[doc(hidden)]
     fn all_held(self, into: &mut Vec<HeldBound>, _: Internal)
     where
@@ -270,7 +269,7 @@ pub trait SessionArgument<P, Kind> {
     }
 }
 
-/// Where rows begin and the last one ends, and all elements.
+/// Starts of rows with the end of the last one, and all elements.
 impl<T: Memory, S, V> SessionArgument<&'static Rows<T>, kind::Rows> for (S, V)
 where
     S: SessionArgument<&'static Anywhere<u64>, kind::Anywhere>,
@@ -319,7 +318,7 @@ elements! {
     SessionCopy<T: Memory, S> Anywhere &'static Anywhere<T>;
 }
 
-/// A tuple of what is given for the parameters of a kernel in a [`Session`], whose types are `P`.
+/// Tuple of arguments for the parameters of a kernel with the types `P` in a [`Session`].
 ///
 /// ```
 /// use vmarray::kernel::{SessionArray, SessionArguments, Kernel, Own, Session};

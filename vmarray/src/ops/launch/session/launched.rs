@@ -1,4 +1,4 @@
-//! Launches of sessions: which items run where, what they are given, and in which order.
+//! Launches of sessions: division of items among devices, arguments, and order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::ops::launch::plan::{expect_shape, form, is_placed, is_short};
 use crate::ops::launch::spread::{READ_IN_PLACE_MAX, of_stored};
 use crate::ops::launch::stored::StoredBox;
 
-/// What is the same for all parts of a launch.
+/// Properties common to all parts of a launch.
 struct PreparedLaunch<'k> {
     kernel: Arc<PreparedKernel>,
     views: Vec<&'k TakenElements<'k>>,
@@ -34,11 +34,11 @@ struct PreparedLaunch<'k> {
     options: &'k Options,
 }
 
-/// Elements that a launch takes for a parameter.
+/// Elements that a launch uses for a parameter.
 struct TakenElements<'k> {
     parameter: usize,
     info: &'k ParameterInfo,
-    /// The number of their store.
+    /// Number of their store.
     number: usize,
     extents: Vec<usize>,
     stored: StoredBox,
@@ -48,9 +48,9 @@ struct TakenElements<'k> {
 /// Items of a launch on one device.
 struct Part {
     lane: usize,
-    /// The number of the channel that has them; all channels do, if there is none.
+    /// Number of their channel; none for all channels.
     channel: Option<usize>,
-    /// Which of that channel's elements they are.
+    /// Range of that channel's elements.
     within: Range<u64>,
     geometry: Geometry,
 }
@@ -64,17 +64,17 @@ impl TakenElements<'_> {
         matches!(self.info.kind, ParameterKind::Own(_) | ParameterKind::OwnMut(_))
     }
 
-    /// Whether it is only read, by any item.
+    /// Returns true if any item may read it, and none writes it.
     fn is_around(&self) -> bool {
         !self.is_own() && !self.is_result()
     }
 
-    /// Whether it is read by one index, whatever its axes.
+    /// Returns true if it is read by one index, for any number of axes.
     fn is_counted(&self) -> bool {
         matches!(self.info.kind, ParameterKind::Anywhere(_, 1) | ParameterKind::Rows(_))
     }
 
-    /// How many elements there are in front of those that the kernel sees, of what it reads by an index.
+    /// Number of stored elements before the visible ones, for elements that are read by an index.
     fn skipped(&self) -> usize {
         if self.is_own() || self.is_result() || self.is_counted() { self.stored.range().start } else { 0 }
     }
@@ -87,7 +87,7 @@ impl Part {
 }
 
 impl Session<'_> {
-    /// Launches a kernel, behind all launches so far.
+    /// Launches a kernel after all earlier launches.
     pub(in crate::ops::launch) fn launch(
         &mut self,
         kernels: &Kernels,
@@ -132,7 +132,7 @@ impl Session<'_> {
             let known = of.modes.iter().enumerate().filter(|(_, (mode, _))| *mode != Mode::Checked);
             form.modes.extend(known.map(|(axis, (mode, _))| (of.parameter, axis, *mode)));
         }
-        // Kernels without places are not translated twice.
+        // Kernels without positions have one variant.
         form.is_short = parameters.iter().any(is_placed)
             && is_short(domain)
             && taken.iter().all(|taken| taken.stored.range().end < SHORT_MAX as usize);
@@ -150,7 +150,7 @@ impl Session<'_> {
             ScalarSource::Value { parameter, position } => values[parameter][position],
             ScalarSource::Origin => range.start as u64,
             ScalarSource::Form => form.number(),
-            // Of each part by itself.
+            // Set for each part.
             ScalarSource::Groups(_) => 0,
             ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
             ScalarSource::TileLen(part) => {
@@ -205,7 +205,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The arguments: bits of values, by parameter, and elements.
+    /// Returns the arguments: bits of values by parameter, and elements.
     fn taken<'k>(
         &self,
         name: &str,
@@ -260,7 +260,7 @@ impl Session<'_> {
         Ok((values, all))
     }
 
-    /// Which items run where: as many at a time as can be. `first` has an element for each.
+    /// Divides the items among devices, in parts as large as possible. `first` has an element for each item.
     fn parts(
         &mut self,
         name: &str,
@@ -268,7 +268,7 @@ impl Session<'_> {
         taken: &[TakenElements<'_>],
     ) -> Result<Vec<Part>> {
         let range = first.stored.range();
-        // Where the work is done: what has an element for each item is there, and what any item changes.
+        // The devices of the work: of elements for each item, and of elements that any item changes.
         let worked_on = || taken.iter().filter(|taken| !taken.is_around());
         let homes: Vec<&Pager> = worked_on().filter_map(|of| self.stores[of.number].pager()).collect();
         let Some(device) = homes.first().map(|pager| Arc::clone(pager.channels()[0].device())) else {
@@ -276,7 +276,7 @@ impl Session<'_> {
         };
         let mut channels = homes.iter().flat_map(|pager| pager.channels());
         let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), &device));
-        // Of several channels a view has all elements, from the first on.
+        // With several channels a view must have all elements, from the first on.
         let is_whole = |of: &TakenElements<'_>| {
             let count = self.stores[of.number].pager().map_or(1, |pager| pager.channels().len());
             count == 1 || count <= READ_IN_PLACE_MAX && of.skipped() == 0
@@ -304,7 +304,7 @@ impl Session<'_> {
         Ok(parts)
     }
 
-    /// The items of each channel, where all that have an element for each item are alike.
+    /// Divides the items by channel, if all arguments with an element for each item have equal places.
     fn parts_by_channel(
         &self,
         name: &str,
@@ -354,7 +354,7 @@ impl Session<'_> {
         Ok(pager.channels().iter().enumerate().map(part).filter(|part| part.items() > 0).collect())
     }
 
-    /// Refuses groups that have elements on several channels.
+    /// Refuses groups with elements on several channels.
     fn expect_whole_groups(&self, name: &str, group_len: usize, first: &TakenElements<'_>) -> Result<()> {
         let (range, page_len) = (first.stored.range(), self.stores[first.number].page_len() as usize);
         if are_groups_within_pages(group_len, page_len, &range) {
@@ -364,7 +364,7 @@ impl Session<'_> {
         Err(ErrorKind::KernelGroups { kernel, group_len, page_len, start, fits }.into())
     }
 
-    /// Refuses elements that are read by items of a device which does not reach them.
+    /// Refuses elements out of reach of the device that reads them.
     fn expect_reach(&mut self, name: &str, lane: usize, of: &TakenElements<'_>) -> Result<()> {
         let device = Arc::clone(self.lanes[lane].queue.device());
         let Stored { place, .. } = &self.stores[of.number];
@@ -384,7 +384,7 @@ impl Session<'_> {
                     let number = self.known_lane(other);
                     let known = &mut self.lanes[lane].reached;
                     known.resize(known.len().max(number + 1), None);
-                    // Both ways: what is read there later comes after the reading.
+                    // Both directions, because later writes there must wait for the read.
                     let maps =
                         || reach(&device, other) == Reach::Maps && reach(other, &device) == Reach::Maps;
                     if !*known[number].get_or_insert_with(maps) {
@@ -407,7 +407,7 @@ impl Session<'_> {
         }
     }
 
-    /// Has devices that cannot do it say so before any other begins.
+    /// Lets all devices check the launch before any of them starts it.
     fn find_out(&mut self, launch: &PreparedLaunch<'_>, parts: &[Part]) -> Result<()> {
         for part in parts {
             let device = Arc::clone(self.lanes[part.lane].queue.device());
@@ -421,7 +421,7 @@ impl Session<'_> {
             let report = LAUNCHES * Report::BYTES as usize;
             let asked = self.with(launch, &none, report, |queue, launch| {
                 device.prepare_launches(&[*launch])?;
-                // A single one says it when it is asked to begin.
+                // A single part reports errors when it starts.
                 if parts.len() > 1 { queue.launch(launch).map(Some) } else { Ok(None) }
             })?;
             asked.map_or(Ok(()), |ticket| device.wait(ticket))?;
@@ -430,8 +430,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Has the parts of a launch run after those on other devices that have written what they read, or have
-    /// read what they write.
+    /// Orders the parts of a launch after work on other devices that wrote the elements that they read, or
+    /// read the elements that they write.
     fn order(&mut self, parts: &[Part], taken: &[TakenElements<'_>]) -> Result<()> {
         for part in parts {
             for of in taken.iter().filter(|of| !of.is_own() || of.is_result()) {
@@ -450,7 +450,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Notes what the newest launch on a device reads, wherever that lies, and writes.
+    /// Records the reads and writes of the newest launch on a device.
     fn note(&mut self, lane: usize, taken: &[TakenElements<'_>], ticket: Ticket) {
         for of in taken.iter().filter(|of| !of.is_own() || of.is_result()) {
             let stored = &mut self.stores[of.number];
@@ -462,7 +462,7 @@ impl Session<'_> {
         }
     }
 
-    /// Has something done with the launch of a part.
+    /// Calls a function with the launch of a part.
     fn with<R>(
         &self,
         launch: &PreparedLaunch<'_>,
@@ -491,8 +491,8 @@ impl Session<'_> {
         work(&lane.queue, &launch)
     }
 
-    /// The queues of a channel of `first` on the device of a part, and those of all channels that others may
-    /// write to, if there are any.
+    /// Returns the queues of a channel of `first` on the device of a part, and of all channels that other
+    /// threads may write to.
     fn beside_others(
         &self,
         part: &Part,
@@ -506,7 +506,7 @@ impl Session<'_> {
         (!others.is_empty()).then_some((&own.queues, others))
     }
 
-    /// Where the pages of elements begin for the items of a part: those of a channel, or all.
+    /// Start addresses of the pages of elements for the items of a part: of one channel, or of all.
     fn bases(&self, of: &TakenElements<'_>, part: &Part) -> Vec<DeviceSpan<'_>> {
         match (&self.stores[of.number].place, part.channel.filter(|_| of.is_own())) {
             (StoredPlace::Home(pager), Some(channel)) => vec![pager.channels()[channel].slot_memory()],
@@ -519,7 +519,7 @@ impl Session<'_> {
         }
     }
 
-    /// Elements, whose pages begin there.
+    /// A view of elements with these start addresses.
     fn view<'v>(&self, of: &TakenElements<'_>, bases: &'v [DeviceSpan<'v>], part: &Part) -> View<'v> {
         let stored = &self.stores[of.number];
         let (stride, end) = (stored.stride as u64, of.stored.range().end as u64);
@@ -541,7 +541,7 @@ fn too_many_channels(name: &str, channels: usize) -> String {
     )
 }
 
-/// Refuses results that are something else, too: items would read or write what others write.
+/// Refuses results that are also another argument: items would race on their elements.
 fn apart(kernel: &str, taken: &[TakenElements<'_>]) -> Result<()> {
     for one in taken.iter().filter(|taken| taken.is_result()) {
         let own = one.stored.range();
@@ -552,7 +552,7 @@ fn apart(kernel: &str, taken: &[TakenElements<'_>]) -> Result<()> {
                 && own.start < range.end
                 && range.start < own.end
         };
-        // Rows are two arguments of one parameter, neither of which is a result.
+        // Rows are two arguments of one parameter, neither of them a result.
         if let Some(other) = taken.iter().find(is_same) {
             let (kernel, result, argument) = (kernel.into(), one.info.name.into(), other.info.name.into());
             return Err(ErrorKind::KernelOverlap { kernel, result, argument }.into());

@@ -1,4 +1,4 @@
-//! Waiting for the launches of a session without blocking.
+//! Asynchronous wait for the launches of a session.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use super::Session;
 use crate::array::asynchronous::Asked;
 use crate::base::error::Result;
 
-/// What [`Session::wait_async`] returns; see there.
+/// The future of [`Session::wait_async`].
 ///
 /// ```
 /// fn may_move<F: Send>() {}
@@ -20,16 +20,16 @@ use crate::base::error::Result;
 #[derive(Debug)]
 pub struct SessionWait<'s, 'a> {
     session: &'s mut Session<'a>,
-    /// Where it is to be woken.
+    /// Registration for the wake-up.
     asked: Asked,
 }
 
 impl Session<'_> {
-    /// Tells what has become of all launches, if they are done; else has the task woken.
+    /// Returns the outcome of all launches, if they are done; else registers the task.
     pub(super) fn poll(&mut self, asked: &mut Asked, context: &mut Context<'_>) -> Poll<Result<()>> {
         for lane in &self.lanes {
             let device = &**lane.queue.device();
-            // The newest first: as a rule those before it are done when it is.
+            // The newest first, because earlier launches are usually done before it.
             for launched in lane.launched.iter().rev() {
                 if matches!(device.poll(launched.ticket), Ok(Progress::Pending)) {
                     asked.wake(device, launched.ticket, context.waker());
