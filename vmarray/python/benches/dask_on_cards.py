@@ -1,7 +1,7 @@
-"""Has the cards of one machine work as a cluster of ``dask.distributed``: one worker process for each card.
+"""Runs the GPUs of one machine as a cluster of ``dask.distributed``: one worker process for each GPU.
 
-Chunks are made on the cards, and are made again elsewhere where a worker is killed. Sums, an expression, and halos
-that travel between cards are compared with what is known of the numbers; then a worker is killed while it computes.
+Workers make chunks on the GPUs; if a worker is killed, another one makes its chunks again. The program checks sums,
+an expression, and halos that travel between GPUs against known results; then it kills a worker during a computation.
 Run it with an installed wheel, ``dask[array]`` and ``distributed``:
 
     python dask_on_cards.py [--gib 16] [--chunk-mib 512] [--devices host --workers 2]
@@ -27,7 +27,7 @@ import numpy as np
 import vmarray as vm
 import vmarray.dask
 
-#: Numbers of the array begin again after so many: they are whole, so that sums of any order are the same.
+#: Period of the array's numbers. They are whole, so that sums in any order are equal.
 PERIOD = 1009
 
 
@@ -40,13 +40,13 @@ def made(devices: str | None, block_info: Any = None) -> vm.Array:
 
 
 def spread(part: vm.Array) -> vm.Array:
-    """Each item and its neighbours along the first axis, without those at the edges, which have travelled."""
+    """Sum of the two neighbours and each item along the first axis, without the edges that came from other workers."""
     assert isinstance(part, vm.Array), type(part)
     return part[:-2] + part[1:-1] + part[2:]
 
 
 def cards() -> int:
-    """How many there are: found out by another process, so that this one opens none."""
+    """Number of GPUs, counted by another process, so that this one opens none."""
     code = "import vmarray; print(len(vmarray.devices('cuda')))"
     return int(subprocess.check_output([sys.executable, "-c", code]))
 
@@ -72,7 +72,7 @@ def cluster_of(workers: int, devices: str | None) -> distributed.SpecCluster:
             "options": {
                 "nthreads": 2,
                 "env": {} if devices else {"CUDA_VISIBLE_DEVICES": visible[number % len(visible)]},
-                # What chunks take is memory of cards: it is not for the worker to spill them.
+                # Chunks take GPU memory, which the worker need not spill.
                 "memory_limit": 0,
                 "silence_logs": logging.ERROR,
             },

@@ -1,4 +1,4 @@
-"""Measures what the package promises, on the devices that it finds, beside NumPy, torch and files mapped to memory.
+"""Measures the package's promises on the devices of the machine, compared with NumPy, torch and memory-mapped files.
 
 Run it with an installed wheel: ``python on_card.py [--devices cuda:0] [--gib 8] [--scan-gib 96] [--file PATH]``.
 Numbers are medians, each of several runs, after one that is not counted. torch is left out where it is not installed.
@@ -47,7 +47,7 @@ def seconds(work: Callable[[], object], runs: int = 7) -> float:
 
 
 def told(name: str, amount: float, unit: str, **times: float) -> None:
-    """Prints times of one piece of work, and what they come to."""
+    """Prints the times of one piece of work, and the resulting rates."""
     RESULTS[name] = times
     first = next(iter(times.values()))
     parts = (f"{who} {1e3 * t:.3f} ms ({amount / t:.2f} {unit}, x{t / first:.2f})" for who, t in times.items())

@@ -1,4 +1,4 @@
-"""NumPy's rules for inputs that are rare: byte orders, casts of what is assigned, dtypes asked for, infinities."""
+"""NumPy's rules for rare inputs: byte orders, casts of assigned values, requested dtypes, infinities."""
 
 import multiprocessing
 import pickle

@@ -1,4 +1,4 @@
-"""The class of arrays, and what makes them."""
+"""The class of arrays, and functions that make arrays."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ._core import Core, Device
     from ._lend import DeviceMemory
 
-#: NumPy, whose functions give arrays of this package for such: its stubs do not know.
+#: NumPy. Its functions return this package's arrays for such arguments, but NumPy's stubs do not know that.
 _numpy: Any = np
-#: How many bytes of an expression that was not computed yet are computed to be shown.
+#: Most bytes of a pending expression that are computed to show it.
 _SHOWN_BYTES = 16 << 20
-#: How many items an iterator reads at once.
+#: Items that an iterator reads at once.
 _ITERATED = 1 << 16
 
 
@@ -37,7 +37,8 @@ def _as_tuple(shape: Any) -> tuple[Any, ...]:
 
 
 def _has_gaps(dtype: np.dtype[Any]) -> bool:
-    """Whether items have bytes that are in no field: those of other fields, if it is a view of some."""
+    """True if items have bytes outside of their fields: bytes of other fields, if the dtype is a view of some
+    fields."""
     if dtype.names is None or dtype.fields is None:
         return False
     kinds = [dtype.fields[name][0] for name in dtype.names]
@@ -54,21 +55,21 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_known(value: object) -> bool:
-    """Whether it is for this class to say what comes of an operation with a value."""
+    """True if this class decides on operations with the value."""
     return isinstance(value, (Array, np.ndarray, np.generic)) or not hasattr(value, "__array_ufunc__")
 
 
 def _is_list(key: Any) -> bool:
-    """Whether a key is an array of integers of NumPy's."""
+    """True if a key is a NumPy array of integers."""
     return type(key) is np.ndarray and key.ndim > 0 and key.dtype.kind == "i"
 
 
-#: What is said of values that do not fit a list.
+#: Error text for values whose shape does not fit a list of indices.
 _MISMATCH = "shape mismatch: value array of shape {} could not be broadcast to indexing result of shape {}"
 
 
 def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any, Any]:
-    """A value for each item of a shape, which the message is given where that cannot be."""
+    """A value for each item of a shape; the error has the message if the shapes do not fit."""
     value = np.asarray(value)
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = value[0]
@@ -81,8 +82,8 @@ def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any,
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of any shape and dtype, whose items lie on devices and are cached in RAM.
 
-    It is indexed, computed with and reduced as arrays of NumPy are. What is computed from arrays is computed when
-    it is needed, on the devices, and is as if it had been computed where it is written. Views share memory.
+    Index, compute and reduce it like a NumPy array. Expressions are computed on the devices when their items are
+    needed; later changes to their operands do not affect them. Views share memory.
 
     Arrays are made by `zeros`, `ones`, `full`, `empty`, `arange`, `asarray`, `array`, `create` and `open`.
 
@@ -115,11 +116,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             _OPEN[path] = array
         return array
 
-    # What it is.
+    # Properties.
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many items there are along each axis. Of a selection they are counted."""
+        """Number of items along each axis. For a selection, the devices count them first."""
         return self._core.shape
 
     @property
@@ -129,12 +130,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        """How many axes there are."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         count = 1
         for extent in self.shape:
             count *= extent
@@ -142,22 +143,22 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def itemsize(self) -> int:
-        """How many bytes an item has."""
+        """Bytes of an item."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """How many bytes all items have."""
+        """Bytes of all items."""
         return self.size * self.itemsize
 
     @property
     def device(self) -> Device | tuple[Device, ...]:
-        """The device that it lies on, or several."""
+        """The device of the items, or a tuple of several devices."""
         devices = self.devices
         return devices[0] if len(devices) == 1 else tuple(devices)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """A copy on other devices; itself, if they are the same."""
+        """A copy on other devices; the array itself if the devices are the same."""
         devices = _listed(device)
         if devices == self.devices:
             return self
@@ -181,22 +182,22 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def T(self) -> Array:  # noqa: N802
-        """A view with the axes in the opposite order."""
+        """A view with the axes in reverse order."""
         return self.transpose()
 
     @property
     def devices(self) -> list[Device]:
-        """The devices that what is computed from it lies on; it as well, unless it is in a file."""
+        """Devices for results of expressions on this array. Its own items lie there too, unless it is in a file."""
         return self._core.devices
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is an expression that was not computed yet."""
+        """True if it is an expression that is not yet computed."""
         return self._core.is_pending
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
         return self._core.is_closed
 
     def __len__(self) -> int:
@@ -235,7 +236,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return int(self._single())
 
     def _single(self) -> np.ndarray[Any, Any]:
-        # What is not one item NumPy refuses in its own words.
+        # NumPy raises its own error unless there is exactly one item.
         return self._core.read() if self.size == 1 else np.empty(min(self.size, 2), self.dtype)
 
     def item(self, *index: int) -> Any:
@@ -287,7 +288,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return 1000 if self.size <= 1000 else 0
 
     def _edges(self) -> np.ndarray[Any, Any]:
-        """All items of a small array; of a large one those at the edges, which NumPy shows."""
+        """All items of a small array; the items at the edges of a large one, which NumPy shows."""
         if self.size <= 1000:
             return self._core.read()
         edges = []
@@ -298,11 +299,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     # Items.
 
     def __getitem__(self, key: Any) -> Any:
-        """A view, an item, or a copy of items, as of NumPy's arrays.
+        """A view, an item, or a copy of items, as with NumPy's arrays.
 
         Integers, slices, ellipses, ``None`` and names of fields make views. Arrays of integers or bools give the
-        items as an array of NumPy. Keys that are an `Array` give an `Array`: a mask of the same shape selects
-        items when they are needed, integers for an array of one axis take them on the devices.
+        items as a NumPy array. A key that is an `Array` gives an `Array`: a mask of the same shape selects items when
+        they are needed; integers take items of an array of one axis, on the devices.
         """
         if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             if self.dtype.names is None:
@@ -321,7 +322,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 return found if key.ndim == 1 else found.reshape(key.shape + found.shape[1:])
         key = self._key(key)
         if _indexing.is_basic(key):
-            # Of an array of one integer NumPy makes a copy.
+            # NumPy copies for an array of one integer.
             makes_copy = any(isinstance(one, np.ndarray) for one in key)
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             view = self._core.basic(key if has_ellipsis else (*key, Ellipsis))
@@ -332,7 +333,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._core.gather(starts.ravel()).reshape(starts.shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Writes to items, as to those of NumPy's arrays."""
+        """Writes items, as with NumPy's arrays."""
         if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             self[key]._assign(value)
             return
@@ -355,7 +356,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             view = Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))
             if not has_ellipsis and not view.shape and len(key) == self.ndim + key.count(None) and np.ndim(value):
-                # One item, which NumPy takes of no array, or of some with a warning.
+                # NumPy rejects an array as a single item, or warns.
                 item = np.empty(1, self.dtype)
                 item[0] = np.asarray(value) if isinstance(value, Array) else value
                 value = item[0]
@@ -371,9 +372,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self._core.scatter(starts.ravel(), np.ascontiguousarray(values).ravel())
 
     def _assign_where(self, mask: Array, item: np.ndarray[Any, Any]) -> None:
-        """Writes an item to places where a mask of the same shape is true."""
+        """Writes one value to each item for which a mask of the same shape is true."""
         if self.dtype.kind in "biuf" and self.dtype.isnative:
-            # The expression is in no other hands, so it need not be kept from the change.
+            # No other object refers to the expression, so it need not be computed before the change.
             self._core.assign(where(mask, item[()], Array._of(self._core))._core, True)
             return
         for block in _ufuncs.blocks(self.shape):
@@ -393,15 +394,15 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _indexing.positions(key, self.shape, self._core.strides, self._core.offset)
 
     def _converted(self, value: Any) -> np.ndarray[Any, Any]:
-        """One number as an item."""
+        """A number, converted to an item."""
         item = np.empty((), self.dtype)
         item[...] = np.asarray(value) if isinstance(value, Array) else value
         return item
 
     def _items(self, value: Any) -> np.ndarray[Any, Any]:
-        """Values as items: cast as NumPy casts what is assigned, so that integers and NaNs that are none are refused.
+        """Values converted to items, by NumPy's rules of assignment: a number that the dtype cannot hold is an error.
 
-        The one place where values that are no `Array` become items.
+        The only function that converts values other than an `Array` to items.
         """
         if isinstance(value, np.ndarray) and value.dtype == self.dtype:
             return value
@@ -412,7 +413,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return items
 
     def _assign(self, value: Any) -> None:
-        """Writes to all items: a number, an array of NumPy or of this package, or an expression."""
+        """Writes to all items: a number, a NumPy array, an `Array`, or an expression."""
         if _has_gaps(self.dtype):
             items = self._items(np.asarray(value) if isinstance(value, Array) else value)
             for name in self.dtype.names or ():
@@ -446,7 +447,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             self._core.basic((*block, Ellipsis)).write(np.ascontiguousarray(self._items(value[block])))
 
     def _is_computed_from(self, value: Array) -> bool:
-        """Whether devices can convert the items of another array to these."""
+        """True if devices can convert the items of another array to this dtype."""
         if value.dtype == self.dtype:
             return True
         kinds = {value.dtype.kind, self.dtype.kind}
@@ -454,7 +455,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return is_native and kinds <= set("biuf") and np.dtype(np.float16) not in (value.dtype, self.dtype)
 
     def _fitted(self, shape: tuple[Any, ...]) -> Array:
-        """A view that is broadcast to a shape."""
+        """A view, broadcast to a shape."""
         if self.shape == shape:
             return self
         own = self
@@ -465,7 +466,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         except ValueError:
             raise ValueError(f"could not broadcast input array from shape {self.shape} into shape {shape}") from None
 
-    # What NumPy asks for.
+    # NumPy's protocols.
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
@@ -511,23 +512,23 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return (1, 0)
 
     def device_memory(self) -> DeviceMemory:
-        """Lends the items to other packages, which read and write them where they lie, without a copy.
+        """Exports the items in place: other packages read and write them in device memory, without a copy.
 
-        What is cached of them is written to the device first. The array, its other views included, cannot be used
-        until what this gives is closed and all that was made of it is gone; then it has what was written.
+        Dirty pages are written to the device first. The program can use the array and its views again after the
+        returned object is closed and everything made of it is gone; the array then has the other package's changes.
 
-        All items have to lie in one piece of memory: those of an array on one device do, of one on several those of
-        a page, which has ``memory()["page_bytes"]`` bytes. Arrays in files have no such memory, nor have those with
-        checksums, nor what OpenCL has.
+        All items must lie in one piece of memory: all items of an array on one device, or one page of an array on
+        several devices (``memory()["page_bytes"]`` bytes). Arrays in files, arrays with checksums, and arrays of
+        OpenCL have no such memory.
 
         Returns
         -------
         DeviceMemory
-            To be used as ``with a.device_memory() as memory``. It knows DLPack and ``__cuda_array_interface__``.
+            For use in ``with a.device_memory() as memory``. It supports DLPack and ``__cuda_array_interface__``.
 
         Examples
         --------
-        On a card ``torch.from_dlpack`` or ``cupy.from_dlpack`` take the place of ``numpy.from_dlpack``.
+        On a GPU use ``torch.from_dlpack`` or ``cupy.from_dlpack`` in place of ``numpy.from_dlpack``.
 
         >>> import numpy as np, vmarray as vm
         >>> a = vm.arange(6, devices="host").reshape(2, 3)
@@ -554,8 +555,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _reopened, (self._path, self.dtype, self.shape, self._mode)
 
     def __getattr__(self, name: str) -> Any:
-        # An array that was pickled is opened when it is used first: an error then is one of the program's, while one
-        # of the unpickling has a pool of processes wait for ever.
+        # Open an unpickled array at its first use: the program then gets the error. An error of unpickling would
+        # block a pool of processes for ever.
         if name == "__cuda_array_interface__":
             raise AttributeError(
                 "items may change and move while they are shown; lend them for as long as that takes: "
@@ -578,7 +579,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     # Shapes.
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
-        """The same items in another shape: a view where that is possible, else a copy."""
+        """The same items in another shape: a view if possible, else a copy."""
         shape = shape[0] if len(shape) == 1 else shape
         if order == "K":
             raise ValueError("order 'K' is not permitted for reshaping")
@@ -595,12 +596,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(core)
 
     def ravel(self, order: str = "C") -> Array:
-        """All items along one axis: a view of items that lie side by side in order, else a copy."""
+        """All items along one axis: a view if they are contiguous in this order, else a copy."""
         own = self._in_order(order)
         return own.reshape(-1) if own._is_contiguous() else own.flatten()
 
     def _in_order(self, order: str) -> Array:
-        """A view whose items are, in the order of C, those of this array in one of NumPy's orders."""
+        """A view whose items, in C order, are the items of this array in another of NumPy's orders."""
         if order == "A":
             order = "F" if not self._is_contiguous() and self.transpose()._is_contiguous() else "C"
         if order == "K":
@@ -633,7 +634,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(self._core.by_method("swapaxes", (one, other)))
 
     def squeeze(self, axis: Any = None) -> Array:
-        """A view without axes of one item."""
+        """A view without axes of length 1."""
         return Array._of(self._core.by_method("squeeze", (axis,)))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
@@ -650,10 +651,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     ) -> Array:
         """The items as another type, computed when they are needed.
 
-        Floats that no integer equals are saturated, and NaN becomes 0; NumPy leaves that undefined.
+        Floats saturate at the limits of an integer type, and NaN becomes 0; NumPy leaves both undefined.
         """
         _check_order(order)
-        # What cannot be converted is an error of NumPy's, which knows how long texts are as well.
+        # NumPy raises the error for an impossible conversion, and finds the length of texts.
         dtype = np.empty(0, self.dtype).astype(dtype, casting=casting).dtype
         if dtype == self.dtype:
             return self.copy() if copy else self
@@ -663,7 +664,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _ufuncs.by_pieces(lambda part: part.astype(dtype), [self], self.shape, (dtype,))[0]
 
     def compute(self) -> Array:
-        """Computes it now, if it was not computed yet; returns itself."""
+        """Computes a pending expression now; returns the array itself."""
         self._core.compute()
         return self
 
@@ -688,13 +689,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def read_into(self, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Copies the items into an array of NumPy, and returns it.
 
-        For memory of the program's own. What ``numpy.asarray`` makes is as fast from the second time on, as it lies
-        where a result that has died lay: see `release_memory`.
+        For the program's own memory. ``numpy.asarray`` is as fast from the second time on, because it reuses the
+        memory of an earlier result: see `release_memory`.
 
         Parameters
         ----------
         out
-            A C-contiguous, writable array of the same shape and dtype. Nobody may use it meanwhile.
+            A C-contiguous, writable array of the same shape and dtype. No other thread may use it during the call.
 
         Examples
         --------
@@ -718,7 +719,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
         return await asyncio.to_thread(self._core.read)
 
-    # Reductions, and order.
+    # Reductions and order.
 
     def sum(
         self,
@@ -775,7 +776,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         where: Any = True,
         mean: Any = np._NoValue,
     ) -> Any:
-        """The standard deviation of the items, or those along axes."""
+        """The standard deviation of the items, or the standard deviations along axes."""
         return _numpy.std(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
     def min(
@@ -786,7 +787,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         initial: Any = np._NoValue,
         where: Any = True,
     ) -> Any:
-        """The least item, or those along axes. A NaN is the least, as in NumPy."""
+        """The least item, or the least items along axes. A NaN is the least, as in NumPy."""
         return _numpy.min(self, axis, out, keepdims, initial, where)
 
     def max(
@@ -797,39 +798,39 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         initial: Any = np._NoValue,
         where: Any = True,
     ) -> Any:
-        """The greatest item, or those along axes. A NaN is the greatest, as in NumPy."""
+        """The greatest item, or the greatest items along axes. A NaN is the greatest, as in NumPy."""
         return _numpy.max(self, axis, out, keepdims, initial, where)
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
-        """Whether any item is true. Stops soon after one is found."""
+        """True if any item is true. Stops soon after it finds one."""
         return _numpy.any(self, axis, out, keepdims, where=where)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
-        """Whether all items are true. Stops soon after one is found that is not."""
+        """True if all items are true. Stops soon after it finds a false one."""
         return _numpy.all(self, axis, out, keepdims, where=where)
 
     def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        """The number of the first least item, or their indices along an axis."""
+        """The index of the first least item, or the indices along an axis."""
         return _numpy.argmin(self, axis, out, keepdims=keepdims)
 
     def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        """The number of the first greatest item, or their indices along an axis."""
+        """The index of the first greatest item, or the indices along an axis."""
         return _numpy.argmax(self, axis, out, keepdims=keepdims)
 
     def nonzero(self) -> tuple[np.ndarray, ...]:
-        """The indices of items that are not zero, an array for each axis."""
+        """The indices of the items that are not zero, an array for each axis."""
         return _numpy.nonzero(self)
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Array:
-        """Each item several times."""
+        """Each item repeated several times."""
         return _numpy.repeat(self, repeats, axis)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-        """Sums of the items up to each, along an axis: by NumPy, a piece at a time."""
+        """The sum of the items up to each one along an axis: by NumPy, a piece at a time."""
         return _numpy.cumsum(self, axis, dtype, out)
 
     def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-        """Products of the items up to each, along an axis: by NumPy, a piece at a time."""
+        """The product of the items up to each one along an axis: by NumPy, a piece at a time."""
         return _numpy.cumprod(self, axis, dtype, out)
 
     @property
@@ -843,7 +844,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return np.imag(self)
 
     def find(self, limit: int | None = None) -> np.ndarray[Any, Any]:
-        """The numbers of the first items, in order, that are not zero: found on the devices.
+        """The indices of the first `limit` items that are not zero, in order: found on the devices.
 
         Examples
         --------
@@ -856,30 +857,30 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self.astype(bool, copy=False)._core.find(most)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **given: Any) -> Array:
-        """The items, those outside of a range as its ends."""
+        """The items, limited to a range."""
         return _numpy.clip(self, min, max, out, **given)
 
     def round(self, decimals: int = 0, out: Any = None) -> Array:
-        """The items rounded to whole numbers; of two, to the even one."""
+        """The items rounded to the nearest whole number, halves to the even one."""
         return _numpy.round(self, decimals, out)
 
     def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
-        """Sorts the items in place along an axis: those of one axis on the devices. NaNs come last.
+        """Sorts the items in place along an axis: on the devices if there is one axis. NaNs come last.
 
-        Equal items stay in their order, as by any ``kind``.
+        The sort is stable for every ``kind``: equal items stay in their order.
         """
         from ._functions import sort_in_place
 
-        # What NumPy refuses is refused.
+        # NumPy raises its errors for invalid arguments.
         np.empty((0,) * self.ndim, self.dtype).sort(axis, kind, order, stable=stable)
         sort_in_place(self, axis, order)
 
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Array:
-        """The indices that would sort the items along an axis; equal ones stay in their order."""
+        """The indices that would sort the items along an axis; equal items stay in their order."""
         return _numpy.argsort(self, axis, kind, order, stable=stable)
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
-        """Where values belong among the items, which are sorted."""
+        """The indices at which values belong among the items, which must be sorted."""
         return _numpy.searchsorted(self, v, side, sorter)
 
     def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
@@ -891,8 +892,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def append(self, values: Any) -> None:
         """Adds an item or items at the end of an array of one axis, in place.
 
-        It has to show all of its elements, as `zeros` and `open` give it. For how many items there is to be room
-        the option ``max_len`` says; arrays in files grow without it.
+        The array must show all of its elements, as arrays of `zeros` and `open` do. The option ``max_len`` reserves
+        room; arrays in files grow without it.
         """
         if self.ndim != 1:
             raise InvalidError(f"an array of {self.ndim} axes cannot grow; append to one of one axis")
@@ -902,18 +903,17 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self._core = self._core.append(np.ascontiguousarray(values))
 
     def flush(self) -> None:
-        """Brings what is newer in the cache to the devices."""
+        """Writes dirty pages from the cache to the devices."""
         self._core.flush()
 
     def sync(self) -> None:
-        """Has all that was written to an array in a file stay, though the power fails. Blocks until it does."""
+        """Makes all writes to an array in a file durable, even if the power fails. Blocks until they are."""
         self._core.sync()
 
     def close(self) -> None:
-        """Gives memory and files back. The array and its views cannot be used any more.
+        """Frees memory and closes files. The program cannot use the array and its views afterwards.
 
-        What is still to be computed from it is computed before. What was written to a file and not followed by
-        `sync` may be lost.
+        Computes pending expressions on the array before. Writes to a file since the last `sync` may be lost.
         """
         self._core.close()
 
@@ -926,19 +926,21 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self.close()
 
     def memory(self) -> dict[str, Any]:
-        """What the array takes: bytes on devices, of the cache and its most, of staging and of tables.
+        """Memory of the array in bytes: on devices, in the cache (now and at most), for staging and for tables.
 
-        ``kept_for_results_bytes`` is what the process keeps for results of all arrays: see `release_memory`.
+        ``kept_for_results_bytes`` is the memory that the process keeps for results of all arrays: see
+        `release_memory`.
         """
         return self._core.memory()
 
 
-#: The arrays in files that this process has open, by their paths.
+#: Arrays in files that this process has open, by their paths.
 _OPEN: weakref.WeakValueDictionary[str, Array] = weakref.WeakValueDictionary()
 
 
 def _reopened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...], mode: str = "r+") -> Array:
-    """The array that was pickled: itself, if this process has it open, else one that is opened when it is used."""
+    """The array that was pickled: the open one of this process if any, else one that opens its file at the first
+    use."""
     known = _OPEN.get(path)
     if known is not None and not known.closed and (known.dtype, known.shape, known._mode) == (dtype, shape, mode):
         return known
@@ -948,7 +950,7 @@ def _reopened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...], mode: str
 
 
 def _beside(*operands: Any) -> dict[str, Any]:
-    """Options by which results lie where their operands do."""
+    """Options that put results on the devices of their operands."""
     for one in operands:
         if isinstance(one, Array):
             return {"devices": one.devices}
@@ -960,25 +962,25 @@ def _result(shape: tuple[Any, ...], dtype: Any, **options: Any) -> Array:
 
 
 def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
-    """An array that is to be written to; of zeroes, which cost nothing.
+    """An array to be written to; its items are zero, at no cost.
 
     Parameters
     ----------
     shape : int or sequence of ints
-        How many items there are along each axis.
+        Number of items along each axis.
     dtype : data type
-        Any dtype of items of a fixed number of bytes: numbers, bool, structures, strings, dates.
+        Any dtype with a fixed number of bytes for each item: numbers, bool, structures, strings, dates.
     devices : str, Device or list of Device, optional
-        Where the items lie. A text is a list of wishes: ``"cuda"``, ``"cuda:0"``, ``"opencl:radeon"``,
-        ``"host"``. By default: all discrete GPUs, else RAM.
+        Devices of the items. A text is a list of filters: ``"cuda"``, ``"cuda:0"``, ``"opencl:radeon"``, ``"host"``.
+        By default: all discrete GPUs, else RAM.
     cache_bytes : int, optional
-        How much RAM the cache may take; 256 MiB by default.
+        Most RAM for the cache; 256 MiB by default.
     page_len : int, optional
-        How many items are copied at once.
+        Items in a page, which is copied at once.
     max_len : int, optional
-        For how many items there is to be room, of an array that grows.
+        Most items of an array that grows.
     checksums : bool, optional
-        Whether what is read back from devices is compared with checksums of what was written.
+        True to compare items read back from devices with the checksums of the written items.
 
     Examples
     --------
@@ -1015,7 +1017,7 @@ def full(shape: Any, value: Any, dtype: Any = None, **options: Any) -> Array:
 
 
 def _cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Values to fill an array with: as another type by any rule."""
+    """Values to fill an array with, cast to a dtype by any rule."""
     if dtype.names is not None and not hasattr(value, "dtype"):
         return np.array(value, dtype)
     items = np.empty(np.shape(value), dtype)
@@ -1024,7 +1026,7 @@ def _cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
-    """Numbers that follow one another, as of ``numpy.arange``; see `empty` for the options.
+    """Equally spaced numbers, as of ``numpy.arange``; see `empty` for the options.
 
     Examples
     --------
@@ -1043,11 +1045,11 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     kind = np.dtype(dtype)
     if kind.kind not in "iufc":
         return asarray(_numpy.arange(start, stop, step, dtype=kind), **options)
-    # NumPy's way: how many there are from a division, then multiples of the difference of the first two.
+    # As NumPy does: a division gives the number of items, which are multiples of the difference of the first two.
     length = _arange_length(start, stop, step)
     array = empty(length, kind, **options)
     first = np.empty(2, kind.newbyteorder("="))
-    # As numbers of Python, which NumPy refuses if the dtype does not have them.
+    # As Python's numbers; NumPy raises an error if the dtype cannot hold them.
     if length:
         following = start + step
         first[0] = _of_python(start)
@@ -1061,7 +1063,7 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
         for (block,) in _ufuncs.blocks(array.shape):
             places = np.arange(block.start or 0, length if block.stop is None else block.stop).astype(wide)
             part = (begin + places * delta).astype(kind)
-            # As they are given, whatever the difference was rounded to.
+            # Store both as given, even if their difference was rounded.
             if not block.start:
                 part[:2] = first[: len(part[:2])]
             array[block] = part
@@ -1073,7 +1075,7 @@ def _of_python(number: Any) -> Any:
 
 
 def _of_type(number: Any, value: int) -> Any:
-    """A small number of the type of another one."""
+    """A small number, in the type of another number."""
     return number.dtype.type(value) if hasattr(number, "dtype") else type(number)(value)
 
 
@@ -1092,7 +1094,7 @@ def _arange_length(start: Any, stop: Any, step: Any) -> int:
 
 
 def _is_made_so(array: Array, options: dict[str, Any]) -> bool:
-    """Whether options ask for no other array than this one."""
+    """True if an array already fulfils the options."""
     _checked(options)
     if not options or options == {"devices": None}:
         return True
@@ -1100,21 +1102,21 @@ def _is_made_so(array: Array, options: dict[str, Any]) -> bool:
 
 
 def _listed(devices: Any) -> list[Any]:
-    """The devices that a text means, or a device, or a list of devices."""
+    """Devices from a filter text, a device, or a list of devices."""
     if isinstance(devices, str):
         return _core.devices(devices)
     return [*devices] if isinstance(devices, (list, tuple)) else [devices]
 
 
 def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
-    """Values as an array: itself if they are one of the dtype, else a copy; see `empty` for the options.
+    """Values as an array: the values themselves if they are an `Array` of the dtype, else a copy; see `empty`.
 
     Parameters
     ----------
     copy : bool, optional
-        True for a copy in any case. False for none: an array of NumPy, C-contiguous, is the home of the new array
-        then, which reads of it what is asked for, and writes what has changed to it when that leaves the cache, by
-        ``flush`` and ``close``. Do not write to it meanwhile. That costs nothing, whatever there is of it.
+        True always copies. False never copies: a C-contiguous NumPy array becomes the home of the new array. The new
+        array reads items from it when they are needed, and writes changes back when pages leave the cache, and in
+        ``flush`` and ``close``. Do not write to the NumPy array meanwhile. The cost does not depend on its size.
 
     Examples
     --------
@@ -1137,7 +1139,7 @@ def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **optio
         same = values if dtype is None else values.astype(dtype, copy=False)
         return same.copy() if copy and same is values else same
     if copy is False:
-        # What cannot be had without a copy is an error of NumPy's.
+        # NumPy raises the error if a copy is unavoidable.
         values = np.asarray(values, dtype, copy=False)
         if not values.flags.c_contiguous:
             raise ValueError("items that do not lie side by side are no home of an array; leave `copy` out")
@@ -1156,11 +1158,11 @@ def array(values: Any, dtype: Any = None, **options: Any) -> Array:
 
 
 def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Array:
-    """A copy of what another package shows by DLPack; see `empty` for the options.
+    """A copy of another package's array, by DLPack; see `empty` for the options.
 
-    Of a tensor on an NVIDIA card it lies on that card, unless the options say otherwise, and was copied there, by
-    the package of the tensor; that of one in RAM is copied once, to where it is to lie. With ``copy=False`` a tensor in
-    RAM is the home of the array, as of `asarray`; until that is closed nobody else may write to it.
+    A tensor on an NVIDIA GPU is copied on that GPU by its own package, unless the options name other devices. A
+    tensor in RAM is copied once, to the devices. With ``copy=False`` a tensor in RAM becomes the home of the array,
+    as in `asarray`; do not write to the tensor until the array is closed.
 
     Examples
     --------
@@ -1178,7 +1180,7 @@ def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Arr
 
 
 def create(path: str | os.PathLike[str], shape: Any, dtype: Any = float, **options: Any) -> Array:
-    """An array of zeroes in a new file, there again when the program has ended; see `empty` for the options.
+    """An array of zeroes in a new file, which `open` reads after a restart; see `empty` for the options.
 
     Examples
     --------
@@ -1205,11 +1207,11 @@ def open(
     path : path
         The file.
     dtype : data type
-        That which it was made with.
+        The dtype that the file was created with.
     shape : int or sequence of ints, optional
         The shape; one axis by default.
     mode : {"r+", "r"}
-        Whether it is written to as well, or only read.
+        "r+" to read and write, "r" to read only.
     """
     path = _absolute(path)
     if not os.path.exists(path):
@@ -1221,19 +1223,19 @@ def open(
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    """A path that means the same file when the process is in another folder."""
+    """A path to the same file after the process changes its folder."""
     return os.path.abspath(os.fspath(path))
 
 
 def release_memory() -> int:
-    """Gives memory back to the system that is kept for results; returns how many bytes that were.
+    """Frees the memory that the process keeps for results; returns its number of bytes.
 
-    Arrays of NumPy of 256 KiB and more that this package makes, as of ``numpy.asarray(a)`` and ``a[indices]``, lie in
-    memory that is kept when they die, since the system takes longer to find new memory than the items take to be
-    copied. At most 1 GiB is kept, or a sixteenth of the RAM if that is less; what nobody has used for a minute goes
-    with the next result. When memory is short, the system takes what is kept; of what lists of items on a card come to
-    again and again, 32 MiB or more, it does not, which is page-locked, so that the card writes it. Such arrays have a
-    ``base``, which owns the memory, so ``resize`` is refused.
+    The process keeps the memory of large NumPy arrays that this package has made, of 256 KiB and more, and uses it
+    for later results. New memory from the system takes longer than the copy of the items. At most 1 GiB is kept, or a
+    sixteenth of the RAM if that is less. The next result frees memory that was unused for a minute. When memory is
+    short, the system takes kept memory back, except page-locked memory: repeated lists of items of 32 MiB or more lie
+    there, because the GPU writes them itself. A NumPy array in such memory has a ``base``, which owns the memory, so
+    ``resize`` raises an error.
 
     Examples
     --------
@@ -1248,7 +1250,7 @@ def release_memory() -> int:
 
 
 def where(condition: Any, *values: Any) -> Any:
-    """Items of one array where a condition holds, else of another one: as ``numpy.where``."""
+    """Items of one array if a condition holds, else of another one: as ``numpy.where``."""
     from ._functions import where_of
 
     return where_of(condition, *values)

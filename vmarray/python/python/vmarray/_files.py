@@ -1,4 +1,4 @@
-"""Files that other programs use: NumPy's, and Zarr stores. Neither has to fit into RAM."""
+"""Files shared with other programs: NumPy's files, and Zarr stores. Both may be larger than RAM."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ import numpy as np
 from . import _array, _core, _ufuncs
 from ._array import Array
 
-#: How many items of a file are copied at once by each thread.
+#: Items of a file that each thread copies at once.
 _PIECE = 1 << 22
-#: How many threads copy: work is in the system and in what compresses.
+#: Threads that copy; the time is spent in the system and in compression.
 _THREADS = min(8, 2 * (os.cpu_count() or 1))
 
 
 def _in_parallel(work: Any, pieces: Iterable[Any], total: int, progress: Any) -> None:
-    """Has threads do work for each piece, which tells how many bytes it were, and an object as of ``tqdm`` know."""
+    """Runs `work` for each piece on threads. `work` returns a number of bytes, for progress to an object as of
+    ``tqdm``."""
     from concurrent.futures import ThreadPoolExecutor
 
     if progress is not None:
@@ -51,7 +52,7 @@ def save(path: str | os.PathLike[str], array: Any, *, progress: Any = None) -> N
     array : array
         Of any dtype of items of a fixed number of bytes.
     progress : optional
-        An object as of ``tqdm``, that is told how many bytes were written.
+        An object as of ``tqdm``, which receives the number of written bytes.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def load(path: str | os.PathLike[str], *, progress: Any = None, **options: Any) 
     path : path
         A ``.npy`` file.
     progress : optional
-        An object as of ``tqdm``, that is told how many bytes were read.
+        An object as of ``tqdm``, which receives the number of read bytes.
     """
     mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(mapped, np.ndarray):
@@ -132,7 +133,7 @@ def _zarr() -> Any:
 
 
 def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
-    """What makes a new array of ``zarr``, by what ``zarr.create_array`` takes."""
+    """A function that creates an array of ``zarr``; the arguments are parameters of ``zarr.create_array``."""
     for name in ("shape", "dtype", "data"):
         if name in given:
             raise TypeError(f"the array that is written has its own {name}; leave `{name}` out")
@@ -146,7 +147,7 @@ def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
 
 
 def chunk_of(array: Any) -> tuple[int, ...]:
-    """What is read and written at once of an array of ``zarr``: its shards, or else its chunks."""
+    """The part of an array of ``zarr`` that is read and written at once: a shard, or else a chunk."""
     return tuple(getattr(array, "shards", None) or array.chunks)
 
 
@@ -186,28 +187,28 @@ def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
     return Array._of(_core.create_over(shape, dtype, rows * math.prod(shape[1:]), functions, name, options))
 
 
-#: What closes arrays whose homes are stores before Python ends, once there is one.
+#: Functions that close arrays over stores before Python ends, if there are such arrays.
 _HOMES: list[Any] = []
 
 
 def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any = None, **options: Any) -> Array:
     """Reads a Zarr array into a new array, chunk by chunk, some at once; see `empty` for the options.
 
-    Needs the package ``zarr``, which knows all compressions and places: folders, archives, servers.
+    Needs the package ``zarr``, which supports all compressors and storage: folders, archives, servers.
 
     Parameters
     ----------
     store : str, path, store or zarr.Array
-        What ``zarr.open_array`` takes, or an array of ``zarr``.
+        An argument of ``zarr.open_array``, or an array of ``zarr``.
     home : bool, optional
-        Whether the store is where the array lies, which may be larger than RAM and cards. Nothing is read before it is
-        asked for; chunks that have changed are written when they leave the cache, by ``flush``, ``sync`` and
-        ``close``. Chunks with the same place along the first axis are read and written together, those in shards by
-        shards; the cache has room for four such rows at least. Nobody else may write to the store meanwhile.
+        True if the array works in the store, which may be larger than RAM and GPU memory. Items are read when they
+        are needed. Changed chunks are written when they leave the cache, and by ``flush``, ``sync`` and ``close``.
+        Chunks (or shards) with the same place along the first axis are read and written together; the cache holds at
+        least four such rows. No other program may write to the store meanwhile.
     mode : {"r+", "r"}
-        Whether a store that is a home is written to as well, or only read.
+        With ``home``: "r+" to read and write the store, "r" to read only.
     progress : optional
-        An object as of ``tqdm``, that is told how many bytes were read.
+        An object as of ``tqdm``, which receives the number of read bytes.
 
     Examples
     --------
@@ -250,18 +251,18 @@ def to_zarr(
     Parameters
     ----------
     array : array
-        What is written.
+        The array to write.
     store : str, path or store
-        What ``zarr.create_array`` takes.
+        An argument of ``zarr.create_array``.
     chunks, shards : tuple of int, optional
-        How many items along each axis are compressed, and put to one file, together.
+        Items of a chunk along each axis, which are compressed together, and of a shard, which are put in one file.
     checksums : bool, optional
-        Whether each chunk ends with a CRC-32C, so that a damaged one is an error when it is read; four bytes a chunk.
-        With ``compressors`` of your own, add ``zarr.codecs.Crc32cCodec()`` to them. Stores of Zarr version 2 have none.
+        True to end each chunk with a CRC-32C of four bytes, so that reading a damaged chunk is an error. With
+        ``compressors`` of your own, add ``zarr.codecs.Crc32cCodec()`` to them. Stores of Zarr version 2 have none.
     progress : optional
-        An object as of ``tqdm``, that is told how many bytes were written.
+        An object as of ``tqdm``, which receives the number of written bytes.
     **given
-        More that ``zarr.create_array`` takes: ``compressors``, ``overwrite``, ``name``, ``attributes``, ...
+        Other arguments of ``zarr.create_array``: ``compressors``, ``overwrite``, ``name``, ``attributes``, ...
     """
     create = create_zarr(store, checksums, chunks=chunks, shards=shards, **given)
     array = _array.asarray(array).compute()

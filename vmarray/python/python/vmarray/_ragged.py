@@ -51,9 +51,9 @@ class Ragged:
     Attributes
     ----------
     values : Array
-        The items of all rows, for what is not said in rows: expressions, searches, sums.
+        The items of all rows, for operations that ignore rows: expressions, searches, sums.
     ends : Array
-        Where each row ends in `values`, which is where the next one begins.
+        End of each row in `values`, where the next row begins.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Ragged:
     values: Array
     ends: Array
     _first: int
-    #: Of what shows some of the rows, and so does not grow, the number of the one behind the last.
+    #: Index after the last row of a view of some rows, which cannot grow; otherwise None.
     _stop: int | None
 
     def __init__(self, rows: Iterable[ArrayLike] = (), dtype: DTypeLike | None = None, **options: Any) -> None:
@@ -147,7 +147,7 @@ class Ragged:
         return f"<vmarray.Ragged of {len(self)} rows, dtype={self.dtype}>"
 
     def _end(self, rows: int) -> int:
-        """Where the first so many rows of all end."""
+        """End of the first `rows` rows."""
         return int(self.ends[rows - 1]) if rows else 0
 
     def _ends(self, first: int, stop: int) -> NDArray[np.int64]:
@@ -157,7 +157,7 @@ class Ragged:
         return np.concatenate([np.zeros(1, np.int64), np.asarray(self.ends[:stop])])
 
     def lengths(self) -> NDArray[np.int64]:
-        """How many items each row has, as an array of NumPy."""
+        """Number of items in each row, as a NumPy array."""
         return np.diff(self._ends(self._first, self._first + len(self)))
 
     @overload
@@ -258,7 +258,7 @@ class Ragged:
 
     def _push(self, rows: list[NDArray[Any]]) -> None:
         items, last = np.concatenate(rows), self._end(len(self.ends))
-        # What there is of rows that were not finished.
+        # Items of rows whose append did not finish.
         spare = min(len(self.values) - last, len(items))
         if spare:
             self.values[last : last + spare] = items[:spare]

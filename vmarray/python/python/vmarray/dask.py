@@ -1,8 +1,8 @@
 """Arrays of ``dask.array``: over an array of this process, and over arrays of the workers of a cluster.
 
-Chunks on workers are arrays of this package: each lies on the devices of its worker, and what ``dask`` does with it
-- expressions, reductions, ``map_blocks``, ``map_overlap`` - is computed there. Results and edges travel, as bytes.
-A worker that is lost is none of this module's business: ``dask`` reads its chunks again elsewhere, or computes them.
+Chunks on workers are arrays of this package: each lies on the devices of its worker, and the operations of ``dask`` -
+expressions, reductions, ``map_blocks``, ``map_overlap`` - run there. Workers exchange results and edges as bytes. If
+a worker is lost, ``dask`` itself reads or computes its chunks again on another worker.
 
 Examples
 --------
@@ -213,14 +213,14 @@ def to_zarr(
     Parameters
     ----------
     x : dask.array.Array
-        What is written.
+        The array to write.
     store : str, path, store or zarr.Array
-        What ``zarr.create_array`` takes, or an array of ``zarr`` of the same shape that is there.
+        An argument of ``zarr.create_array``, or an existing array of ``zarr`` of the same shape.
     chunks, shards : tuple of int, optional
-        How many items along each axis are compressed, and put to one file, together; by default the chunks of ``x``,
-        of which the longest counts.
+        Items of a chunk along each axis, which are compressed together, and of a shard, which are put in one file; by
+        default the longest chunk of ``x``.
     checksums : bool, optional
-        Whether each chunk ends with a CRC-32C; see `vmarray.to_zarr`.
+        True to end each chunk with a CRC-32C; see `vmarray.to_zarr`.
     component : str, optional
         The name of the array in the store.
     region : tuple of slice, optional
