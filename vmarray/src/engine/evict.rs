@@ -1,9 +1,9 @@
-//! Which frame to give up next: the eviction policies of one shard.
+//! Eviction policies of one shard: they choose the next frame to free.
 //!
 //! These are plain, deterministic data structures, called under the shard's lock. They know frame numbers and
-//! page keys only: no device, no page table, no atomics. Whatever can change behind the lock (the referenced
-//! bit, pins, dirtiness) is asked for, frame by frame, through the callback of [`Evictor::victims`], so a
-//! policy never holds a stale copy of it.
+//! page keys only: no device, no page table, no atomics. State that can change without the lock (the
+//! referenced bit, pins, dirtiness) is read for each frame through the callback of [`Evictor::victims`], so a
+//! policy never has a stale copy of it.
 
 mod clock;
 mod ghosts;
@@ -13,10 +13,10 @@ mod lru;
 mod tests;
 mod two_queue;
 
-/// Which page leaves the cache when a frame is needed.
+/// Policy that selects the page to evict when a frame is needed.
 ///
-/// Every policy keeps the array correct; they differ in which pages stay and in what a hit costs. All three
-/// give up frames in the same bounded way: one search offers each resident page at most twice, so it ends
+/// Every policy keeps the array correct; they differ in the pages that stay and in the cost of a hit. All
+/// three search in the same bounded way: one search proposes each resident page at most twice, so it ends
 /// even if every page is in use.
 ///
 /// # Examples
@@ -24,7 +24,7 @@ mod two_queue;
 /// ```
 /// use vmarray::EvictionPolicy;
 ///
-/// // CLOCK, unless something else is asked for.
+/// // The default is CLOCK.
 /// assert_eq!(EvictionPolicy::default(), EvictionPolicy::Clock);
 ///
 /// // A large array is scanned from time to time while other threads work on a few pages.
@@ -36,7 +36,7 @@ mod two_queue;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum EvictionPolicy {
-    /// CLOCK: a hand goes round the frames and gives every page referenced since its last visit one more
+    /// CLOCK: a hand goes round the frames, and gives every page referenced since its last visit one more
     /// turn.
     ///
     /// Approximates least recently used. A hit sets one bit, once per turn of the hand, and takes no lock;
@@ -46,41 +46,40 @@ pub enum EvictionPolicy {
     #[default]
     Clock,
 
-    /// Least recently used, by the exact order of accesses: pages are considered from the one whose last
-    /// access is longest ago.
+    /// Least recently used, by the exact order of accesses: pages are considered in the order of their last
+    /// access, the oldest first.
     ///
-    /// The order is exact; what leaves is the first in that order that can leave at once. A page that is held
-    /// by somebody, or was written to and is not yet on its device again, is passed over while there are
-    /// others, and a channel with many frames gives up several of the oldest pages at a time.
+    /// The order is exact, but the first page in that order that can leave at once is evicted. A page in use,
+    /// or a dirty page, is skipped while there are others. A channel with many frames evicts several of the
+    /// oldest pages at a time.
     ///
-    /// For few frames, for code that counts on the order, and for comparison. Every hit takes the page and is
-    /// reported under the shard's lock: there are no lock-free hits, and threads that share a shard wait for
-    /// each other even if all their pages are resident. The state is eight bytes a frame; with repeated hits
-    /// of one page, a report is one comparison.
+    /// For few frames, for code that depends on the order, and for comparisons. Every hit latches the page
+    /// and is reported under the shard's lock. So there are no lock-free hits, and threads of a shard wait
+    /// for each other even if all their pages are resident. The state is eight bytes a frame; for repeated
+    /// hits of one page, a report is one comparison.
     ///
     /// Source: L. A. Belady, "A Study of Replacement Algorithms for a Virtual-Storage Computer", 1966, and
     /// folklore.
     Lru,
 
-    /// 2Q: pages fetched once pass through a short queue; only those that come back soon join the long-lived
-    /// ones.
+    /// 2Q: pages fetched once pass through a short queue; only pages that are fetched again soon join the
+    /// long-lived ones.
     ///
-    /// Scan-resistant: one pass over a large array does not wash out the pages that other threads use all the
-    /// time, and a loop slightly larger than the cache still finds most of its pages. References made while a
-    /// page is in the short queue count for nothing, because the many elements of a page are usually read in
-    /// one go; that is what makes the difference from SIEVE or S3-FIFO here, which take the second element
-    /// for a second visit. The price: a page that becomes popular is fetched twice, so a working set that
-    /// moves often does a little better with CLOCK.
+    /// Scan-resistant: a scan of a large array does not displace the pages that other threads use all the
+    /// time, and a loop slightly larger than the cache still hits most of its pages. References to a page in
+    /// the short queue do not count, because a program usually reads the many elements of a page in one go.
+    /// SIEVE and S3-FIFO would take the second element for a second visit. The price: a page that becomes
+    /// popular is fetched twice, so CLOCK is slightly better for a working set that moves often.
     ///
-    /// A hit costs the same as under [`Clock`](Self::Clock). The state is some 50 bytes a frame, including
-    /// the keys of pages evicted lately.
+    /// A hit costs the same as with [`Clock`](Self::Clock). The state is some 50 bytes a frame, including the
+    /// keys of recently evicted pages.
     ///
     /// Source: T. Johnson and D. Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement
     /// Algorithm", 1994, with their queue lengths; the main queue is a CLOCK instead of an LRU list.
     TwoQueue,
 }
 
-/// What the paging core answers for a frame proposed by [`Evictor::victims`].
+/// Reply of the paging core to a frame proposed by [`Evictor::victims`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The caller has claimed the frame. The policy forgets it.
@@ -89,7 +88,7 @@ pub(crate) enum Verdict {
     Skip,
     /// The referenced bit was set and the caller has cleared it. The frame gets a second chance.
     Referenced,
-    /// As [`Skip`](Self::Skip), and the caller has enough.
+    /// As [`Skip`](Self::Skip), and the search ends.
     Stop,
 }
 
@@ -99,7 +98,7 @@ pub(crate) type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;
 /// The eviction state of one shard, for frames `0..frames`.
 ///
 /// A frame is *tracked* from [`inserted`](Self::inserted) until it is taken or [`removed`](Self::removed).
-/// The caller keeps frame numbers below `frames`; others may panic.
+/// The caller keeps frame numbers below `frames`; greater ones may panic.
 #[derive(Debug)]
 pub(crate) enum Evictor {
     /// See [`EvictionPolicy::Clock`].
@@ -111,7 +110,7 @@ pub(crate) enum Evictor {
 }
 
 impl Evictor {
-    /// A policy that tracks none of its `frames` frames yet. All memory is allocated here.
+    /// Returns a policy that tracks none of its `frames` frames. It allocates all its memory here.
     pub(crate) fn new(policy: EvictionPolicy, frames: usize) -> Self {
         // The lists need two numbers past the last frame, and one that means "none".
         assert!(frames < u32::MAX as usize - 2, "frame numbers are 32 bits");
@@ -122,15 +121,15 @@ impl Evictor {
         }
     }
 
-    /// Whether hits must be reported through [`touched`](Self::touched).
+    /// Returns true if hits must be reported through [`touched`](Self::touched).
     pub(crate) fn wants_touches(&self) -> bool {
         matches!(self, Self::Lru(_))
     }
 
     /// The frame has received the page `page_key`, and is now the most recent one.
     ///
-    /// A frame that is tracked already is forgotten first. Put back a taken frame that could not be evicted
-    /// after all with this, too.
+    /// If the frame is tracked already, its old state is discarded. Also call this for a taken frame that
+    /// could not be evicted.
     pub(crate) fn inserted(&mut self, frame: u32, page_key: u64) {
         match self {
             Self::Clock(clock) => clock.inserted(frame),
@@ -139,9 +138,9 @@ impl Evictor {
         }
     }
 
-    /// The frame's page was accessed. Only exact LRU cares.
+    /// The frame's page was accessed. Only exact LRU uses this.
     ///
-    /// Reports may be collected and delivered late, in order: a frame no longer tracked is ignored.
+    /// Reports may be batched and delivered late, in order: a report of an untracked frame is ignored.
     #[inline]
     pub(crate) fn touched(&mut self, frame: u32) {
         if let Self::Lru(lru) = self {
@@ -158,13 +157,12 @@ impl Evictor {
         }
     }
 
-    /// Proposes tracked frames in order of eviction preference until `want` of them are taken, the answer is
-    /// [`Verdict::Stop`], or there is nothing left to propose. Returns how many were taken.
+    /// Proposes tracked frames in order of eviction preference until `want` of them are taken, the reply is
+    /// [`Verdict::Stop`], or no frame is left. Returns the number of taken frames.
     ///
-    /// Each tracked frame is proposed at most once, and once more if the first answer was
-    /// [`Verdict::Referenced`]: so a call makes at most twice as many proposals as there are tracked frames,
-    /// and ends even if all are pinned. Besides that, CLOCK steps over untracked frames, in at most two
-    /// turns.
+    /// Each tracked frame is proposed at most once, and once more if the first reply was
+    /// [`Verdict::Referenced`]. So a call makes at most twice as many proposals as there are tracked frames,
+    /// and ends even if all are pinned. In addition, CLOCK steps over untracked frames, in at most two turns.
     pub(crate) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         match self {
             Self::Clock(clock) => clock.victims(want, candidate),

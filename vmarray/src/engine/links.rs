@@ -1,4 +1,4 @@
-//! What devices can do with each other's memory.
+//! Access between the memories of devices.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use backend_api::{Device, Reach, links};
 
 use crate::base::trace;
 
-/// What a device can do with memory of another: nothing where the link between them is broken. As
-/// [`links::reach`]: the first use of a link tries it. The calling thread holds no lock of a channel.
+/// Access of a device to memory of another; none if their link is broken. As [`links::reach`]: the first use
+/// of a link tests it. The calling thread holds no lock of a channel.
 pub(crate) fn reach(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Reach {
     links::reach(from, to, |from, to, error| match error {
         None => trace::link_broken(from.info(), to.info()),

@@ -8,7 +8,7 @@
 //! A thread monitors its queued load until it is submitted, so another thread can always take over: the
 //! combiner continues only while no other thread could.
 //!
-//! A device queue takes some microseconds for each submission, so many short ones would pile up there. Hence
+//! A device queue takes some microseconds for each submission, and many short ones would pile up there. Hence
 //! only a few are in flight while a thread waits for one of them; it submits the queued loads afterwards.
 //!
 //! The idea is that of flat combining (D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the

@@ -228,7 +228,7 @@ impl Request {
     ///
     /// # Safety
     /// `frame` is the first byte of a frame that holds the page. No other thread or device writes to it, nor,
-    /// if the request [writes](Self::is_write), reads it in any way but those of [`racy`], until this
+    /// if the request [writes](Self::is_write), reads it except by the functions of [`racy`], until this
     /// returns.
     pub(super) unsafe fn serve(&self, frame: *mut u8) -> Option<Waker> {
         // SAFETY: guaranteed by the caller.

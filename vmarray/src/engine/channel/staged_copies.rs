@@ -1,7 +1,7 @@
 //! Combined copies of several threads between stages and home slots.
 //!
 //! A submission costs a driver some microseconds, more if each comes from another core, and the bus idles
-//! between submissions. So few are in flight at a time; copies requested meanwhile that are shorter than a
+//! between submissions. Therefore few are in flight; copies requested meanwhile that are shorter than a
 //! stage form one submission when the next one ends. A single thread waits for no other: each of its copies
 //! is submitted at once.
 //!
@@ -203,7 +203,7 @@ impl Channel {
         let at = list.under_way.iter().position(|group| group.ticket == ticket);
         let group = at.map(|at| list.under_way.remove(at));
         let done = list.take(done);
-        // First what keeps the device busy.
+        // First submit, to keep the device busy.
         self.combine_staged(way, list);
         group.into_iter().for_each(|group| tell(&group.copies, &outcome));
         done.into_iter().for_each(|(group, outcome)| tell(&group.copies, &outcome));

@@ -1,5 +1,5 @@
-//! Loads of several threads in one submission, by counts: what waits while another thread submits goes
-//! together.
+//! Combined loads of several threads, by counts: loads that are queued during a submission go together in the
+//! next.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -30,7 +30,7 @@ type Array<D> = VirtualArray<u32, D>;
 
 const PAGE_LEN: usize = 16;
 
-/// New pages in one channel.
+/// New pages in a channel.
 fn new<D: Device>(device: &Arc<D>, pages: usize, frames: usize) -> Builder<u32, D> {
     one_channel(device, (pages, PAGE_LEN), frames)
 }
@@ -45,8 +45,8 @@ fn array<D: Device>(device: &Arc<D>) -> Array<D> {
     array
 }
 
-/// Runs `miss` on threads, one for each page, while it looks as if another thread were submitting; then lets
-/// go of them, when all have queued their loads. Returns what they returned.
+/// Runs `miss` on threads, one for each page, while the channel appears to have a combiner. Releases them
+/// when all have queued their loads, and returns their results.
 fn together<D: Device, R: Send>(
     array: &Array<D>,
     pages: &[usize],
@@ -158,7 +158,7 @@ fn loads_that_failed_together_are_tried_again_alone() {
             }
             let values = together(&array, &pages, |page| array.get(page * PAGE_LEN));
             device.clear();
-            // The first failure is that of all, the second one that of the page that was tried again first.
+            // The first failure is that of the batch, the second one that of the page that was retried first.
             let failed = values.iter().filter(|value| value.is_err()).count();
             assert_eq!(failed as u64, failures - 1);
             for (page, value) in pages.iter().zip(values) {
@@ -189,8 +189,7 @@ fn one_thread_submits_and_waits_once_a_miss() {
     assert_eq!(work.polls, before.polls);
 }
 
-/// A transfer may end, and another one of the same page begin, between a thread's look at who waits for it
-/// and its sleep.
+/// A transfer may end, and another one of the same page begin, between a thread's check and its sleep.
 #[test]
 fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     let array = array(&Arc::new(host()));
@@ -200,10 +199,11 @@ fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     let before = entry.try_write_back().unwrap();
     let victim = Victim { page: 0, frame: channel.frame_at(entry.address()), before };
     let ticket = channel.write_back(table, &[victim], WriteBackFor::Evict).unwrap().unwrap();
-    // Nobody is woken when it ends, since nobody ends it: this returns all the same.
+    // The end of the transfer would wake no thread, because no thread finishes it; the call returns
+    // nevertheless.
     channel.sleep_in_flight(table, 0, |state| state.any(IN_FLIGHT));
     assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
-    // Nor for one that is over.
+    // Nor for a finished transfer.
     assert!(channel.lock().work.watch(ticket));
     assert!(!channel.lock().work.watch(ticket), "one thread waits for it");
     channel.finish(table, ticket).unwrap();
@@ -211,7 +211,7 @@ fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     assert_eq!(array.get(0).unwrap(), 7);
 }
 
-/// The end of a transfer may make room for pages that were fetched ahead, which nobody looks after.
+/// The end of a transfer may free room for prefetched pages, which no thread awaits.
 #[test]
 fn whoever_makes_room_leads_though_others_want_the_lock() {
     let array = array(&Arc::new(host()));
@@ -234,7 +234,7 @@ fn whoever_makes_room_leads_though_others_want_the_lock() {
             let done = channel.queues.fetches.first().submit(&[]).unwrap();
             channel.shard.lock().work.has_combiner = true;
             array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
-            // As the end of a transfer finds it that had kept others back.
+            // State at the end of a transfer that had delayed other loads.
             channel.shard.lock().work.has_combiner = false;
             channel.finish(table, done).unwrap();
             left += channel.shard.lock().work.queued.len();
@@ -246,7 +246,7 @@ fn whoever_makes_room_leads_though_others_want_the_lock() {
     assert_eq!(left, 0);
 }
 
-/// Of many fetches that nobody waits for, the end of one asks the device of one a queue that is not done.
+/// With many unawaited fetches, the end of one polls at most one pending ticket in each queue.
 #[test]
 fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
     let device = SimulatedDevice::builder(7).latency(Duration::from_millis(1)).jitter(0.0);
@@ -265,13 +265,13 @@ fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
     device.wait(last_done).unwrap();
     let before = device.now();
     channel.finish(table, under_way[0]).unwrap();
-    // All that were submitted at the same time to empty queues are done. To ask of one that is not lets time
-    // pass.
+    // All fetches that were submitted at the same time to empty queues are done. A poll of a pending one
+    // advances the time.
     assert_eq!(fetches().len(), 12);
     assert!(device.now() - before < Duration::from_micros(queues.len() as u64));
 }
 
-/// The thread that is woken for a stage may do without it; the others are not to miss it then.
+/// The thread that is woken for a stage may not use it; then the others must be woken.
 #[test]
 fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
     let array = array(&Arc::new(host()));
@@ -289,7 +289,7 @@ fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
         while waits() < before + 3 {
             std::thread::yield_now();
         }
-        // Until they have looked for long enough to be asleep by now.
+        // Long enough that the threads are asleep by now.
         (0..50).for_each(|_| assert!(!spin_while(|| true)));
         channel.put_stage(stages.pop().unwrap());
         while returned.load(Ordering::SeqCst) < 3 {
@@ -299,7 +299,7 @@ fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
     stages.into_iter().for_each(|stage| channel.put_stage(stage));
 }
 
-/// Threads that queue up behind the mark may have the frame.
+/// Threads in the queue behind the mark may hold the frame.
 #[test]
 fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
     let array = new(&Arc::new(host()), 4, 1).build().unwrap();
@@ -323,7 +323,7 @@ fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
     assert_eq!(array.get(5).unwrap(), 7);
 }
 
-/// A waker that panics: neither tasks that wait beside it nor threads that wake it are kept from anything.
+/// A waker that panics affects neither other waiting tasks nor the threads that wake it.
 #[test]
 fn a_waker_that_panics_harms_nobody_else() {
     struct Panics;
@@ -359,7 +359,7 @@ fn a_waker_that_panics_harms_nobody_else() {
     });
 }
 
-/// A write-back that fails beside a search leaves anything in a slot that the search may have looked at.
+/// A write-back that fails during a search leaves unspecified bytes in a slot that the search may have read.
 #[test]
 fn what_was_read_beside_a_failed_write_back_is_read_again() {
     let array = array(&Arc::new(host()));
@@ -376,8 +376,8 @@ fn what_was_read_beside_a_failed_write_back_is_read_again() {
     }
 }
 
-/// Put in a frame and left behind by a scan while somebody else searches: the policy is not to hear of it
-/// when it is gone.
+/// A scan fills a frame and leaves it during another thread's search: the policy must not receive a late
+/// report about it.
 #[test]
 fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
     let array = new(&Arc::new(host()), 64, 32).build().unwrap();
@@ -411,7 +411,7 @@ fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
     array.write(0, &vec![7; array.len()]).unwrap();
     array.flush(..).unwrap();
     let (channel, table) = (&array.pager().channels()[0], array.pager().table());
-    // As by a thread that finds its page loaded by another one then.
+    // Like a thread whose page was loaded by another thread meanwhile.
     let frame = channel.take_frame(table, Blocking::Wait).unwrap().unwrap();
     channel.put_back(frame);
     assert!(array.stats().total().evictions > 0);
@@ -423,14 +423,14 @@ fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
 
 #[test]
 fn a_large_cache_grows_also_when_pages_had_to_go_while_it_did() {
-    // A chunk of memory is 256 frames.
+    // A chunk of memory has 256 frames.
     const LONG: usize = 1 << 14;
     let array = one_channel::<u32, _>(&Arc::new(host()), (576, LONG), 512).build().unwrap();
     array.fill(.., 7).unwrap();
     let channel = &array.pager().channels()[0];
     assert_eq!(channel.shard.lock().frames.list.len(), 256);
     let read = |page: usize| assert_eq!(array.get(page * LONG).unwrap(), 7);
-    // As if another thread had memory taken.
+    // As if another thread were allocating memory.
     channel.shard.lock().frames.growing = true;
     channel.grow().unwrap();
     assert_eq!(channel.shard.lock().frames.list.len(), 256);
@@ -444,7 +444,7 @@ fn a_large_cache_grows_also_when_pages_had_to_go_while_it_did() {
 
 #[test]
 fn a_cache_that_gets_no_more_memory_has_fewer_guards() {
-    // A chunk of memory is 256 frames.
+    // A chunk of memory has 256 frames.
     const LONG: usize = 1 << 14;
     let device = Arc::new(Faulty::new(host()));
     let array = one_channel::<u32, _>(&device, (576, LONG), 512).build().unwrap();
@@ -455,7 +455,7 @@ fn a_cache_that_gets_no_more_memory_has_fewer_guards() {
     assert_eq!(channel.guards.max.load(Ordering::Relaxed), 255);
 }
 
-/// Leaves requests of tasks that read the first element of pages, and has all of them looked at at once.
+/// Leaves requests of tasks for the first element of pages, and serves all of them at once.
 fn ask_together<D: Device>(array: &Array<D>, pages: &[u64]) -> Vec<Arc<Request>> {
     let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
     let ask = |page: &u64| {
@@ -469,7 +469,7 @@ fn ask_together<D: Device>(array: &Array<D>, pages: &[u64]) -> Vec<Arc<Request>>
     requests
 }
 
-/// What was read; `None` after a failure.
+/// The read value; `None` after a failure.
 fn answer(request: &Request) -> Option<u32> {
     loop {
         match request.poll(&Context::from_waker(Waker::noop())) {
@@ -484,11 +484,11 @@ fn answer(request: &Request) -> Option<u32> {
 #[test]
 fn frames_that_tasks_do_not_need_after_all_are_free_again() {
     let array = array(&Arc::new(host()));
-    // The third one needs no frame, which is not seen before.
+    // The third one needs no frame, but that is not known before.
     let requests = ask_together(&array, &[3, 5, 3]);
     assert_eq!(requests.iter().map(|request| answer(request)).collect::<Vec<_>>(), [48, 80, 48].map(Some));
     assert_eq!(array.pager().channels()[0].supply.free.len(), 32 - 2);
-    // A page that is there is read at once, and its frame kept for nobody.
+    // A resident page is read at once, without a reserved frame.
     assert_eq!(array.get(3 * PAGE_LEN).unwrap(), 48);
     assert_eq!(answer(&ask_together(&array, &[3])[0]), Some(48));
 }
@@ -520,7 +520,7 @@ fn a_write_back_that_fails_for_tasks_that_have_a_frame_is_told_by_a_flush() {
     array.flush(..).unwrap();
 }
 
-/// One round of eviction: the clean pages that it takes, in order, and the dirty ones that it has sent home.
+/// One round of eviction: the evicted clean pages, in order, and the dirty pages that it writes back.
 fn round(channel: &Channel, table: &PageTable) -> (Vec<u64>, Vec<u64>) {
     let victims = channel.choose_victims(&mut channel.lock(), table, Blocking::Try);
     assert!(!victims.unfinished);
@@ -543,12 +543,13 @@ fn a_round_takes_clean_pages_and_sends_dirty_ones_home() {
     (0..20).for_each(|page| array.set(page * PAGE_LEN, 1).unwrap());
     let read = |pages: std::ops::Range<usize>| pages.for_each(|page| _ = array.get(page * PAGE_LEN).unwrap());
     read(20..32);
-    // Clean ones are found behind dirty ones, though they were used.
+    // Clean pages are found behind dirty ones, although they were used.
     assert_eq!(round(channel, table), (of(20..24), of(0..4)));
-    // What is clean by now goes first, and the others are used again. A quarter of the frames is to follow.
+    // Pages that are clean now leave first, while the others are used again. The target is a quarter of the
+    // frames.
     read(24..32);
     assert_eq!(round(channel, table), (of(0..4), of(4..12)));
-    // Half of that is enough for one round, and what is left of it for the next one.
+    // One round frees half of that, and the next one the rest.
     assert_eq!(round(channel, table).0, of(4..8));
 }
 

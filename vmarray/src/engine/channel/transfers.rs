@@ -476,7 +476,7 @@ impl Channel {
                     self.sleep_in_flight(table, page, is_busy);
                 }
             }
-            // Its owner is about to put it on record, or somebody finished it just now.
+            // Its owner is about to record it, or another thread has just finished it.
             None => {
                 drop(shard);
                 std::thread::yield_now();

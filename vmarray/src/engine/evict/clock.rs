@@ -2,7 +2,7 @@
 
 use super::{Candidate, Verdict};
 
-/// What the hand knows about a frame.
+/// State of a frame for the hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Referenced {
     /// Not tracked.
@@ -19,7 +19,7 @@ pub(crate) struct Clock {
     states: Vec<Referenced>,
     /// The frame to propose next.
     hand: usize,
-    /// How many frames are tracked.
+    /// Number of tracked frames.
     len: usize,
 }
 
@@ -40,10 +40,9 @@ impl Clock {
         *state = Referenced::Absent;
     }
 
-    /// At most two turns of the hand. The first proposes every tracked frame; the second only those the first
-    /// found referenced, so a frame that was skipped is not asked about twice. The first turn rewrites the
-    /// state of every frame it proposes, hence `Spared` marks left by earlier calls never reach a second
-    /// turn.
+    /// At most two turns of the hand. The first proposes every tracked frame, the second only frames that the
+    /// first found referenced, so a skipped frame is not proposed twice. The first turn rewrites the state of
+    /// every frame that it proposes, so `Spared` marks of earlier calls never reach a second turn.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let frames = self.states.len();
         let mut taken = 0;

@@ -1,4 +1,4 @@
-//! The keys of pages evicted lately, without the pages.
+//! Keys of recently evicted pages, without the pages.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,9 +6,9 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 pub(super) struct Ghosts {
     capacity: usize,
-    /// The keys in order of arrival; one that was taken is still here.
+    /// Keys in order of arrival, including taken ones.
     arrivals: VecDeque<u64>,
-    /// How many keys were pushed before each that is remembered.
+    /// Number of earlier pushes for each remembered key.
     numbers: HashMap<u64, u64>,
     pushed: u64,
 }
@@ -37,7 +37,7 @@ impl Ghosts {
         self.pushed += 1;
     }
 
-    /// Whether the key is remembered; it is forgotten now.
+    /// Returns true if the key is remembered, and forgets it.
     pub(super) fn take(&mut self, key: u64) -> bool {
         self.numbers.remove(&key).is_some()
     }

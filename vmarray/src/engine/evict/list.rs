@@ -1,7 +1,8 @@
 //! Doubly linked lists of frames, threaded through one vector.
 //!
-//! Several lists share the links of a shard: a frame is on one of them at most. Each list is a ring closed by
-//! a sentinel, whose number follows those of the frames, so no operation has a special case for the ends.
+//! Several lists share the links of a shard: a frame is in at most one of them. Each list is a ring closed by
+//! a sentinel, whose number follows the numbers of the frames, so no operation has a special case for the
+//! ends.
 
 use super::{Candidate, Verdict};
 
@@ -22,7 +23,7 @@ pub(super) fn links(frames: usize, lists: usize) -> Vec<Link> {
     (0..frames + lists).map(|number| if number < frames { frame } else { sentinel(number) }).collect()
 }
 
-/// Whether the frame is on a list.
+/// Returns true if the frame is in a list.
 pub(super) fn is_linked(links: &[Link], frame: u32) -> bool {
     links[frame as usize].newer != UNLINKED
 }
@@ -45,7 +46,7 @@ impl List {
         self.len
     }
 
-    /// The newest frame; some number that is no frame if the list is empty.
+    /// The newest frame; not a frame number if the list is empty.
     pub(super) fn newest(&self, links: &[Link]) -> u32 {
         links[self.sentinel as usize].older
     }
@@ -80,7 +81,7 @@ impl List {
 
 /// A walk over one list, from the oldest frame to the newest, that lasts for one call of `victims`.
 ///
-/// The list must not be changed otherwise meanwhile.
+/// The list must not change otherwise meanwhile.
 pub(super) struct ListSweep {
     /// The frame to propose next, unless the walk is over.
     cursor: u32,
@@ -105,11 +106,11 @@ impl ListSweep {
         self.stopped
     }
 
-    /// Asks about the next frame. A taken frame leaves the list, and is returned.
+    /// Proposes the next frame. A taken frame leaves the list, and is returned.
     ///
-    /// A referenced one becomes the newest if it `renews` frames; so the walk meets it again, after all
-    /// others, and then for the last time: `again` grows at first proposals only. Else it is asked about at
-    /// once again, and if it is referenced then, it is in use this instant and is passed over.
+    /// A referenced frame becomes the newest if the sweep `renews` frames. The walk then meets it again after
+    /// all others, for the last time, because `again` grows at first proposals only. Without `renews` it is
+    /// proposed again at once; if it is still referenced, it is in use and is skipped.
     pub(super) fn propose(
         &mut self,
         list: &mut List,

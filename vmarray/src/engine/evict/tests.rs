@@ -9,7 +9,7 @@ use super::{Candidate, EvictionPolicy, Evictor, Verdict};
 
 const POLICIES: [EvictionPolicy; 3] = [EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue];
 
-/// The obvious way to write each policy: walks copies, searches everything, allocates freely.
+/// Simple version of each policy: walks copies, searches everything, allocates freely.
 enum Model {
     /// Textbook CLOCK: a ring of places, and a hand.
     Clock { present: Vec<bool>, hand: usize },
@@ -168,7 +168,7 @@ impl Model {
     }
 }
 
-/// Asks about the first pending frame; it is queued again if it was referenced at its first proposal.
+/// Proposes the first pending frame; it is queued again if it was referenced at its first proposal.
 fn ask_lru(
     order: &mut VecDeque<u32>,
     pending: &mut VecDeque<(u32, bool)>,
@@ -197,7 +197,7 @@ enum Step {
     Inserted(u32, u64),
     Touched(u32),
     Removed(u32),
-    /// How many, and the answers, over and over.
+    /// The wanted number, and the replies in a cycle.
     Victims(usize, Vec<Verdict>),
 }
 
@@ -220,8 +220,8 @@ fn steps() -> impl Strategy<Value = (usize, Vec<Step>)> {
     })
 }
 
-/// Calls `victims`, answering from `verdicts` in turn; returns the count and all proposals with their
-/// answers.
+/// Calls `victims` with replies from `verdicts` in a cycle; returns the count, and all proposals with their
+/// replies.
 fn record(
     verdicts: &[Verdict],
     victims: impl FnOnce(&mut Candidate<'_>) -> usize,
@@ -235,7 +235,7 @@ fn record(
     (taken, log)
 }
 
-/// What the documentation of `Evictor::victims` promises for any policy.
+/// The guarantees of `Evictor::victims` for every policy.
 fn check_promises(tracked: &[u32], want: usize, taken: usize, log: &[(u32, Verdict)]) {
     let mut answers: HashMap<u32, Vec<Verdict>> = HashMap::new();
     for &(frame, verdict) in log {
@@ -249,7 +249,7 @@ fn check_promises(tracked: &[u32], want: usize, taken: usize, log: &[(u32, Verdi
     let stops = log.iter().filter(|(_, verdict)| *verdict == Verdict::Stop).count();
     assert!(stops == 0 || (stops == 1 && log.last().is_some_and(|(_, verdict)| *verdict == Verdict::Stop)));
     if taken < want && stops == 0 {
-        // Nobody was left out.
+        // No frame was left out.
         for frame in tracked {
             assert!(answers.contains_key(frame), "frame {frame} was not proposed");
             assert_ne!(answers[frame], [Verdict::Referenced], "frame {frame} got no second chance");
@@ -288,7 +288,7 @@ proptest! {
                     }
                 }
             }
-            // Whatever is left comes out, once.
+            // All remaining frames come out, once.
             let left = model.tracked();
             let (taken, log) = record(&[Verdict::Take], |candidate| evictor.victims(usize::MAX, candidate));
             let mut frames: Vec<u32> = log.iter().map(|&(frame, _)| frame).collect();
@@ -326,7 +326,7 @@ fn only_exact_lru_wants_touches() {
     }
 }
 
-/// A cache of nothing, as the paging core will drive it.
+/// A cache without contents, driven like the paging core does.
 struct Cache {
     evictor: Evictor,
     frame_of: HashMap<u64, u32>,
@@ -334,7 +334,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// Whether the page was resident. The bit is set by a hit, and not by the fetch.
+    /// Returns true if the page was resident. A hit sets the bit, and a fetch does not.
     fn access(&mut self, key: u64) -> bool {
         if let Some(&frame) = self.frame_of.get(&key) {
             self.pages[frame as usize].1 = true;
@@ -398,7 +398,7 @@ fn zipf(pages: usize, visits: usize) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Why `TwoQueue` exists: one visit in two belongs to a scan.
+/// Purpose of `TwoQueue`: one visit in two belongs to a scan.
 #[test]
 fn two_queue_keeps_popular_pages_through_a_scan() {
     let scan = 1_000_000_u64..;
@@ -420,7 +420,7 @@ fn two_queue_survives_a_loop_slightly_too_long() {
     }
 }
 
-/// Without scans nobody is far off, and CLOCK is near LRU.
+/// Without scans all policies are close, and CLOCK is near LRU.
 #[test]
 fn clock_is_near_lru() {
     let trace: Vec<u64> = zipf(5000, 80_000).collect();

@@ -6,10 +6,10 @@
 //! | `ghosts` | A1out | keys of pages evicted from `recent` | half the number of frames |
 //! | `hot` | Am | pages fetched while their key was in `ghosts` | the rest |
 //!
-//! References while in `recent` are ignored: a page has thousands of elements, so they say only that somebody
-//! reads the page, not that it will be read again. The target is not smaller, although a tenth gains about
-//! one hit in a hundred, because pages read ahead must survive in `recent` until they are used, and a shard
-//! may have few frames.
+//! References to pages in `recent` are ignored. A page has thousands of elements, so a reference shows only
+//! that a program is reading the page, not that it will read it again. A target of a tenth of the frames
+//! would gain about one hit in a hundred. But pages from read-ahead must survive in `recent` until their
+//! first use, and a shard may have few frames.
 
 use super::Candidate;
 use super::ghosts::Ghosts;
@@ -61,8 +61,8 @@ impl TwoQueue {
         }
     }
 
-    /// From `recent` while it is longer than its target, else from `hot`; from the other one if that has
-    /// nothing left to propose. Each queue is walked once, with at most two proposals a frame.
+    /// Takes from `recent` while it is longer than its target, else from `hot`; from the other queue if this
+    /// one has no frame left to propose. Each queue is walked once, with at most two proposals a frame.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let mut recent = ListSweep::new(&self.recent, &self.links);
         let mut hot = ListSweep::new(&self.hot, &self.links);

@@ -1,4 +1,4 @@
-//! Asymmetric barrier: one side pays the cost.
+//! Asymmetric barrier with a cheap and an expensive side.
 //!
 //! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences: of two
 //! threads that each store, then pass their barrier, then load what the other stored, at least one sees the

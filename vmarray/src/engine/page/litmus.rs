@@ -1,5 +1,5 @@
-//! The asymmetric barrier and the list of threads, on real threads and the system's own barrier: what loom
-//! takes for granted in `model`.
+//! Tests of the asymmetric barrier and the thread list on real threads with the system's barrier. The loom
+//! tests in `model` assume that these work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -12,15 +12,15 @@ use super::threads::{
 };
 use super::{Entry, Holder};
 
-/// Store buffering: each thread stores, passes its side of the barrier, and loads what the other one stored.
-/// At least one sees the other's store. The quick thread never waits, so that its store is under way whenever
-/// the slow one looks; a round begins when the quick one has moved since the last.
+/// Store buffering: each thread stores, passes its side of the barrier, and loads the other thread's store.
+/// At least one sees the other's store. The quick thread never waits, so that its store is in progress when
+/// the slow one looks. A round begins when the quick thread has moved since the last round.
 ///
-/// The compiler's fence is not tested by this: no compiler exchanges atomic accesses as yet.
+/// The test does not cover the compiler's fence, because no compiler reorders atomic accesses yet.
 #[test]
 fn one_of_two_threads_sees_the_others_store() {
     if !barrier::asymmetric() {
-        return; // Then there are two full fences, and nothing to be shown.
+        return; // With two full fences there is nothing to test.
     }
     const ROUNDS: usize = 300;
     let (x, y) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -28,7 +28,7 @@ fn one_of_two_threads_sees_the_others_store() {
     // By round, the first step that saw it.
     let quick = || -> Vec<usize> {
         let (mut step, mut first) = (0, Vec::with_capacity(ROUNDS));
-        // Registers the thread: others have no barrier issued for them.
+        // Registers the thread, because unregistered threads get no barrier.
         count_hit(number);
         while first.len() < ROUNDS {
             step += 1;
@@ -66,7 +66,7 @@ fn one_of_two_threads_sees_the_others_store() {
 }
 
 /// Threads read and write a page without a lock, and end after some accesses, so that others register in
-/// their place; one thread takes the page from them again and again. Nobody else has it meanwhile.
+/// their place. One thread repeatedly acquires the page. Meanwhile no other thread may use it.
 #[test]
 fn frames_are_not_reused_under_threads_that_come_and_go() {
     const VALUE: u64 = 7;
@@ -80,7 +80,7 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
     let (is_over, accesses) = (AtomicBool::new(false), AtomicUsize::new(0));
     // SAFETY: the page's frame is the two words above.
     let words = |at: *const u8| unsafe { &*at.cast::<[AtomicU64; 2]>() };
-    // So long that another thread comes in between, if it can.
+    // Long enough that another thread runs in between, if it can.
     let dwell = || (0..200).for_each(|_| std::hint::spin_loop());
     let read = |at: *const u8| {
         let first = words(at)[0].load(Ordering::Relaxed);

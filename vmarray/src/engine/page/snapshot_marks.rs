@@ -21,14 +21,14 @@ use super::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Orderi
 
 /// The pages of an array, as a snapshot sees them.
 pub(crate) trait MarkedPages {
-    /// As long as it lives, no page is added.
+    /// No page is added while this value lives.
     type FixedCount<'a>
     where
         Self: 'a;
 
     fn entry(&self, page: u64) -> &Entry;
 
-    /// Sleeps while `busy` holds of the page's state; may return early.
+    /// Sleeps while `busy` is true for the page's state; may return early.
     fn park(&self, page: u64, busy: impl Fn(State) -> bool);
 
     /// Wakes threads and tasks that sleep at a page.
@@ -37,13 +37,13 @@ pub(crate) trait MarkedPages {
     /// Waits for the end of an exclusive hold in this state; may return early.
     fn await_release(&self, page: u64, state: State);
 
-    /// Notes that pages have been marked, for threads that have looked at them and hold none.
+    /// Records new marks for threads that have checked pages without holding them.
     fn note_marks(&self);
 
-    /// Ends writes without a lock to pages that are marked.
+    /// Ends lock-free writes to marked pages.
     fn quiesce_marked(&self, pages: &[&Entry]);
 
-    /// How many pages there are; no page is added while the second part of the result lives.
+    /// Returns the number of pages; no page is added while the second part of the result lives.
     fn fix_count(&self) -> (u64, Self::FixedCount<'_>);
 }
 
@@ -60,7 +60,7 @@ enum Phase {
 #[derive(Debug)]
 struct Marking {
     phase: Phase,
-    /// Pages from which threads with guards have taken the mark.
+    /// Pages whose marks threads with guards have removed.
     passed: Vec<u64>,
 }
 
@@ -76,18 +76,18 @@ struct Saving<S> {
 pub(crate) struct SnapshotMarks<S> {
     marking: Mutex<Marking>,
     changed: Condvar,
-    /// As the phase, for threads asleep at a page.
+    /// The end of the snapshot, for threads that sleep at a page.
     is_over: AtomicBool,
     /// `None` outside of the phase `Saving`.
     saving: RwLock<Option<Saving<S>>>,
-    /// Pages that tasks wait for, which save nothing themselves.
+    /// Pages that tasks wait for; tasks do not save pages themselves.
     wanted: Mutex<Vec<u64>>,
 }
 
 /// The snapshots of an array: one at a time.
 #[derive(Debug)]
 pub(crate) struct Snapshots<S> {
-    /// Held by the thread that makes one.
+    /// Held by the thread that creates the snapshot.
     making: Mutex<()>,
     current: Mutex<Option<Arc<SnapshotMarks<S>>>>,
 }
@@ -109,8 +109,8 @@ impl<S> Snapshots<S> {
         Some((marks, making))
     }
 
-    /// Ends the snapshot that is being made, of this many pages: waits for threads that save pages, and
-    /// removes the marks that are left. The saver, if there was one.
+    /// Ends the current snapshot of `count` pages: waits for threads that save pages, and removes the
+    /// remaining marks. Returns the saver, if there was one.
     pub(crate) fn end(&self, marks: &SnapshotMarks<S>, pages: &impl MarkedPages, count: u64) -> Option<S> {
         let saver = marks.stop_saving();
         *self.current.lock() = None;
@@ -120,13 +120,14 @@ impl<S> Snapshots<S> {
         saver
     }
 
-    /// The snapshot that is being made.
+    /// The current snapshot.
     pub(crate) fn current(&self) -> Option<Arc<SnapshotMarks<S>>> {
         self.current.lock().clone()
     }
 
     /// Waits until a marked page can be saved, for a thread that wants to change it and holds no page, but
-    /// maybe guards. The marks of the snapshot that saves it; `None` if the thread looks at the page again.
+    /// possibly guards. Returns the marks of the snapshot that saves it; `None` if the thread must check the
+    /// page again.
     pub(crate) fn await_instant(
         &self,
         pages: &impl MarkedPages,
@@ -142,7 +143,7 @@ impl<S> Snapshots<S> {
             return None;
         }
         let mut marking = marks.marking.lock();
-        // A thread with guards was not let pass, so it does not wait for the end of `Marking`.
+        // A thread with guards could not pass, so it does not wait for the end of `Marking`.
         while matches!(marking.phase, Phase::Marking | Phase::Instant) {
             marks.changed.wait(&mut marking);
         }
@@ -162,8 +163,8 @@ impl<S> SnapshotMarks<S> {
         }
     }
 
-    /// Marks all pages, and waits until no thread changes any: the instant. How many pages there are; none is
-    /// added while the second part of the result lives.
+    /// Marks all pages, and waits until no thread changes any: the instant. Returns the number of pages; none
+    /// is added while the second part of the result lives.
     pub(crate) fn mark_all<'a, P: MarkedPages>(&self, pages: &'a P) -> (u64, P::FixedCount<'a>) {
         let (mut marked, mut passed) = (0, Vec::new());
         let mut count = pages.fix_count().0;
@@ -199,13 +200,13 @@ impl<S> SnapshotMarks<S> {
                 pages.await_release(page, state);
             }
         }
-        // To open a write gate takes having the page, which only threads can from here on that have passed.
+        // Opening a write gate needs a hold of the page, and only threads that have passed can get one now.
         let open = entries().map(|(_, entry)| entry);
         let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         pages.quiesce_marked(&open);
     }
 
-    /// Takes a page's mark away for a thread that holds guards, unless the instant has come.
+    /// Removes a page's mark for a thread that holds guards, unless the instant has come.
     pub(crate) fn pass(&self, pages: &impl MarkedPages, page: u64) -> bool {
         let mut marking = self.marking.lock();
         if marking.phase != Phase::Marking {
@@ -221,7 +222,7 @@ impl<S> SnapshotMarks<S> {
         true
     }
 
-    /// Has the first `count` pages saved from now on, by all threads that want to change them.
+    /// Makes all threads that want to change one of the first `count` pages save it first.
     pub(crate) fn save_by(&self, saver: S, count: u64) {
         let words = count.div_ceil(64) as usize;
         let taken = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -229,10 +230,10 @@ impl<S> SnapshotMarks<S> {
         self.turn_to(Phase::Saving);
     }
 
-    /// Has a page saved and removes its mark, unless another thread saves it: false then. True also if the
+    /// Saves a page and removes its mark; returns false if another thread saves it. Also returns true if the
     /// snapshot is over.
     pub(crate) fn save_if_free(&self, pages: &impl MarkedPages, page: u64, save: impl FnOnce(&S)) -> bool {
-        // As long as it is held the snapshot is not over, and the page's mark is this one's.
+        // While this lock is held the snapshot is not over, and the mark belongs to it.
         let saving = self.saving.read();
         let Some(saving) = &*saving else { return true };
         if !saving.take(page) {
@@ -243,7 +244,7 @@ impl<S> SnapshotMarks<S> {
         true
     }
 
-    /// Those of some pages that no thread has taken, as ranges: the caller takes them.
+    /// Takes the pages of a range that no thread has taken, and returns them as ranges.
     pub(crate) fn take(&self, pages: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         let saving = self.saving.read();
@@ -257,18 +258,19 @@ impl<S> SnapshotMarks<S> {
         runs
     }
 
-    /// Looks at the saver, if pages are saved.
+    /// Calls a function with the saver in the phase `Saving`.
     pub(crate) fn with_saver<R>(&self, look: impl FnOnce(&S) -> R) -> Option<R> {
         self.saving.read().as_ref().map(|saving| look(&saving.saver))
     }
 
-    /// Waits for threads that save pages; no other one begins to. The saver, if there was one.
+    /// Waits for threads that save pages, and prevents others from starting. Returns the saver, if there was
+    /// one.
     pub(crate) fn stop_saving(&self) -> Option<S> {
         self.saving.write().take().map(|saving| saving.saver)
     }
 
-    /// True if a page in this state has a mark of this snapshot. The order of the two looks counts: a thread
-    /// that sees a later snapshot's mark sees the end of this one.
+    /// True if a page in this state has a mark of this snapshot. The order of the two loads matters: a thread
+    /// that sees a later snapshot's mark also sees the end of this one.
     pub(crate) fn has_marked(&self, state: State) -> bool {
         state.any(UNSAVED) && !self.is_over.load(Ordering::Acquire)
     }
@@ -278,12 +280,12 @@ impl<S> SnapshotMarks<S> {
         pages.park(page, |state| self.has_marked(state));
     }
 
-    /// Asks for a page to be saved soon.
+    /// Requests an early save of a page.
     pub(crate) fn want(&self, page: u64) {
         self.wanted.lock().push(page);
     }
 
-    /// The pages that were asked for since the last call.
+    /// Returns the pages requested since the last call.
     pub(crate) fn take_wanted(&self) -> Vec<u64> {
         std::mem::take(&mut self.wanted.lock())
     }
@@ -295,14 +297,14 @@ impl<S> SnapshotMarks<S> {
 }
 
 impl<S> Saving<S> {
-    /// Makes the calling thread the one that saves a page; false if there is one.
+    /// Makes the calling thread the saver of a page; false if the page has one.
     fn take(&self, page: u64) -> bool {
         let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
         self.taken.get(word).is_some_and(|word| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
     }
 }
 
-/// Removes a page's mark. The caller has taken the page, or keeps its snapshot from going on.
+/// Removes a page's mark. The caller has taken the page, or prevents its snapshot from continuing.
 pub(crate) fn unmark(pages: &impl MarkedPages, page: u64) {
     if pages.entry(page).end_saving() {
         pages.unpark(page);

@@ -56,7 +56,7 @@ pub(crate) const GUARD: u64 = 1 << GUARD_SHIFT;
 /// One version.
 pub(crate) const VERSION: u64 = 1 << VERSION_SHIFT;
 
-/// The bits that tell a reader of a huge element that it raced with a writer: the latch and the version.
+/// Bits that show a reader of a huge element that it raced with a writer: the latch and the version.
 const VALIDATED: u64 = EXCLUSIVE | !(VERSION - 1);
 
 /// A value of a page's state word.
@@ -96,9 +96,9 @@ impl State {
         self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
     }
 
-    /// True if threads hold the page, or want it, so that one that wants to share it, or to have it
-    /// exclusively, sleeps until one of them lets go. Not so for what ends otherwise: a thread helps a
-    /// transfer, and asks the snapshot whose mark the page has, since it may not be one to wait for.
+    /// True if threads hold or want the page, so that a thread that wants it sleeps until a release. False
+    /// for states with another end: a thread helps a transfer, and asks the snapshot that marked the page,
+    /// because waiting for it may not be allowed.
     #[inline]
     pub(crate) fn is_held_against(self, exclusive: bool) -> bool {
         let is_in_the_way = if exclusive { self.shared() } else { self.any(WRITER_PENDING) };

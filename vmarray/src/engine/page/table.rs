@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::entry::Entry;
 use crate::base::memory::{ask_for_large_pages, prefetch_write};
 
-/// A flat table: page number to entry, 32 bytes a page, for the greatest number of pages. It does not move.
-/// Unused entries are untouched zeroed memory.
+/// A flat table with 32 bytes for each page, reserved for the maximal number of pages. It never moves. Unused
+/// entries are untouched zeroed memory.
 #[derive(Debug)]
 pub(crate) struct PageTable {
-    /// The first entry, behind the [`Lengths`].
+    /// The first entry, after the [`Lengths`].
     first: NonNull<Entry>,
     /// The start of its memory.
     start: NonNull<u8>,
@@ -25,14 +25,14 @@ unsafe impl Send for PageTable {}
 // SAFETY: as above.
 unsafe impl Sync for PageTable {}
 
-/// Lengths of an array, in elements. They precede its first entry, so a hit, which has that address, needs no
-/// other one. They are outside of the array itself, so the compiler may keep the array's other words in
+/// Lengths of an array, in elements. They precede its first entry, so a hit, which already has that address,
+/// needs no second one. They are not fields of the array, so the compiler may keep the array's other words in
 /// registers.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Lengths {
-    /// Indices below this are within bounds, are split by a shift, and are not counted; zero if the page
-    /// length is no power of two, or hits are counted.
+    /// Indices below this are in bounds, are divided by a shift, and are not counted. Zero if the page length
+    /// is not a power of two, or hits are counted.
     quick: AtomicUsize,
     len: AtomicUsize,
 }
@@ -44,21 +44,21 @@ impl Lengths {
     /// The entry is the [first](PageTable::first) of a table that lives as long as `'a`.
     #[inline(always)]
     pub(crate) unsafe fn of<'a>(first: NonNull<Entry>) -> &'a Self {
-        // SAFETY: the table has them right before that entry, in the same memory, zeroed at first.
+        // SAFETY: the table stores them right before that entry, in the same memory, initially zero.
         unsafe { first.cast::<Self>().sub(1).as_ref() }
     }
 
-    /// Whether an index is inside and quick, in the array with this first entry. If so, the thread sees what
-    /// was written there before the length was published.
+    /// Returns true if an index is in bounds and quick, in the array with this first entry. Then the thread
+    /// also sees all writes before the publication of the length.
     ///
     /// # Safety
     /// As [`of`](Self::of).
     #[inline(always)]
     pub(crate) unsafe fn has_quick(first: NonNull<Entry>, index: usize) -> bool {
-        // Compared where it is, by an address that a hit has in a register: the compiler would load an atomic
-        // word by an instruction of its own.
+        // Compare in place, by an address that a hit has in a register: the compiler would load an atomic
+        // word by a separate instruction.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the word is there, as the caller vouches. It is read as by an acquire load: this processor
+        // SAFETY: the word exists, as the caller guarantees. The read acts as an acquire load: this processor
         // keeps loads in order, and the compiler moves no access across the block.
         unsafe {
             std::arch::asm!(
@@ -73,30 +73,30 @@ impl Lengths {
             true
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        // SAFETY: passed on.
+        // SAFETY: the caller has the same obligations.
         unsafe {
             index < Self::of(first).quick.load(Ordering::Acquire)
         }
     }
 
-    /// The thread that finds an index below this sees what was written there before it was published.
+    /// Length of the array. A thread that finds an index below it sees all writes before its publication.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Makes a greater length known. The thread has the page of the last element.
+    /// Publishes a greater length. The caller holds the page of the last element.
     pub(crate) fn publish(&self, len: usize, is_quick: bool) {
-        // The quick length is never the greater one of an array that grows: who sees an element by it sees
-        // the array so long.
+        // The quick length of a growing array never exceeds `len`: a thread that sees an element by the quick
+        // length also sees this `len`.
         self.len.store(len, Ordering::Release);
         if is_quick {
-            // Others may have gone on with the next page since.
+            // Other threads may have published elements of the next page meanwhile.
             self.quick.fetch_max(len, Ordering::Release);
         }
     }
 
-    /// Makes another length known, of an array that nobody else has.
+    /// Sets another length of an array that no other thread uses.
     pub(crate) fn set(&self, len: usize, is_quick: bool) {
         self.len.store(len, Ordering::Release);
         self.quick.store(if is_quick { len } else { 0 }, Ordering::Release);
@@ -104,25 +104,25 @@ impl Lengths {
 }
 
 impl PageTable {
-    /// A table of absent pages, of which so many have a home, and so many may get one. `None` if there is no
-    /// memory for it.
+    /// Returns a table of absent pages: `pages` of them have a home, and `most` may get one. `None` if there
+    /// is not enough memory.
     pub(crate) fn new(pages: usize, most: usize) -> Option<Self> {
         assert!(pages <= most, "an array has no more pages than it may have");
         let layout = Self::layout(most)?;
-        // SAFETY: the layout has the lengths at least.
+        // SAFETY: the layout contains at least the lengths.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let shift = start.align_offset(align_of::<Lengths>());
         assert!(shift < align_of::<Lengths>(), "a byte pointer can be aligned");
-        // Looked up at random. What has no page yet is to stay untouched.
+        // Random lookups benefit from large pages. Entries without pages stay untouched.
         ask_for_large_pages(start.as_ptr(), shift + size_of::<Lengths>() + pages * size_of::<Entry>());
-        // SAFETY: the layout has room for the shift, the lengths and the entries; lengths are aligned to more
-        // than entries are.
+        // SAFETY: the layout has room for the shift, the lengths and the entries; the alignment of lengths
+        // covers that of entries.
         let first = unsafe { start.add(shift + size_of::<Lengths>()).cast() };
         Some(Self { first, start, pages: AtomicU64::new(pages as u64), most })
     }
 
-    /// Room for lengths and entries wherever they begin. Of no alignment of its own: allocators write zeroes
-    /// to memory that is aligned to more than they do by themselves, and have it from the system otherwise.
+    /// Layout for lengths and entries at any start, with minimal alignment. Allocators clear over-aligned
+    /// memory by writes, but get other zeroed memory from the system.
     fn layout(most: usize) -> Option<Layout> {
         let entries = size_of::<Entry>().checked_mul(most)?;
         let bytes = entries.checked_add(size_of::<Lengths>() + align_of::<Lengths>())?;
@@ -140,12 +140,12 @@ impl PageTable {
         self.pages.load(Ordering::Acquire)
     }
 
-    /// How many pages may have one.
+    /// Maximal number of pages.
     pub(crate) fn most(&self) -> u64 {
         self.most as u64
     }
 
-    /// Notes that so many pages have a home.
+    /// Increases the number of pages with a home to `pages`.
     pub(crate) fn lengthen(&self, pages: u64) {
         self.pages.fetch_max(pages, Ordering::AcqRel);
     }
@@ -153,27 +153,27 @@ impl PageTable {
     /// The entry of a page.
     ///
     /// # Panics
-    /// If there can be no such page; callers have checked the index of the element.
+    /// If `page` is at least the maximal number of pages; callers have checked the index of the element.
     #[inline]
     pub(crate) fn entry(&self, page: u64) -> &Entry {
         assert!(page < self.most as u64, "page {page} of at most {}", self.most);
-        // SAFETY: the memory has so many entries. Zeroed as it was allocated, an entry is that of an absent
-        // page, as `Entry::new` makes it.
+        // SAFETY: the memory has `most` entries. A zeroed entry equals the entry of an absent page from
+        // `Entry::new`.
         unsafe { self.first.add(page as usize).as_ref() }
     }
 
-    /// Tells the processor that the entry of a page will change soon. Any number will do.
+    /// Prefetches the entry of a page for a write. Any number is allowed.
     #[inline(always)]
     pub(crate) fn prefetch(&self, page: u64) {
         prefetch_write(self.first.as_ptr().wrapping_add(page as usize));
     }
 
-    /// RAM that it takes: that of the pages which have a home.
+    /// Memory of the entries of pages with a home.
     pub(crate) fn bytes(&self) -> usize {
         self.len() as usize * size_of::<Entry>()
     }
 
-    /// Where the first entry is, or would be.
+    /// Address of the first entry, even if there is none.
     pub(crate) fn first(&self) -> NonNull<Entry> {
         self.first
     }
@@ -198,7 +198,7 @@ mod tests {
         assert!(PageTable::new(0, usize::MAX).is_none());
     }
 
-    /// What no page needs is memory that nobody has written to.
+    /// Entries without pages are untouched memory.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn a_table_takes_memory_for_what_is_there() {
@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(state(0), (7, false));
             lengths.publish(9, true);
             assert_eq!([0, 8, 9, usize::MAX].map(state), [(9, true), (9, true), (9, false), (9, false)]);
-            // A thread that was late.
+            // A late thread.
             lengths.publish(8, true);
             assert_eq!(state(8), (8, true));
             table.lengthen(most as u64);

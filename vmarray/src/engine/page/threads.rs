@@ -1,7 +1,8 @@
 //! The hazard slots of all threads of the process.
 //!
-//! A slot lies in its thread's own thread-local memory, so that reaching it costs nothing; a thread that has
-//! registered it is found through a list, which is locked only to come, to go, and to look at all slots.
+//! A slot is in the thread-local memory of its thread, so the thread reaches it at no cost. Other threads
+//! find registered slots through a list. Its lock is taken only to register, to deregister, and to scan all
+//! slots.
 
 use std::cell::Cell;
 use std::ptr;
@@ -13,29 +14,29 @@ use super::barrier;
 use super::entry::Entry;
 use super::hazard::{self, Access, Slot};
 
-/// How many arrays at once have hit counters of their own.
+/// Number of concurrent arrays with their own hit counters.
 const COUNTERS: usize = 64;
-/// Where accesses of arrays that count no hits are counted, if they take a path for all arrays.
+/// Counter for arrays that do not count hits, on paths common to all arrays.
 const UNCOUNTED: u32 = COUNTERS as u32;
-/// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses
-/// in a row do not wait for each other's additions to pass through the store buffer.
+/// Number of lanes of a counter. An access increments the lane of its place, so that consecutive accesses do
+/// not wait for each other's increments in the store buffer.
 const LANES: usize = 8;
 
 /// Addresses below this mean "shut" to a registered thread: all but null are open.
 const REGISTERED: usize = 1;
-/// To a thread that is not registered, or has no cheap barrier, every gate looks shut.
+/// For a thread that is not registered, or without a cheap barrier, every gate looks shut.
 const UNREGISTERED: usize = usize::MAX;
 
-/// What a thread has for lock-free accesses. Aligned so that no other thread's data shares its cache lines.
+/// Data of a thread for lock-free accesses. The alignment prevents false sharing.
 #[repr(C, align(128))]
 struct Local {
     slot: Slot,
-    /// A gate is open to this thread if its address is not below this; so one comparison tests both.
+    /// A gate is open for this thread if its address is not below this, so one comparison tests both.
     threshold: Cell<usize>,
-    /// Keeps the counters at other distances from a page's border than the slot, since processors compare
-    /// only the low bits of addresses when they look whether a load depends on a store.
+    /// Puts counters and slot at different page offsets, because processors compare only the low bits of
+    /// addresses to find whether a load depends on a store.
     apart: [u64; 13],
-    /// Hits by number of the array, written by the owning thread only.
+    /// Hits by number of the array; only the owning thread writes them.
     hits: [[AtomicU64; LANES]; COUNTERS + 1],
 }
 
@@ -58,8 +59,8 @@ struct Registry {
     past_hits: [u64; COUNTERS],
 }
 
-// SAFETY: of the memory behind the pointers only atomics are used by other threads, under the lock of the
-// registry, and a thread removes its pointer under the same lock before its memory goes.
+// SAFETY: other threads only use atomics of the memory behind the pointers, under the lock of the registry. A
+// thread removes its pointer under the same lock before its memory is freed.
 unsafe impl Send for Registry {}
 // SAFETY: as above.
 unsafe impl Sync for Registry {}
@@ -87,8 +88,8 @@ impl Drop for Lease {
 fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
-    // The thread that looks at the slots after its own full fence either finds this one, or shut its gate
-    // before this fence, so that this thread's first access sees that.
+    // A thread that scans the slots after its full fence either finds this one, or shut its gate before this
+    // fence. In the second case this thread's first access sees the shut gate.
     fence(Ordering::SeqCst);
 }
 
@@ -102,18 +103,18 @@ fn delist() {
     });
 }
 
-/// The calling thread's. Not by a closure with all of an access in it: the compiler makes such a long one a
-/// function of its own, through which elements go by memory.
+/// The calling thread's data. Not by a closure around an access: the compiler would outline such a long
+/// closure, and pass elements through memory.
 #[inline(always)]
 fn local<'a>() -> &'a Local {
-    // SAFETY: the memory of the thread lasts as long as it runs code, and is not dropped; the reference stays
-    // within functions of this module, and so with the thread.
+    // SAFETY: the memory exists while the thread runs code, and is not dropped; the reference stays in
+    // functions of this module, and so in the thread.
     unsafe { &*LOCAL.with(ptr::from_ref) }
 }
 
-/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this
-/// place, if it succeeds and hits are counted: to do so takes the processor as long as all the rest. `access`
-/// must neither panic nor touch other pages. `None`: take the slow path.
+/// Runs `access` on the page's frame if lock-free reads are allowed. On success it counts a hit of the
+/// element at this place, if hits are counted; the count takes as long as all the rest. `access` must neither
+/// panic nor use other pages. `None`: take the slow path.
 #[inline(always)]
 pub(crate) fn read_lock_free<const COUNTS: bool, R>(
     entry: &Entry,
@@ -170,12 +171,12 @@ impl Local {
     }
 }
 
-/// Counts a hit of a slow path. Registers the thread, so that its count is found.
+/// Counts a hit on a slow path. Registers the thread, so that its count is found.
 pub(crate) fn count_hit(counter: HitCounter) {
     let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
-/// The slow form of [`read_lock_free`], after that: registers the thread, and issues a full fence.
+/// Slow form of [`read_lock_free`], called after it: registers the thread, and issues a full fence.
 #[cold]
 pub(crate) fn read_fenced<R>(
     entry: &Entry,
@@ -192,7 +193,7 @@ pub(crate) fn read_fenced<R>(
     })
 }
 
-/// The slow form of [`write_lock_free`].
+/// Slow form of [`write_lock_free`].
 #[cold]
 pub(crate) fn write_fenced<R>(
     entry: &Entry,
@@ -210,13 +211,13 @@ pub(crate) fn write_fenced<R>(
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&Slot) -> Option<R>) -> Option<R> {
-    // Then the quick forms see all that the slow ones would.
+    // Then the quick forms would see all that the slow ones see.
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }
     let leased = LEASE.try_with(|_| ()).is_ok();
     if !leased {
-        // The thread is ending: it registers for this one access.
+        // The thread is ending: it registers for this access only.
         enlist();
     } else if barrier::asymmetric() {
         LOCAL.with(|local| local.threshold.set(REGISTERED));
@@ -228,7 +229,7 @@ fn fenced<R>(counter: HitCounter, run: impl FnOnce(&Slot) -> Option<R>) -> Optio
     result
 }
 
-/// [`barrier::heavy`], left out where no other thread could have an access under way.
+/// [`barrier::heavy`], skipped if no other thread can have an access in progress.
 pub(crate) fn barrier_all() {
     fence(Ordering::SeqCst);
     let is_other = |known: *const Local| LOCAL.with(|local| !ptr::eq(known, local));
@@ -237,8 +238,8 @@ pub(crate) fn barrier_all() {
     }
 }
 
-/// Waits until no thread announces such an access to the entry. After its gates were shut and
-/// [`barrier_all`].
+/// Waits until no thread announces an access of this kind to the entry. Its gates were shut before, followed
+/// by [`barrier_all`].
 pub(crate) fn drain_all(entry: &Entry, access: Access) {
     for (_, local) in &REGISTRY.read().locals {
         // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released.
@@ -247,7 +248,7 @@ pub(crate) fn drain_all(entry: &Entry, access: Access) {
     }
 }
 
-/// How many hits all threads have counted for a number; none of an array that counts none.
+/// Number of hits of all threads for a counter; none for an array that does not count.
 pub(crate) fn hits(counter: HitCounter) -> Option<u64> {
     if !counter.counts() {
         return None;
@@ -264,26 +265,25 @@ pub(crate) fn hits(counter: HitCounter) -> Option<u64> {
     Some(registry.past_hits[number].wrapping_add(now))
 }
 
-/// The number under which an array counts its hits: at most [`UNCOUNTED`], since only [`counter::acquire`]
-/// makes one.
+/// Number of an array's hit counter: at most [`UNCOUNTED`], because only [`counter::acquire`] creates one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HitCounter(u32);
 
 impl HitCounter {
-    /// Whether the array counts its hits.
+    /// Returns true if the array counts its hits.
     pub(crate) fn counts(self) -> bool {
         self.0 != UNCOUNTED
     }
 }
 
-/// Hands out counters.
+/// Allocation of counters.
 pub(crate) mod counter {
     use super::{COUNTERS, HitCounter, UNCOUNTED};
     use parking_lot::Mutex;
 
     static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
 
-    /// A number that no other array has, while there are some left; then one that is shared.
+    /// Returns an exclusive number while there are free ones, else a shared one.
     pub(crate) fn acquire(counts: bool) -> HitCounter {
         if !counts {
             return HitCounter(UNCOUNTED);
@@ -297,7 +297,7 @@ pub(crate) mod counter {
         HitCounter(number)
     }
 
-    /// Takes a number back.
+    /// Releases a number.
     pub(crate) fn release(HitCounter(number): HitCounter) {
         if (number as usize) < COUNTERS - 1 {
             NUMBERS.lock().0.push(number);
@@ -318,7 +318,7 @@ mod tests {
         entry.install(frame.as_mut_ptr());
         entry.open_writes();
         let _ = entry.release_exclusive(Holder::Pin, 0);
-        // As the thread sees it that would wait for them: writes, and all.
+        // As seen by a thread that would wait for writes, and for all accesses.
         let announced = || {
             let registry = REGISTRY.read();
             [Access::Writes, Access::All].map(|access| {
@@ -330,7 +330,7 @@ mod tests {
         let number = counter::acquire(true);
         let read = read_fenced(&entry, number, |_| Some(announced()));
         assert_eq!((read, announced()), (Some([false, true]), [false; 2]));
-        // Quick ones, now that the thread is registered, unless there is no cheap barrier.
+        // Quick accesses, after registration, unless there is no cheap barrier.
         let read = || read_lock_free::<true, _>(&entry, number, 0, |_| Some(announced()));
         let write = || write_lock_free::<true, _>(&entry, number, 0, |_| announced());
         if barrier::asymmetric() {

@@ -1,7 +1,8 @@
-//! Tasks that sleep until something is released: what `park` is for threads.
+//! Tasks that sleep until an object is released: the counterpart of `park` for threads.
 //!
-//! A task leaves its waker under a key, the address of what it waits for, and then looks once more; the
-//! thread that releases that wakes all who are there. Wakers are foreign code and run while no lock is held.
+//! A task registers its waker under a key, the address of the awaited object, and then checks the object
+//! again. The thread that releases the object wakes all tasks under its key. Wakers are foreign code, and run
+//! while the thread holds no locks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,24 +13,23 @@ use parking_lot::Mutex;
 use super::deferral::wake;
 use crate::base::trace;
 
-/// Tasks are spread over so many lists, by key.
+/// Number of lists; the key of a task selects its list.
 const LISTS: usize = 64;
 
 #[derive(Debug)]
 struct Sleeper {
     key: usize,
     number: u64,
-    /// The thread that looked last.
+    /// The thread that checked last.
     thread: usize,
     waker: Waker,
 }
 
 static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) }; LISTS];
-/// As many as there are in all lists, or more. Looked at by threads that release, so that they need no lock
-/// as a rule.
+/// At least the number of tasks in all lists. Releasing threads read it first, so they usually need no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A task's place in a list; left when it is dropped.
+/// A task's registration in a list, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Asleep {
     key: usize,
@@ -40,23 +40,22 @@ fn list(key: usize) -> &'static Mutex<Vec<Sleeper>> {
     &SLEEPERS[(key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> (usize::BITS - LISTS.ilog2())]
 }
 
-/// Tells threads apart.
+/// Identifies the calling thread.
 pub(crate) fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
-    // A thread that ends has no tasks.
+    // A thread that is ending has no tasks.
     PLACE.try_with(|place| std::ptr::from_ref(place).addr()).unwrap_or(0)
 }
 
 impl Asleep {
-    /// Leaves a waker for what has its address in `key`. The caller then looks once more whether it has to
-    /// wait.
+    /// Registers a waker for the object at the address `key`. Afterwards the caller checks again whether it
+    /// must wait.
     pub(crate) fn at(key: usize, waker: &Waker) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let sleeper = Sleeper { key, number, thread: this_thread(), waker: waker.clone() };
-        // First, so that there are never fewer than are in the lists: the thread that is woken between the
-        // two steps would otherwise be taken off the count in place of another one, whom nobody would look
-        // for then.
+        // Increment first, so that the count is never too low. Otherwise a thread that is woken between the
+        // two steps would decrement the count of another task, and no thread would look for that task.
         COUNT.fetch_add(1, Ordering::SeqCst);
         list(key).lock().push(sleeper);
         Self { key, number }
@@ -70,14 +69,14 @@ impl Drop for Asleep {
             let gone = list.swap_remove(at);
             COUNT.fetch_sub(1, Ordering::SeqCst);
             drop(list);
-            // Foreign code as well.
+            // A drop of a waker is foreign code too.
             drop(gone);
         }
     }
 }
 
-/// Runs a waker. If it panics, that keeps nobody from anything: neither other tasks, nor the thread that
-/// wakes them, who may be in the midst of letting go of a page.
+/// Runs a waker, and contains its panic. Neither other tasks nor the waking thread, which may be releasing a
+/// page, are affected.
 pub(super) fn run(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         trace::waker_panicked();
@@ -91,8 +90,8 @@ pub(crate) fn wake_tasks(key: usize) {
     }
 }
 
-/// Has all tasks look again that looked last on the calling thread, since it holds one more guard now, and so
-/// may not wait for all that it was allowed to.
+/// Wakes all tasks that were last polled on the calling thread, to check again. The thread now holds one more
+/// guard, so it may no longer wait for some objects.
 pub(crate) fn wake_tasks_of_thread() {
     if COUNT.load(Ordering::SeqCst) > 0 {
         let thread = this_thread();
@@ -100,9 +99,9 @@ pub(crate) fn wake_tasks_of_thread() {
     }
 }
 
-/// Takes sleepers off a list and wakes them. The thread that looks again in vain comes back.
+/// Removes due sleepers from a list and wakes them. A task that must still wait registers again.
 fn wake_those(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
-    // Moved, not cloned: that would be foreign code under the lock.
+    // Moved, not cloned: a clone would run foreign code under the lock.
     let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();
     COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
     woken.into_iter().for_each(|sleeper| wake(sleeper.waker));
@@ -168,7 +167,7 @@ mod tests {
         drop(first);
         let seen = |i: usize| counts[i].0.load(Ordering::SeqCst);
         assert_eq!([seen(0), seen(1), seen(2)], [1, 0, 0]);
-        // Tasks of this thread look again, and of no other.
+        // Only tasks of this thread check again.
         std::thread::scope(|scope| drop(scope.spawn(wake_tasks_of_thread)));
         assert_eq!(seen(1), 0);
         wake_tasks_of_thread();
@@ -177,7 +176,7 @@ mod tests {
         assert_eq!(seen(1), 1);
     }
 
-    /// The functions of a waker which looks at each of them whether the list of the key, its data, is free.
+    /// Waker functions that test whether the lock of the key's list is free. The key is their data.
     static NOSY: RawWakerVTable = RawWakerVTable::new(
         |key| {
             look(key);
@@ -197,7 +196,7 @@ mod tests {
     fn wakers_are_cloned_woken_and_dropped_under_no_lock() {
         let place = 0_u8;
         let key = std::ptr::from_ref(&place);
-        // SAFETY: the functions may be called by any thread at any time, since the data is a number to them.
+        // SAFETY: any thread may call the functions at any time, because they treat the data as a number.
         let waker = unsafe { Waker::new(key.cast(), &NOSY) };
         for wake in [|_| (), wake_tasks, |_| wake_tasks_of_thread()] {
             let asleep = Asleep::at(key.addr(), &waker);

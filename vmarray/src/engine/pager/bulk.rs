@@ -140,7 +140,8 @@ impl<'a> Target<'a> {
     unsafe fn parts(&self, pages: Range<u64>) -> (usize, &'a mut [u8]) {
         let ((offset, first), (_, last)) = (self.span.part(pages.start), self.span.part(pages.end - 1));
         let part = first.start..last.end;
-        // SAFETY: as there; between the first page's part and the last one's are those of the others.
+        // SAFETY: as there; the parts of the other pages are between the first page's part and the last
+        // one's.
         (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
     }
 }
@@ -211,7 +212,7 @@ impl Pager {
     /// Copies bytes of the array, from `start` on, into a slice; several threads copy a long one.
     ///
     /// # Errors
-    /// Device errors; each page of the slice then has either its old contents or those read.
+    /// Device errors; each page of the slice then has either its old contents or the read bytes.
     pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
         let span = BulkSpan { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
         self.copy_bulk(span, &BulkRead { pager: self, target: Target::new(span, into) })

@@ -1,4 +1,4 @@
-//! Writing pages back, and taking their frames or their contents from them.
+//! Write-backs of pages, evictions and discards.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,12 +11,12 @@ use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT};
 use crate::engine::page::{Refusal, State};
 
 impl Pager {
-    /// Writes the dirty pages of a range back and waits until that is done.
+    /// Writes the dirty pages of a range back, and waits for the end.
     ///
-    /// A page that the calling thread holds exclusively is an error, dirty or not: what the thread has
-    /// written to it is on its way, and a device that looks at its slot afterwards would not see that.
+    /// A page that the calling thread holds exclusively is an error, dirty or not: its writes are incomplete,
+    /// and a device that reads its slot afterwards would miss them.
     ///
-    /// On an error the pages concerned are still dirty, and the others are written back all the same.
+    /// After an error, failed pages are still dirty, and all others are written back.
     pub(crate) fn flush(&self, pages: &Range<u64>) -> Result<()> {
         const BATCH: usize = 256;
         let mut first_error = Ok(());
@@ -29,7 +29,7 @@ impl Pager {
         if let Some(page) = self.identity.first_held(pages, is_exclusive) {
             keep(Err(ErrorKind::WouldDeadlock { page }.into()));
         }
-        // All channels work at once: each gets its batches before anybody waits.
+        // All channels work at once: submit all batches before the first wait.
         let mut tickets = Vec::new();
         for channel in &self.channels {
             let mut batch: Vec<Victim> = Vec::new();
@@ -44,14 +44,14 @@ impl Pager {
                 loop {
                     match self.table.entry(page).try_write_back() {
                         Ok(before) => {
-                            // Looked up now that it is pinned: the page may have moved since it was listed.
+                            // Look it up after the pin, because the page may have moved since it was listed.
                             let frame = channel.frame_at(self.table.entry(page).address());
                             batch.push(Victim { page, frame, before });
                             break;
                         }
                         Err(Refusal::Absent) => break,
                         Err(Refusal::Busy(state)) => {
-                            // The thread that has the page may wait for those of the batch.
+                            // The holder of the page may wait for pages of the batch.
                             submit(&mut batch, &mut keep);
                             if let Err(error) = self.await_page(page, state, false) {
                                 keep(Err(error));
@@ -75,8 +75,8 @@ impl Pager {
         first_error
     }
 
-    /// What failed before, in the course of evictions, and was told to nobody: on channels that have pages of
-    /// the range, since the loss of a device is not to disturb work elsewhere.
+    /// Returns the unreported error of an earlier eviction, on channels with pages of the range, because the
+    /// loss of a device must not disturb other work.
     pub(crate) fn take_write_error(&self, pages: &Range<u64>) -> Option<backend_api::Error> {
         let channels = (0..).zip(&self.channels);
         let concerned = channels.filter(|(index, _)| self.of_channel(*index, pages).next().is_some());
@@ -86,9 +86,9 @@ impl Pager {
         first
     }
 
-    /// Takes their frames from the pages of a range. What is dirty is written back first.
+    /// Frees the frames of the pages of a range, and writes dirty pages back first.
     ///
-    /// Pages that others use meanwhile may be resident again, or still, when the call returns.
+    /// Pages in use by other threads may be resident again, or still, when the call returns.
     pub(crate) fn evict(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
         for channel in &self.channels {
@@ -108,10 +108,10 @@ impl Pager {
         Ok(())
     }
 
-    /// Takes the frame, if any, from a page that is clean or may be forgotten.
+    /// Frees the frame, if any, of a page that is clean or may be discarded.
     fn drop_frame(&self, page: u64, forget: bool) -> Result<()> {
         let state = self.table.entry(page).state(Ordering::Acquire);
-        // Written to since the flush: its new contents are as good a reason to keep a page as any.
+        // The page is dirty again since the flush, so it keeps its frame.
         let stays = |state: State| state.any(DIRTY) || !state.any(RESIDENT);
         if !forget && !state.any(EXCLUSIVE) && stays(state) {
             return Ok(());

@@ -356,16 +356,16 @@ impl SharedHold<'_> {
 
     /// Bytes of the page, in place.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: a frame of initialised bytes; the page is shared and writers without a lock were waited
-        // for, so it stays resident and nobody writes until the hold, which is borrowed, is dropped.
+        // SAFETY: a frame of initialised bytes. The page is shared, and its lock-free writers have ended, so
+        // it stays resident and unchanged until the drop of the hold, which is borrowed.
         unsafe { std::slice::from_raw_parts(self.address, self.pager.page_bytes()) }
     }
 
     /// Copies bytes out of the page, from an offset on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.pager.page_bytes(), "the part is inside of the page");
-        // SAFETY: inside of the page, as was checked; it is shared and was waited for, so it stays resident
-        // and nobody writes.
+        // SAFETY: inside the page, as was checked. The page is shared, and its lock-free writers have ended,
+        // so it stays resident and unchanged.
         unsafe { racy::read(self.address.add(offset), into) }
     }
 }

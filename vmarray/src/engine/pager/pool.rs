@@ -1,5 +1,5 @@
-//! Arrays whose home slots each of their devices reaches: then a list of elements is cut anywhere, and each
-//! device moves its part, whichever of them the elements live on.
+//! Arrays whose devices all reach all home slots. A list of elements can then be split anywhere, and each
+//! device processes its part, with elements on any of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,14 +10,14 @@ use super::Pager;
 use crate::engine::channel::HomeQueues;
 use crate::engine::links::reach;
 
-/// The devices that reach all home slots of an array with several channels.
+/// Devices that reach all home slots of an array with several channels.
 #[derive(Debug)]
 pub(crate) struct SharedHomes {
-    /// For each device one of its channels, whose queues and host memory it works with.
+    /// One channel of each device, with the queues and host memory for its work.
     lanes: Vec<usize>,
-    /// So that short lists do not all go to the first device.
+    /// Rotates the start, so that short lists do not all go to the first device.
     next: AtomicUsize,
-    /// Whether work failed that a device did for others.
+    /// True if work on another device's elements has failed.
     has_failed: AtomicBool,
 }
 
@@ -26,20 +26,20 @@ impl SharedHomes {
         &self.lanes
     }
 
-    /// The channel whose device is to do the next part of some work.
+    /// The channel whose device gets the next part.
     pub(crate) fn next_lane(&self) -> usize {
         self.lanes[self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len()]
     }
 
-    /// From now on each device works for itself: a lost one is to take no more than its own elements.
+    /// From now on each device works on its own elements only, so that the loss of one affects no others.
     pub(crate) fn end(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
     }
 }
 
 impl Pager {
-    /// The devices that reach all home slots, if they do so, and there are several channels. Links are tried
-    /// when this is asked for the first time, with no lock held.
+    /// Returns the devices that reach all home slots, if all devices do, and there are several channels. The
+    /// first call tests the links, without locks.
     pub(crate) fn pool(&self) -> Option<&SharedHomes> {
         let pool = self.pool.get_or_init(|| self.find_pool()).as_ref();
         pool.filter(|pool| !pool.has_failed.load(Ordering::Relaxed))
@@ -65,7 +65,7 @@ impl Pager {
         })
     }
 
-    /// Asks a device whether it takes lists of elements that are dealt out to all channels.
+    /// Tests whether a device accepts lists of elements that are striped over all channels.
     fn takes_pages(&self, lane: usize) -> Result<()> {
         let device = self.channels[lane].device();
         let (queue, host) = (Queue::new(device)?, HostBuffer::new(device, 8, HostMemory::Pageable)?);
@@ -75,7 +75,7 @@ impl Pager {
         device.wait(queue.gather(&nothing)?)
     }
 
-    /// Where the home slots of each channel begin.
+    /// Start of the home slots of each channel.
     pub(crate) fn slot_bases(&self) -> Vec<DeviceSpan<'static>> {
         self.channels.iter().map(|channel| channel.slot_memory()).collect()
     }

@@ -1,12 +1,12 @@
-//! The contents of all pages as of one instant, while threads go on to change them: a page is saved before it
-//! is changed.
+//! Snapshots: the contents of all pages at one instant, while threads continue to write. A page is saved
+//! before it changes.
 //!
-//! A snapshot begins by *marking* all pages, from when on no thread takes one of them to change it, and waits
-//! for threads that have pages, for writers without a lock, by one barrier, and for scatters that have looked
-//! at pages. After these there is a moment between the last change that the snapshot has and the first one
-//! that it has not: that is its instant. From then on each page is saved once, by the thread that *takes* it:
-//! one of the snapshot's, in order, or one that wants to change it. Only then is its mark taken away. The
-//! protocol is in [`snapshot_marks`](crate::engine::page::SnapshotMarks).
+//! A snapshot begins by *marking* all pages; from then on no thread takes a marked page to change it. Then it
+//! waits for threads that hold pages, for lock-free writers by one barrier, and for scatters that have
+//! checked pages. After that there is a moment between the last change in the snapshot and the first one
+//! after it: the instant. From then on each page is saved once, by the thread that *takes* it. That is one of
+//! the snapshot's threads, in order, or a thread that wants to change the page. Only then is the mark
+//! removed. The protocol is in [`snapshot_marks`](crate::engine::page::SnapshotMarks).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::engine::page::{
 
 /// Saves pages of a snapshot.
 pub(crate) trait PageSaver: Send + Sync {
-    /// Saves what a page has, which nobody changes meanwhile.
+    /// Saves the contents of a page, which stay unchanged meanwhile.
     fn save(&self, pager: &Pager, page: u64) -> Result<()>;
 }
 
-/// How pages of a snapshot are saved, and the first error of that.
+/// Saver of a snapshot, with its first error.
 pub(crate) struct Saver {
     saver: Box<dyn PageSaver>,
     failure: Mutex<Option<Error>>,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Saver {
 
 type Marks = SnapshotMarks<Saver>;
 
-/// A snapshot that is being made. Until it is dropped, pages that were not saved are not changed.
+/// A snapshot in progress. Until it is dropped, unsaved pages do not change.
 pub(crate) struct Snapshot<'a> {
     pager: &'a Pager,
     marks: Arc<Marks>,
@@ -91,13 +91,12 @@ impl MarkedPages for Pager {
 }
 
 impl Pager {
-    /// Begins a snapshot of the moment at which this returns, after waiting for all threads that are changing
-    /// pages.
+    /// Begins a snapshot of the moment of its return, after waiting for all threads that are changing pages.
     ///
     /// # Errors
-    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) for a thread that holds guards, and for one that
-    /// runs the program's function for another snapshot, if it would have to wait for that one, or for a
-    /// thread that may wait for that one.
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) for a thread that holds guards. Also for a thread
+    /// that runs the program's function for another snapshot, if it would have to wait for that snapshot, or
+    /// for a thread that may wait for it.
     pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>> {
         self.expect_no_guards()?;
         let begun = self.snapshots.begin(self.identity.may_wait_for_snapshot());
@@ -105,14 +104,14 @@ impl Pager {
         let mut snapshot = Snapshot { pager: self, marks, pages: 0, len: 0, making: Some(making) };
         let (pages, fixed) = snapshot.marks.mark_all(self);
         snapshot.pages = pages;
-        // A thread that adds an element has its page, or waits for memory: neither is possible now.
+        // A thread that adds an element holds its page, or waits for memory: neither is possible now.
         snapshot.len = self.table.lengths().len();
         drop(fixed);
         Ok(snapshot)
     }
 
-    /// Waits until a page may be changed that a snapshot has yet to save: saves it, unless another thread is
-    /// about to. The caller holds no page, but maybe guards of the program.
+    /// Waits until a page with an unsaved mark may change: saves it, unless another thread does. The caller
+    /// holds no page, but possibly guards of the program.
     pub(super) fn await_saved(&self, page: u64) {
         let Some(marks) = self.snapshots.await_instant(self, page, guards::held()) else { return };
         self.channel(page).counters.waits.add(1);
@@ -121,8 +120,8 @@ impl Pager {
         }
     }
 
-    /// As [`await_saved`](Self::await_saved), for a task, which saves nothing: asks for the page to be saved
-    /// soon. The snapshot to wait for; `None` if the task looks again at once.
+    /// As [`await_saved`](Self::await_saved), for a task, which does not save pages: requests an early save.
+    /// Returns the snapshot to wait for; `None` if the task checks again at once.
     pub(crate) fn want_saved(&self, page: u64) -> Option<Arc<Marks>> {
         let marks = self.snapshots.current()?;
         if guards::held() && marks.pass(self, page) {
@@ -136,10 +135,10 @@ impl Pager {
         Some(marks)
     }
 
-    /// Saves a page and lets it be changed, unless another thread saves it: false then. After a failure it
-    /// may be changed, too, since there will be no snapshot.
+    /// Saves a page and permits changes; returns false if another thread saves it. Changes are also permitted
+    /// after a failure, because the snapshot fails.
     fn save_if_free(&self, marks: &Marks, page: u64) -> bool {
-        // Devices may wake tasks, which run when nothing is locked.
+        // Devices may wake tasks; they run after all locks are released.
         let _scope = LockScope::begin();
         marks.save_if_free(self, page, |saver| {
             if let Err(error) = saver.saver.save(self, page) {
@@ -155,17 +154,17 @@ impl Snapshot<'_> {
         self.len
     }
 
-    /// Has pages saved from now on, by all threads that want to change them.
+    /// Makes all threads that want to change pages save them first.
     pub(crate) fn save_by(&self, saver: Box<dyn PageSaver>) {
         self.marks.save_by(Saver { saver, failure: Mutex::default() }, self.pages);
     }
 
-    /// Hold of the snapshot, for the program's function that is called while it is made.
+    /// Work hold of the snapshot, for the program's function that is called meanwhile.
     pub(crate) fn hold(&self) -> WorkHold {
         WorkHold::Snapshot { array: self.pager.identity.number() }
     }
 
-    /// Saves what tasks wait for, then takes those of some pages that no thread has taken, as ranges.
+    /// Saves pages that tasks wait for. Then takes the pages of a range that no thread has taken, as ranges.
     ///
     /// # Errors
     /// The failure of another thread to save a page.
@@ -181,19 +180,19 @@ impl Snapshot<'_> {
         Ok(runs.map(|pages| TakenPages { pager: self.pager, pages }).collect())
     }
 
-    /// Ends it when all pages are taken: waits until others have saved what they have taken.
+    /// Ends the snapshot after all pages are taken: waits until other threads have saved theirs.
     ///
     /// # Errors
     /// The failure of another thread to save a page.
     pub(crate) fn finish(self) -> Result<()> {
-        // Those of others: none of the snapshot's own threads is at work any more.
+        // Errors of other threads, because the snapshot's own threads have finished.
         let saver = self.marks.stop_saving();
         saver.and_then(|saver| saver.failure.into_inner()).map_or(Ok(()), Err)
     }
 }
 
-/// Pages that the calling thread has taken. When it is dropped they may be changed, also after an error: a
-/// thread that waits for them may be one that the snapshot waits for.
+/// Pages that the calling thread has taken. The drop permits changes, also after an error, because a waiting
+/// thread may be one that the snapshot waits for.
 pub(crate) struct TakenPages<'a> {
     pager: &'a Pager,
     pages: Range<u64>,
@@ -213,9 +212,9 @@ impl Drop for TakenPages<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // Wakers of tasks run when the next snapshot can begin.
+        // Run wakers of tasks when the next snapshot can begin.
         let _deferral = Deferral::begin();
-        // All that may be marked, also if a device has panicked.
+        // All pages that may be marked, also after a panic of a device.
         self.pager.snapshots.end(&self.marks, self.pager, self.pager.table.len());
         self.making = None;
     }

@@ -1,4 +1,4 @@
-//! Who waits for what while pages are held, and who queues up behind whom.
+//! Waits and queues of threads for held pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ fn array<D: Device>(device: &Arc<D>, pages: usize, page_len: usize, frames: usiz
     one_channel(device, (pages, page_len), frames).build().unwrap()
 }
 
-/// Readers of a home that follow one another do not keep a writer waiting for ever.
+/// A stream of readers of a home slot does not starve a writer.
 #[test]
 fn readers_of_a_home_queue_up_behind_who_wants_the_page() {
     let array = array(&Arc::new(host()), 4, 16, 4);
@@ -36,7 +36,7 @@ fn readers_of_a_home_queue_up_behind_who_wants_the_page() {
                 thread::yield_now();
             }
             assert!(matches!(entry.try_share_home(false), Err(Refusal::Busy(_))));
-            // The thread that holds guards must not wait for somebody who might wait for them.
+            // A thread that holds guards must not wait for a thread that might wait for these guards.
             assert_eq!(entry.try_share_home(true), Ok(true));
             let reader = scope.spawn(|| array.get_uncached(5).unwrap());
             array.pager().unshare(0, Holder::Pin);
@@ -66,7 +66,7 @@ fn a_page_whose_home_has_as_many_readers_as_can_be_counted_is_not_loaded() {
     assert_eq!(entry.state(Ordering::Acquire).guards(), 0);
 }
 
-/// Whoever is to find a page's bytes steady, or to have them alone, ends lock-free writes first.
+/// A hold with stable or exclusive bytes first ends lock-free writes.
 #[test]
 fn lock_free_writes_end_before_others_look_at_the_bytes_of_a_page() {
     let array = array(&Arc::new(host()), 4, 16, 4);
@@ -86,7 +86,7 @@ fn lock_free_writes_end_before_others_look_at_the_bytes_of_a_page() {
     }
 }
 
-/// What was found out about home slots is forgotten when a page is discarded, whether it was resident or not.
+/// A discard invalidates cached knowledge about home slots, whether the page was resident or not.
 #[test]
 fn devices_find_zeroes_in_a_page_that_was_discarded_since_they_looked() {
     let array = array(&Arc::new(host()), 4, 16, 4);
@@ -103,7 +103,7 @@ fn devices_find_zeroes_in_a_page_that_was_discarded_since_they_looked() {
     }
 }
 
-/// They hold nothing, and would else write to memory that is sorted.
+/// Scatters hold no pages, and would otherwise write to memory that is being sorted.
 #[test]
 fn scatters_look_again_at_pages_whose_homes_were_claimed() {
     let array = array(&Arc::new(host()), 4, 16, 4);
@@ -117,7 +117,8 @@ fn scatters_look_again_at_pages_whose_homes_were_claimed() {
     assert_eq!(array.to_vec(..).unwrap(), [7; 64]);
 }
 
-/// Each claim writes a page back once, since nobody can write to it between that and the claim.
+/// Each claim writes a page back once, because no thread can write to it between the write-back and the
+/// claim.
 #[test]
 fn a_page_is_claimed_though_others_go_on_writing_to_it() {
     const CLAIMS: u64 = 200;
@@ -199,7 +200,7 @@ fn resident_pages_are_found_by_the_range_and_by_the_frames() {
     }
 }
 
-/// The frame may be that of a guard, whose holder may want a page of the next wave.
+/// The frame may belong to a guard whose holder may want a page of the next wave.
 #[test]
 fn nothing_is_held_while_a_failed_wave_waits_for_frames() {
     // Four pages a stage.
@@ -224,7 +225,8 @@ fn nothing_is_held_while_a_failed_wave_waits_for_frames() {
     assert_eq!(array.to_vec(..8 * page_len).unwrap(), values);
 }
 
-/// Slots of pages without contents get their zeroes, neighbours in one fill, and others keep what they have.
+/// Slots of pages without contents get their zeroes, adjacent ones in one fill; other slots keep their
+/// contents.
 #[test]
 fn zeroes_are_written_around_pages_that_have_contents() {
     let device = Arc::new(Counting::new(host()));
@@ -251,7 +253,7 @@ fn zeroes_of_a_claimed_page_are_remembered() {
     assert!(array.pager().entry(0).state(Ordering::Acquire).any(ZEROED));
 }
 
-/// To write zeroes to its slot is to wait until nobody has the page alone, and for no readers.
+/// Before it writes zeroes to a slot, the thread waits for exclusive holders, but not for readers.
 #[test]
 fn readers_of_a_page_do_not_keep_a_device_from_its_slot() {
     let array = array(&Arc::new(host()), 4, 16, 4);
@@ -282,7 +284,7 @@ fn a_prefetch_tells_how_far_it_came_when_frames_ran_out() {
     drop(guards);
 }
 
-/// What was copied before there was a stage is not copied again.
+/// Parts copied before there was a stage are not copied again.
 #[test]
 fn a_long_read_without_stages_goes_on_in_frames() {
     let array = array(&Arc::new(host()), 64, 16, 4);

@@ -20,7 +20,7 @@ use crate::prelude::*;
 const PAGES: usize = 8;
 const PAGE_LEN: usize = 16;
 const PAGE_BYTES: u64 = 64;
-/// The slot that all work is about.
+/// The slot of all work.
 const SLOT: u64 = 3;
 /// Host memory: one index, then values.
 const ROOM: u64 = 128;
@@ -38,15 +38,15 @@ fn array_on(device: &Arc<SimulatedDevice>) -> Array {
     array
 }
 
-/// One slot, written and read in all ways, by submissions that are not waited for.
+/// A slot with reads and writes of all kinds, by submissions without waits.
 struct Scene<'a> {
     channel: &'a Channel,
     memory: HostBuffer<dyn Device>,
     used: u64,
-    /// What the slot holds when all is done, and above what its values are.
+    /// Value of the slot at the end, and lower bound of its values.
     value: u32,
     above: u32,
-    /// What was read where, and what it is to be.
+    /// Tickets of reads, places of the results, and expected values.
     read: Vec<(Ticket, u64, u32)>,
     copies_out: Vec<Ticket>,
     copies_in: Vec<Ticket>,
@@ -101,8 +101,7 @@ impl<'a> Scene<'a> {
         self.note_read(ticket, place);
     }
 
-    /// As a load, or a copy to a stage: the thread that holds the page has seen the end of all copies into
-    /// the slot.
+    /// A load, or a copy to a stage: the holder of the page has seen the end of all copies into the slot.
     fn copy_out(&mut self) {
         self.wait_for_copies_in();
         let place = self.place();
@@ -118,7 +117,7 @@ impl<'a> Scene<'a> {
         self.note_read(ticket, place);
     }
 
-    /// As a write-back: the thread that holds the page has seen the end of all copies.
+    /// A write-back: the holder of the page has seen the end of all copies.
     fn copy_in(&mut self, is_beside: bool) {
         self.wait_for_copies_in();
         self.copies_out.drain(..).for_each(|ticket| self.channel.queues.wait(ticket).unwrap());
@@ -137,7 +136,7 @@ impl<'a> Scene<'a> {
         self.copies_in.push(ticket);
     }
 
-    /// A write-back of another page, and what was fetched before is there: so that the next write-back goes
+    /// A write-back of another page after all fetches have arrived, so that the next write-back can run
     /// beside it.
     fn copy_elsewhere(&mut self) {
         self.read.iter().for_each(|(ticket, ..)| self.channel.queues.wait(*ticket).unwrap());
@@ -159,7 +158,7 @@ impl<'a> Scene<'a> {
         self.channel.queues.scatter_home(begun, |_| Some(scatter)).unwrap().unwrap();
     }
 
-    /// A kernel that may write, here to all slots what they hold.
+    /// A kernel that may write; here it writes to all slots their present contents.
     fn store(&mut self) {
         let place = self.next_value();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
@@ -167,7 +166,7 @@ impl<'a> Scene<'a> {
         self.channel.queues.between_all_writes(&[], &[], |queue| queue.scatter(&scatter)).unwrap();
     }
 
-    /// A kernel that writes what it reads of the other's slot.
+    /// A kernel that copies the other scene's slot to this one.
     fn copy_of(&mut self, other: &Self) {
         let copy = Transfer::Internal {
             from: other.channel.home(SLOT),
@@ -181,7 +180,7 @@ impl<'a> Scene<'a> {
         self.value = other.value;
     }
 
-    /// A kernel that writes what it reads to the other's slot.
+    /// A kernel that copies this slot to the other scene's.
     fn copy_to(&self, other: &mut Self) {
         let (from, to) = (self.channel.home(SLOT), other.channel.home(SLOT));
         let others = [&other.channel.queues];
@@ -190,7 +189,7 @@ impl<'a> Scene<'a> {
         other.value = self.value;
     }
 
-    /// One of all that can be done, by a number.
+    /// One of all steps, by a number.
     fn step(&mut self, number: u64) {
         match number % 15 {
             0..4 => self.gather(),
@@ -204,7 +203,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Waits for one of what was read; others may be done before.
+    /// Waits for one of the reads, in any order.
     fn wait(&self, at: u64) {
         if !self.read.is_empty() {
             self.channel.queues.wait(self.read[at as usize % self.read.len()].0).unwrap();
@@ -283,7 +282,7 @@ fn work_that_another_channel_cannot_be_ordered_after_is_waited_for() {
     }
 }
 
-/// A kernel in a queue of one scene's channel that reads the slots of all.
+/// A kernel in a queue of one scene's channel that reads the slots of all scenes.
 fn read_all(scenes: &mut [Scene<'_>; 3], own: usize) {
     let places = scenes.each_mut().map(Scene::place);
     let copies = scenes.iter().zip(places).map(|(scene, place)| Transfer::Download {
@@ -322,7 +321,7 @@ fn a_page_is_fetched_while_a_search_runs() {
     let elements = Elements { start: channel.slot_memory(), count: PAGES as u64, stride: PAGE_BYTES };
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 0, count_all: true, answer: answer.at(0) };
-    // Half a millisecond.
+    // The search takes half a millisecond.
     let ticket = channel.queues.between_writes(&[], |queue| queue.search(&search)).unwrap();
     assert_eq!(array.get(5).unwrap(), 0);
     assert_eq!(channel.device().poll(ticket).unwrap(), Progress::Pending);
@@ -378,7 +377,7 @@ fn a_gather_that_is_dropped_leaves_no_queue_busy() {
 fn a_gather_that_fails_leaves_no_queue_busy() {
     let array = array(SimulatedDevice::builder(7).build());
     let fetches = &array.pager().channels()[0].queues.fetches;
-    // All on the thread that has a guard. The last index is looked at when kernels are under way.
+    // All in the thread that holds a guard. The last index is checked while kernels are running.
     let guard = array.page(0).unwrap();
     let mut indices = vec![100; 1_000_000];
     indices.push(PAGES * PAGE_LEN);

@@ -1,4 +1,4 @@
-//! Each transition from the states in which it matters, as a table: the word before, and the word after.
+//! Tables of transitions: the word before, and the word after, for the relevant states.
 
 use super::super::state::{COUNT_MAX, VERSION};
 use super::*;
@@ -52,7 +52,7 @@ fn pages_are_shared_unless_somebody_has_or_wants_them() {
             let result = entry.try_share(holder, barging);
             assert_eq!(refused(&result), expected, "{:?}", State(before));
             match result {
-                // A guard may not be waited for, so those that wait are told to look again.
+                // Threads may not wait for a guard, so waiting threads are woken to check again.
                 Ok(seen) => {
                     let waited = if holder == Holder::Pin { WAITED } else { 0 };
                     assert_eq!(seen.0, before | AHEAD | WAITED);
@@ -130,7 +130,7 @@ fn pages_are_taken_when_nobody_else_has_them() {
 
 #[test]
 fn absent_pages_are_claimed_with_or_without_readers_of_their_homes() {
-    // Whether readers stay, whether it can be claimed.
+    // Whether readers stay, and whether the page can be claimed.
     let cases = [
         (HOME, false, true),
         (HOME | PIN, false, false),
@@ -263,7 +263,7 @@ fn gates_open_with_the_frame_and_shut_before_it_goes() {
 
 #[test]
 fn sweeps_take_what_is_idle_and_give_what_was_used_another_chance() {
-    // Whether use counts, whether dirty pages are wanted, what is found, the state after.
+    // Whether use counts, whether dirty pages are wanted, the outcome, the state after.
     let claimed = |state| (Sweep::Claimed(State(state)), state | EXCLUSIVE);
     let write_back = |state: u64| (Sweep::WriteBack(State(state)), (state | IN_FLIGHT) + PIN);
     let busy = |state| (Sweep::Busy, state);
@@ -284,7 +284,7 @@ fn sweeps_take_what_is_idle_and_give_what_was_used_another_chance() {
         let entry = page(before);
         assert_eq!((entry.sweep(recency, wants_dirty), word(&entry)), (found, after), "{:?}", State(before));
     }
-    // Lock-free reads count as use, too, until the gate is shut.
+    // Lock-free reads count as use too, until the gate is shut.
     let mut frame = [0_u8; 8];
     let entry = page(EXCLUSIVE);
     entry.install(frame.as_mut_ptr());
@@ -297,7 +297,7 @@ fn sweeps_take_what_is_idle_and_give_what_was_used_another_chance() {
     assert!(entry.is_used());
     entry.forget_use();
     assert!(!entry.is_used());
-    // What is written back is not zeroes any more.
+    // After a write-back the home slot no longer contains zeroes.
     let entry = page(RESIDENT | DIRTY | ZEROED);
     assert!(matches!(entry.sweep(true, true), Sweep::WriteBack(_)));
     assert_eq!(word(&entry), (RESIDENT | DIRTY | IN_FLIGHT) + PIN);
