@@ -28,7 +28,7 @@ use crate::store::{Asked, Options, Place, Reduced, interrupted};
 /// the arrays are indexed only by operations that return views, and programs never get them.
 const NOWHERE: usize = 1 << 46;
 
-/// Bytes of arrays of NumPy that are copied from, while others keep them alive.
+/// Bytes of NumPy arrays to copy from or to; their owner keeps them alive.
 pub struct Bytes {
     start: *const u8,
     len: usize,
@@ -41,7 +41,7 @@ unsafe impl Send for Bytes {}
 unsafe impl Sync for Bytes {}
 
 impl Bytes {
-    /// The items of an array that is contiguous.
+    /// Bytes of a contiguous array.
     pub fn of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
         if !array.is_c_contiguous() {
             return Err(PyValueError::new_err("the array is not contiguous"));
@@ -66,8 +66,8 @@ impl Bytes {
         self.len
     }
 
-    /// Copies bytes there. As everywhere where arrays of NumPy are used without Python's lock, programs do
-    /// not use it meanwhile.
+    /// Copies bytes to the array. The program must not use the array meanwhile; this holds for every use of
+    /// NumPy arrays without Python's lock.
     ///
     /// # Safety
     /// The array is alive and writable.
@@ -100,13 +100,13 @@ pub enum Body {
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Core {
     pub body: Body,
-    /// An array of NumPy of the same shape, strides and dtype, at an address of nothing. Of a selection, once
-    /// its items are counted.
+    /// A NumPy array of the same shape, strides and dtype, at an unused address. For a selection it is set
+    /// after its items are counted.
     grid: PyOnceLock<Py<PyUntypedArray>>,
     pub descr: Py<PyArrayDescr>,
 }
 
-/// A description of a shape by NumPy.
+/// NumPy's description of a shape.
 pub fn grid<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,
@@ -127,8 +127,8 @@ pub unsafe fn array_at<'py>(
     start: *mut u8,
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
     let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
-    // SAFETY: the dimensions are as many as is said; NumPy checks their number and size, and takes the
-    // reference that it is given. The caller vouches for the memory.
+    // SAFETY: the number of dimensions equals the shape's length; NumPy checks number and size, and takes
+    // over the reference to the dtype. The caller vouches for the memory.
     unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
@@ -145,9 +145,9 @@ pub unsafe fn array_at<'py>(
     }
 }
 
-/// Where the items are that an array of nothing describes.
+/// Offset of the items that a shape's array describes.
 fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
-    // SAFETY: the array is alive; its address is compared and not used.
+    // SAFETY: the array is alive; its address is compared, never read.
     let start = unsafe { (*grid.as_array_ptr()).fields.data } as usize;
     Geometry {
         offset: start.wrapping_sub(NOWHERE),
@@ -171,7 +171,7 @@ pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit:
     })
 }
 
-/// An array of nothing for a shape and a dtype, whose own shape, if it has one, is added.
+/// Array that describes a shape and a dtype; adds the shape within the dtype, if any.
 pub fn described<'py>(
     py: Python<'py>,
     shape: &[usize],
@@ -184,12 +184,12 @@ pub fn described<'py>(
     Ok(grid)
 }
 
-/// Has work done while other threads of Python go on.
+/// Runs `work` while other threads of Python go on.
 pub fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     Ok(py.detach(work)?)
 }
 
-/// Refuses places outside of the store of a view.
+/// Returns an error if an item starts outside of the store of a view.
 fn check_places(view: &View, starts: &[i64]) -> Result<()> {
     let end = view.handle.open()?.len() * view.handle.unit.bytes();
     let is_inside =
@@ -219,7 +219,7 @@ pub fn create(
     Ok(Core::new(Body::View(handle), grid))
 }
 
-/// Opens the array of a file; without a shape one of one axis.
+/// Opens the array of a file; the array has one axis if no shape is given.
 #[pyfunction]
 pub fn open(
     py: Python<'_>,
@@ -268,7 +268,7 @@ impl Core {
         Kind::of(self.descr.bind(py))
     }
 
-    /// Its items, which are computed if they are not there. Blocks.
+    /// A view of its items; computes them first if it is a pending expression. Blocks.
     pub fn view(&self, py: Python<'_>) -> PyResult<View> {
         let (geometry, kind) = (geometry(self.grid(py)?), self.kind(py));
         let handle = match &self.body {
@@ -285,7 +285,7 @@ impl Core {
         Ok(flags & npyffi::NPY_ARRAY_WRITEABLE != 0)
     }
 
-    /// The same, to be written to.
+    /// As `view`, but an error if the items are read-only.
     pub fn writable(&self, py: Python<'_>) -> PyResult<View> {
         if !self.is_writable(py)? {
             return Err(PyValueError::new_err(
@@ -295,7 +295,7 @@ impl Core {
         self.view(py)
     }
 
-    /// It as an operand, not computed yet.
+    /// Its node as an operand; a pending expression is not computed.
     pub fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         Ok(Arc::new(match &self.body {
             Body::View(_) => Node::View(self.view(py)?),
@@ -309,7 +309,7 @@ impl Core {
         Ok(Self::new(Body::View(handle), grid.cast_into::<PyUntypedArray>()?))
     }
 
-    /// Asks about its values; of a selection it need not have the items for that.
+    /// Reduces its values; a selection need not be copied for that.
     fn asked(&self, py: Python<'_>, asked: Asked) -> PyResult<Reduced> {
         let (node, shape) = match &self.body {
             Body::Lazy(lazy) => match off(py, || lazy.parts_of_selection())? {
@@ -345,7 +345,7 @@ impl Core {
         self.descr.bind(py).clone()
     }
 
-    /// Where the first item begins, in bytes.
+    /// Offset of the first item, in bytes.
     #[getter]
     fn offset(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(geometry(self.grid(py)?).offset)
@@ -388,7 +388,7 @@ impl Core {
         self.viewed(py, self.grid(py)?.get_item(key)?)
     }
 
-    /// A view by a method of NumPy's arrays that makes views.
+    /// A view by a method of NumPy's arrays that returns views.
     fn by_method(&self, py: Python<'_>, name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Self> {
         if !["transpose", "swapaxes", "squeeze", "diagonal"].contains(&name) {
             return Err(PyTypeError::new_err(format!("{name} makes no view")));
@@ -413,7 +413,7 @@ impl Core {
         }
     }
 
-    /// A view of a shape that it is broadcast to.
+    /// A view, broadcast to a shape.
     fn broadcast(&self, py: Python<'_>, shape: &Bound<'_, PyAny>) -> PyResult<Self> {
         let grid = py.import("numpy")?.call_method1("broadcast_to", (self.grid(py)?, shape))?;
         self.viewed(py, grid)
@@ -426,7 +426,7 @@ impl Core {
         Ok(Self::new(Body::View(made.handle), grid(py, self.descr.bind(py), &shape)?))
     }
 
-    /// Its items as an array of NumPy.
+    /// Its items as a NumPy array.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyUntypedArray>> {
         let view = self.view(py)?;
         let array = new_array(py, &view.geometry.shape, self.descr.bind(py), None)?;
@@ -445,8 +445,8 @@ impl Core {
             return Err(PyValueError::new_err("the array has another length"));
         }
         off(py, || {
-            // SAFETY: the caller's reference keeps the array alive; as everywhere where NumPy's arrays are
-            // used without Python's lock, programs do not use it meanwhile.
+            // SAFETY: the caller's reference keeps the array alive, and the program does not use it
+            // meanwhile, as for every NumPy array used without Python's lock.
             copies::read(&view.handle, &view.geometry, unsafe { bytes.get_mut() })
         })
     }
@@ -459,13 +459,13 @@ impl Core {
         }
         off(py, || {
             view.handle.settle(None)?;
-            // SAFETY: the caller's reference keeps the array alive; as everywhere where NumPy's arrays are
-            // read without Python's lock, programs do not write to them meanwhile.
+            // SAFETY: the caller's reference keeps the array alive, and the program does not write to it
+            // meanwhile, as for every NumPy array read without Python's lock.
             copies::write(&view.handle, &view.geometry, unsafe { bytes.get() })
         })
     }
 
-    /// Writes one item, an array of no axes, to all.
+    /// Writes the item of a zero-dimensional array to all items.
     fn fill(&self, py: Python<'_>, item: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
         let (view, bytes) = (self.writable(py)?, Bytes::of(item)?);
         // SAFETY: the array is alive, and Python's lock is held while its item is copied.
@@ -591,8 +591,8 @@ impl Core {
         Ok(Self { body: Body::Lazy(lazy), grid: PyOnceLock::new(), descr: descr.clone().unbind() })
     }
 
-    /// Writes an expression of the same shape, or a view, to its items; an expression that is consumed is not
-    /// looked at afterwards.
+    /// Writes an expression of the same shape, or a view, to its items. The caller does not read an
+    /// expression afterwards if `is_consumed`.
     fn assign(&self, py: Python<'_>, from: &Self, is_consumed: bool) -> PyResult<()> {
         let (view, node) = (self.writable(py)?, from.node(py)?);
         off(py, || {
@@ -606,8 +606,8 @@ impl Core {
         })
     }
 
-    /// The number that a reduction comes to; of extremes, and of the first that is true, a place and a value,
-    /// or `None` where there is none. Values of ``uint64`` are less by 2**63.
+    /// Result of a reduction. Extremes, and the first true item, give an index and a value, or `None` if
+    /// there is none. Values of ``uint64`` are less by 2**63.
     fn reduce<'py>(&self, py: Python<'py>, what: &str) -> PyResult<Bound<'py, PyAny>> {
         let asked = match what {
             "count" => Asked::Count,
@@ -638,7 +638,7 @@ impl Core {
         Ok(PyArray1::from_iter(py, found.into_iter().map(|place| place as i64)))
     }
 
-    /// Adds items at the end of the store, which the array shows whole, along its only axis.
+    /// Adds items at the end of the store; the array must show the whole store, along its only axis.
     fn append(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
         let (view, bytes) = (self.view(py)?, Bytes::of(from)?);
         let len = off(py, || {
@@ -715,7 +715,7 @@ impl Core {
         Ok(report)
     }
 
-    /// The devices that arrays computed from it lie on.
+    /// Devices for results of expressions on it.
     #[getter]
     fn devices(&self, py: Python<'_>) -> PyResult<Vec<Device>> {
         let options = match &self.body {
@@ -734,8 +734,8 @@ pub enum Operand<'py> {
     Item(Bound<'py, PyUntypedArray>),
 }
 
-/// An operation on operands that are converted to these dtypes first, for each item of a shape; `None` if
-/// devices do not have it.
+/// An operation on operands that are first converted to these dtypes, for each item of a shape; `None` if
+/// devices do not support it.
 #[pyfunction]
 pub fn apply(
     py: Python<'_>,
@@ -764,7 +764,8 @@ pub fn apply(
                 Arc::new(Node::Literal { kind: Kind::of(&item.dtype()), bytes })
             }
         };
-        // From 64 bits to 16 NumPy rounds once, and between these and integers of its own way.
+        // From 64 bits to 16 NumPy rounds once; conversions between 16-bit floats and integers have rules of
+        // their own.
         let from = node.kind();
         if from == Kind::Bytes || (*kind == Kind::Half && from != *kind && from != Kind::Bool) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Copies between views and RAM, by ranges where items lie side by side, else by lists of places.
+//! Copies between views and RAM: by ranges if items are contiguous, else by lists of item starts.
 
 use std::ops::Range;
 
@@ -58,8 +58,8 @@ pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies memory to the items of a view, in order. Of items that are parts of elements, the elements are read
-/// and written whole.
+/// Copies memory to the items of a view, in order. If items are parts of elements, reads and writes whole
+/// elements.
 pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
     if to.count() == 0 {
@@ -90,7 +90,7 @@ pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
     list.write(&**open, from)
 }
 
-/// Writes one item to all of a view.
+/// Writes one item to all items of a view.
 pub fn fill(handle: &Handle, to: &Geometry, item: &[u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
     if to.count() > 0 && unit == to.itemsize && to.offset.is_multiple_of(unit) && to.in_a_row(unit) {
@@ -107,7 +107,7 @@ pub fn fill(handle: &Handle, to: &Geometry, item: &[u8]) -> Result<()> {
     write(handle, to, &item.repeat(to.count()))
 }
 
-/// Copies a view to another one of the same shape and size of items, neither of which has any of the other's.
+/// Copies a view to another one of the same shape and item size; the two do not overlap.
 pub fn copy(to: (&Handle, &Geometry), from: (&Handle, &Geometry)) -> Result<()> {
     let (unit, is_whole_range) =
         (to.0.unit.bytes(), |of: &Geometry, unit: usize| is_whole(of, unit) && of.in_a_row(of.itemsize));
@@ -143,17 +143,17 @@ fn is_whole(of: &Geometry, unit: usize) -> bool {
     of.offset.is_multiple_of(unit) && of.itemsize.is_multiple_of(unit) && of.strides.iter().all(each)
 }
 
-/// The elements of a run of bytes.
+/// Range of the elements of a run of bytes.
 fn elements(start: usize, len: usize, unit: usize) -> Range<usize> {
     start / unit..(start + len) / unit
 }
 
-/// From the beginning of the first element to the end of the last.
+/// The range of bytes, extended to element boundaries.
 fn around((first, end): (usize, usize), unit: usize) -> (usize, usize) {
     (first / unit * unit, end.next_multiple_of(unit))
 }
 
-/// Refuses indices that are outside of an axis.
+/// Returns an error for an index outside of an axis.
 pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     let extent = extent as i64;
     match indices.iter().find(|index| !(-extent..extent).contains(*index)) {
@@ -167,7 +167,6 @@ pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
 
 /// Runs `work` on lists of the elements of rows, some rows at a time, with the number of elements before
 /// them.
-/// with the number of elements before them.
 pub fn each_row(
     indices: &[i64],
     rows: &Rows,
@@ -177,7 +176,7 @@ pub fn each_row(
     let is_all = rows.extent == len && (rows.first, rows.step, rows.elements) == (0, 1, 1);
     let (at_once, mut elements) = ((LISTED / rows.elements).max(1), Vec::new());
     for (part, number) in indices.chunks(at_once).zip(0..) {
-        // As one test of all, which has no branches.
+        // A single test over all values has no branches.
         let is_plain = part.iter().fold(0, |max, index| max.max(*index as u64)) < rows.extent as u64;
         if is_plain && is_all {
             work(bytemuck::cast_slice(part), number * at_once)?;
@@ -196,10 +195,10 @@ pub fn each_row(
     Ok(())
 }
 
-/// Items, and the elements that have them.
+/// Items, and the elements that contain them.
 pub struct Listed {
     units: Vec<usize>,
-    /// Where each item begins among the bytes of the listed elements.
+    /// Start of each item within the bytes of the listed elements.
     places: Vec<usize>,
     unit: usize,
     itemsize: usize,
@@ -217,7 +216,7 @@ impl Listed {
         list
     }
 
-    /// Of items that begin at these bytes.
+    /// A list of the items that begin at these bytes.
     pub fn of(starts: &[i64], itemsize: usize, unit: usize) -> Self {
         let mut list = Self { units: Vec::new(), places: Vec::new(), unit, itemsize };
         list.units.reserve(starts.len());
@@ -275,7 +274,7 @@ impl Listed {
     }
 
     /// Lists each element once, in ascending order, so that several items of an element are written together.
-    /// The elements of an item stay side by side.
+    /// The elements of an item stay contiguous.
     fn merged(mut self) -> Self {
         let unit = self.unit;
         let starts = self.places.iter().map(|place| (self.units[place / unit], place % unit));

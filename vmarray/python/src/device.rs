@@ -1,4 +1,4 @@
-//! Devices of the machine, as Python sees them.
+//! Devices of the machine, for Python.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Device {
         self.0.info().total_bytes
     }
 
-    /// Which one of the machine it is.
+    /// Number of the device in the machine.
     #[getter]
     fn identity(&self) -> String {
         self.0.info().identity.clone()
@@ -58,7 +58,8 @@ impl Device {
     }
 }
 
-/// The devices that a text means, or by default. A process opens each card once, which may take a second.
+/// Devices that a filter selects, or the default ones. A process opens each GPU once, which may take a
+/// second.
 fn opened(wish: &str) -> Result<Vec<Arc<AnyDevice>>> {
     Ok(if wish.is_empty() { vmarray::devices()? } else { Discovery::new().select(wish)?.open()? })
 }

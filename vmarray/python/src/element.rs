@@ -13,9 +13,9 @@ pub enum Kind {
     Bool,
     /// A number of this type, which is never `Type::Bool`.
     Number(Type),
-    /// A float of 16 bits: an `F32` while it is computed with, rounded after each step.
+    /// A 16-bit float: computed as `F32`, and rounded after each step.
     Half,
-    /// Anything else, which is kept and copied alone.
+    /// Any other dtype: its items are stored and copied, and not computed with.
     Bytes,
 }
 
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// Refuses types whose items are no plain bytes.
+/// Returns an error for a dtype whose items are not plain bytes.
 pub fn check(descr: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
     if descr.has_object() || descr.itemsize() == 0 {
         let what = if descr.has_object() { "items refer to Python objects" } else { "items have no bytes" };
@@ -66,7 +66,7 @@ pub fn check(descr: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
     Ok(())
 }
 
-/// Which elements of the library an item is made of.
+/// Library elements that an item is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     U8,
@@ -136,8 +136,8 @@ impl Unit {
         Self::U16,
     ];
 
-    /// The elements that items of a dtype are made of: one, or several of the longest that an item is a
-    /// multiple of.
+    /// Elements for items of a dtype: one for each item, or several of the longest type whose length divides
+    /// the item's.
     pub fn of(descr: &Bound<'_, PyArrayDescr>) -> Self {
         match (Kind::of(descr), descr.kind(), descr.itemsize()) {
             (Kind::Bool | Kind::Number(Type::U8), ..) => Self::U8,

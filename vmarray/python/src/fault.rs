@@ -1,4 +1,4 @@
-//! Errors of the library as exceptions of Python, each of the class that NumPy's users expect.
+//! Errors of the library as exceptions of Python, in the classes that NumPy's users expect.
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -7,9 +7,9 @@ use vmarray::ErrorKind;
 /// Error of work that runs without Python's lock.
 #[derive(Debug)]
 pub enum Fault {
-    /// The library refuses, or a device fails.
+    /// Error of the library or of a device.
     Library(vmarray::Error),
-    /// Python says no: a signal, an error of NumPy.
+    /// Exception of Python: a signal, or an error of NumPy.
     Python(PyErr),
 }
 
@@ -42,7 +42,7 @@ impl From<Fault> for PyErr {
     }
 }
 
-/// The name of the class of exceptions that says it.
+/// Name of the class of exceptions for a kind of error.
 fn class(kind: &ErrorKind) -> &'static str {
     use vmarray::device::ErrorKind as Device;
     match kind {

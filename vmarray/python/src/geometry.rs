@@ -1,9 +1,9 @@
-//! Where items lie: an offset, a shape and strides, in bytes, as NumPy has them.
+//! Position of items: an offset, a shape and strides, in bytes, as in NumPy.
 
-/// Items of an array in a row of bytes.
+/// Items of an array within a sequence of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Where the first one begins.
+    /// Offset of the first item.
     pub offset: usize,
     /// Number of items along each axis.
     pub shape: Vec<usize>,
@@ -13,10 +13,10 @@ pub struct Geometry {
     pub itemsize: usize,
 }
 
-/// Runs of elements along an axis.
+/// Equally long runs of elements, at equal distances along an axis.
 pub struct Rows {
     pub extent: usize,
-    /// The first element of the first one.
+    /// First element of the first run.
     pub first: usize,
     /// Distance from one row to the next, in elements.
     pub step: isize,
@@ -41,7 +41,7 @@ impl Geometry {
         })
     }
 
-    /// Items side by side, the last axis first.
+    /// Contiguous items in C order.
     pub fn contiguous(shape: &[usize], itemsize: usize) -> Self {
         let mut strides = vec![0; shape.len()];
         let mut next = itemsize as isize;
@@ -62,7 +62,7 @@ impl Geometry {
         self.count() * self.itemsize
     }
 
-    /// The same for a shape to which it is broadcast, which the caller knows to be possible.
+    /// The same items, broadcast to a shape; the caller has checked that this is possible.
     pub fn broadcast(&self, shape: &[usize]) -> Self {
         let added = shape.len() - self.shape.len();
         let strides = shape.iter().enumerate().map(|(axis, extent)| match axis.checked_sub(added) {
@@ -90,13 +90,13 @@ impl Geometry {
         Self { shape, strides, ..*self }
     }
 
-    /// Where the first item begins, if all follow one another by `stride`.
+    /// Offset of the first item, if all items follow at a distance of `stride`.
     pub fn in_a_row(&self, stride: usize) -> bool {
         let merged = self.merged();
         merged.count() <= 1 || merged.strides[..] == [stride as isize]
     }
 
-    /// The first byte that an item has, and the one after the last.
+    /// The first byte of any item, and the byte after the last one.
     pub fn span(&self) -> (usize, usize) {
         let (mut first, mut last) = (self.offset as isize, self.offset as isize);
         for (&extent, &stride) in self.shape.iter().zip(&self.strides) {
@@ -106,7 +106,7 @@ impl Geometry {
         (first as usize, last as usize + self.itemsize)
     }
 
-    /// As runs of bytes that lie side by side: their length, and the geometry of their beginnings.
+    /// Contiguous runs of bytes: their length, and the geometry of their starts.
     pub fn runs(&self) -> (usize, Self) {
         let mut merged = self.merged();
         let mut len = self.itemsize;
@@ -118,7 +118,7 @@ impl Geometry {
         (len, merged)
     }
 
-    /// Calls for each item, in order, with where it begins; ends at the first error.
+    /// Calls a function with the offset of each item, in order; stops at the first error.
     pub fn each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
         if self.count() == 0 {
             return Ok(());

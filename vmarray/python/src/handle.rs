@@ -1,5 +1,5 @@
-//! Arrays as views of Python hold them: closed by hand, known to be of another process after a fork, and
-//! known to the expressions that are still to be computed from them.
+//! Arrays behind Python's views. The program can close them; they refuse use in a forked process; they know
+//! the pending expressions that read them.
 
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,7 +13,7 @@ use crate::fault::{Result, raised};
 use crate::node::Lazy;
 use crate::store::{Elements, Options, Place, build, interrupted};
 
-/// The class of exceptions and the text for a use of an array that is lent.
+/// Class and text of the exception for the use of an exported array.
 const LENT: (&str, &str) = (
     "LentError",
     "the items are lent to another package; delete what was made of `device_memory`, such as tensors, and close it",
@@ -40,12 +40,12 @@ pub struct Handle {
 /// State of an array.
 enum State {
     Open(Arc<Open>),
-    /// Others use it where it lies.
+    /// Another package uses its memory.
     Lent,
     Closed,
 }
 
-/// An array that others use where it lies, which it may be used again after.
+/// Export of an array to another package; the array is usable again when this is dropped.
 pub struct Loan {
     handle: Arc<Handle>,
     /// None when it is being dropped.
@@ -65,7 +65,7 @@ impl Drop for Loan {
     }
 }
 
-/// An array that is in use, and stays open meanwhile.
+/// An array in use; it stays open until this is dropped.
 pub type Open = Owned<dyn Elements>;
 
 /// Value with threads and devices, which a forked process does not have.
@@ -119,7 +119,7 @@ impl Handle {
         Ok(Self::made(unit, elements, options, is_on_cards, matches!(place, Place::Home(_))))
     }
 
-    /// An array of elements that are there.
+    /// A handle of existing elements.
     pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
         Self::made(unit, elements, options, is_on_cards, false)
     }
@@ -144,7 +144,7 @@ impl Handle {
         })
     }
 
-    /// The array, if it can be used.
+    /// The array; an error if it is closed, exported or of another process.
     pub fn open(&self) -> Result<Arc<Open>> {
         if self.process != std::process::id() {
             let text = "the array was made before this process was forked off, whose threads and devices it has not; \
@@ -167,7 +167,7 @@ impl Handle {
         let mut open = self.open()?;
         {
             let mut state = lock(&self.state);
-            // This has one, and the state the other.
+            // One reference is here, and the other one in the state.
             if !matches!(&*state, State::Open(_)) || Arc::strong_count(&open) > 2 {
                 let text = "another thread is using the array; lend it when nobody does";
                 drop(state);
@@ -209,7 +209,7 @@ impl Handle {
         matches!(&*lock(&self.state), State::Closed)
     }
 
-    /// Remembers that an expression is computed from it.
+    /// Registers an expression that reads it.
     pub fn is_read_by(&self, lazy: &Arc<Lazy>) {
         let mut pending = lock(&self.pending);
         if pending.len() == pending.capacity() {
@@ -235,7 +235,7 @@ impl Handle {
         }
     }
 
-    /// Has work done on a range of elements, a piece after the other, so that signals are handled meanwhile.
+    /// Runs `work` on a range of elements, piece by piece, and handles signals between pieces.
     pub fn in_pieces(
         &self,
         range: Range<usize>,

@@ -1,4 +1,4 @@
-//! Homes of arrays that Python has: pages that functions read and write, and memory of arrays of NumPy.
+//! Homes of arrays in Python: pages that functions read and write, and memory of NumPy arrays.
 
 use std::fmt;
 use std::io;
@@ -16,14 +16,14 @@ use crate::element::{self, Unit};
 use crate::handle::{Handle, lock};
 use crate::store::Place;
 
-/// About how many bytes of memory are a page.
+/// Approximate bytes of a page over memory.
 const PAGE_BYTES: usize = 1 << 20;
 /// Fewest pages of a cache over functions with long pages.
 const FRAMES_MIN: usize = 4;
-/// The cache of arrays by default.
+/// Default size of the cache.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// Arrays whose pages functions write, to be closed while there are functions.
+/// Arrays over writing functions, which must be closed before Python ends.
 static CALLED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 
 /// Pages that the program already has: in an array or behind functions.
@@ -41,7 +41,7 @@ struct Pages {
 enum Kind {
     /// Functions of a page number: `read` returns its bytes, `write` takes them.
     Functions { read: Py<PyAny>, write: Py<PyAny> },
-    /// The items of an array of NumPy, which is kept alive.
+    /// Items of a NumPy array, which this keeps alive.
     Memory { bytes: Bytes, _of: Py<PyUntypedArray> },
 }
 
@@ -60,7 +60,7 @@ impl Home {
     }
 }
 
-/// Has something done by Python.
+/// Calls Python, and converts its exceptions.
 fn called(work: impl FnOnce(Python<'_>) -> PyResult<()>) -> io::Result<()> {
     let done = Python::try_attach(|py| work(py).map_err(|error| io::Error::other(error.to_string())));
     done.unwrap_or_else(|| Err(io::Error::other("Python has ended")))
@@ -158,7 +158,7 @@ pub fn create_over(
     Ok(Core::new(Body::View(handle), grid))
 }
 
-/// An array whose home is the memory of one of NumPy, which has items side by side.
+/// An array whose home is the memory of a contiguous NumPy array.
 #[pyfunction]
 pub fn over_memory(
     py: Python<'_>,
@@ -179,7 +179,7 @@ pub fn over_memory(
     Ok(Core::new(Body::View(handle), grid(py, &descr, of.shape())?))
 }
 
-/// Closes all arrays whose pages functions write: before Python ends.
+/// Closes all arrays over writing functions, before Python ends.
 #[pyfunction]
 pub fn close_homes(py: Python<'_>) -> PyResult<()> {
     let called: Vec<_> = lock(&CALLED).drain(..).filter_map(|one| one.upgrade()).collect();

@@ -1,4 +1,4 @@
-//! Items that other packages read and write where they lie: by DLPack, or by an address.
+//! Export of items in place to other packages: by DLPack, or by an address.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ mod dlpack {
 pub struct Lent {
     loan: Arc<Loan>,
     space: AddressSpace,
-    /// Where the first item begins.
+    /// Address of the first item.
     address: u64,
     geometry: Geometry,
     descr: Py<PyArrayDescr>,
@@ -76,7 +76,7 @@ struct Given<M> {
     strides: Vec<i64>,
 }
 
-/// A form in which tensors are given away.
+/// Version of DLPack's tensor struct.
 trait Form: Sized {
     const NAME: &'static CStr;
     fn new(tensor: dlpack::Tensor, is_read_only: bool) -> Self;
@@ -130,9 +130,9 @@ unsafe extern "C" fn delete<M: Form>(managed: *mut M) {
 /// Frees a capsule that no consumer took.
 ///
 /// # Safety
-/// Python calls it for a [`capsule`] that ends.
+/// Python calls it when a [`capsule`] is freed.
 unsafe extern "C" fn end<M: Form>(capsule: *mut ffi::PyObject) {
-    // SAFETY: it is a capsule. One that was consumed has another name.
+    // SAFETY: the pointer is a capsule's. A consumer renames the capsule that it takes.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) == 1 {
             delete(ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>());
@@ -167,7 +167,7 @@ fn capsule<'py, M: Form>(
 }
 
 impl Lent {
-    /// Lends items to others. Blocks.
+    /// Exports items. Blocks.
     pub fn new(
         py: Python<'_>,
         handle: &Arc<Handle>,
@@ -203,7 +203,7 @@ impl Lent {
 
 #[pymethods]
 impl Lent {
-    /// The kind of device that the items lie on and its number, as DLPack has them.
+    /// Kind and number of the device of the items, in DLPack's terms.
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.dlpack_device()?)

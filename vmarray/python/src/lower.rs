@@ -1,4 +1,4 @@
-//! Expressions as programs of the library, and the views that these are run on.
+//! Lowering of expressions to programs of the library, and the views that they run on.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,19 +19,19 @@ use crate::store::{self, Asked, Reduced};
 /// Bytes of work on devices between two checks for signals.
 const WORK_BYTES: usize = 4 << 30;
 
-/// Elements of an array side by side, a field of each of which is an item.
+/// Contiguous elements of an array, with the field that holds an item.
 #[derive(Clone)]
 pub struct Root {
     handle: Arc<Handle>,
     first: usize,
     count: usize,
-    /// Where the item begins in its element.
+    /// Offset of the item in its element.
     field: usize,
     kind: Kind,
 }
 
 impl Root {
-    /// The elements of a view's items; `None` if these are not one in each, side by side.
+    /// Elements of a view's items; `None` unless they are contiguous, and each holds one item.
     pub fn of(view: &View) -> Option<Self> {
         let (unit, geometry) = (view.handle.unit.bytes(), &view.geometry);
         let field = geometry.offset % unit;
@@ -51,7 +51,7 @@ impl Root {
     }
 }
 
-/// A program that is being put together, for items of a shape.
+/// A program under construction, for items of a shape.
 pub struct Lowering<'s> {
     shape: &'s [usize],
     code: Code,
@@ -170,7 +170,7 @@ impl<'s> Lowering<'s> {
         })
     }
 
-    /// Lowers the value that is asked about, and the condition.
+    /// Lowers the value to reduce, and the condition.
     fn question(&mut self, node: &Arc<Node>, mask: Option<&Arc<Node>>, asked: Asked) -> Result<store::Code> {
         let (value, kind) = (self.node(node)?, node.kind());
         let value = match asked {
@@ -179,7 +179,7 @@ impl<'s> Lowering<'s> {
                 let number = self.code.cast(value, kind, Kind::Number(Type::I64));
                 match kind {
                     Kind::Number(Type::U64) if asked != Asked::IntSum => {
-                        // In the same order.
+                        // The items are in the same order.
                         let sign = self.code.literal(Type::I64, 1 << 63);
                         self.code.binary(Binary::Xor, number, sign)
                     }
@@ -198,7 +198,7 @@ impl<'s> Lowering<'s> {
             None => None,
         };
         if self.columns.is_empty() {
-            // Something has to say how many items there are.
+            // One column must give the number of items.
             let mut again = Self { has_literals: false, ..Self::new(self.shape, None) };
             let of_view = |node: &Arc<Node>| as_row(node, self.shape).map(|view| Arc::new(Node::View(view)));
             let (node, mask) = (of_view(node)?, mask.map(of_view).transpose()?);

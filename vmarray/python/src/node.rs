@@ -14,7 +14,7 @@ use crate::lower::{Lowering, Root};
 use crate::operations::Operation;
 use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
-/// The most instructions of an expression, about, of the 256 that there may be.
+/// Bound of the approximate number of instructions of an expression; a program may have 256.
 const INSTRUCTIONS_MAX: usize = 216;
 /// Most views of an expression: as many as devices read for one result.
 const LEAVES_MAX: usize = 7;
@@ -38,8 +38,8 @@ pub enum Node {
         kind: Kind,
         bytes: Vec<u8>,
     },
-    /// 64 random bits for each item, by its number among the items that are written to: for expressions that
-    /// are written to a new array at once.
+    /// 64 random bits for each item, by the index of the written item. Only for expressions that are written
+    /// to a new array at once.
     Random {
         start: u64,
         options: Options,
@@ -74,7 +74,7 @@ pub struct Lazy {
 
 enum State {
     Pending(Arc<Node>),
-    /// Items of the first where the second is true, in a row.
+    /// The items of the first node for which the second is true, contiguous.
     Selection {
         value: Arc<Node>,
         mask: Arc<Node>,
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// Has all arrays that it is computed from know it.
+    /// Registers an expression with all arrays that it reads.
     fn announce(&self, lazy: &Arc<Lazy>) {
         match self {
             Self::View(view) => view.handle.is_read_by(lazy),
@@ -143,7 +143,7 @@ impl Node {
 }
 
 impl Size {
-    /// Both, beneath one more operation.
+    /// Size of one more operation on two operands.
     pub fn with(self, other: Self) -> Self {
         Self { instructions: self.instructions + other.instructions, leaves: self.leaves + other.leaves }
     }
@@ -163,7 +163,7 @@ impl Lazy {
         lazy
     }
 
-    /// The items of a value where a mask of the same shape is true.
+    /// The items of a value for which a mask of the same shape is true.
     pub fn selection(
         value: Arc<Node>,
         mask: Arc<Node>,
@@ -209,8 +209,8 @@ impl Lazy {
         !matches!(*lock(&self.state), State::Done(_))
     }
 
-    /// Values, mask and their shape, of a selection that was not copied yet; parts that are too large
-    /// together are computed.
+    /// Values, mask and shape of a selection that is not yet copied. Computes one of them if they are too
+    /// large together.
     pub fn parts_of_selection(&self) -> Result<Option<Selection>> {
         let (value, mask, of) = match &*lock(&self.state) {
             State::Selection { value, mask, of } => (Arc::clone(value), Arc::clone(mask), of.clone()),
@@ -239,7 +239,7 @@ impl Lazy {
         count(&mask, &of)
     }
 
-    /// The result, which is computed if it is not there. Blocks; others that need it wait.
+    /// The result; computes it if necessary. Blocks; other threads that need it wait.
     pub fn view(&self) -> Result<View> {
         let mut state = lock(&self.state);
         let view = match &*state {
@@ -316,7 +316,7 @@ pub fn as_row(node: &Arc<Node>, shape: &[usize]) -> Result<View> {
     Lazy::new(Arc::clone(node), shape.to_vec(), unit, unit.bytes()).view()
 }
 
-/// A copy of a view, broadcast to a shape, side by side.
+/// A contiguous copy of a view, broadcast to a shape.
 pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
     let from = view.geometry.broadcast(shape);
     let (itemsize, unit) = (
@@ -334,7 +334,7 @@ pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
     Ok(View { handle, geometry, kind: view.kind })
 }
 
-/// The elements that values of a kind are kept as.
+/// Elements in which values of a kind are stored.
 fn unit_of(kind: Kind) -> Unit {
     match kind {
         Kind::Bool | Kind::Bytes | Kind::Number(Type::U8 | Type::Bool) => Unit::U8,
@@ -385,7 +385,7 @@ pub fn assign(to: &View, node: &Arc<Node>) -> Result<()> {
     copies::copy((&to.handle, &to.geometry), (&from.handle, &from.geometry))
 }
 
-/// A view broadcast to a shape, as a copy if another view has any of its items.
+/// A view broadcast to a shape; a copy if it overlaps another view.
 fn separate(from: &View, to: &View, shape: &[usize]) -> Result<View> {
     let geometry = from.geometry.broadcast(shape);
     let ((first, end), (start, stop)) = (geometry.span(), to.geometry.span());

@@ -1,4 +1,4 @@
-//! The operations of NumPy that devices carry out, in instructions of the library.
+//! NumPy's operations that devices support, as instructions of the library.
 
 use vmarray::device::expr::{Binary, Instruction, Program, Type, Unary, Value};
 use vmarray::expr::{Expr, Number, Scalar};
@@ -16,7 +16,7 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// The operation of a name of NumPy's.
+            /// The operation with a name of NumPy's.
             pub fn named(name: &str) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$Name),)*
@@ -120,7 +120,7 @@ const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Steps of SplitMix64's mixing function: the shift of each, and the factor after it.
 const SPLIT_MIX: [(u64, u64); 3] = [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb), (31, 1)];
 
-/// A list of instructions that grows, none of them twice.
+/// A growing list of distinct instructions.
 #[derive(Default)]
 pub struct Code {
     instructions: Vec<Instruction>,
@@ -158,7 +158,7 @@ impl Code {
         self.push(Instruction::Literal { of, bits })
     }
 
-    /// A small whole number as a type has it.
+    /// A small whole number, in the representation of a type.
     fn number(&mut self, of: Type, value: i8) -> Value {
         let bits = match of {
             Type::F32 => f32::from(value).to_bits().into(),
@@ -172,7 +172,7 @@ impl Code {
         if from == to { of } else { self.push(Instruction::Cast { of, to }) }
     }
 
-    /// A value that was rounded to 16 bits.
+    /// A value, rounded to 16 bits.
     fn half(&mut self, of: Value) -> Value {
         let bits = self.unary(Unary::ToF16, of);
         self.unary(Unary::FromF16, bits)
@@ -369,7 +369,7 @@ impl Code {
             O::LeftShift | O::RightShift => {
                 let is_left = operation == O::LeftShift;
                 let shifted = self.binary(if is_left { Binary::Shl } else { Binary::Shr }, a, b);
-                // A negative number of places is a large one.
+                // As an unsigned number, a negative shift is a large one.
                 let width = self.number(of, (of.bytes() * 8) as i8);
                 let is_small = self.binary(Binary::Lt, b, width);
                 let is_not_negative = self.binary(Binary::Le, zero, b);
@@ -457,7 +457,7 @@ impl Code {
         })
     }
 
-    /// A function of the library's.
+    /// A call of one of the library's functions.
     fn function<F: Scalar + Number + Float>(
         &mut self,
         operation: Operation,
@@ -494,7 +494,7 @@ impl Code {
             O::Power => x.powf(y),
             other => unreachable!("{} is no function of floats", other.name()),
         };
-        // Instructions that were there keep their numbers: none was there twice.
+        // Earlier instructions keep their numbers, because each was added once.
         let (program, value) = result.to_program()?;
         self.instructions = program.instructions().to_vec();
         Ok(value)

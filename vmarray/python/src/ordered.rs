@@ -25,8 +25,7 @@ use crate::results::new_array;
 use crate::store::{Elements, MaybeOrdered, Options, Place, Typed};
 use crate::told::told;
 
-/// Bins of the same width from `first` to `last`, which the last one includes; edges between them are
-/// `first + number * step`.
+/// Bins of equal width from `first` to `last`, inclusive; the edges between them are `first + number * step`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bins {
     pub count: usize,
@@ -46,7 +45,8 @@ enum Precision {
 }
 
 impl Bins {
-    /// The bin of each value, and whether it has one. A first guess is put right by the edges beside it.
+    /// Index of each value's bin, and true if it has one. Computes a first guess, and corrects it by the
+    /// adjacent edges.
     pub fn of<R>(self, value: Expr<R, f64>) -> (Expr<R, u32>, Expr<R, bool>) {
         let most = (self.count - 1) as f64;
         let scale = self.count as f64 / (self.last - self.first);
@@ -78,22 +78,22 @@ pub enum Along {
 /// Operations on elements that are numbers. Indices count from the start of the range.
 pub trait Ordered {
     fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()>;
-    /// The places of elements in their order, as `u64`; equal ones stay in theirs.
+    /// Indices that sort the elements, as `u64`; the order is stable.
     fn argsort(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>>;
-    /// The different elements, in their order.
+    /// The distinct elements, sorted.
     fn unique(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>>;
-    /// Where elements belong among sorted ones of the same type, as `u64`; `None` if these are of another.
+    /// Insertion indices of elements in sorted ones of the same type, as `u64`; `None` if the types differ.
     fn search(
         &self,
         range: Range<usize>,
         sorted: (&dyn Elements, Range<usize>),
         side: Side,
     ) -> vmarray::Result<Option<Box<dyn Elements>>>;
-    /// The bytes of the element that would be at a place if they were sorted.
+    /// Bytes of the element that would be at index `nth` after a sort.
     fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
-    /// Reduces the elements from one on along the middle one of three axes. Sums go to all of an array of
-    /// `f64` or `i64`, extremes, which leave out NaNs, to one of this type; `false` if it is of others, or
-    /// the elements are no rows of a box that all are.
+    /// Reduces the elements from `first` on along the middle one of three axes. Sums fill an array of `f64`
+    /// or `i64`. Extremes ignore NaNs and fill an array of the elements' type. Returns `false` if the result
+    /// has another type, or if the elements do not fill the box `shape`.
     fn reduce_axis(
         &self,
         first: usize,
@@ -103,9 +103,9 @@ pub trait Ordered {
     ) -> vmarray::Result<bool>;
     /// Replaces each element by the sum of its row up to itself; each row has `row` elements.
     fn prefix_sums(&self, row: usize) -> vmarray::Result<()>;
-    /// Elements with the same number in groups; `None` if they are no `u64`.
+    /// Groups of equal elements; `None` unless they are `u64`.
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
-    /// Sums, or extremes, of elements in groups: the type of the result, and these.
+    /// Sums or extremes of the elements of each group, with the type of the result.
     fn by_group(
         &self,
         range: Range<usize>,
@@ -225,7 +225,7 @@ fn row(py: Python<'_>, of: &Core) -> PyResult<Option<(View, Range<usize>)>> {
     Ok(Some((view, first..first + count)))
 }
 
-/// A new array of elements that were computed on the devices of another one.
+/// A new array of elements that devices of another array computed.
 fn made(
     py: Python<'_>,
     elements: Box<dyn Elements>,
@@ -238,7 +238,7 @@ fn made(
     Ok(Core::new(Body::View(handle), grid(py, descr, &[len])?))
 }
 
-/// Has a question asked about the order of items; `None` if they have none.
+/// Runs `ask` on ordered items; `None` if the items have no order.
 fn asked<T: Send>(
     py: Python<'_>,
     of: &Core,
@@ -255,7 +255,7 @@ fn asked<T: Send>(
     Ok(answer.map(|answer| (answer, view)))
 }
 
-/// Sorts the items in place; `false` if devices have no order of them, or they do not lie side by side.
+/// Sorts the items in place; `false` if devices do not support their dtype, or they are not contiguous.
 #[pyfunction]
 fn sort(py: Python<'_>, of: &Core, is_descending: bool) -> PyResult<bool> {
     let view = of.writable(py)?;
@@ -273,21 +273,22 @@ fn sort(py: Python<'_>, of: &Core, is_descending: bool) -> PyResult<bool> {
     })
 }
 
-/// The places of items in their order, as ``uint64``; `None` if devices have no order of them.
+/// Indices that sort the items, as ``uint64``; `None` if devices do not support their dtype.
 #[pyfunction]
 fn argsort(py: Python<'_>, of: &Core) -> PyResult<Option<Core>> {
     let answer = asked(py, of, |ordered, range| ordered.argsort(range))?;
     answer.map(|(places, view)| made(py, places, &dtype::<u64>(py), &view)).transpose()
 }
 
-/// The different items, in their order; `None` if devices have none.
+/// The distinct items, sorted; `None` if devices do not support their dtype.
 #[pyfunction]
 fn unique(py: Python<'_>, of: &Core) -> PyResult<Option<Core>> {
     let answer = asked(py, of, |ordered, range| ordered.unique(range))?;
     answer.map(|(items, view)| made(py, items, of.descr.bind(py), &view)).transpose()
 }
 
-/// Where items belong among sorted ones of the same dtype, as ``uint64``; `None` if devices have no order.
+/// Insertion indices of items in sorted ones of the same dtype, as ``uint64``; `None` if devices do not
+/// support it.
 #[pyfunction]
 fn search(py: Python<'_>, of: &Core, sorted: &Core, is_right: bool) -> PyResult<Option<Core>> {
     let Some((others, of_others)) = row(py, sorted)? else { return Ok(None) };
@@ -298,7 +299,7 @@ fn search(py: Python<'_>, of: &Core, sorted: &Core, is_right: bool) -> PyResult<
     Ok(Some(made(py, places, &dtype::<u64>(py), &view)?))
 }
 
-/// The items that would be at these places if all were sorted; `None` if devices have no order.
+/// The items at these indices after a sort; `None` if devices do not support their dtype.
 #[pyfunction]
 fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
     let answer = asked(py, of, |ordered, range| {
@@ -312,8 +313,9 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
     Ok(Some(array))
 }
 
-/// Sums along an axis, as ``float64`` or ``int64``, or extremes, which leave out NaNs; `None` if devices have
-/// none of such items, or, unless wanted anywhere, if they are none but RAM, where kernels are interpreted.
+/// Sums along an axis, as ``float64`` or ``int64``, or extremes, which ignore NaNs. Returns `None` if devices
+/// do not support such items. Also returns `None` if the array lies in RAM only, where kernels are
+/// interpreted, unless `is_anywhere`.
 #[pyfunction]
 fn reduce_axis(
     py: Python<'_>,
@@ -367,7 +369,7 @@ fn prefix_sums(py: Python<'_>, of: &Core, is_anywhere: bool) -> PyResult<bool> {
     })
 }
 
-/// The items at the places that an array of ``uint64`` has; `None` if they are of several elements each.
+/// The items at the indices in an array of ``uint64``; `None` if items have several elements each.
 #[pyfunction]
 fn take(py: Python<'_>, of: &Core, places: &Core) -> PyResult<Option<Core>> {
     let (Some((view, range)), Some((list, listed))) = (row(py, of)?, row(py, places)?) else {
@@ -383,8 +385,8 @@ fn take(py: Python<'_>, of: &Core, places: &Core) -> PyResult<Option<Core>> {
     items.map(|items| made(py, items, of.descr.bind(py), &view)).transpose()
 }
 
-/// Puts the items in a random order, which a number stands for; `false` if they do not lie side by side, or
-/// are of several elements each.
+/// Puts the items in a random order, chosen by a seed. Returns `false` if they are not contiguous, or have
+/// several elements each.
 #[pyfunction]
 fn shuffle(py: Python<'_>, of: &Core, seed: u64) -> PyResult<bool> {
     let view = of.writable(py)?;
@@ -420,8 +422,8 @@ fn histogram(
     off(py, || Lowering::new(&shape, None).histogram(&node.settled(true)?, bins))
 }
 
-/// An expression of 64 random bits for each item of a shape. It is to be computed before anything else is
-/// done with it than operations with numbers and with its like.
+/// An expression of 64 random bits for each item of a shape. The program may combine it only with numbers and
+/// with other such expressions before it is computed.
 #[pyfunction]
 fn random(py: Python<'_>, shape: Vec<usize>, start: u64, given: &Bound<'_, PyDict>) -> PyResult<Core> {
     let options: Options = options(py, given, 8, Unit::U64)?;
@@ -436,7 +438,7 @@ struct Grouped {
     beside: View,
 }
 
-/// Groups of items whose numbers of 64 bits are the same; `None` if they are no ``uint64``.
+/// Groups of items with equal 64-bit numbers; `None` unless they are ``uint64``.
 #[pyfunction]
 fn grouped(py: Python<'_>, of: &Core) -> PyResult<Option<Grouped>> {
     let answer = asked(py, of, |ordered, range| ordered.grouped(range))?;
@@ -461,21 +463,21 @@ impl Grouped {
 
 #[pymethods]
 impl Grouped {
-    /// The places of items, group by group, in their order within each.
+    /// Indices of the items, group by group, in order within each group.
     fn order(&self, py: Python<'_>) -> PyResult<Core> {
         self.beside.handle.open()?;
         let order = told(py, self.beside.geometry.bytes(), || Ok(self.groups.order()?))?;
         self.copied(py, order)
     }
 
-    /// Where in that order each group begins, and where the last one ends.
+    /// Start of each group in that order, followed by the end of the last one.
     fn starts(&self, py: Python<'_>) -> PyResult<Core> {
         self.beside.handle.open()?;
         self.copied(py, self.groups.starts())
     }
 
-    /// Sums or extremes of values beside the items, group by group; `None` if they are no numbers. Sums have
-    /// 64 bits.
+    /// Sums or extremes of values that correspond to the items, group by group; `None` if they are no
+    /// numbers. Sums have 64 bits.
     fn reduced(&self, py: Python<'_>, values: &Core, what: &str) -> PyResult<Option<Core>> {
         let answer = asked(py, values, |ordered, range| ordered.by_group(range, &self.groups, what))?;
         let Some((items, view)) = answer else { return Ok(None) };
@@ -490,7 +492,7 @@ impl Grouped {
     }
 }
 
-/// Makes all of it known to Python.
+/// Adds everything here to the Python module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Grouped>()?;
     module.add_function(wrap_pyfunction!(sort, module)?)?;

@@ -28,9 +28,9 @@ use crate::node::View;
 
 /// Allocators keep shorter pieces themselves.
 const BYTES_MIN: usize = 256 << 10;
-/// Where items begin: at multiples of this.
+/// Alignment of the first item, in bytes.
 const ALIGN: usize = 64;
-/// The lengths of pieces are multiples of this.
+/// Lengths of pieces are multiples of this.
 const STEP: usize = 64 << 10;
 /// Time after which an unused piece is freed.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// The shortest that is long enough, and not much longer.
+    /// The shortest piece that is long enough, and at most half longer.
     fn take(&mut self, bytes: usize) -> Option<Memory> {
         let fits =
             |memory: &Memory| memory.is_usable() && (bytes..=bytes + bytes / 2).contains(&memory.len());
@@ -99,13 +99,13 @@ fn with_pool<R>(work: impl FnOnce(&mut Pool) -> (R, Vec<(Memory, Instant)>)) -> 
 
 enum Words {
     Plain(Vec<u64>),
-    /// Cards write there themselves.
+    /// GPUs write to it directly.
     Registered(Registered<u64>),
 }
 
-/// A piece of memory: initialised, of any contents.
+/// A piece of memory, initialised with unspecified contents.
 struct Memory {
-    /// None when it is being dropped.
+    /// None only during the drop.
     words: Option<Words>,
     uses: u32,
     process: u32,
@@ -132,7 +132,7 @@ impl Memory {
         }
     }
 
-    /// New memory, of zeroes that the system has; `None` if it has no more.
+    /// New memory of lazily zeroed pages; `None` if the system has no more.
     fn new(bytes: usize) -> Option<Self> {
         let bytes = bytes.checked_next_multiple_of(STEP)? + ALIGN;
         let words = vmarray::bytemuck::allocation::try_zeroed_vec::<u64>(bytes / size_of::<u64>()).ok()?;
@@ -154,7 +154,7 @@ impl Memory {
         size_of_val(self.words()) - ALIGN
     }
 
-    /// Where items begin.
+    /// Address of the first item.
     fn start(&mut self) -> *mut u8 {
         let start: *mut u64 = match &mut self.words {
             Some(Words::Plain(words)) => words.as_mut_ptr(),
@@ -164,7 +164,7 @@ impl Memory {
         start.cast::<u8>().map_addr(|address| address.next_multiple_of(ALIGN))
     }
 
-    /// Has the cards of an array write there themselves from now on. Blocks.
+    /// Registers the memory with the GPUs of an array, which then write to it directly. Blocks.
     fn registered(mut self, beside: &View) -> Option<Self> {
         let is_wanted = beside.handle.is_on_cards && self.uses >= USES_MIN && self.len() >= REGISTERED_MIN;
         if !is_wanted || IS_PIN_REFUSED.load(Ordering::Relaxed) {
@@ -176,7 +176,7 @@ impl Memory {
                 let bytes = size_of_val(&words[..]) - ALIGN;
                 match beside.handle.open().map(|open| open.register(words)) {
                     Ok(Ok(words)) => {
-                        // Drivers may keep it from processes that are forked off, which use results as well.
+                        // A driver may exclude it from forked processes, but they use results as well.
                         advise(&words, Advice::Fork);
                         Some(Words::Registered(words))
                     }
@@ -205,7 +205,7 @@ impl Drop for Memory {
 enum Advice {
     LargePages,
     Fork,
-    /// Pages may be taken until they are written to.
+    /// The system may take the pages until the next write to them.
     Free,
 }
 
@@ -221,7 +221,7 @@ fn advise(words: &[u64], advice: Advice) {
         };
         let (start, end) = (words.as_ptr().addr(), words.as_ptr_range().end.addr());
         let (first, end) = match advice {
-            // All pages that have some of it.
+            // All pages that overlap the memory.
             libc::MADV_DOFORK => (start / page * page, end.next_multiple_of(page)),
             _ => (start.next_multiple_of(page), end / page * page),
         };
@@ -282,8 +282,8 @@ pub fn new_array<'py>(
     let mut memory = memory.ok_or_else(|| PyMemoryError::new_err("there is no memory for the result"))?;
     let start = memory.start();
     let piece = Bound::new(py, Piece(Some(memory)))?;
-    // SAFETY: the items of all dimensions have room in the piece, which lives as long as the array: it is its
-    // base. NumPy takes the reference to it.
+    // SAFETY: the items of all dimensions fit in the piece. The piece is the array's base, so it lives as
+    // long as the array. NumPy takes over the reference to it.
     unsafe {
         let array = array_at(py, descr, shape, start)?;
         if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_array_ptr(), piece.into_ptr()) < 0 {
@@ -298,13 +298,13 @@ pub fn kept_bytes() -> usize {
     with_pool(|pool| (pool.bytes, Vec::new())).unwrap_or(0)
 }
 
-/// Says that the process has forked another one off.
+/// Counts a fork of this process.
 #[pyfunction]
 pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Gives all memory back that is kept for results; how many bytes that were.
+/// Frees all memory in the pool; returns its number of bytes.
 #[pyfunction]
 pub fn release_memory(py: Python<'_>) -> usize {
     py.detach(|| with_pool(|pool| (pool.bytes, pool.excess(0))).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! Index sets as Python sees them.
+//! Index sets for Python.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -16,13 +16,13 @@ use crate::fault::Result;
 use crate::handle::{Handle, lock};
 use crate::store::{Place, Typed};
 
-/// A set of tuples, which does not change.
+/// An immutable set of tuples.
 ///
 /// Implementation of the class ``vmarray.IndexSet``; programs do not use it directly.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Set(Arc<vmarray::IndexSet>);
 
-/// Combinations of two sets, a part after the other, which a thread makes.
+/// Combinations of two sets, in parts that a thread makes.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Parts(Mutex<Receiver<vmarray::Result<vmarray::IndexSet>>>);
 
@@ -37,7 +37,7 @@ fn combine<'a>(
 
 #[pymethods]
 impl Set {
-    /// Of columns of one length.
+    /// A set of columns of equal length.
     #[staticmethod]
     fn from_columns(
         py: Python<'_>,
@@ -50,7 +50,7 @@ impl Set {
         Ok(Self(Arc::new(made)))
     }
 
-    /// Of tuples in the rows of a contiguous array.
+    /// A set of the tuples in the rows of a contiguous array.
     #[staticmethod]
     fn from_rows(
         py: Python<'_>,
@@ -84,7 +84,7 @@ impl Set {
         self.0 == other.0
     }
 
-    /// The tuples from one number to another, which are there, as the rows of an array.
+    /// A range of the tuples as the rows of an array; the range must be inside the set.
     fn rows<'py>(&self, py: Python<'py>, start: usize, end: usize) -> PyResult<Bound<'py, PyArray2<u64>>> {
         let (width, end) = (self.0.dimensions().len(), end.min(self.0.len()));
         let values = self.0.values()[start.min(end) * width..end * width].to_vec();
@@ -105,7 +105,7 @@ impl Set {
         Ok(Self(Arc::new(off(py, || Ok(vmarray::IndexSet::clone(&self.0).relabel(dimensions)?))?)))
     }
 
-    /// The tuples in ascending order, each once if so wanted.
+    /// The tuples in ascending order; without duplicates if `is_unique`.
     fn sorted(&self, py: Python<'_>, is_unique: bool) -> PyResult<Self> {
         let made = off(py, || {
             let mut sorted = vmarray::IndexSet::clone(&self.0);

@@ -1,4 +1,4 @@
-//! Stores: arrays of the library, of any type of elements, by the bytes of these.
+//! Stores: arrays of the library with any type of element, accessed as bytes.
 
 use std::any::Any;
 use std::ops::Range;
@@ -44,15 +44,15 @@ pub enum Asked {
     IntSum,
     /// The sum of `F64`s.
     FloatSum,
-    /// Where the least or the greatest `I64` is first.
+    /// The index of the first least or greatest `I64`.
     IntExtreme { is_least: bool },
-    /// Where the least or the greatest `F64` is first that is no NaN.
+    /// The index of the first least or greatest `F64`, NaNs ignored.
     FloatExtreme { is_least: bool },
-    /// Where the first one is that is true.
+    /// The index of the first true value.
     First,
 }
 
-/// An array of the library. Places and lengths count its elements.
+/// An array of the library. Indices and lengths count its elements.
 pub trait Elements: Send + Sync {
     fn len(&self) -> usize;
     fn read(&self, start: usize, into: &mut [u8]) -> vmarray::Result<()>;
@@ -61,7 +61,7 @@ pub trait Elements: Send + Sync {
     fn scatter(&self, list: &[usize], from: &[u8]) -> vmarray::Result<()>;
     fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()>;
     fn push(&self, from: &[u8]) -> vmarray::Result<()>;
-    /// Copies elements of another store of the same type; `false` if it is of another one.
+    /// Copies elements of another store; `false` if its type differs.
     fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool>;
     fn column(&self, range: Range<usize>) -> vmarray::Result<AnyColumn<'_>>;
     /// Writes a value to the elements of a range, at an offset within each.
@@ -79,7 +79,7 @@ pub trait Elements: Send + Sync {
         code: &Code,
         asked: Asked,
     ) -> vmarray::Result<Reduced>;
-    /// The places of a range, counted from its start, where a condition holds.
+    /// Indices within a range, counted from its start, for which a condition holds.
     fn find<'a>(
         &'a self,
         range: Range<usize>,
@@ -97,13 +97,13 @@ pub trait Elements: Send + Sync {
     ) -> vmarray::Result<Vec<u64>>;
     /// Operations on ordered elements, if the elements have an order.
     fn ordered(&self) -> Option<&dyn Ordered>;
-    /// The elements of a range that a list of `u64`s has the indices of; `None` if the list is of others.
+    /// The elements of a range at the indices in a list of `u64`s; `None` if the list has another type.
     fn take(&self, range: Range<usize>, list: &dyn Elements) -> vmarray::Result<Option<Box<dyn Elements>>>;
-    /// Puts a range in a random order, which a number stands for.
+    /// Puts a range in a random order, chosen by a seed.
     fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
     /// Exports elements of a range in place, until the array is used again. Returns the first contiguous run.
     fn lend(&mut self, range: Range<usize>) -> vmarray::Result<LentRun>;
-    /// Memory that the devices of the array write to themselves.
+    /// Registers memory that the devices of the array may write to directly.
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
     fn flush(&self) -> vmarray::Result<()>;
     fn sync(&self) -> vmarray::Result<()>;
@@ -113,7 +113,7 @@ pub trait Elements: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Types of elements, of which some have an order.
+/// Types of elements, with or without an order.
 pub trait MaybeOrdered: Element {
     fn ordered(_: &Typed<Self>) -> Option<&dyn Ordered> {
         None
@@ -135,18 +135,18 @@ impl MaybeOrdered for vmarray::num_complex::Complex<f32> {}
 impl MaybeOrdered for vmarray::num_complex::Complex<f64> {}
 impl<const N: usize> MaybeOrdered for [u8; N] where [u8; N]: Element {}
 
-/// An array of a type, as one of any type.
+/// An array as a trait object.
 pub struct Typed<T: Element> {
     pub array: VirtualArray<T>,
 }
 
 impl<T: MaybeOrdered> Typed<T> {
-    /// An array as one of any type.
+    /// An array as a trait object.
     pub fn boxed(array: VirtualArray<T>) -> Box<dyn Elements> {
         Box::new(Self { array })
     }
 
-    /// Has a function work on elements in the place of bytes, which are copied if they are not aligned.
+    /// Calls a function with bytes as a slice of elements; copies the bytes if they are not aligned.
     fn of_bytes<R>(bytes: &[u8], work: impl FnOnce(&[T]) -> R) -> R {
         match bytemuck::try_cast_slice(bytes) {
             Ok(elements) => work(elements),
@@ -154,7 +154,7 @@ impl<T: MaybeOrdered> Typed<T> {
         }
     }
 
-    /// The same for bytes that are written to.
+    /// As above, for bytes that the function writes.
     fn of_bytes_mut(
         bytes: &mut [u8],
         work: impl FnOnce(&mut [T]) -> vmarray::Result<()>,
@@ -319,7 +319,7 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
     }
 }
 
-/// The bool of a code, and its filter as well.
+/// The bool value of a code, combined with its filter.
 fn condition<R>(code: &Code) -> vmarray::Result<Expr<R, bool>> {
     let value = Expr::from_program(&code.program, code.value)?;
     Ok(match code.filter {
@@ -336,15 +336,15 @@ fn filtered<R, F: Scalar + Number>(code: &Code) -> vmarray::Result<Filtered<R, F
     })
 }
 
-/// Where an array lies.
+/// Location of an array.
 pub enum Place {
-    /// On devices, as long as the program runs.
+    /// On devices, until the program ends.
     Memory,
     /// In new files.
     Create(Vec<std::path::PathBuf>),
-    /// In files that are there.
+    /// In existing files.
     Open(Vec<std::path::PathBuf>, bool),
-    /// Where Python has it.
+    /// In memory or functions of Python.
     Home(Home),
 }
 
@@ -366,7 +366,7 @@ impl Options {
     }
 }
 
-/// Makes an array. Blocks while memory is taken or files are read.
+/// Makes an array. Blocks during the allocation, or while files are read.
 pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result<Box<dyn Elements>> {
     with_unit!(unit, T => {
         let mut builder = VirtualArray::<T>::builder(len).checksums(options.checksums);
@@ -390,7 +390,7 @@ pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result
     })
 }
 
-/// Lets signals be handled, such as Ctrl-C.
+/// Runs Python's handlers of pending signals, such as Ctrl-C.
 pub fn interrupted() -> Result<()> {
     Ok(Python::attach(|py| py.check_signals())?)
 }
