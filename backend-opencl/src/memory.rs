@@ -231,7 +231,7 @@ pub(crate) struct Budget {
 impl Budget {
     pub fn new(core: &Core, bytes: Option<u64>) -> Self {
         let total = core.info.total_bytes;
-        // For the driver, kernels and scratch memory, and on shared memory for the host.
+        // Reserve for the driver, for kernels and scratch memory; on shared memory also for the host.
         let head_room = match core.info.kind {
             backend_api::DeviceKind::DiscreteGpu => (total / 50).max(384 << 20),
             _ => total / 8,

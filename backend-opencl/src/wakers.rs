@@ -1,4 +1,4 @@
-//! The courier: the thread that runs wakers after a driver's callback.
+//! Completion thread: runs wakers after a driver's callback.
 //!
 //! OpenCL forbids long calls in a driver's callback, and some drivers hold locks meanwhile. A waker may do
 //! anything: wait for other work, release memory, drop the device. So callbacks only send a message to
@@ -57,7 +57,7 @@ impl Courier {
         drop(self.errands.send(errand));
     }
 
-    /// Returns true if the caller is the courier's own thread, in which a waker runs.
+    /// Returns true if the calling thread is the completion thread itself, so that a waker is running.
     pub fn is_this_thread(&self) -> bool {
         self.thread == std::thread::current().id()
     }

@@ -29,7 +29,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let _cases = sh.push_env("VMARRAY_DAMAGE_CASES", args.cases.to_string());
-    // The shell runs in the root; the path is meant from the folder of the user.
+    // The shell runs in the root of the repository, but the path is relative to the user's folder.
     let _resume = match args.resume {
         Some(file) => Some(sh.push_env("VMARRAY_DAMAGE_RESUME", std::path::absolute(file)?)),
         None => None,

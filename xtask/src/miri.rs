@@ -54,7 +54,7 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     for part in PARTS {
         let Part { package, target, .. } = part;
         let Some(tests) = (if sample { part.sample } else { Some(part.tests) }) else { continue };
-        // Locks of dependencies keep addresses as numbers; and no test needs the system's files or clock.
+        // Locks of dependencies store addresses as integers. No test needs the system's files or clock.
         let mut flags = "-Zmiri-permissive-provenance -Zmiri-isolation-error=hide".to_string();
         if !part.has_weak_memory {
             flags.push_str(" -Zmiri-disable-weak-memory-emulation");

@@ -82,8 +82,8 @@ impl Steps {
         goes_on
     }
 
-    /// Runs steps while commands of xtask, each a named step, run in parallel one after the other; after
-    /// the steps, two at a time. A command's output is printed when it has ended.
+    /// Runs steps, and at the same time the commands of xtask, each as a named step, one after the other.
+    /// After the steps, two commands run at a time. Prints a command's output when it has ended.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
         let (program, waiting, done) =
             (self.program.clone(), Mutex::new(commands.iter()), Mutex::new(Vec::new()));

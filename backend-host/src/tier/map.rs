@@ -62,9 +62,9 @@ impl Entry {
         }
     }
 
-    /// Records a miss, the `at`-th of all misses, in a batch that began with the `start`-th. Returns the
-    /// number of misses since the last one, 0 in the same batch; none for the first. Of misses fewer than
-    /// `apart` apart only the first counts.
+    /// Records a miss, which is number `at` of all misses; the current batch of misses began with number
+    /// `start`. Returns the number of misses since the last one of this page: 0 in the same batch, `None` for
+    /// the first. A miss within `apart` misses of the last recorded one is not recorded.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
         // The count wraps; a slightly later one is of the same batch, or of a concurrent one.

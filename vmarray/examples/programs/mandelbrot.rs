@@ -1,4 +1,4 @@
-//! The Mandelbrot set, of the article on the C++ system that this library takes up.
+//! The Mandelbrot set, an example from the article on the C++ predecessor of this library.
 
 use crate::setting::Setting;
 use vmarray::kernel::{At, Own};

@@ -74,15 +74,15 @@ pub use location::Location;
 pub use opened::Zarr;
 pub use ragged::{read_ragged, write_ragged};
 
-/// The longest chunk, or shard, that is read and written.
+/// Most bytes of a chunk or shard.
 const CHUNK_MAX: u64 = 1 << 30;
 
 /// Writes the elements of a view to a folder, or to objects of a server, which must not exist yet.
 ///
-/// The folder has its name when it is whole and synchronised; until then it has another one in the same
-/// place, which ends in `.unfinished` and stays only if the process is killed. Objects are a store once the
-/// last one is there, which says so; they are removed if that fails. Blocks; chunks are compressed
-/// and written by several threads, in the [order of bytes](Options::byte_order) that is wanted.
+/// Writes to a temporary folder whose name ends in `.unfinished`, and renames it when it is complete and
+/// synchronised; the temporary folder stays only if the process is killed. On a server, the last object makes
+/// the store valid; if a write fails, its objects are removed. Blocks. Several threads compress and write
+/// chunks in the requested [order of bytes](Options::byte_order).
 ///
 /// # Errors
 /// [`Exists`](Error::Exists), [`File`](Error::File), [`Zarr`](Error::Zarr), [`Array`](Error::Array),

@@ -1,4 +1,4 @@
-//! What people write into `VMARRAY_DEVICES`.
+//! Parser of the device filter in `VMARRAY_DEVICES`.
 
 #![no_main]
 

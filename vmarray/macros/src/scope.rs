@@ -48,17 +48,17 @@ impl Scope {
         }
     }
 
-    /// The variable of a name here.
+    /// The variable that a name refers to in the current scope.
     pub fn find(&self, name: &str) -> Option<Local> {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, local)| *local)
     }
 
-    /// The number of names, for [`Scope::leave`].
+    /// Opens a scope. Returns the present number of names, which [`Scope::leave`] restores.
     pub fn enter(&self) -> usize {
         self.names.len()
     }
 
-    /// Forgets the names that came after.
+    /// Closes a scope: removes the names that were added in it.
     pub fn leave(&mut self, names: usize) {
         self.names.truncate(names);
     }

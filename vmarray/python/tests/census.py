@@ -1,5 +1,5 @@
-"""Cases beside NumPy: its public functions and the methods of its arrays that the package has, with arguments by the
-names of their parameters. One case is one call of NumPy's and the same call of the package's."""
+"""Cases compared with NumPy: public functions and methods of the package, with arguments by the names of their
+parameters. A case is one call of NumPy's function and the same call of the package's."""
 
 import inspect
 import operator

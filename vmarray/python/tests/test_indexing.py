@@ -38,7 +38,7 @@ def test_items_are_written_as_numpys(data, shape, dtype, seed):
         target[key] = what
 
     (_, error), (_, expected) = outcome(lambda: write(array, given_value)), outcome(lambda: write(own, value))
-    # Of several things that are wrong NumPy names any.
+    # If several arguments are invalid, NumPy reports any one of them.
     assert error == expected or ((refused or kind == "wrong") and error and expected)
     same(array, own)
 

@@ -1,4 +1,4 @@
-"""Index sets beside the same by loops, and ragged arrays beside lists of arrays."""
+"""Index sets compared with loops, and ragged arrays compared with lists of arrays."""
 
 import collections
 import itertools

@@ -1,4 +1,4 @@
-"""The package and a program that uses it, as a type checker sees them."""
+"""Type checks of the package, and of a program that uses it."""
 
 import importlib.util
 import os

@@ -536,7 +536,7 @@ impl ErrorKind {
                     unspecified.iter().map(ExactSizeIterator::len).sum::<usize>(),
                     unspecified.len(),
                     written.len(),
-                    // The remedy follows it, once.
+                    // Cut the cause's own advice off; `advice` follows the whole text.
                     cause.to_string().trim_end_matches(cause.advice()).trim_end_matches("; "),
                 ),
                 "write the unspecified ranges again, then repeat the operation for all ranges that are not written".into(),

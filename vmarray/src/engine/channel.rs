@@ -323,7 +323,7 @@ impl Channel {
         if plan.slots_most > 0 {
             // A refusal of the first frames is an error of the builder, not of the first access.
             channel.grow()?;
-            // The required memory is known to exist from now on.
+            // Allocate the remaining required frames now, so that later accesses cannot fail.
             while !channel.fall_back && channel.lock().frames.list.len() < frames_max {
                 channel.grow()?;
             }

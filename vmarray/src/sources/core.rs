@@ -17,7 +17,7 @@ use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct Core<T: Element> {
-    // Declared first, dropped first: copies from and to the home end with their channels.
+    // Declared first to be dropped first: the channels end all copies before the home memory is freed.
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,

@@ -61,7 +61,7 @@ fn items_take_memory_for_themselves() -> Result<()> {
         window.sort_unstable();
         assert_eq!(found, window[6], "element {i}");
     }
-    // More than the memory of an item.
+    // The items ask for more than their private memory.
     let error = median::run((10_000, &of, &mut out)).unwrap_err();
     let ErrorKind::KernelArena { asked, arena_bytes, items, .. } = error.kind() else { panic!("{error}") };
     assert_eq!((*asked, *arena_bytes, *items), (40_002, 16_384, 500));

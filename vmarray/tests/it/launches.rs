@@ -469,7 +469,7 @@ fn windows_show_what_their_mode_shows() {
         let wide = random.below(2) == 0;
         let radius = if wide { 4 } else { 1 };
         let (halo, mode) = (radius + random.below(3), random.below(6));
-        // Index of each position by the mode itself.
+        // Expected elements, as the boundary mode reads them at each index.
         let shown: Vec<i32> = with_mode!(mode, mode => with_sections!(of = &ofs, section; =>
             of.bounded(mode).to_vec([-(radius as isize)], [len + 2 * radius]).unwrap()));
         with_mode!(mode, mode => with_sections!(of = &ofs, section; out = &out, section_mut; => {
@@ -814,7 +814,7 @@ fn code_from_elsewhere_is_run_where_it_fits() {
         Ok(()) => assert!(out.to_vec(..).unwrap().into_iter().eq((0..100).map(|i| 6.0 + i as f32))),
         Err(error) => match error.kind() {
             ErrorKind::Device { .. } => assert_eq!(out.get(99).unwrap(), 0.0),
-            // It was translated with the first elements, before any change.
+            // The kernel fails at its translation, before any element changes.
             ErrorKind::Interrupted { .. } => assert!(told(&error).0.is_empty(), "{error}"),
             other => panic!("{other:?}"),
         },

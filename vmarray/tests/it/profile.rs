@@ -196,7 +196,7 @@ fn work_on_devices_is_divided_by_their_own_speed() {
     array.evict(..).unwrap();
     let before: Vec<_> = rig.iter().map(|device| device.trace().len()).collect();
     assert_eq!(array.sum(.., Field::whole()).unwrap(), 7 * (4 << 20));
-    // Parts of its channels are in progress at once.
+    // Work of several channels is in progress at the same time.
     let busy = |(device, before): (&Arc<SimulatedDevice>, usize)| {
         let work = &device.trace()[before..];
         let span =

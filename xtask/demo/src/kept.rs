@@ -102,7 +102,7 @@ impl KeptStore {
         Ok(genome)
     }
 
-    /// Returns the number of the equal genome with this number of strains, if the store has it.
+    /// Returns the index of the stored genome that equals this one with `strains` strains, if any.
     pub fn find(&self, genome: &Genome, strains: usize) -> Result<Option<usize>> {
         for (number, kept) in self.genomes.iter().enumerate() {
             let is_alike = *kept == KeptGenome::of(genome, strains, kept.first);

@@ -1,4 +1,4 @@
-//! Tests that the intended check finds each flaw.
+//! Mutation tests of the conformance suite: each flawed device fails the check that is meant for its flaw.
 
 use std::sync::Arc;
 use std::time::Duration;

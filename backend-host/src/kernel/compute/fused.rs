@@ -163,7 +163,7 @@ impl Numbers {
         wanted: (bool, bool),
         extremes: &mut Extremes,
     ) {
-        // SAFETY: this function is compiled for AVX2; the same holds in the others.
+        // SAFETY: this function and its callees are compiled for AVX2.
         let (highest, lowest) = unsafe { (T::splat(T::HIGHEST), T::splat(T::LOWEST)) };
         let (mut least, mut most) = ([highest; 2], [lowest; 2]);
         let mut nans = _mm256_setzero_si256();

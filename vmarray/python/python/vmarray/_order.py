@@ -243,7 +243,7 @@ class Groups:
         keys = _array.asarray(keys)
         if keys.ndim != 1:
             raise ValueError(f"keys have one axis, not {keys.ndim}")
-        # Numbers of 64 bits in the order of the keys.
+        # Map the keys to unsigned 64-bit numbers in the same order.
         if keys.dtype.kind in "bu":
             numbers = keys.astype(np.uint64)
         elif keys.dtype.kind == "i" and keys.dtype.isnative:

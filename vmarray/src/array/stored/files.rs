@@ -141,7 +141,7 @@ impl Files {
                 let asked = native_byte_order();
                 return Err(mismatch(path, "byte order", &description.byte_order, asked));
             }
-            // First what it is: elements of rows are elements, too.
+            // Check the shape first: rows of elements have an element type as well.
             shape = read(&description.shape);
             if shape.is_none() {
                 return Err(mismatch(path, "shape", &description.shape, asked));

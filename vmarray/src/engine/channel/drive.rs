@@ -137,7 +137,7 @@ impl Channel {
         if requests.is_empty() {
             return Stuck::No;
         }
-        // Frames first, holding nothing.
+        // Take frames before any page, so that the thread holds no page while it waits.
         let absent = self.look(table, &requests);
         let mut frames = Vec::new();
         let failure = self.take_frames(table, absent, &mut frames).err();

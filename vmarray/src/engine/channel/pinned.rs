@@ -250,7 +250,7 @@ impl PinnedPool {
             _ => self.bytes().clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX).max(bytes),
         };
         let new = |bytes, kind| HostBuffer::new(&self.stock.device, bytes, kind);
-        // Memory may suffice for this one alone, or without page-locking.
+        // If a whole slab does not fit, memory may suffice for this piece alone, or without page-locking.
         let memory = match new(length, wanted).or_else(|_| new(bytes, wanted)) {
             Ok(memory) => memory,
             Err(_) if is_short => new(length, HostMemory::Pageable)?,

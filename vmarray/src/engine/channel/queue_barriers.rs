@@ -464,7 +464,7 @@ impl HomeQueues {
         if outcome.is_err() {
             return (Vec::new(), outcome);
         }
-        // A device of the program may panic.
+        // The drop of this waits for the tickets, even if the program's own device panics.
         let mut started = StartedScatters { all, tickets: Vec::new() };
         for (number, scatter) in &scatters {
             let (of, (order, loads)) = (all[*number], &mut locked[*number]);

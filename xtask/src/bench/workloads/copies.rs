@@ -1,4 +1,4 @@
-//! From array to array: in calls of all elements, by the devices if they reach each other.
+//! Copies of whole arrays to other arrays; devices with links to each other copy directly.
 
 use super::Bench;
 use crate::bench::elements::{Payload, Record};
