@@ -1,5 +1,5 @@
-//! A clock that kernels on a processor read: a word of shared memory, which a thread of the process increments
-//! while launches with a time limit are in flight.
+//! A clock that kernels on a processor read: a word of shared memory, which a thread of the process
+//! increments while launches with a time limit are in flight.
 //!
 //! OpenCL C has no clock, and a running kernel cannot be stopped from outside. On a processor, kernels and
 //! the host share memory coherently, so a kernel that reads the word regularly learns how long it has run.
@@ -55,8 +55,8 @@ impl KernelClock {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the memory is zeroed, aligned to 64 bytes at least, and lives as long as the clock. The host
-        // writes to it by this atomic alone, and kernels only read.
+        // SAFETY: the memory is zeroed, aligned to 64 bytes at least, and lives as long as the clock. The
+        // host writes to it by this atomic alone, and kernels only read.
         unsafe { AtomicU32::from_ptr(self.address().cast()) }
     }
 

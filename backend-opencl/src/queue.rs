@@ -427,8 +427,8 @@ impl<'q> Submission<'q> {
         Ok(address)
     }
 
-    /// Starts the clock of this queue until the submission is done, and returns its address. `None` if kernels
-    /// of the device cannot read a clock, or there is no memory or thread for one.
+    /// Starts the clock of this queue until the submission is done, and returns its address. `None` if
+    /// kernels of the device cannot read a clock, or there is no memory or thread for one.
     pub fn start_clock(&mut self) -> Option<*mut u8> {
         if self.state.clock.is_none() {
             self.state.clock = KernelClock::new(&self.queue.core).map(Arc::new);

@@ -194,8 +194,8 @@ impl<'a> HostItems<'a> {
         self.budget
     }
 
-    /// Returns the time that an item may run. A form with loops of unknown length reads the clock, and ends all
-    /// of its items when one has run longer.
+    /// Returns the time that an item may run. A form with loops of unknown length reads the clock, and ends
+    /// all of its items when one has run longer.
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, LoopClock};
@@ -238,8 +238,8 @@ impl<'a> HostItems<'a> {
         self.report_within(kernel, item, self.budget)
     }
 
-    /// Does the same with another budget: for an item that has exceeded the [time limit](Self::time_limit), to
-    /// find its loop.
+    /// Does the same with another budget: for an item that has exceeded the [time limit](Self::time_limit),
+    /// to find its loop.
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Kernel, Report};

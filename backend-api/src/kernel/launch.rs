@@ -178,8 +178,8 @@ pub struct Launch<'a> {
     /// The number of back edges of loops that an item may take. Without a budget, an endless loop occupies
     /// the device for ever.
     pub budget: Option<u64>,
-    /// The time that an item or a group of items may run: see [`kernel`](super#failures). Devices that compute
-    /// with the processor enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
+    /// The time that an item or a group of items may run: see [`kernel`](super#failures). Devices that
+    /// compute with the processor enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
     pub time_limit: Option<Duration>,
     /// The arena of each item in bytes, a multiple of 8, for kernels that allocate from it
     /// ([`Op::Arena`](super::Op::Arena)). The device allocates arenas for all items that run at a time. If

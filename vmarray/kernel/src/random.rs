@@ -3,8 +3,8 @@
 use vmarray_macros::kernel;
 
 /// Four random numbers of 32 bits for a counter and a key: Philox 4x32-10 of Salmon, Moraes, Dror and Shaw,
-/// "Parallel random numbers: as easy as 1, 2, 3" (2011). The same counter and key give the same numbers
-/// on every device and on the host. Count items in one word of the counter and the draws of an item in another;
+/// "Parallel random numbers: as easy as 1, 2, 3" (2011). The same counter and key give the same numbers on
+/// every device and on the host. Count items in one word of the counter and the draws of an item in another;
 /// the key is the seed.
 ///
 /// ```

@@ -46,8 +46,8 @@ impl Turns {
         }
     }
 
-    /// Counts the back edges of a loop over numbers in advance. Returns whether each of them has to be counted by
-    /// itself.
+    /// Counts the back edges of a loop over numbers in advance. Returns whether each of them has to be
+    /// counted by itself.
     #[inline(always)]
     pub fn enter<T: Integer, const REVERSED: bool>(&mut self, numbers: &Numbers<T, REVERSED>) -> bool {
         let count = numbers.distance();

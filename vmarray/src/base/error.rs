@@ -188,9 +188,9 @@ pub enum ErrorKind {
     /// Items of a kernel exceeded their private memory. `items` is their number; `item` is one of them,
     /// which requested `asked` bytes at `place` in the source, `file:line`.
     KernelArena { kernel: String, place: String, asked: u64, arena_bytes: u64, item: usize, items: u64 },
-    /// An item of a kernel ran longer than the [time limit](crate::kernel::KernelLaunch::time_limit), in a loop
-    /// at `place` in the source, `file:line`. The launch has ended: results hold the values of items that had
-    /// ended before, and for the others the old values or a part of the new ones.
+    /// An item of a kernel ran longer than the [time limit](crate::kernel::KernelLaunch::time_limit), in a
+    /// loop at `place` in the source, `file:line`. The launch has ended: results hold the values of items
+    /// that had ended before, and for the others the old values or a part of the new ones.
     KernelTime { kernel: String, place: String, limit: Duration, item: usize },
     /// In a session, groups of `group_len` items would have elements on several channels, because the array
     /// has pages of `page_len` elements and the launch begins at element `start`. Pages of `fits` elements,

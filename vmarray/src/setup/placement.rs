@@ -139,8 +139,9 @@ impl Redundant {
     }
 }
 
-/// Channels of a device with an equal share. The engine batches only copies of one channel, so a small number
-/// is best: on an H200 with 16 threads, scans in place ran at 51 GB/s with one, 47 with two, and 39 with four.
+/// Channels of a device with an equal share. The engine batches only copies of one channel, so a small
+/// number is best: on an H200 with 16 threads, scans in place ran at 51 GB/s with one, 47 with two, and 39
+/// with four.
 const EQUAL_CHANNELS: u32 = 1;
 /// Channels of all devices for proportional shares, or of each device if that is more.
 const SHARED_CHANNELS: usize = 32;

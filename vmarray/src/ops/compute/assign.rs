@@ -320,7 +320,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         slot == work.rest.end || !is_single || before.is_multiple_of(group_len)
     }
 
-    /// The last slot up to one in front of which a run may end; the first that was not taken, if there is none.
+    /// The last slot up to one in front of which a run may end; the first that was not taken, if there is
+    /// none.
     fn cut_down(&self, work: &ChannelWork, slot: u64) -> u64 {
         let first = work.rest.start;
         (first + 1..=slot).rev().find(|slot| self.is_cut(work, *slot)).unwrap_or(first)

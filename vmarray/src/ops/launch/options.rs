@@ -116,15 +116,16 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Sets the time that an item or a group of items may run: 60 s by default, `None` for no limit. If an item
-    /// runs longer, the launch ends with [`KernelTime`](ErrorKind::KernelTime), which names the item and the
-    /// loop. The array and the device stay usable. Results hold new values of items that had ended before, and
-    /// old values or a part of the new ones for the others; shared and appended elements are unchanged.
+    /// Sets the time that an item or a group of items may run: 60 s by default, `None` for no limit. If an
+    /// item runs longer, the launch ends with [`KernelTime`](ErrorKind::KernelTime), which names the item
+    /// and the loop. The array and the device stay usable. Results hold new values of items that had ended
+    /// before, and old values or a part of the new ones for the others; shared and appended elements are
+    /// unchanged.
     ///
-    /// The limit applies where kernels run on the processor: in host RAM, in files, and on OpenCL devices that
-    /// are processors, such as PoCL's. Loops read the clock every 65 536 iterations, so that an item ends some
-    /// microseconds late; loops of an item that are shorter than that in all are not measured. A program that
-    /// is built with `panic = "abort"` has no limit in host RAM.
+    /// The limit applies where kernels run on the processor: in host RAM, in files, and on OpenCL devices
+    /// that are processors, such as PoCL's. Loops read the clock every 65 536 iterations, so that an item
+    /// ends some microseconds late; loops of an item that are shorter than that in all are not measured. A
+    /// program that is built with `panic = "abort"` has no limit in host RAM.
     ///
     /// A GPU does not stop a kernel: CUDA and OpenCL have no function for that. A GPU with a display has a
     /// watchdog in its driver, which ends a kernel after some seconds; then the device is lost, with the

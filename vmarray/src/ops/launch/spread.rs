@@ -182,8 +182,8 @@ fn indices<S: Shape>(of: &[Range<isize>]) -> Range<S::Index> {
     index(|range| range.start)..index(|range| range.end)
 }
 
-/// Copies a region of a view to memory of a device without the host, if the region is a range of its store and
-/// a link exists. Short ranges of arrays come from frames, which keep them.
+/// Copies a region of a view to memory of a device without the host, if the region is a range of its store
+/// and a link exists. Short ranges of arrays come from frames, which keep them.
 pub(super) fn fetch_view<'a, V: View<'a>>(
     view: V,
     of: &Range<V::Index>,
