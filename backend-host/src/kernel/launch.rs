@@ -15,24 +15,24 @@ use crate::registry::Place;
 use crate::worker::Crew;
 
 const OPERATION: &str = "launch";
-/// What a thread interprets before it looks for more: about a millisecond's work.
+/// Items that a thread interprets before it takes the next part: about a millisecond.
 const PART_ITEMS: u64 = 512;
-/// As much of groups, whose items are interpreted together.
+/// The same for groups, whose items are interpreted together.
 const PART_ITEMS_TOGETHER: u64 = 4 << 10;
-/// As much by the kernel's form as code of the host.
+/// The same for native forms of kernels.
 const PART_ITEMS_BY_CODE: u64 = 16 << 10;
-/// So many items are worth a thread's waking.
+/// Number of items that justifies the wake-up of a thread.
 const LONG_ITEMS: u64 = 256;
 
-/// Who changes a word of memory without an address, which is read and written in two steps.
+/// Lock for changes of words in memory without an address, which are a read and a write.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// A launch, checked.
+/// A checked launch.
 #[derive(Debug)]
 pub(crate) struct LaunchJob<M> {
-    /// Where the views lie.
+    /// Places of the views.
     pub views: Vec<Placed<M>>,
-    /// Where the report goes.
+    /// Place of the report.
     pub report: Place<Piece>,
     kernel: Kernel,
     items: u64,
@@ -45,10 +45,10 @@ pub(crate) struct LaunchJob<M> {
     bytes: u64,
 }
 
-/// A view whose names were looked up.
+/// A view with resolved names.
 #[derive(Debug)]
 pub(crate) struct Placed<M> {
-    /// Where its pages begin, and how many bytes are written there.
+    /// Start of its pages, and number of bytes that may be written there.
     pub bases: Vec<(Place<M>, u64)>,
     is_atomic: bool,
     page_len: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Placed<M> {
 }
 
 impl<M: Medium> Placed<M> {
-    /// A view of a launch, with the places of its bases.
+    /// Returns a view of a launch, with the places of its bases.
     pub fn new(view: &View<'_>, access: Access, places: Vec<Place<M>>) -> Self {
         let bytes = view.ranges().map(|(_, bytes)| if access.is_written() { bytes } else { 0 });
         Self {
@@ -69,7 +69,7 @@ impl<M: Medium> Placed<M> {
         }
     }
 
-    /// Where a field of an element that is there begins.
+    /// Returns the place of a field of an existing element.
     fn field(&self, element: u64, offset: u32) -> (&M, u64) {
         let (page, bases) = (element / self.page_len, self.bases.len() as u64);
         let before = page / bases * self.page_len + element % self.page_len;
@@ -79,7 +79,7 @@ impl<M: Medium> Placed<M> {
 }
 
 impl<M: Medium> LaunchJob<M> {
-    /// A launch whose names were looked up.
+    /// Returns a launch with resolved names.
     pub fn new(launch: &Launch<'_>, views: Vec<Placed<M>>, report: Place<Piece>) -> Self {
         Self {
             views,
@@ -96,17 +96,17 @@ impl<M: Medium> LaunchJob<M> {
         }
     }
 
-    /// How many bytes its views have.
+    /// Number of bytes of its views.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether it takes longer than waking a thread.
+    /// Returns true if it takes longer than the wake-up of a thread.
     pub fn is_long(&self) -> bool {
         self.items >= LONG_ITEMS
     }
 
-    /// The kernel's form as code of the host, if all views can be reached in place. It counts no turns of
+    /// Returns the kernel's native form, if all views are addressable. The form does not count iterations of
     /// loops.
     fn by_code(&self) -> Option<ByCode> {
         let form = self.kernel.host().filter(|_| self.budget.is_none() || !self.kernel.body().has_loops())?;
@@ -117,7 +117,7 @@ impl<M: Medium> LaunchJob<M> {
         Some(ByCode { form, bases: bases.collect::<Option<_>>()? })
     }
 
-    /// Carries it out.
+    /// Runs the launch.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let limit = self.time_limit.map(TimeLimit::new);
         let interpreter = Interpreter {
@@ -136,7 +136,7 @@ impl<M: Medium> LaunchJob<M> {
             (None, None) => PART_ITEMS,
         };
         let each = (items / group).max(1);
-        // The failure of the lowest part is told, whichever was done first.
+        // Report the failure of the lowest part, in any order of execution.
         let reported: Mutex<(usize, Report)> = Mutex::new((usize::MAX, Report::default()));
         each_part(crew, all.div_ceil(each) as usize, &|part| {
             if limit.as_ref().is_some_and(TimeLimit::is_exceeded) {
@@ -149,8 +149,8 @@ impl<M: Medium> LaunchJob<M> {
                     let views = bases.iter().zip(&self.views);
                     let views = views.map(|(bases, at)| (&bases[..], at.page_len, at.stride, at.count));
                     let items = part_of_all.start * group..(part_of_all.end * group).min(self.items);
-                    // SAFETY: the launch was checked, and places keep the views' memory. Others may race as
-                    // on all memory of the device.
+                    // SAFETY: the launch was checked, and places keep the views' memory alive. Other threads
+                    // may race, as on all memory of the device.
                     form(&unsafe { HostItems::new(&interpreter, items, views) })
                 }
                 None => interpreter.run_together(part_of_all, &mut Reached(&self.views))?,
@@ -170,13 +170,13 @@ impl<M: Medium> LaunchJob<M> {
     }
 }
 
-/// A kernel's form as code of the host, and where the pages of each view begin.
+/// A kernel's native form, and the start of the pages of each view.
 struct ByCode {
     form: HostForm,
     bases: Vec<Vec<NonNull<u8>>>,
 }
 
-// SAFETY: the addresses are of memory that any thread may use; what is done with them says why it may.
+// SAFETY: any thread may use memory at the addresses; each access has its own obligations.
 unsafe impl Sync for ByCode {}
 
 /// The views of a launch, for one thread.
@@ -191,7 +191,7 @@ impl<M: Medium> Views for Reached<'_, M> {
         assert!(element < self.0[view].count);
         let (memory, at) = self.0[view].field(element, offset);
         if let Some(address) = memory.address().filter(|_| self.0[view].is_atomic) {
-            // SAFETY: as below; fields of views for atomics were checked to be aligned, and others change
+            // SAFETY: as below; fields of atomic views were checked to be aligned, and other accesses change
             // them by words of this length.
             let bits = unsafe { racy::load(address.wrapping_add(at as usize), to.len() as u32) };
             let bits = bits.to_le_bytes();
@@ -201,16 +201,15 @@ impl<M: Medium> Views for Reached<'_, M> {
             }
             return Ok(());
         }
-        // SAFETY: all elements were checked to be inside of the memory, and fields to be inside of elements.
-        // The target is the interpreter's own.
+        // SAFETY: all elements were checked to be inside the memory, and fields inside elements. The target
+        // belongs to the interpreter.
         unsafe { memory.read(OPERATION, at, to.as_mut_ptr(), to.len()) }
     }
 
     fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
         assert!(element < self.0[view].count);
         let (memory, at) = self.0[view].field(element, offset);
-        // SAFETY: as above; views that are written to overlap with nothing, and an item writes to elements of
-        // its own, or that it was given, alone.
+        // SAFETY: as above; written views overlap with no other view, and each element has one writing item.
         unsafe { memory.store(OPERATION, at, from) }
     }
 
@@ -225,7 +224,7 @@ impl<M: Medium> Views for Reached<'_, M> {
         assert!(element < self.0[view].count && self.0[view].is_atomic);
         let (memory, at) = self.0[view].field(element, offset);
         if let Some(address) = memory.address() {
-            // SAFETY: as above; the field is aligned, and items use it by words of this length alone.
+            // SAFETY: as above; the field is aligned, and items access it by words of this length only.
             return Ok(unsafe { racy::change(address.wrapping_add(at as usize), bytes, change) });
         }
         let _one_by_one = CHANGING.lock();

@@ -1,4 +1,4 @@
-//! Launches: kernels of the program, translated and kept, and their arguments.
+//! Launches of the program's kernels: translation, cache, and arguments.
 
 #[forbid(unsafe_code)]
 pub(super) mod codegen;
@@ -20,17 +20,17 @@ use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "launch";
-/// What is carried out. Whether there are atomics of 64 bits is up to the device.
+/// Supported features. Atomics of 64 bits depend on the device.
 fn can(core: &Core) -> Needs {
     Needs { atomics_of_64_bits: core.traits.wide_atomics != WideAtomics::None, ..Needs::ALL }
 }
 
-/// So many pieces of buffers can be arguments.
+/// Maximal number of pieces of buffers among the arguments.
 const PIECES_MAX: usize = 16;
-/// Items that have memory of their own share so much, or run one group at a time if that is more. Work-items
-/// that run whole groups keep so much of their items.
+/// Maximal private memory of all running items; one group runs at a time if it needs more. The same limit
+/// holds for the saved items of work-items that run whole groups.
 const ARENAS_BYTES: u64 = 256 << 20;
-/// So many kernels are translated at once: compilers are slow to start, and slow with long texts.
+/// Number of kernels in one program: compilers are slow to start, and slow with long texts.
 const KERNELS_IN_A_PROGRAM: usize = 16;
 
 /// A kernel of a built program.
@@ -38,24 +38,25 @@ const KERNELS_IN_A_PROGRAM: usize = 16;
 struct Built {
     program: Arc<Program>,
     name: String,
-    /// What a work-item keeps of its group's items.
+    /// Bytes of its group's items that a work-item saves.
     kept_bytes: u64,
 }
 
-/// The built kernels of a device.
+/// Cache of built kernels of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     built: ProgramCache<Shape, Built>,
     texts: foreign::Texts,
 }
 
-/// Where a view lies: of each of its bases the buffer, the first piece that is touched, and how many.
+/// Places of a view: for each base the buffer, the first accessed piece, the number of pieces, and the
+/// offset.
 pub(crate) struct Placed {
     bases: Vec<(Arc<Buffer>, usize, usize, u64)>,
 }
 
 impl Placed {
-    /// Of the buffers that the bases are in.
+    /// Returns the places of bases in these buffers.
     pub(crate) fn new<'a>(
         ranges: impl Iterator<Item = (DeviceSpan<'a>, u64)>,
         buffers: Vec<Arc<Buffer>>,
@@ -71,8 +72,8 @@ impl Placed {
     }
 }
 
-/// Whether a launch is limited in time here: on a processor that shares memory with the host, where one
-/// work-item runs an item or a whole group.
+/// Returns true if the launch has a time limit on this device: on a processor that shares memory with the
+/// host, where one work-item runs an item or a whole group.
 fn has_time_limit(core: &Core, launch: &Launch<'_>) -> bool {
     launch.time_limit.is_some()
         && core.info.kind == DeviceKind::Cpu
@@ -80,10 +81,10 @@ fn has_time_limit(core: &Core, launch: &Launch<'_>) -> bool {
         && launch.kernel.body().has_loops()
 }
 
-/// What decides the code for a launch.
+/// Returns the key of the code for a launch.
 ///
 /// # Errors
-/// `Unsupported` for what is not carried out here.
+/// `Unsupported` for launches that this backend cannot run.
 fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape> {
     launch.kernel.needs().check(OPERATION, can(core)).map_err(|error| error.on(&core.info))?;
     let body = launch.kernel.body();
@@ -94,8 +95,7 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
         let detail = format!("{wanted} {what}, the device has at most {most}");
         Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info))
     };
-    // PoCL (3.1 at least) takes variables for the same in all items of a group where branches in loops with
-    // barriers differ.
+    // PoCL (3.1 at least) treats variables as uniform in a group if branches in loops with barriers differ.
     let is_split = body.group_len.is_some() && core.info.kind == DeviceKind::Cpu;
     if !is_split {
         at_most("items of a group", body.group_len.unwrap_or(1).into(), core.traits.max_group as u64)?;
@@ -132,7 +132,7 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
 }
 
 impl Launches {
-    /// Sees to it that the kernels for launches that were checked are built, several in one program.
+    /// Builds missing kernels for checked launches, several in one program.
     pub(crate) fn prepare(&self, core: &Core, launches: &[(&Launch<'_>, Vec<Placed>)]) -> Result<()> {
         let mut missing: Vec<Shape> = Vec::new();
         for (launch, views) in launches {
@@ -150,7 +150,7 @@ impl Launches {
         missing.chunks(KERNELS_IN_A_PROGRAM).try_for_each(|shapes| self.build(core, shapes).map(drop))
     }
 
-    /// The kernel for a shape, built now if it is not known.
+    /// Returns the kernel of a shape, and builds it if it is not in the cache.
     fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Built>> {
         match self.built.find(&shape) {
             Some(found) => Ok(found),
@@ -158,7 +158,7 @@ impl Launches {
         }
     }
 
-    /// Builds kernels in one program; gives the last one.
+    /// Builds kernels in one program; returns the last.
     fn build(&self, core: &Core, shapes: &[Shape]) -> Result<Arc<Built>> {
         let name = |number: usize| format!("launch_{number}");
         let mut text = String::new();
@@ -174,7 +174,7 @@ impl Launches {
             text.push_str(&kernel);
             kept.push(kept_bytes);
         }
-        // Other programs go on meanwhile.
+        // Work with other programs continues meanwhile.
         let program = core.kernels.build_kernels(core, &text).map_err(|error| {
             let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
             if needs_doubles && !core.kernels.has_doubles(core) {
@@ -188,14 +188,14 @@ impl Launches {
         let add = |(number, shape): (usize, &Shape)| {
             let kept_bytes = kept[number];
             let built = Built { program: Arc::clone(&program), name: name(number), kept_bytes };
-            // Drivers keep the programs that commands use, so one that is forgotten may go at once.
+            // Drivers keep the programs of pending commands alive, so an evicted one can be released at once.
             self.built.add(shape.clone(), built).0
         };
         let last = shapes.iter().enumerate().map(add).last();
         last.ok_or_else(|| Error::new(ErrorKind::KernelFailed, OPERATION).with_detail("no kernel"))
     }
 
-    /// What the driver tells of a kernel.
+    /// Returns the driver's facts about a kernel.
     pub(crate) fn facts(&self, core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<KernelFacts> {
         self.get(core, shape_of(core, launch, views)?)?;
         let mut facts = KernelFacts::default();
@@ -205,7 +205,7 @@ impl Launches {
     }
 }
 
-/// Carries a checked launch out.
+/// Runs a checked launch.
 pub(crate) fn launch(
     submission: &mut Submission<'_>,
     launch: &Launch<'_>,
@@ -279,12 +279,12 @@ pub(crate) fn launch(
             let clock = submission.start_clock();
             arguments.extend(match clock {
                 Some(clock) => [Argument::Shared(clock.cast()), Argument::U32(KernelClock::ticks(limit))],
-                // A word that is no clock, and differences that are never exceeded.
+                // A placeholder for the clock, and a limit that is never exceeded.
                 None => [Argument::Buffer(&report), Argument::U32(u32::MAX)],
             });
         }
-        // SAFETY: views were checked to be inside of their memory, fields inside of their elements, and
-        // tables to be as long as declared; the kernel compares every index with these lengths.
+        // SAFETY: views were checked to be inside their memory, fields inside their elements, and tables to
+        // have the declared length; the kernel compares every index with these lengths.
         unsafe { submission.launch_of(&built.program, &built.name, (groups, group), &arguments)? };
     }
     // SAFETY: the report was checked to have room.

@@ -1,7 +1,7 @@
-//! Public operations of a thread that holds guards, or that runs a function which the library called.
+//! Public operations of a thread that holds guards, or runs a function that the library calls.
 //!
-//! Each of them ends with the result that it has without guards, or with an error that says why the thread
-//! must not wait. Another thread waits for each case, and reports those that do not end by their names.
+//! Each operation returns its result without guards, or an error that the thread must not wait. Another
+//! thread waits for each case, and reports the names of cases that do not end.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use vmarray::{AnyDevice, ErrorKind, NdArray, RaggedArray, Result, Source, Virtua
 
 use crate::common::host;
 
-/// How long a case may take before it counts as one that does not end: far longer than any takes.
+/// Time after which a case counts as hanging: far longer than any case takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The device of all cases.
@@ -31,7 +31,7 @@ type Array = VirtualArray<u32>;
 
 const INSTANT: SaveOptions = SaveOptions::new().point_in_time(true);
 
-/// An array to work on, and what some operations need beside it.
+/// An array for an operation, and other objects for some operations.
 struct Place {
     array: Array,
     other: Array,
@@ -57,13 +57,13 @@ impl Place {
         self.other.len()
     }
 
-    /// A place within a page.
+    /// An index in a page.
     fn at(&self, page: usize) -> usize {
         page * self.page_len + 5
     }
 }
 
-/// The name of a file, which is removed in the end.
+/// A file that is removed at the end.
 struct TestFile(PathBuf);
 
 impl TestFile {
@@ -84,7 +84,7 @@ fn values(len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| i.wrapping_mul(2_654_435_761) % 1000).collect()
 }
 
-/// A number for a result, which tells results apart.
+/// Hash of a result, to compare results.
 fn number_of(values: impl IntoIterator<Item = u32>) -> u64 {
     let add = |sum: u64, value| (sum ^ u64::from(value)).wrapping_mul(0x100_0000_01b3);
     values.into_iter().fold(0xcbf2_9ce4_8422_2325, add)
@@ -308,7 +308,7 @@ const WRITES: &[Operation] = &[
     ("reserve", |p| p.array.reserve(100).map(|()| 0)),
 ];
 
-/// What a case holds while it calls.
+/// Guards that a case holds during the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guards {
     None,
@@ -317,10 +317,10 @@ enum Guards {
     Both,
 }
 
-/// What came of a case, and what the array has afterwards.
+/// Result of a case, and a hash of the array afterwards.
 type Outcome = (std::result::Result<u64, ErrorKind>, u64);
 
-/// Runs an operation on a place of its own, with guards.
+/// Runs an operation on a new place, with guards.
 fn with_guards(place: &Place, run: fn(&Place) -> Result<u64>, guards: Guards) -> Outcome {
     let is = |any: &[Guards]| any.contains(&guards);
     let exclusive = is(&[Guards::Exclusive, Guards::Both]).then(|| place.array.page_mut(1).unwrap());
@@ -331,7 +331,7 @@ fn with_guards(place: &Place, run: fn(&Place) -> Result<u64>, guards: Guards) ->
     (outcome, number_of(place.array.to_vec(..).unwrap()))
 }
 
-/// Runs cases, each on a thread of its own; says which of them did not end, or ended otherwise than allowed.
+/// Runs cases, each on its own thread; reports the ones that hang or have a forbidden outcome.
 fn run_all<R: Send + 'static>(
     cases: impl IntoIterator<Item = (String, Box<dyn FnOnce() -> R + Send>)>,
     mut is_wrong: impl FnMut(&str, R) -> Option<String>,
@@ -407,7 +407,7 @@ fn writes_with_guards_end() {
     compare_with_and_without_guards(WRITES, (24, 64), &[1, 2, 8]);
 }
 
-/// Those that other threads help with where there is much to do.
+/// Operations that other threads help with when they are long.
 const LONG: &[&str] = &[
     "read",
     "to_vec",
@@ -442,7 +442,7 @@ fn long_ones_with_guards_end() {
     compare_with_and_without_guards(&long, (80, 64 << 10), &[2]);
 }
 
-/// A function of the library that calls one of the program's.
+/// A library function that calls a function of the program.
 type Caller = (&'static str, fn(&Place, &(dyn Fn() + Sync)) -> Result<()>);
 
 const CALLERS: &[Caller] = &[
@@ -528,10 +528,10 @@ fn goes_on(call: &(dyn Fn() + Sync)) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// How often a case runs its operation, at the first calls.
+/// Number of runs of an operation, at the first calls.
 const CALLS: usize = 3;
 
-/// All operations, each from within each function that the library calls.
+/// Runs all operations inside each library function with a callback.
 fn within_callers(operations: &'static [Operation], frames: usize) {
     type Within = Vec<std::result::Result<(), ErrorKind>>;
     let cases = CALLERS.iter().flat_map(|caller| operations.iter().map(move |operation| (caller, operation)));
@@ -579,8 +579,8 @@ fn would_deadlock<R>(result: Result<R>) -> bool {
     matches!(kind_of(result), ErrorKind::WouldDeadlock { .. })
 }
 
-/// A snapshot of one instant within another one: of the same array it would wait for itself, of another one
-/// it need not.
+/// A point-in-time snapshot inside another one: of the same array it would wait for itself; of another array
+/// it need not wait.
 #[test]
 fn a_snapshot_within_a_snapshot_does_not_wait_for_itself() {
     let (place, file, inner) = (Place::new(24, 64, 8), TestFile::new(), TestFile::new());
@@ -588,7 +588,7 @@ fn a_snapshot_within_a_snapshot_does_not_wait_for_itself() {
     let save = |array: &Array| array.save_with(&inner.0, INSTANT, |_| ControlFlow::Continue(()));
     let within = |_| {
         calls += 1;
-        // Neither by another thread's doing, nor while nothing else is under way.
+        // Neither because of another thread, nor with no other work in progress.
         assert!(would_deadlock(save(&place.array)));
         save(&place.other).unwrap();
         ControlFlow::Continue(())
@@ -598,7 +598,7 @@ fn a_snapshot_within_a_snapshot_does_not_wait_for_itself() {
     save(&place.array).unwrap();
 }
 
-/// Two threads, each of which saves an array and, meanwhile, the other one's: at most one waits.
+/// Two threads save an array each and, meanwhile, each other's array: at most one waits.
 #[test]
 fn snapshots_of_each_others_arrays_do_not_wait_for_each_other() {
     let (one, two) = (Place::new(24, 64, 8), Place::new(24, 64, 8));
@@ -621,8 +621,8 @@ fn snapshots_of_each_others_arrays_do_not_wait_for_each_other() {
     });
 }
 
-/// A function that is told of a snapshot's progress waits for tasks that change pages which the snapshot's
-/// threads have yet to save, and which wait for that function.
+/// A snapshot's progress function waits for tasks that change pages. The snapshot's threads have yet to save
+/// these pages, and wait for the function.
 #[test]
 fn tasks_within_a_snapshot_do_not_wait_for_its_threads() {
     const PAGE: usize = 1 << 20;
@@ -643,7 +643,7 @@ fn tasks_within_a_snapshot_do_not_wait_for_its_threads() {
     assert_eq!(array.count(.., Field::whole(), &2_u8).unwrap(), 48);
 }
 
-/// What other threads do for a thread with guards is refused where the thread cannot do it alone.
+/// Work that other threads do for a thread with guards fails if the thread cannot do it alone.
 #[test]
 fn threads_of_another_library_do_not_wait_for_guards() {
     let place = Place::new(24, 64, 8);
@@ -665,7 +665,7 @@ fn threads_of_another_library_do_not_wait_for_guards() {
     place.array.par_for_each_slice(.., |_, _| assert!(vmarray::access::must_work_alone())).unwrap();
 }
 
-/// What is sorted is held; the function that is told of it learns that it must not wait.
+/// A sort holds its pages; its progress function gets an error instead of a wait.
 #[test]
 fn what_is_sorted_is_not_waited_for_by_the_function_that_is_told() {
     let place = Place::new(24, 64, 2);

@@ -1,15 +1,15 @@
-//! Kernels of the program as OpenCL C.
+//! Translation of kernels to OpenCL C.
 //!
-//! Registers are variables, loops are `for (;;)`, and what leaves more than the innermost loop is a `goto`
-//! forwards. Arithmetic is that of expressions: see `compute::codegen`.
+//! Registers are variables, loops are `for (;;)`, and a jump out of more than the innermost loop is a forward
+//! `goto`. Arithmetic is that of expressions: see `compute::codegen`.
 //!
-//! Buffers have no addresses that could lie in memory: the pieces that a view touches are arguments, and an
-//! access selects its piece by comparisons. A field that may lie across two pieces is read and written byte
-//! by byte.
+//! Buffers have no addresses that could be stored in memory. So the pieces of a view's buffers are arguments,
+//! and an access selects its piece by comparisons. A field that may cross two pieces is accessed byte by
+//! byte.
 //!
-//! A kernel with groups has work-groups of that length, which run its groups in turn. Operations across lanes
-//! go through local memory, since sub-groups are an extension, and as long as the device likes. On processors
-//! a single work-item runs a group: see [`split`].
+//! A kernel with groups has work-groups of that length; each runs several groups in a loop. Subgroup
+//! operations use local memory, because sub-groups are an extension with a length that depends on the device.
+//! On processors a single work-item runs a group: see [`split`].
 
 mod split;
 
@@ -23,43 +23,44 @@ use backend_api::kernel::{
 use self::split::{Region, Split};
 use crate::kernel::compute::codegen::{binary, cast, name, unary, unsigned_name, whole};
 
-/// What decides the code of a kernel; all else are its arguments.
+/// Key of a kernel's code; all other properties are arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     pub kernel: Kernel,
     pub views: Vec<ViewShape>,
-    /// Of the geometry, if the kernel asks for indices; else 1.
+    /// Page length and channels of the geometry if the kernel reads indices; else 1.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// Whether loops read a clock. A single work-item runs an item or a group then.
+    /// True if loops read a clock. Then a single work-item runs an item or a group.
     pub has_time_limit: bool,
-    /// Whether the device compares, bounds and combines 64 bits in one step, rather than exchanges them.
+    /// True if the device has atomic comparisons, minima, maxima and bit operations of 64 bits; else they use
+    /// compare-and-swap.
     pub has_wide_atomics: bool,
-    /// Whether one work-item runs all items of a group.
+    /// True if one work-item runs all items of a group.
     pub is_split: bool,
 }
 
-/// The form of a view.
+/// Layout of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewShape {
     pub stride: u64,
-    /// What divides the place of every element: at most 8.
+    /// Common divisor of the places of all elements: at most 8.
     pub align: u64,
     pub page_len: u64,
-    /// Of each base, how many pieces it touches, and log2 of their length.
+    /// For each base, the number of its accessed pieces, and log2 of their length.
     pub bases: Vec<(usize, u32)>,
 }
 
 impl Shape {
-    /// Whether the kernel asks for its items' indices.
+    /// Returns true if the kernel reads its items' indices.
     pub fn needs_index(body: &Body) -> bool {
         let mut needs = false;
         body.operations(|_, op| needs |= matches!(op, Op::Where { what: Where::Index, .. }));
         needs
     }
 
-    /// How many bytes of local memory its groups have.
+    /// Bytes of local memory of its groups.
     pub fn local_bytes(&self) -> u64 {
         let body = self.kernel.body();
         // Bools have 4 bytes.
@@ -69,7 +70,7 @@ impl Shape {
         arrays + lanes.map_or(0, |bytes| u64::from(bytes) * u64::from(body.group_len.unwrap_or(0)))
     }
 
-    /// The kernel under a name, and how many bytes a work-item needs to keep its group's items in.
+    /// Returns the kernel's text, and the bytes that a work-item needs to save its group's items.
     pub fn text(&self, called: &str) -> (String, u64) {
         let split = self.is_split.then(|| Split::new(self.kernel.body(), self.has_budget));
         let mut writer = Writer { split: split.as_ref(), ..Writer::new(self) };
@@ -78,8 +79,8 @@ impl Shape {
     }
 }
 
-/// A function under a name, for kernels to call, behind the bytes of its tables. Nobody is told what it
-/// accesses outside.
+/// Returns the text of a function that kernels call, after the bytes of its tables. Its accesses out of
+/// bounds are not reported.
 pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
     let shape = Shape {
         kernel: function.kernel().clone(),
@@ -114,11 +115,11 @@ pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
 
 const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
 
-/// A block or loop around the code that is written.
+/// A block or loop around the code that is being written.
 struct Label {
     site: u32,
     is_loop: bool,
-    /// Whether something goes to its end, or to its back edge, by name.
+    /// True if a jump names its end, or its back edge.
     leaves: bool,
     continues: bool,
 }
@@ -126,21 +127,21 @@ struct Label {
 struct Writer<'a> {
     shape: &'a Shape,
     body: &'a Body,
-    /// Whether items of a group meet, and the loops that they turn together.
+    /// True if the items of a group synchronise; and the loops that the group runs together.
     meets: bool,
     common: Vec<u32>,
     text: String,
     indent: usize,
     site: u32,
     labels: Vec<Label>,
-    /// Where the code is cut if one work-item runs a group, and the loop over its items that is written.
+    /// Division of the code if one work-item runs a group, and the current loop over its items.
     split: Option<&'a Split>,
     region: Option<Region>,
-    /// The name of the function that it is, if it is no kernel.
+    /// Name of the function, if it is not a kernel.
     function: Option<&'a str>,
 }
 
-/// A value of a type from its bits, an expression without a sign.
+/// Converts bits, an unsigned expression, to a value of a type.
 fn from_bits(of: Type, bits: &str) -> String {
     match of {
         Type::F32 => format!("as_float((uint)({bits}))"),
@@ -149,12 +150,12 @@ fn from_bits(of: Type, bits: &str) -> String {
     }
 }
 
-/// The bits of a value, without a sign and as wide as the type.
+/// Converts a value to unsigned bits of the same width.
 fn to_bits(of: Type, value: &str) -> String {
     format!("as_{}({value})", unsigned_name(of.bytes()))
 }
 
-/// How long the values are that lanes exchange, if they do.
+/// Length of the values that lanes exchange, if they do.
 fn lanes_bytes(body: &Body) -> Option<u32> {
     let mut bytes = None;
     body.operations(|_, op| {
@@ -166,7 +167,7 @@ fn lanes_bytes(body: &Body) -> Option<u32> {
     bytes
 }
 
-/// What an atomic makes of `old`.
+/// Result of an atomic operation on `old`.
 fn changed(op: Rmw, of: Type, value: &str) -> String {
     let how = match op {
         Rmw::Add => Binary::Add,
@@ -181,7 +182,7 @@ fn changed(op: Rmw, of: Type, value: &str) -> String {
     binary(how, of, "old", value)
 }
 
-/// Whether a number is within what was taken of the arena, and aligned.
+/// Tests whether a number is inside the allocated part of the private memory, and aligned.
 fn in_arena(of: Type, at: &str) -> String {
     let bytes = of.bytes();
     format!("{at} % {bytes}ul == 0ul && {at} < top && top - {at} >= {bytes}ul")
@@ -211,7 +212,7 @@ impl<'a> Writer<'a> {
 
     fn line(&mut self, words: &str) {
         let indent = 4 * self.indent.min(20);
-        // To a string: never fails.
+        // Writing to a string never fails.
         let _ = writeln!(self.text, "{:indent$}{words}", "");
     }
 
@@ -271,12 +272,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The loop of a work-item over the items that it runs.
+    /// Writes the loop of a work-item over its items.
     fn items(&mut self) {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
             None if self.shape.kernel.needs().arena => {
-                // As many items at a time as have memory of their own.
+                // One item at a time for each slab of private memory.
                 self.line("const ulong slab = get_global_id(0);");
                 self.line("for (ulong item = slab; slab < slabs && item < items; item += slabs) {");
             }
@@ -290,7 +291,7 @@ impl<'a> Writer<'a> {
             self.line("ulong top = 0ul;");
         }
         self.variables();
-        // Else drivers say that it is not used.
+        // Otherwise drivers warn about an unused label.
         let body = self.body;
         self.code(&body.code);
         if self.text.contains("goto over;") {
@@ -300,14 +301,14 @@ impl<'a> Writer<'a> {
         self.line(&format!("if ({failed})"));
         self.line("    report_failure(report, site, detail, item);");
         if self.body.group_len.is_some() {
-            // The next group takes the arrays.
+            // The next group reuses the arrays.
             self.line(BARRIER);
         }
         self.indent = 1;
         self.line("}");
     }
 
-    /// What an item has for itself.
+    /// Declares the variables of an item.
     fn variables(&mut self) {
         self.line("uint failed = 0u, site = 0u;");
         self.line("ulong detail = 0ul;");
@@ -324,7 +325,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Begins the time of an item or a group, unless another one has exceeded the limit.
+    /// Starts the time of an item or a group, unless another one has exceeded the limit.
     fn begin_time(&mut self) {
         if self.shape.has_time_limit {
             self.line("if (report[2] >> 31)");
@@ -333,7 +334,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What the items of a group have together, and the loop over groups.
+    /// Declares the variables of a group, and starts the loop over groups.
     fn begin_group(&mut self, len: u32) {
         let arrays = self.group_arrays();
         if let Some(bytes) = lanes_bytes(self.body) {
@@ -360,7 +361,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Declares the arrays of a group; gives the number and length of each.
+    /// Declares the arrays of a group; returns the number and length of each.
     fn group_arrays(&mut self) -> Vec<(usize, u32)> {
         let body = self.body;
         let of_group = (0..).zip(&body.arrays).filter(|(_, array)| array.space == Space::Group);
@@ -371,7 +372,7 @@ impl<'a> Writer<'a> {
         of_group.map(declare).collect()
     }
 
-    /// `PLACE_view(base, at)`: where byte `at` of a base is.
+    /// Defines `PLACE_view(base, at)`: address of byte `at` of a base.
     fn places(&mut self, view: usize, shape: &ViewShape) {
         let mut all = String::new();
         for (base, (pieces, shift)) in shape.bases.iter().enumerate() {
@@ -395,7 +396,7 @@ impl<'a> Writer<'a> {
             }
         }
         if all.is_empty() {
-            // No element is there to be reached.
+            // There is no element to access.
             all = "((Bytes)0)".into();
         }
         self.indent = 0;
@@ -459,7 +460,7 @@ impl<'a> Writer<'a> {
             self.group_turns(site);
         } else if is_loop && self.shape.has_budget {
             let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
-            // Others may wait for it further on.
+            // Other items may wait for this item later.
             let leave = if self.meets { "break;" } else { "goto over;" };
             self.line(&format!("    if ({turns}++ >= budget) {{"));
             self.line(&format!("        FAIL({site}u, budget)"));
@@ -478,7 +479,7 @@ impl<'a> Writer<'a> {
         if label.leaves {
             self.line(&format!("after_{site}:;"));
         }
-        // Of a loop, those that a budget ends before the next turn.
+        // After a loop, the items whose budget ended them before the next iteration.
         self.arrived(site);
     }
 
@@ -487,7 +488,7 @@ impl<'a> Writer<'a> {
         if self.leaves_region(target) {
             return;
         }
-        // The innermost loop of C: blocks are none.
+        // The innermost loop of C; blocks are not loops in C.
         let is_innermost = self.labels[target..].iter().filter(|label| label.is_loop).count() == 1;
         let label = &mut self.labels[target];
         let by_name = !(label.is_loop && is_innermost)
@@ -558,7 +559,7 @@ impl<'a> Writer<'a> {
             }
             Op::Fail { detail, .. } => return self.line(&format!("FAIL({site}u, {})", r(detail))),
             Op::Atomic { op, to, place, value, .. } => return self.atomic(site, op, to, place, value),
-            // One work-item has nobody to wait for.
+            // A single work-item needs no barrier.
             Op::Barrier if self.split.is_some() => return,
             Op::Barrier => return self.line(BARRIER),
             Op::Across { how, to, of } if self.split.is_some() => return self.across_items(how, to, of),
@@ -577,7 +578,7 @@ impl<'a> Writer<'a> {
                 let then = [format!("{place} = {};", to_bits(of, &r(value)))];
                 return self.checked(&in_arena(of, &at), &then, (site, &at, None));
             }
-            // Written by `code`.
+            // Handled in `code`.
             Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {
                 return;
             }
@@ -587,7 +588,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What is done if an index is inside; else it is a failure, and a register gets 0.
+    /// Writes code for an index in bounds; otherwise it is a failure, and a register gets 0.
     fn checked(&mut self, inside: &str, then: &[String], (site, at, to): (u32, &str, Option<&str>)) {
         self.line(&format!("if ({inside}) {{"));
         for line in then {
@@ -601,7 +602,7 @@ impl<'a> Writer<'a> {
         self.line("}");
     }
 
-    /// Takes memory of the arena.
+    /// Allocates private memory.
     fn take(&mut self, site: u32, to: &str, bytes: &str) {
         for line in [
             "{".into(),
@@ -621,7 +622,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whether an element is there, and code that finds the field: `base` and `byte`.
+    /// Returns the test of an element's existence, and code that computes the field's `base` and `byte`.
     fn field(&self, view: u16, at: &str, offset: u32) -> (String, Vec<String>) {
         let shape = &self.shape.views[usize::from(view)];
         let (inside, element) = match self.body.views[usize::from(view)].access {
@@ -631,7 +632,7 @@ impl<'a> Writer<'a> {
             }
             Access::Read | Access::Atomic | Access::Append => (format!("{at} < v{view}n"), at.to_owned()),
         };
-        // Items past the last reach nothing. What they fail at is not told.
+        // Items past the last access nothing, and report no failures.
         let inside = if self.body.group_len.is_some() { format!("live && {inside}") } else { inside };
         let (stride, bases, page_len) = (shape.stride, shape.bases.len(), shape.page_len);
         let find = if bases == 1 && page_len == 1 << 63 {
@@ -648,7 +649,7 @@ impl<'a> Writer<'a> {
         (inside, find)
     }
 
-    /// Whether a field begins at a multiple of its length, and whether it may lie across two pieces.
+    /// Returns whether a field is aligned to its length, and whether it may cross two pieces.
     fn lies(&self, view: u16, offset: u32, bytes: u32) -> (bool, bool) {
         let shape = &self.shape.views[usize::from(view)];
         let is_aligned = (shape.align | u64::from(offset)).is_multiple_of(bytes.into());
@@ -673,7 +674,7 @@ impl<'a> Writer<'a> {
             }
         };
         let (wide, unsigned) = (of.bytes() == 8, unsigned_name(of.bytes()));
-        // As numbers for what can be done in one step, else by exchanging bits.
+        // Typed if the operation is a single instruction, else as bits for compare-and-swap.
         let at_once = !of.is_float() && (!wide || self.shape.has_wide_atomics || matches!(op, Rmw::Add));
         let word = if at_once { name(of) } else { unsigned };
         then.push(format!("volatile {space} {word} *const word = (volatile {space} {word} *){pointer};"));
@@ -722,8 +723,7 @@ impl<'a> Writer<'a> {
         self.checked(&inside, &then, (site, &at, to.as_deref()));
     }
 
-    /// An operation across lanes: values go through local memory, to which items write before and from which
-    /// they read after a barrier.
+    /// A subgroup operation: values go through local memory, with a barrier between writes and reads.
     fn across(&mut self, how: Across, to: Reg, of: Reg) {
         let (found, value, to_name) = (self.of(of), r(of), r(to));
         let leave = |value: &str| {

@@ -1,18 +1,17 @@
 //! Groups that one work-item runs, for processors.
 //!
-//! PoCL makes loops over the items of work-groups itself. Version 3.1 takes variables for the same in all
-//! items where branches in loops with barriers differ, and gives wrong results. So the loops are written
-//! here, and there are no barriers. Code is cut where all items are together: a run of operations between two
-//! such places becomes a loop over the items, and what is around it (`If`, `Block`, `Loop`, and the jumps of
-//! all items) is written once for the group. The verifier has seen to it that conditions there are the same
-//! for all items.
+//! PoCL itself turns the items of work-groups into loops. Version 3.1 treats variables as uniform in a group
+//! if branches in loops with barriers differ, and gives wrong results. So this module writes the loops,
+//! without barriers. It divides the code at synchronisation points: a region of operations between two points
+//! becomes a loop over the items. The enclosing statements (`If`, `Block`, `Loop`, and jumps of all items)
+//! are written once for the group. The verifier guarantees that their conditions are uniform in the group.
 //!
-//! Registers that only one run touches are variables of its loop. Others are kept: in one variable of the
-//! group if all items have the same value, else in a row of device memory with a place for each item, from
-//! which a run fetches them and to which it gives them back.
+//! Registers of a single region are variables of its loop. Other registers are saved between regions. A
+//! uniform one is a variable of the group. Others have a row of device memory with a place for each item; a
+//! region loads and stores them.
 //!
-//! Some items may leave a run for the end of a block around it, or continue a loop, while the others go on.
-//! They do so behind the last barrier there, so what is left to be skipped are runs: a row says for whom.
+//! Some items may leave a region for the end of an enclosing block, or continue a loop, while the others go
+//! on. They do so after the last barrier there, so they only skip whole regions: a row marks these items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,32 +20,32 @@ use backend_api::kernel::{Across, Binary, Body, Op, Place, Reg, Rmw, Space, Type
 use super::{Writer, changed, r};
 use crate::kernel::compute::codegen::{binary, name};
 
-/// Where the code of a kernel is cut, and what is kept between the runs.
+/// Division of a kernel's code, and the values saved between regions.
 pub(super) struct Split {
     len: u32,
-    /// By site: what is written once for the group.
+    /// By site: true for statements that are written once for the group.
     of_group: Vec<bool>,
     registers: Vec<Home>,
-    /// By array: whether it is one of the items that is kept.
+    /// By array: true for an item's array that is saved.
     arrays: Vec<bool>,
-    /// The blocks and loops for whose end or next turn some items skip whole runs.
+    /// Blocks and loops for whose end or next iteration some items skip whole regions.
     skipped: BTreeSet<u32>,
     rows: Vec<Row>,
     bytes: u64,
 }
 
-/// Where the value of a register is between runs.
+/// Place of a register's value between regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
-    /// Nowhere.
+    /// Not saved.
     Run,
-    /// In a variable of the group.
+    /// A variable of the group.
     Group,
-    /// In a row.
+    /// A row.
     Row,
 }
 
-/// So many values for each item.
+/// A number of values for each item.
 struct Row {
     of: &'static str,
     name: String,
@@ -55,20 +54,20 @@ struct Row {
     is_cleared: bool,
 }
 
-/// The loop over the items of a group that is written.
+/// The loop over the items of a group that is being written.
 pub(super) struct Region {
-    /// Its end is named by its first operation.
+    /// Its first operation names its end.
     first: u32,
-    /// How many blocks and loops are around it.
+    /// Number of enclosing blocks and loops.
     labels: usize,
-    /// Whether something goes to its end by name.
+    /// True if a jump names its end.
     is_left: bool,
 }
 
-/// What a run touches.
+/// Registers and arrays of a region.
 #[derive(Default)]
 struct Uses {
-    /// Registers by number, and whether they are written.
+    /// Registers by number, with true for written ones.
     registers: BTreeMap<usize, bool>,
     arrays: BTreeSet<usize>,
     arena: bool,
@@ -121,7 +120,7 @@ impl Split {
         split
     }
 
-    /// Gives everything that is kept for each item a row.
+    /// Assigns a row to each saved value of items.
     fn lay_out(&mut self, body: &Body, has_budget: bool) {
         let mut arena = false;
         body.operations(|_, op| arena |= uses_arena(op));
@@ -139,7 +138,7 @@ impl Split {
         }
         for (number, of) in body.registers.iter().enumerate() {
             if self.registers[number] == Home::Row {
-                // What a budget ended may not have written them.
+                // A loop that a budget ended may not have written them.
                 self.row(name(*of), format!("r{number}"), 1, has_budget);
             }
         }
@@ -161,7 +160,7 @@ impl Split {
         self.bytes += (u64::from(self.len) * u64::from(count) * width).next_multiple_of(64);
     }
 
-    /// How many bytes of device memory the rows of a group have.
+    /// Bytes of device memory of the rows of a group.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -171,7 +170,7 @@ fn uses_arena(op: &Op) -> bool {
     matches!(op, Op::Arena { .. } | Op::ArenaLoad { .. } | Op::ArenaStore { .. })
 }
 
-/// The array that an operation touches.
+/// Array of an operation.
 fn array_of(op: &Op) -> Option<usize> {
     match *op {
         Op::Get { array, .. } | Op::Put { array, .. } => Some(usize::from(array)),
@@ -180,8 +179,8 @@ fn array_of(op: &Op) -> Option<usize> {
     }
 }
 
-/// Finds what is written once for the group: where items meet, what is around it, and jumps of all items out
-/// of what is around it.
+/// Finds the statements that are written once for the group: synchronisation points, enclosing statements,
+/// and jumps of all items out of these.
 #[derive(Default)]
 struct Cuts<'a> {
     common: &'a [bool],
@@ -192,14 +191,14 @@ struct Cuts<'a> {
 }
 
 impl Cuts<'_> {
-    /// Whether more was found than before.
+    /// Returns true if it found more than before.
     fn mark_all(&mut self, code: &[Op]) -> bool {
         (self.site, self.has_changed) = (0, false);
         self.mark(code);
         self.has_changed
     }
 
-    /// Whether something in it is written once.
+    /// Returns true if a part of the code is written once.
     fn mark(&mut self, code: &[Op]) -> bool {
         let mut any = false;
         for op in code {
@@ -230,7 +229,7 @@ impl Cuts<'_> {
     }
 }
 
-/// Whether a register or array is touched, and by more than one run.
+/// Use of a register or array, by one region or several.
 #[derive(Clone, Copy, Default)]
 struct Touched {
     by: Option<u32>,
@@ -244,16 +243,16 @@ impl Touched {
     }
 }
 
-/// Finds what has to be kept between runs.
+/// Finds the values to save between regions.
 struct Keeper<'a> {
     of_group: &'a [bool],
     has_budget: bool,
     site: usize,
-    /// The number of the run.
+    /// Number of the region.
     run: u32,
-    /// How many loops around it are the group's.
+    /// Number of enclosing loops of the group.
     loops: u32,
-    /// The blocks and loops around: their sites, and how deep their code is if they are the group's.
+    /// Enclosing blocks and loops: their sites, and the depth of their code if they belong to the group.
     labels: Vec<(u32, Option<u32>)>,
     registers: Vec<Touched>,
     arrays: Vec<Touched>,
@@ -261,7 +260,7 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// Code that is written once, but for the runs in it.
+    /// Code that is written once, except its regions.
     fn list(&mut self, code: &[Op], depth: u32) {
         self.run += 1;
         for op in code {
@@ -290,11 +289,11 @@ impl Keeper<'_> {
         }
     }
 
-    /// An operation of a run.
+    /// An operation of a region.
     fn items(&mut self, op: &Op, depth: u32) {
         let (site, run) = (self.site as u32, self.run);
         self.site += 1;
-        // Where a budget ends loops, what was there a turn ago may be read.
+        // If a budget ends loops, values of an earlier iteration may be read.
         let often = self.has_budget && self.loops > 0;
         let mut touch = |register: Reg| {
             self.registers[register.at()].touch(run);
@@ -308,7 +307,7 @@ impl Keeper<'_> {
         }
         if let Op::Break { out } | Op::Continue { out } = *op {
             let (label, code_depth) = self.labels[self.labels.len() - 1 - usize::from(out)];
-            // At the end of its code there is nothing to be skipped.
+            // At the end of its code nothing is skipped.
             if code_depth.is_some_and(|code_depth| code_depth != depth) {
                 self.skipped.insert(label);
             }
@@ -325,12 +324,13 @@ impl Keeper<'_> {
 }
 
 impl Writer<'_> {
-    /// Whether what is written now is written once for a group.
+    /// Returns true if the current code is written once for a group.
     pub(super) fn is_of_group(&self) -> bool {
         self.split.is_some() && self.region.is_none()
     }
 
-    /// How many operations at the beginning of code are a run of which a loop over the items has to be made.
+    /// Returns the number of leading operations that form a region, for which a loop over the items is
+    /// needed.
     pub(super) fn items_alone(&self, code: &[Op]) -> usize {
         let (Some(split), None) = (self.split, &self.region) else { return 0 };
         let mut site = self.site as usize;
@@ -351,7 +351,7 @@ impl Writer<'_> {
         self.line("}");
     }
 
-    /// The loop of a work-item over the groups that it runs.
+    /// Writes the loop of a work-item over its groups.
     pub(super) fn groups_by_one(&mut self) {
         let Some(split) = self.split else { return };
         let (body, len) = (self.body, split.len);
@@ -416,12 +416,12 @@ impl Writer<'_> {
         uses
     }
 
-    /// A loop over the items of a group.
+    /// Writes a loop over the items of a group.
     pub(super) fn each_item(&mut self, run: &[Op]) {
         let Some(split) = self.split else { return };
         let (body, len, uses) = (self.body, split.len, self.uses(run));
         let (mut before, mut first, mut last, mut after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // What all items have alike, each finds as it was, and leaves as all leave it.
+        // Each item reads the old value of a uniform register; all write the same new value.
         let mut of_group = |of: &str, called: &str| {
             before.push(format!("const {of} old_{called} = {called};"));
             before.push(format!("{of} new_{called} = {called};"));
@@ -487,7 +487,7 @@ impl Writer<'_> {
             self.line(&format!("next_{first}:;"));
         }
         if !self.meets && self.text.contains("goto over;") {
-            // By a budget: there is this one run.
+            // After an exceeded budget: the code has only this region.
             self.line("over:;");
         }
         last.iter().for_each(|line| self.line(line));
@@ -497,8 +497,8 @@ impl Writer<'_> {
         self.line("}");
     }
 
-    /// Writes what an item does that leaves the loop over the items for the end of a block around it, or the
-    /// next turn of a loop; whether it does.
+    /// Writes the jump of an item out of the loop over the items, to the end of an enclosing block or the
+    /// next iteration of a loop. Returns false for other jumps.
     pub(super) fn leaves_region(&mut self, target: usize) -> bool {
         let (Some(split), Some(region)) = (self.split, &mut self.region) else { return false };
         if target >= region.labels {
@@ -513,8 +513,8 @@ impl Writer<'_> {
         true
     }
 
-    /// Where items come together again that skipped runs for the end of this block or the next turn of this
-    /// loop.
+    /// Writes the point where items continue that skipped regions for the end of this block or the next
+    /// iteration of this loop.
     pub(super) fn arrived(&mut self, site: u32) {
         if self.is_of_group() && self.split.is_some_and(|split| split.skipped.contains(&site)) {
             let mark = site + 1;
@@ -522,7 +522,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The budget of a loop that all items turn together.
+    /// Writes the budget of a loop that all items run together.
     pub(super) fn group_turns(&mut self, site: u32) {
         self.indent += 1;
         self.line("if (common_turns++ >= budget) {");
@@ -540,7 +540,7 @@ impl Writer<'_> {
         self.indent -= 1;
     }
 
-    /// An atomic on an array of the group: nobody else runs.
+    /// Writes an atomic on an array of the group, as a plain access, because no other item runs.
     pub(super) fn change(
         &mut self,
         site: u32,
@@ -559,7 +559,7 @@ impl Writer<'_> {
         self.checked(&format!("{at} < {array_len}ul"), &then, (site, at, to.as_deref()));
     }
 
-    /// The register of the item in a lane of `warp`.
+    /// Register of the item in a lane of `warp`.
     fn in_lane(&self, register: Reg) -> String {
         match self.split.map(|split| split.registers[register.at()]) {
             Some(Home::Row) => format!("all_r{}[warp + lane]", register.0),
@@ -567,7 +567,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An operation across lanes: loops over 32 of them.
+    /// Writes a subgroup operation as loops over 32 items.
     pub(super) fn across_items(&mut self, how: Across, to: Reg, of: Reg) {
         let Some(split) = self.split else { return };
         let (found, value) = (self.of(of), self.in_lane(of));
@@ -575,7 +575,7 @@ impl Writer<'_> {
         let lanes = "for (uint lane = 0u; lane < 32u; lane++)";
         let mut lines =
             vec![format!("{of_type} lanes[32];"), lanes.into(), format!("    lanes[lane] = {value};")];
-        // What lanes become step by step.
+        // Steps of the lanes' values.
         let mut steps = |apart: &str, step: &str, op: Binary, when: &str, (a, b): (&str, &str)| {
             lines.extend([
                 format!("for (uint apart = {apart}; apart = {step}) {{"),
@@ -595,7 +595,7 @@ impl Writer<'_> {
                 steps("16u; apart > 0u", "apart >> 1", op, "", pair);
             }
             Across::Scan(op) => {
-                // Lanes that have none so far below keep their own.
+                // Lanes without a lane at this distance keep their value.
                 let pair = ("lane < apart ? lane : lane - apart", "lane");
                 steps("1u; apart < 32u", "apart << 1", op, "lane < apart ? b : ", pair);
             }
@@ -617,7 +617,7 @@ impl Writer<'_> {
             Across::Reduce(_) | Across::Scan(_) => "lanes[lane]".into(),
         };
         lines.extend([lanes.into(), format!("    {} = {result};", self.in_lane(to))]);
-        // What is the same for all items needs to be found once, and in its place is what it is found from.
+        // A uniform result is computed once, from its place of the operands.
         let end = if split.registers[to.at()] == Home::Group { 32 } else { split.len };
         self.line(&format!("for (uint warp = 0u; warp < {end}u; warp += 32u) {{"));
         for line in lines {
