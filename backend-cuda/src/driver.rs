@@ -1,6 +1,6 @@
 //! The CUDA driver: the functions in use, found once in the library at run time.
 //!
-//! The constants are those of `cudarc`. The functions are looked up by name, and declared with a plain
+//! The constants come from `cudarc`. The functions are looked up by name, and declared with a plain
 //! integer as result. `cudarc` declares an enum there. A code that its bindings lack, as newer drivers
 //! have, would be undefined behaviour before any check. A missing function makes the driver count as too
 //! old at once, instead of a panic at its first use. `cudarc` does not search for the library either, not

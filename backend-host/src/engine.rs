@@ -313,7 +313,7 @@ mod tests {
         let looks = || queues.iter().map(|queue| queue.looks.load(Ordering::Relaxed)).sum::<usize>();
         assert_eq!(looks(), 0);
         assert!(device.engine.registry.live_queues().is_empty());
-        // What is in use is waited for.
+        // The release waits for work in progress.
         let (queue, memory) = (Queue::new(&device).unwrap(), DeviceBuffer::new(&device, 64, Commit::Lazy));
         let host = HostBuffer::new(&device, 64, HostMemory::Pageable).unwrap();
         let (memory, gate) = (memory.unwrap(), Arc::new(parking_lot::RwLock::new(())));

@@ -227,7 +227,7 @@ mod lock {
             }
         }
 
-        /// Ends a lock of some pages: those of them that have no other lock.
+        /// Ends a lock of some pages; returns the pages without another lock.
         pub fn end(&mut self, pages: &Range<usize>) -> Vec<Range<usize>> {
             let mut free: Vec<Range<usize>> = Vec::new();
             for run in self.runs_in(pages) {

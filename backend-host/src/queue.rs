@@ -49,7 +49,7 @@ pub(crate) struct Lane<J> {
     running: AtomicBool,
     /// Notified, if a thread sleeps, when work completes and when a thread releases the queue.
     changed: Condvar,
-    /// How often the queue was asked for work that touches some memory.
+    /// Number of searches for work on some memory.
     #[cfg(test)]
     pub(crate) looks: std::sync::atomic::AtomicUsize,
 }

@@ -47,7 +47,7 @@ macro_rules! entry_points {
         impl Sys {
             /// Finds all functions, or returns the name of the first missing one.
             fn from_library(library: Library) -> Result<Self, &'static str> {
-                // SAFETY: the signatures below are those of the OpenCL 1.2 (optional: 2.0) headers. The
+                // SAFETY: the signatures below equal the OpenCL 1.2 (optional: 2.0) headers. The
                 // pointers live as long as the library, which is never unloaded once all of them are
                 // found.
                 let table = unsafe {

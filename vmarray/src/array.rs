@@ -239,7 +239,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     #[inline(always)]
     fn lengths(&self) -> &Lengths {
-        // SAFETY: the entries are those of the pager's table, which lives as long as the array.
+        // SAFETY: the entries belong to the pager's table, which lives as long as the array.
         unsafe { Lengths::of(self.entries) }
     }
 
@@ -261,7 +261,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.lengths().len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the array has no elements.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -300,7 +300,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// out of bounds, or for page lengths other than powers of two.
     #[inline(always)]
     fn locate_quickly(&self, index: usize) -> Option<(&Entry, usize)> {
-        // SAFETY: the entries are those of the pager's table, which lives as long as the array.
+        // SAFETY: the entries belong to the pager's table, which lives as long as the array.
         unsafe { Lengths::has_quick(self.entries, index) }.then(|| {
             // SAFETY: the index is inside, so the table has an entry for its page; it lives as long as the
             // pager.
@@ -560,7 +560,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(old)
     }
 
-    /// Copies an element of several words to `old`, and writes another value if its bytes equal those of
+    /// Copies an element of several words to `old`, and writes another value if its bytes equal the bytes of
     /// `current`, or always without `current`. Returns true if it wrote.
     pub(crate) fn exchange(
         &self,

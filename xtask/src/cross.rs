@@ -115,7 +115,7 @@ fn sample(sh: &Shell) -> Result<Outcome> {
     })
 }
 
-/// Runs a command of cargo on the crates, all features on except for those that [build C](BUILDS_C).
+/// Runs a command of cargo on the crates, all features on except the ones that [build C](BUILDS_C).
 /// Warnings are errors.
 fn check(sh: &Shell, target: &str, command: &str) -> Result<Outcome> {
     if let Some(reason) = missing(sh, target) {

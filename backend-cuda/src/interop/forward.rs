@@ -4,7 +4,7 @@
 //! when it starts. These functions replace it: each finds the driver's function at its first call. Without
 //! a driver, all return `CUDA_ERROR_NOT_INITIALIZED`; a function that the driver lacks returns
 //! `CUDA_ERROR_NOT_FOUND`. The list has the functions that the sources of `cust` 0.3.2 use. Their types
-//! are those that `cust_raw` 0.11.3 declares.
+//! equal the declarations of `cust_raw` 0.11.3.
 //!
 //! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since `cust_raw` stores it in
 //! an enum.

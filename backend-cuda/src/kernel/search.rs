@@ -223,7 +223,7 @@ pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: 
         false => (kernels.spread[plan.word], &mut spread[..]),
     };
     let mut list = [chunks_at, first_at, value_at, bytes_at, state_at, argument(&hits), argument(&indices)];
-    // SAFETY: the parameters are those of the kernels in `kernels/search.cu`. The elements and the answer
+    // SAFETY: the parameters match the kernels in `kernels/search.cu`. The elements and the answer
     // were checked against their memory; state, counts, hits and value are in scratch memory of this
     // queue, with room for `CHUNKS_MAX` chunks, which the plan does not exceed.
     unsafe {

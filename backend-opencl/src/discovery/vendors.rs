@@ -1,4 +1,4 @@
-//! Drivers that are listed for the loader, which omits those that fail to load without a message.
+//! Drivers that are listed for the loader, which omits drivers that fail to load without a message.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -61,7 +61,7 @@ const TYPES: [Type; 11] = [
     Type::F64,
 ];
 
-/// Mostly refers to what is there, and sometimes does not.
+/// Mostly refers to existing values, and sometimes to missing ones.
 fn instruction(step: &Step, known: usize) -> Instruction {
     let value = |number: u16| Value(if number > 0xFF00 { number } else { number % known.max(1) as u16 });
     let of = |number: u8| TYPES[number as usize % TYPES.len()];

@@ -37,7 +37,7 @@ impl Argument<'_> {
     }
 }
 
-/// Runs the lowered form of a kernel by the interpreter, one item after the other. The results equal those of
+/// Runs the lowered form of a kernel by the interpreter, one item after the other. The results equal the results of
 /// [`run_on_host`](crate::run_on_host), which runs the function itself. For tests; devices run the same form.
 ///
 /// # Errors

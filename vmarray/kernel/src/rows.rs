@@ -8,7 +8,7 @@ use crate::source::{AllElements, Given};
 use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
 use std::ops::Range;
 
-/// All elements of rows of different lengths, such as those of a sparse matrix, read by `[row, index]`.
+/// All elements of rows of different lengths, such as the rows of a sparse matrix, read by `[row, index]`.
 ///
 /// Devices have two arrays: the starts of rows with the end of the last one, and all elements. An access is
 /// three loads, two of which are equal within a row. It is out of bounds if the row does not exist (the

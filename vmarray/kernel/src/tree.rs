@@ -45,7 +45,7 @@ pub enum Operator {
 }
 
 /// An expression. Numbers of slots, types and constants refer to the
-/// [`Definition`](crate::slots::Definition); those of variables, loops and labels are the function's own.
+/// [`Definition`](crate::slots::Definition); numbers of variables, loops and labels belong to the function.
 #[derive(Debug)]
 pub enum Expr {
     /// An expression with its line.

@@ -82,7 +82,7 @@ pub(crate) struct Recipe {
     devices: Mutex<Option<Vec<Arc<dyn Device>>>>,
     /// The device of each channel, also of channels that the array is too short for.
     turns: Vec<usize>,
-    /// How long the array may become, and whether as long as its devices allow, if it grows.
+    /// Maximal length of a growing array, and true if only its devices limit it.
     growth: Option<(usize, bool)>,
 }
 

@@ -243,7 +243,7 @@ pub(crate) struct Homes {
 /// | devices | [all of the machine](crate::devices), shared with other arrays |
 /// | placement | equal shares |
 /// | greatest length | [its length](Self::max_len) |
-/// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::profile::Profile) is known what suits them |
+/// | page length | the power of two that makes a page 64 KiB long, or just below; for devices with a known [profile](crate::profile::Profile), the length that suits them |
 /// | cache | 256 MiB of page-locked RAM, taken as needed |
 /// | eviction | CLOCK |
 /// | checksums of pages | off |
@@ -282,7 +282,7 @@ pub(crate) struct Homes {
 #[must_use = "describes an array; `build` makes it"]
 pub struct Builder<T: Element, D: Device> {
     pub(crate) len: usize,
-    /// How long it may become.
+    /// Maximal length.
     pub(crate) max_len: usize,
     devices: Devices<D>,
     pub(crate) settings: Settings,
@@ -606,7 +606,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let redundant = settings.common.placement.redundant(open.devices.len())?;
         let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
         let is_open = max_len == usize::MAX;
-        // Less where the devices can never have so much. What it is built with it may have again.
+        // Limited by the size of the devices, but at least the initial length.
         let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
         if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
             let reason = "the array may grow, which moves the pages that parity is computed from; leave `max_len` out, or use \

@@ -134,7 +134,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, no device is given, or one
     /// alone for a mirror, or if the array has lost a device; [`Device`](crate::ErrorKind::Device) if a
     /// device refuses memory or is lost. The channel it was about stays where it was then (of a mirror's
-    /// devices one may have moved), those before it are moved, and the call can be repeated.
+    /// devices one may have moved), earlier channels are moved, and the call can be repeated.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -95,7 +95,7 @@ impl LentElements<'_> {
     /// Blocks until all work that other libraries have submitted to the devices has ended.
     ///
     /// # Errors
-    /// Those of devices.
+    /// Errors of devices.
     pub fn synchronize(&self) -> Result<()> {
         let all = self.pager.channels().iter().filter_map(|channel| channel.device().addresses());
         Ok(all.map(|addresses| addresses.synchronize()).reduce(backend_api::Result::and).unwrap_or(Ok(()))?)
@@ -127,8 +127,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), those of
-    /// devices, and of files that are opened for reading.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and errors of
+    /// devices and of files that are opened for reading.
     pub fn lend(&mut self, range: impl RangeBounds<usize>) -> Result<LentElements<'_>> {
         let range = checked(range, self.len())?;
         let (pager, page_len) = (self.pager(), self.page_len());

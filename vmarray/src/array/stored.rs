@@ -146,9 +146,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Blocks until dirty pages are written back and the drives have stored them; hits continue meanwhile.
     ///
     /// # Errors
-    /// [`Device`](crate::ErrorKind::Device) with what the drive says, or of kind `Unsupported` for an array
+    /// [`Device`](crate::ErrorKind::Device) with the error of the drive, or of kind `Unsupported` for an array
     /// whose devices are no [files](Builder::create); [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if
-    /// the calling thread holds a page exclusively. What does not stay is tried again by the next call.
+    /// the calling thread holds a page exclusively. The next call repeats failed writes.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -220,7 +220,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// [`FileRefused`](crate::ErrorKind::FileRefused) for no files, other placements, and arrays that are to
     /// be movable; [`Device`](crate::ErrorKind::Device) of kind `AlreadyExists` if there is anything at a
     /// path, which is left as it is, of kind `InvalidArgument` if element type, files and shares take more
-    /// than some 3900 bytes to describe, and what the system says; else as [`build`](Self::build). No file is
+    /// than some 3900 bytes to describe, and errors of the system; else as [`build`](Self::build). No file is
     /// left behind; a loss of power in the middle leaves one that cannot be opened.
     ///
     /// ```
@@ -362,8 +362,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     ///
     /// # Errors
     /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for elements of another type or byte order, and files
-    /// that are not those of one array, with both sides named; [`Device`](crate::ErrorKind::Device) of kind
-    /// `InUse`, `WrongFormat` or `Corrupted`, or with what the system says; else as [`create`](Self::create).
+    /// that do not belong to one array, with both sides named; [`Device`](crate::ErrorKind::Device) of kind
+    /// `InUse`, `WrongFormat` or `Corrupted`, or with an error of the system; else as [`create`](Self::create).
     ///
     /// ```
     /// # use vmarray::prelude::*;

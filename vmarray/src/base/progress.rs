@@ -31,8 +31,8 @@ pub struct Progress {
     pub all_bytes: u64,
 }
 
-/// Hold of work while it tells the program how far it has come. A thread that runs the program's function
-/// must not wait for it: the work, which would let go of it, waits for that function.
+/// Hold of work while it reports progress to the program. A thread that runs the program's function must not
+/// wait for the hold, because the work that would release it waits for the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WorkHold {
     /// Pages of an array, exclusively.
@@ -203,7 +203,7 @@ pub(crate) fn in_told_steps<R>(
 /// The steps of some work.
 pub(crate) struct Steps {
     teller: Option<&'static Teller<'static>>,
-    /// What the work holds, on whichever of its threads the program is told.
+    /// Holds of the work, on any of its threads that calls the program.
     holds: RwLock<Vec<WorkHold>>,
     done_bytes: AtomicU64,
     all_bytes: u64,

@@ -17,7 +17,7 @@ use crate::ops::executor::OperandStore;
 /// ```
 /// use vmarray::{IndexSet, Result};
 /// use vmarray::index_set::{Combine, Dimension, Tuples};
-/// /// The first so many square numbers.
+/// /// The first square numbers, as many as this.
 /// struct Squares(usize);
 ///
 /// impl Tuples for Squares {

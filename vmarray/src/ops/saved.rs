@@ -23,12 +23,12 @@ use crate::base::scoped_threads;
 use crate::engine::pager::{PageSaver, Pager, Snapshot};
 use crate::ops::view::{View, ViewMut};
 
-/// How much one thread copies at a time.
+/// Length of a piece that one thread copies.
 const PIECE_BYTES: usize = 4 << 20;
-/// How many threads copy: enough to keep a bus and a drive busy at the same time.
+/// Number of copying threads: enough to keep a bus and a drive busy at the same time.
 const THREADS: usize = 4;
 
-/// How an array is [saved](VirtualArray::save_with).
+/// Options of [`save_with`](VirtualArray::save_with).
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -36,7 +36,7 @@ const THREADS: usize = 4;
 /// # let path = std::env::temp_dir().join(format!("vmarray-instant-{}", std::process::id()));
 /// let accounts = VirtualArray::<i64>::builder(1000).page_len(64).build()?;
 /// std::thread::scope(|threads| {
-///     // Amounts go from one account to another: one is without it before the other one has it.
+///     // A transfer takes an amount from one account, and then adds it to another.
 ///     threads.spawn(|| {
 ///         for i in 0..10_000_usize {
 ///             accounts.update(i % 1000, |x| x - 1).unwrap();
@@ -46,7 +46,7 @@ const THREADS: usize = 4;
 ///     accounts.save_with(&path, SaveOptions::new().point_in_time(true), |_| ControlFlow::Continue(()))
 /// })?;
 /// let saved = VirtualArray::<i64>::open(&path)?;
-/// // The one transfer that was under way at that instant, and no other, may be half done.
+/// // At most the one transfer in progress at that instant is half done.
 /// assert!([0, -1].contains(&saved.sum(.., Field::<i64, i64>::whole())?));
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok::<(), vmarray::Error>(())
@@ -58,26 +58,26 @@ pub struct SaveOptions {
 }
 
 impl SaveOptions {
-    /// As [`save`](VirtualArray::save) does it.
+    /// Returns the options of [`save`](VirtualArray::save).
     pub const fn new() -> Self {
         Self { is_point_in_time: false }
     }
 
-    /// Whether all elements, and the length, are as of one instant between call and return, while others
-    /// write. Without it each page is of an instant of its own.
+    /// Saves all elements, and the length, at one instant between call and return, while other threads write.
+    /// Without it each page is from its own instant.
     ///
-    /// At first the call waits for all who are changing elements, [`PageMut`](crate::access::PageMut) guards
-    /// among them, and until that is done others wait that begin to. That takes two looks at each page's
-    /// state and one barrier on all cores, and as long as the longest of these changes. From then on a thread
-    /// that wants to change a page for the first time saves it before: it reads the page and writes it to the
-    /// file, and goes on. A [task](crate::views::PagedView#for-tasks) waits until one of the threads that
-    /// save has done so, after the piece of 4 MiB that it is at. What works on long ranges (`fill`,
-    /// `transform`, kernels) does so page by page where it is ahead of those threads. Reading is not held up,
-    /// and a page that is saved costs nothing any more, nor does anything when the call has returned. RAM:
-    /// one bit a page more.
+    /// First the call waits for all threads that are changing elements, including
+    /// [`PageMut`](crate::access::PageMut) guards; until then new changes wait. That takes two checks of each
+    /// page's state, one barrier on all cores, and the longest of these changes. From then on, a thread that
+    /// changes a page for the first time saves it before: it reads the page, and writes it to the file. A
+    /// [task](crate::views::PagedView#for-tasks) waits until one of the saving threads has done so, after its
+    /// present piece of 4 MiB. Operations on long ranges (`fill`, `transform`, kernels) do so page by page,
+    /// ahead of the saving threads. Reads never wait. A saved page has no further cost, and the array has
+    /// none after the return. The call takes one bit of RAM more for each page.
     ///
-    /// One such call at a time: others wait for it. Within its own progress function, and in place of a wait
-    /// within that of a younger array, it is [`WouldDeadlock`](ErrorKind::WouldDeadlock).
+    /// One such call runs at a time: another one waits for it. Inside its own progress function it returns
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock), and also inside the progress function of a younger array
+    /// if it would have to wait.
     ///
     /// A thread that holds a `PageMut` guard must not wait for another thread that writes to the array: that
     /// thread may wait for this call, and this call for the guard.
@@ -85,24 +85,24 @@ impl SaveOptions {
         Self { is_point_in_time: yes }
     }
 
-    /// Begins a snapshot, if there is to be one.
+    /// Begins a snapshot, if the option is set.
     pub(crate) fn begin(self, pager: &Pager) -> Result<Option<Snapshot<'_>>> {
         self.is_point_in_time.then(|| pager.snapshot()).transpose()
     }
 }
 
 impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
-    /// Writes all elements to a file, which [`VirtualArray::open`] and [`Builder::load`] read: a snapshot,
-    /// complete and stored when this returns. A file of that name is replaced at that moment and not before;
-    /// on an error it is as it was, and nothing is left behind.
+    /// Writes all elements to a file for [`VirtualArray::open`] and [`Builder::load`]: a snapshot, complete
+    /// and durable when this returns. An existing file is replaced atomically at the end. After an error it
+    /// is unchanged, and no new file is left.
     ///
-    /// Others may write meanwhile: each page is then of one instant, and pages of different instants, unless
-    /// [`save_with`](Self::save_with) is asked for [a single one](SaveOptions::point_in_time). A caller with
-    /// `&mut` knows that nobody does.
+    /// Other threads may write meanwhile. Each page is then from one instant, but pages are from different
+    /// instants, unless [`save_with`](Self::save_with) has [`point_in_time`](SaveOptions::point_in_time) set.
+    /// With `&mut` access there are no other writers.
     ///
-    /// Copies pieces of 4 MiB by four threads, at the speed of the drive or the bus. It takes room on the
-    /// drive for all that is not zero, beside the file that is replaced, and of RAM less than 64 MiB with
-    /// pages of up to 1 MiB, and 16 bytes a page.
+    /// Four threads copy pieces of 4 MiB, at the speed of the drive or the bus. The file takes space for all
+    /// nonzero pages, in addition to the replaced file. The call takes less than 64 MiB of RAM with pages of
+    /// up to 1 MiB, and 16 bytes a page.
     ///
     /// # Errors
     /// As [`Builder::create`] and [`read`](View::read).
@@ -122,12 +122,12 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save), by [options](SaveOptions); calls `progress` now and then, on any of its
-    /// threads and on one at a time, and stops when that says so.
+    /// As [`save`](Self::save), with [options](SaveOptions). Calls `progress` at intervals, on any of its
+    /// threads, one call at a time, and stops when it returns [`Break`](ControlFlow::Break).
     ///
     /// # Errors
-    /// As there, [`Cancelled`](ErrorKind::Cancelled), and, of a point in time, for threads that hold guards,
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock).
+    /// As there, and [`Cancelled`](ErrorKind::Cancelled). With a point in time,
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) for threads that hold guards.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -148,7 +148,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         self.save_as(path.as_ref(), LINEAR, options, progress)
     }
 
-    /// Saves elements that make up a shape.
+    /// Saves elements with the description of a shape.
     pub(crate) fn save_as(
         &self,
         path: &Path,
@@ -172,9 +172,9 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
-    /// Builds an array of these settings with the elements of a [saved](VirtualArray::save) array, or of any
-    /// array in a file that nobody has open for writing. The length is that of the file. To work on the file
-    /// itself instead, [`open`](Self::open) it.
+    /// Builds an array with these settings and the elements of a [saved](VirtualArray::save) array, or of any
+    /// array in a file that no program has open for writing. The length is that of the file. To work on the
+    /// file itself, [`open`](Self::open) it.
     ///
     /// # Errors
     /// As [`build`](Self::build), [`open_read_only`](Self::open_read_only) and [`write`](ViewMut::write).
@@ -219,7 +219,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     }
 }
 
-/// Copies the first `len` elements of an array to one in files: those of a snapshot, if there is one.
+/// Copies the first `len` elements of an array, or of its snapshot if there is one, to an array in files.
 pub(crate) fn save_elements<T: Element, D: Device>(
     from: &VirtualArray<T, D>,
     len: usize,
@@ -247,7 +247,7 @@ pub(crate) fn save_elements<T: Element, D: Device>(
     snapshot.finish()
 }
 
-/// Saves pages that threads want to change.
+/// Saves pages before threads change them.
 struct ElementSaver<T: Element> {
     len: usize,
     page_len: usize,
@@ -257,7 +257,7 @@ struct ElementSaver<T: Element> {
 impl<T: Element> PageSaver for ElementSaver<T> {
     fn save(&self, pager: &Pager, page: u64) -> Result<()> {
         let start = (page as usize).saturating_mul(self.page_len);
-        // None of a page with memory alone.
+        // Empty for a page with unused memory only.
         let mut elements = zeroed_vec::<T>(self.page_len.min(self.len.saturating_sub(start)))?;
         if !elements.is_empty() {
             pager.read_uncached(page, 0, bytemuck::cast_slice_mut(&mut elements))?;
@@ -278,7 +278,7 @@ pub(crate) fn copy_all<T: Element, D: Device, E: Device>(
     })
 }
 
-/// Copies the first `len` elements of what `read` reads to an array, in pieces of whole pages of both.
+/// Copies the first `len` elements from `read` to an array, in pieces of whole pages of both.
 pub(crate) fn copy<T: Element, D: Device>(
     len: usize,
     page_len: usize,
@@ -293,7 +293,7 @@ pub(crate) fn copy<T: Element, D: Device>(
     })
 }
 
-/// Has threads copy pieces of whole pages of both, each with a buffer of its own.
+/// Copies pieces of whole pages of both on several threads, each with its own buffer.
 fn in_pieces<T: Element, D: Device>(
     len: usize,
     page_len: usize,
@@ -328,12 +328,12 @@ fn in_pieces<T: Element, D: Device>(
     outcome.into_inner()
 }
 
-/// Has `write` make a file, complete and stored, and gives it the name of what was there before, if anything.
+/// Creates a durable file by `write`, and atomically replaces the file at the path, if any.
 pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Refuse before the work begins.
     drop(StoreDevice::lock_path(path)?);
-    // In the same folder, so that it can take the other's place.
+    // In the same folder, so that a rename can replace the old file.
     let unfinished = folder.join(own_files::random_name());
     write(&unfinished).map_err(|error| naming(error, &unfinished, path))?;
     let made = UnfinishedFile(Some(&unfinished));
@@ -344,7 +344,7 @@ pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -
     Ok(())
 }
 
-/// Replaces the path of the unfinished file in an error by the path that the caller has given.
+/// Replaces the path of the unfinished file in an error by the caller's path.
 fn naming(error: crate::Error, unfinished: &Path, path: &Path) -> crate::Error {
     match error.kind() {
         crate::ErrorKind::Device(of_device) => {
@@ -368,12 +368,12 @@ impl UnfinishedFile<'_> {
 
 impl Drop for UnfinishedFile<'_> {
     fn drop(&mut self) {
-        // The first error is the one to tell.
+        // Report the first error.
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }
 
-/// Gives a stored file the name of another one, for good.
+/// Renames a durable file, and makes the new name durable.
 fn replace(unfinished: &Path, path: &Path, folder: &Path) -> Result<()> {
     let failed = |cause: std::io::Error| {
         let detail = format!("{}: {cause}", path.display());

@@ -337,7 +337,7 @@ impl SourceChannel {
     /// Free slots in ascending order; if necessary, taken from other pages, whose newer copies are copied
     /// home.
     ///
-    /// The caller must not hold so many pages that too few slots remain.
+    /// The caller must leave enough slots unheld.
     pub(super) fn allocate(
         &self,
         pool: &mut Pool,

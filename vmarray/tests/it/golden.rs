@@ -121,7 +121,7 @@ fn golden_files_are_made() {
     keep(&made, &["tuples"]);
 }
 
-/// Writable copies; opening converts those of earlier versions.
+/// Writable copies; opening converts files of earlier versions.
 fn writable(version: &str, names: &[&str]) -> Files {
     let old = files(version, names);
     if version == VERSION {

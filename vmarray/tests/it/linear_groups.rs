@@ -121,8 +121,8 @@ fn cases(all: u64) -> Range<u64> {
     0..if std::env::var_os("VMARRAY_TEST_DEVICES").is_some() { all / 6 } else { all }
 }
 
-/// A random length of groups, values, a layout whose pages may or may not have whole groups, and how many
-/// elements come before those of the launch.
+/// A random length of groups, values, a layout whose pages may or may not have whole groups, and the
+/// number of elements before the launch.
 fn case(random: &mut Numbers) -> (usize, Vec<u32>, Shape, usize) {
     let len = LENS[random.below(LENS.len())];
     let values: Vec<u32> = (0..1 + random.below(700)).map(|_| random.below(1000) as u32).collect();

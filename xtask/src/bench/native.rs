@@ -85,7 +85,7 @@ impl Native {
     /// bits; the last one is a table, if any.
     ///
     /// # Safety
-    /// The arguments must be those that the kernel declares, and memory must have the length that the
+    /// The arguments must match the kernel's declaration, and memory must have the length that the
     /// kernel accesses.
     pub unsafe fn run(
         &self,

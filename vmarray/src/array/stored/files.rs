@@ -53,7 +53,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // The first error is the one to tell.
+        // Report the first error.
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }
@@ -76,7 +76,7 @@ impl PageCleaner {
     }
 }
 
-/// Refuses a file that is not what is asked for.
+/// Returns the error of a file that does not match the request.
 fn mismatch(path: &Path, what: &'static str, stored: impl Into<String>, asked: impl Into<String>) -> Error {
     let (path, stored, asked) = (path.display().to_string(), stored.into(), asked.into());
     ErrorKind::FileMismatch { path, what, stored, asked }.into()
@@ -90,7 +90,7 @@ fn store(device: &AnyDevice) -> &StoreDevice {
 }
 
 impl Files {
-    /// Makes files with room for so many pages of elements and of places of rows, which are so long together.
+    /// Creates files for `pages` pages of elements and of the starts of rows; all pages have the same length.
     pub fn make(
         paths: Vec<PathBuf>,
         description: Description,
@@ -112,7 +112,8 @@ impl Files {
         Ok((made, Self::new(stores, paths, description, tier)))
     }
 
-    /// Opens files of elements `T`, in any order, and what `read` makes of their shape, which is `asked`.
+    /// Opens files of elements `T`, in any order, with the result of `read` for their shape; `asked` is the
+    /// requested shape.
     pub fn open<T: Element + KernelType, P: AsRef<Path>, S>(
         files: impl IntoIterator<Item = P>,
         is_read_only: bool,
@@ -196,7 +197,7 @@ impl Files {
         Self { devices, paths, description, kept, len, is_read_only }
     }
 
-    /// The array that the files are, of so many elements.
+    /// Returns the array in the files.
     pub fn array<T: Element, D: backend_api::Device>(
         &self,
         builder: Builder<T, D>,
@@ -207,12 +208,12 @@ impl Files {
         Ok(array)
     }
 
-    /// Has memory of the devices be for work from now on: all parts have theirs.
+    /// Makes later buffers of the devices scratch memory; all parts have their buffers.
     pub fn serve_work(&self) {
         self.devices.iter().for_each(|device| store(device).serve_work());
     }
 
-    /// The array that a part of the files is, of so many elements, with the settings of a builder.
+    /// Returns the array of `len` elements in a part of the files, with the settings of a builder.
     pub fn part<T: Element, D: backend_api::Device>(
         &self,
         builder: Builder<T, D>,
@@ -255,14 +256,14 @@ impl Files {
             })
             .collect();
         if !self.is_read_only {
-            // What was written behind the length and not counted is nothing.
+            // Clear uncounted pages behind the length.
             for (channel, (store, _, share)) in (0..).zip(&homes) {
                 store.clear_share(*share, Pager::slots_in(channel, channels, pages));
             }
         }
         let grows = !self.is_read_only && [LINEAR, ROWS].contains(&self.description.shape.as_str());
         let max_len = if grows { most(builder.max_len, len, page_len, page_bytes) } else { len };
-        // Each store compares those that it keeps.
+        // Each store verifies its own checksums.
         let mut settings = builder.settings;
         settings.checksums = false;
         let places = Homes {
@@ -291,23 +292,23 @@ impl Files {
     }
 }
 
-/// How long an array in files may become until it is closed, which `asked` says, or nobody.
+/// Maximal length of an array in files until it is closed: `asked`, or a default.
 fn most(asked: usize, len: usize, page_len: usize, page_bytes: usize) -> usize {
     let spare = if page_bytes < SHORT_PAGE_BYTES { SPARE_SHORT_PAGES } else { SPARE_PAGES };
     let most = match asked {
         0 | usize::MAX => page_len.saturating_mul(spare).max(len.saturating_mul(4)),
         asked => asked,
     };
-    // No array can have more.
+    // The maximum of any array.
     most.min((isize::MAX as usize / page_bytes).saturating_mul(page_len)).max(len)
 }
 
 impl Description {
-    /// How many shares a file has: one for each channel of elements, and the first file one before these for
-    /// the places of rows, if there are any.
+    /// Number of shares of a file: one for each channel of elements, and in the first file one before them
+    /// for the starts of rows, if there are rows.
     fn shares_of(&self, file: usize) -> u64 {
         let channels = self.turns.iter().filter(|turn| **turn == file).count() as u64;
-        // One that is never used, where a file has no channel.
+        // An unused one if a file has no channel.
         (channels + self.first_share(file)).max(1)
     }
 
@@ -321,7 +322,7 @@ impl Description {
         if part == FilePart::Places { vec![0] } else { self.turns.clone() }
     }
 
-    /// Which share of its file a channel is.
+    /// Number of a channel's share in its file.
     fn share(&self, part: FilePart, channel: usize) -> u64 {
         if part == FilePart::Places {
             return 0;
@@ -331,7 +332,7 @@ impl Description {
         before + self.first_share(file)
     }
 
-    /// How many pages a file has at least in which a part has so many.
+    /// Least number of pages of a file in which the given part has `pages` pages.
     fn pages_of_file(&self, file: usize, part: FilePart, pages: u64) -> u64 {
         let (turns, shares) = (self.turns_of(part), self.shares_of(file));
         let of_channel = |channel: usize| {

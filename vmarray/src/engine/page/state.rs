@@ -16,7 +16,7 @@
 //! | 11..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
 //! | 21..31 | guards | holders of the program. With `EXCLUSIVE`, the one holder is a guard |
 //! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
-//! | 32 | `UNSAVED` | a snapshot has yet to save what the page holds: nobody takes it to change it |
+//! | 32 | `UNSAVED` | a snapshot has yet to save the page: no thread takes it to change it |
 //! | 33..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write. It would have to sleep through exactly 2^31 of them not to |
 //!
 //! A thread that holds a pin or a guard without `EXCLUSIVE` shares the page: the page stays resident without

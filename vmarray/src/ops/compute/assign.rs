@@ -311,7 +311,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         Ok(slots.end)
     }
 
-    /// Whether a run may end before a slot, because no group has elements on both sides of it. Groups of
+    /// Returns true if a run may end before a slot, because no group has elements on both sides of it. Groups of
     /// several channels are within pages.
     fn is_cut(&self, work: &ChannelWork, slot: u64) -> bool {
         let group_len = self.change.group_len() as u64;

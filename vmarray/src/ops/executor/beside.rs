@@ -180,7 +180,7 @@ impl StagedOperand {
         }
     }
 
-    /// Whether changed elements go back through host memory.
+    /// Returns true if changed elements go back through host memory.
     pub fn comes_back(&self) -> bool {
         self.is_changed && matches!(self.from, StagedFrom::Host(_))
     }
@@ -192,7 +192,7 @@ impl StagedOperand {
     }
 }
 
-/// Whether changed elements can go back without the host: on one device, all runs have them in the memory to
+/// Returns true if changed elements can go back without the host: on one device, all runs have them in the memory to
 /// which they were fetched.
 fn can_put_back(operand: &Operand<'_>, count: usize, devices: &[Arc<dyn Device>]) -> bool {
     let ([device], Some(target)) = (devices, operand.target) else { return false };

@@ -107,7 +107,7 @@ pub trait OperandStore: Sync {
     fn channel_count(&self) -> usize {
         1
     }
-    /// Whether runs of a range can have whole groups of elements.
+    /// Returns true if runs of a range can have whole groups of elements.
     fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
         let _ = (group_len, range);
         true
@@ -217,7 +217,7 @@ impl std::fmt::Debug for Operand<'_> {
     }
 }
 
-/// Whether no group of elements has parts in two pages, except when one page has the whole range.
+/// Returns true if no group of elements has parts in two pages, or if one page has the whole range.
 pub(crate) fn are_groups_within_pages(group_len: usize, page_len: usize, range: &Range<usize>) -> bool {
     let is_in_one = || range.start / page_len == range.end.saturating_sub(1) / page_len;
     group_len <= 1

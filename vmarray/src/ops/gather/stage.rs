@@ -279,7 +279,7 @@ impl<T: Element> GatherStage<T> {
     ///
     /// # Safety
     /// The gather is finished. `into` is writable at all places of the stage, and no other thread or
-    /// device accesses those places.
+    /// device accesses these places.
     pub(crate) unsafe fn copy_out(&self, into: *mut T, passes_caches: bool) {
         if self.plan.is_direct() {
             return;

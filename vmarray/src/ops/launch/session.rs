@@ -79,7 +79,7 @@ const LAUNCHES: usize = 1024;
 /// another device writes, the devices wait for each other without the host. Elements that any item changes
 /// ([`Shared`]) must be on the only device of the launch.
 ///
-/// # What else is not
+/// # Other limits
 ///
 /// Only [`run`](super::RunKernel::run) supports kernels that append or whose groups are tiles of a result,
 /// windows with boundary modes of the program, and arguments in another order than the result. Elements that

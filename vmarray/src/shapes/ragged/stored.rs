@@ -153,7 +153,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// let writer = RaggedArray::<u8>::create(&path)?.into_writer();
     /// writer.push(b"words")?;
     /// writer.sync()?;
-    /// // A writer that is dropped keeps what was synced; one that is frozen, all.
+    /// // A dropped writer keeps synced rows; a frozen one keeps all.
     /// drop(writer);
     /// assert_eq!(RaggedArray::<u8>::open(&path)?.row_count(), 1);
     /// # std::fs::remove_file(&path).unwrap();

@@ -130,7 +130,7 @@ fn pages_are_taken_when_nobody_else_has_them() {
 
 #[test]
 fn absent_pages_are_claimed_with_or_without_readers_of_their_homes() {
-    // Whether readers stay, and whether the page can be claimed.
+    // Cases: do readers stay, and can the page be claimed.
     let cases = [
         (HOME, false, true),
         (HOME | PIN, false, false),
@@ -263,7 +263,7 @@ fn gates_open_with_the_frame_and_shut_before_it_goes() {
 
 #[test]
 fn sweeps_take_what_is_idle_and_give_what_was_used_another_chance() {
-    // Whether use counts, whether dirty pages are wanted, the outcome, the state after.
+    // Cases: does use count, are dirty pages wanted, the outcome, the state after.
     let claimed = |state| (Sweep::Claimed(State(state)), state | EXCLUSIVE);
     let write_back = |state: u64| (Sweep::WriteBack(State(state)), (state | IN_FLIGHT) + PIN);
     let busy = |state| (Sweep::Busy, state);
