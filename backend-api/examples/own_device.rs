@@ -1,5 +1,5 @@
-//! A device of one's own in one file, and the conformance suite on it:
-//! `cargo run -p vmarray-backend-api --example own_device --features conformance`.
+//! A new backend in one file, and the conformance suite on it: `cargo run -p vmarray-backend-api --example
+//! own_device --features conformance`.
 //!
 //! The file is that of the suite's reference device, compiled here as part of another crate: a device needs
 //! nothing of the contract's crate that is not public. Its kernels are the models of the suite; a device of

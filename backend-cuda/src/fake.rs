@@ -1,4 +1,4 @@
-//! A simulated driver without a GPU, for tests of tickets, waiting, wakers and loss.
+//! Fake CUDA driver without a GPU, for tests of tickets, waiting, wakers and loss.
 //!
 //! Device memory is host memory, and copies happen at submission. So do kernels of the program; all other
 //! kernels do nothing. The test decides when events are reached.

@@ -1,4 +1,4 @@
-"""The peers of `peers.rs` that are Python packages: NumPy, Polars, numba, OpenCV, those of them that are installed.
+"""Python competitors of the benchmark `peers.rs`: NumPy, Polars, numba and OpenCV, if they are installed.
 
 Started by the benchmark. Prints `peer row` for all that it has, and an empty line. Then, for each line `peer row` that it
 reads, does that work once and prints the seconds it took, those of the processors, and the result as a number to compare.

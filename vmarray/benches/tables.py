@@ -1,4 +1,4 @@
-"""The peers of `tables.rs` that are Python packages: DuckDB and Polars, those of them that are installed.
+"""Python competitors of the benchmark `tables.rs`: DuckDB and Polars, if they are installed.
 
 Started by the benchmark for each row. Prints `peer row` for all that it has, and an empty line. Then, for each line
 `peer row` that it reads, does that work once and prints the seconds it took until its results are in memory, those of the

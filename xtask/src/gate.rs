@@ -1,4 +1,4 @@
-//! `cargo xtask gate`: whether a change made a row of a fixed list slower.
+//! `cargo xtask gate`: fails if a change made a row of a fixed list of measurements slower.
 //!
 //! Two builds of the benchmarks run in turns, as in `compare`, on some forty rows. The rows cover hits,
 //! misses, scans, bulk copies, lists, tasks, expressions, kernels, sorts, joins, files and the first calls

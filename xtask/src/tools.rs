@@ -1,4 +1,4 @@
-//! Tools that this machine may lack.
+//! External tools, and a message if one is not installed.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The effects of kernels in the simplest form, and a device that has just these effects.
+//! Naive implementations of the effects of kernels, and a device that consists of them.
 //!
 //! The functions work on ordinary slices and prefer clarity to speed. Tests of a backend's own kernels can
 //! compare with them.

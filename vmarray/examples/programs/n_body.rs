@@ -1,5 +1,4 @@
-//! Bodies that attract one another, all by all, as in the article on the C++ system that this library takes
-//! up.
+//! Gravity between all pairs of bodies, an example from the article on the C++ predecessor of this library.
 
 use crate::setting::Setting;
 use bytemuck::{Pod, Zeroable};

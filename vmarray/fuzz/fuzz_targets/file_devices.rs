@@ -1,5 +1,4 @@
-//! Files with anything in them as devices: arrays begin with zeroes all the same, and keep what they are
-//! given.
+//! Arrays on files with arbitrary contents: each array begins with zeroes, and keeps every written element.
 
 #![no_main]
 

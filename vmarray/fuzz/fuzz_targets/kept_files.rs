@@ -1,4 +1,4 @@
-//! What earlier runs have kept on disk, damaged in any way: profiles of devices, and translated kernels.
+//! Damaged caches on disk: profiles of devices, and translated kernels.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Programs of expressions, sound and unsound ones, on host RAM beside plain evaluation.
+//! Valid and invalid programs of expressions on host RAM, compared with a naive evaluation.
 
 #![no_main]
 

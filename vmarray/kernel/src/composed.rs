@@ -1,5 +1,5 @@
-//! Methods of numbers composed of operations of the rule table: kernel functions themselves, so the host and
-//! lowering share one text.
+//! Methods of numbers, composed of operations of the rule table. They are kernel functions, so the host and
+//! the devices run the same source.
 //!
 //! They are Rust's functions of the same names without panics: sums wrap, and division by zero follows the
 //! rule table.

@@ -1,4 +1,4 @@
-"""The census: every function of NumPy's, and method of its arrays, that the package has, beside NumPy.
+"""Census: each function and array method of the package that NumPy has too, compared with NumPy.
 
 Each run takes a sample by the seed of the day; `--census N` runs N cases of each function. The file of `--census-log`
 keeps the finished cases with their differences, and later runs skip them.

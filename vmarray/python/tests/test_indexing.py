@@ -1,4 +1,4 @@
-"""Reading and writing by keys, beside NumPy, bit for bit."""
+"""Reads and writes by keys, compared with NumPy bit for bit."""
 
 import numpy as np
 import pytest

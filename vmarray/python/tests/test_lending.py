@@ -1,4 +1,4 @@
-"""Items that are lent to other packages: NumPy in RAM, torch on a card, where there is one."""
+"""Exports of items to other packages: to NumPy in RAM, and to torch on a GPU if there is one."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Operators, functions and reductions beside NumPy: bit for bit, but for functions and sums of floats."""
+"""Operators, functions and reductions compared with NumPy bit for bit, except for sums and functions of floats."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""Random programs beside NumPy: views, functions, keywords and writes in turn, of all kinds of operands."""
+"""Random programs compared with NumPy: views, functions, keywords and writes, on all kinds of operands."""
 
 import numpy as np
 from census import _values_differ, has_advice, told

@@ -1,4 +1,4 @@
-"""More of NumPy's functions beside NumPy."""
+"""Shape functions, cumulative sums and NaN reductions, compared with NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-//! What tests of arrays and of their engine begin with.
+//! Test arrays on host RAM, for tests of arrays and of the engine.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Redundancy: replacement of lost devices, and of devices that lose their pages to others.
+//! Redundancy of an array's pages: rebuilds the data of a lost device on a spare one, and moves pages from
+//! one device to another.
 
 use std::sync::Arc;
 

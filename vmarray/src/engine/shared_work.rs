@@ -1,4 +1,4 @@
-//! Work shared out to threads that live as long as it takes.
+//! Division of a list of work among scoped threads.
 
 use parking_lot::Mutex;
 

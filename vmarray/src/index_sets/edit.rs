@@ -1,4 +1,4 @@
-//! Operations that make sets of sets.
+//! Operations that derive a set from other sets.
 
 use super::{Combine, Dimension, IndexSet, count_of, distinct};
 #[cfg(doc)]

@@ -1,4 +1,4 @@
-//! Writing of results, from any number on.
+//! Writes of results, starting at any index.
 
 use super::runs::{AHEAD, TupleRun, TupleRuns};
 use super::source::Block;

@@ -1,4 +1,4 @@
-//! The join of two sources, piece by piece.
+//! Join of two sources of tuples, one block at a time.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

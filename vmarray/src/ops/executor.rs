@@ -1,4 +1,4 @@
-//! The executor of device-side work: questions about elements in place, and writes to them.
+//! Executor of device-side work: reductions and searches of elements in place, and writes to them.
 //!
 //! A store provides [`Run`]s: contiguous elements on a device. No thread writes to a run during a
 //! question, and no other thread accesses it during a change. Each store ensures this in its own way, and

@@ -1,5 +1,5 @@
-//! Shared devices of the parent, in a process that was forked off it. The child has neither their threads nor
-//! their contexts: work there would never end, so it is refused.
+//! Shared devices inherited by a forked process. The child has neither the threads nor the contexts of these
+//! devices: work on them would never end, so the library returns an error.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};

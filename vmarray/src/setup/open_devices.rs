@@ -1,4 +1,4 @@
-//! Devices that are open in this process, one for each card: everything that names no devices shares them.
+//! Open devices of this process, one for each GPU. All arrays without a list of devices share them.
 
 use std::sync::Arc;
 

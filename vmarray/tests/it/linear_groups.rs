@@ -1,5 +1,5 @@
-//! Groups along one axis are the same on every number of devices, channels and page lengths: cut at multiples
-//! of their length over the view of the launch, and numbered over it.
+//! Groups along one axis are equal for every number of devices and channels, and every page length: they
+//! start at multiples of their length in the view of the launch, which also numbers them.
 
 use std::ops::Range;
 use std::sync::Arc;

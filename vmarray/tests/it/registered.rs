@@ -1,5 +1,5 @@
-//! Lists whose values are in memory registered with the devices: they move there and back without a pause, in
-//! any state of the cache.
+//! Lists with values in memory registered with the devices: copies go directly between both memories, in any
+//! state of the cache.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

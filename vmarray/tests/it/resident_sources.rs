@@ -1,4 +1,4 @@
-//! Kernels use the copies that devices have of a source, and leave copies there, as questions do.
+//! Kernels use the copies of a source on devices, and leave copies there, as queries do.
 
 use std::sync::Arc;
 

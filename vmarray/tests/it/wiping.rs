@@ -1,4 +1,4 @@
-//! Remains of elements in released memory.
+//! Wiping: released memory contains no elements.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

@@ -1,5 +1,5 @@
-//! The persistent genome store in a file, which the next run opens: genome after genome, each with all of
-//! its strains.
+//! Persistent genome store in a file, which the next run opens. It holds one genome after the other, each
+//! with all of its strains.
 //!
 //! A genome is a header row, and a row of words for each record of each strain. The store is synced when
 //! all of it is written: an interrupted run leaves the former state.

@@ -1,4 +1,4 @@
-//! The Mandelbrot set: how many steps a pixel takes to escape, in tiles, and the colour of that number.
+//! The Mandelbrot set in tiles: the number of steps until a pixel escapes, and the colour of that number.
 //!
 //! Only additions and multiplications of `f64`, none fused: every machine computes the same numbers.
 

@@ -1,4 +1,4 @@
-//! Eight bases of four bits in a word; the first base is in the lowest bits.
+//! Packing of eight 4-bit bases in a word; the first base is in the lowest bits.
 
 use crate::letters::Code;
 

@@ -1,4 +1,4 @@
-//! The same work on plain memory: loops over slices, and copies between them.
+//! The same work on ordinary memory: loops over slices, and copies between them.
 
 use super::elements::Payload;
 use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat};

@@ -1,4 +1,4 @@
-//! Errors that show only when a kernel is lowered.
+//! Errors of kernels that only lowering detects.
 
 use vmarray_kernel::{At, ErrorKind, Own, kernel, lower};
 

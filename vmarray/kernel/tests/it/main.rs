@@ -1,4 +1,4 @@
-//! Kernels in their host form and in their lowered form, which have to give the same.
+//! Kernels in their host form and in their lowered form; both must give equal results.
 
 mod arrays;
 mod calls;

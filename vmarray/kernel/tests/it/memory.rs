@@ -1,4 +1,4 @@
-//! Memory that items take for themselves.
+//! Private memory that items allocate.
 
 use crate::harness::{ITEMS, random};
 use vmarray_kernel::{

@@ -1,4 +1,5 @@
-//! Calls, conversions and lengths of groups that rustc refuses. Its message of each line follows it.
+//! Calls, conversions and lengths of groups that rustc rejects. A comment behind each line has the compiler's
+//! message.
 
 #![allow(unused_variables, dead_code)]
 

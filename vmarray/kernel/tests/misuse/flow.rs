@@ -1,4 +1,4 @@
-//! Faults that rustc finds after the types. Its message of each line follows it.
+//! Errors that rustc reports after type checking. A comment behind each line has the compiler's message.
 
 #![allow(unused)]
 

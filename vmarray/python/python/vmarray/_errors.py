@@ -1,4 +1,4 @@
-"""Exceptions of the package. Each is of the class that NumPy or Python raises for the like."""
+"""Exceptions of the package. Each also derives from NumPy's or Python's class for such an error."""
 
 import re
 from typing import Any

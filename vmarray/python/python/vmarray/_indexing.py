@@ -1,4 +1,4 @@
-"""Keys of NumPy's indexing: which of them make views, and which items the others mean."""
+"""NumPy's indexing: keys that make views, and the items that other keys select."""
 
 from __future__ import annotations
 

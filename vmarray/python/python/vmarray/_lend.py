@@ -1,4 +1,4 @@
-"""Items that other packages read and write where they lie."""
+"""Export of items in place to other packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that programs have by the names of NumPy's: of arrays, lists and numbers, by the same rules."""
+"""Module functions with NumPy's names, for arrays, lists and numbers."""
 
 from __future__ import annotations
 

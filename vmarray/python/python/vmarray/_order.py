@@ -1,5 +1,5 @@
-"""Order: positions, searches, distinct items, groups, histograms. By the devices for numbers along one axis, else
-by NumPy, whose lines have room in RAM."""
+"""Sorts, searches, distinct items, groups and histograms. Devices compute them for numbers along one axis, NumPy for
+all other arrays; RAM must then hold a line of items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More of NumPy's functions: shapes, arrays put together, sums that go on, and reductions that leave out NaNs."""
+"""More of NumPy's functions: shapes, concatenation, cumulative sums, and reductions that ignore NaNs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Functions of NumPy on arrays: by the devices where these have them, else by NumPy, a piece at a time."""
+"""NumPy's functions on arrays: devices compute the functions that they support, NumPy computes the rest, a piece at a
+time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers, computed where an array lies: as of ``numpy.random``, with other numbers.
+"""Random numbers, as of ``numpy.random``, computed on the devices of the result. The numbers differ from NumPy's.
 
 Examples
 --------

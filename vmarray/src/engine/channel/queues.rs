@@ -1,4 +1,4 @@
-//! The queues of one direction.
+//! Queues for copies in one direction, from or to the device.
 //!
 //! Work in one queue runs in order, and the bus idles for some microseconds between submissions; a page's
 //! fetch would wait for an earlier search of all device memory. So each direction has several queues. A

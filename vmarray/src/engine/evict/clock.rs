@@ -1,4 +1,4 @@
-//! CLOCK: a hand over the frames. The referenced bit is the caller's.
+//! CLOCK policy: a hand moves over the frames. The caller stores the referenced bits.
 
 use super::{Candidate, Verdict};
 

@@ -1,4 +1,4 @@
-//! The protocol of snapshots under loom, as [`model`](super::model) has that of single pages.
+//! Model of the snapshot protocol under loom; [`model`](super::model) is the model of single pages.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;

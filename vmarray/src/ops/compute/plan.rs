@@ -1,4 +1,4 @@
-//! Conditions to be met and assignments to be made, as programs for devices.
+//! Translation of conditions and assignments to programs for devices.
 
 use backend_api::expr::{Action, Instruction, Program, Store, Value};
 use backend_api::{Compute, Device, HostSpan, Queue, Ticket};

@@ -1,4 +1,4 @@
-//! Reductions as questions: sums, extremes, histograms.
+//! Reductions by expressions: sums, extremes, histograms.
 
 use std::cmp::Reverse;
 use std::marker::PhantomData;

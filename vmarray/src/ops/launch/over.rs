@@ -1,4 +1,4 @@
-//! Launches over numbers, for kernels without elements that determine their items.
+//! Launches over a range of numbers, for kernels without an array that determines their items.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Places of the elements of views in stores, and reordering between results and arguments.
+//! Positions of a view's elements in its store, and reordering between results and arguments.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tests that each way of changing a page saves its contents before.
+//! Tests that a snapshot saves a page before any kind of change to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

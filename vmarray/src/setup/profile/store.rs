@@ -1,4 +1,4 @@
-//! Profiles on disk, one a file, in a folder that only the user can write to (see [`OwnFolder`]).
+//! Profiles on disk, one in each file, in a folder that only the user can write to (see [`OwnFolder`]).
 //!
 //! A file begins with its complete key. A file with another key, or with invalid contents, is ignored and
 //! replaced. Failures here are no errors: the library measures the device again, as without a file.

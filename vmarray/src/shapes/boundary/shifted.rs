@@ -1,4 +1,4 @@
-//! Shifted views, for joins: the values at a distance from each element.
+//! Shifted views: each element is joined with the element at a fixed distance.
 
 use std::ops::Range;
 

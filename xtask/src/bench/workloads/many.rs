@@ -1,4 +1,4 @@
-//! Many arrays at once, next to a single one of the same size.
+//! Many arrays at the same time, compared with one array of the total size.
 
 use super::Bench;
 use crate::bench::elements::{Payload, Record};

@@ -1,4 +1,4 @@
-//! Several devices as one memory: moving, rebuilding, the cost of redundancy, and the division of work.
+//! Several devices as one memory: migration, rebuilding, the cost of redundancy, and the division of work.
 
 use super::{Bench, size};
 use crate::bench::elements::Payload;

@@ -1,5 +1,4 @@
-//! Loops over elements in order, one get at a time: each thread over its own share, or all over the same
-//! pages.
+//! Loops that get elements in order, one at a time. Threads have separate ranges, or all read the same pages.
 
 use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};
