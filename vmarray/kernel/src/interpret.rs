@@ -37,8 +37,9 @@ impl Argument<'_> {
     }
 }
 
-/// Runs the lowered form of a kernel by the interpreter, one item after the other. The results equal the results of
-/// [`run_on_host`](crate::run_on_host), which runs the function itself. For tests; devices run the same form.
+/// Runs the lowered form of a kernel by the interpreter, one item after the other. The results equal the
+/// results of [`run_on_host`](crate::run_on_host), which runs the function itself. For tests; devices run the
+/// same form.
 ///
 /// # Errors
 /// Errors of lowering.

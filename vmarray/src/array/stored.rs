@@ -146,9 +146,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Blocks until dirty pages are written back and the drives have stored them; hits continue meanwhile.
     ///
     /// # Errors
-    /// [`Device`](crate::ErrorKind::Device) with the error of the drive, or of kind `Unsupported` for an array
-    /// whose devices are no [files](Builder::create); [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if
-    /// the calling thread holds a page exclusively. The next call repeats failed writes.
+    /// [`Device`](crate::ErrorKind::Device) with the error of the drive, or of kind `Unsupported` for an
+    /// array whose devices are no [files](Builder::create);
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the calling thread holds a page exclusively. The
+    /// next call repeats failed writes.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -363,7 +364,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// # Errors
     /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for elements of another type or byte order, and files
     /// that do not belong to one array, with both sides named; [`Device`](crate::ErrorKind::Device) of kind
-    /// `InUse`, `WrongFormat` or `Corrupted`, or with an error of the system; else as [`create`](Self::create).
+    /// `InUse`, `WrongFormat` or `Corrupted`, or with an error of the system; else as
+    /// [`create`](Self::create).
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -311,8 +311,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         Ok(slots.end)
     }
 
-    /// Returns true if a run may end before a slot, because no group has elements on both sides of it. Groups of
-    /// several channels are within pages.
+    /// Returns true if a run may end before a slot, because no group has elements on both sides of it. Groups
+    /// of several channels are within pages.
     fn is_cut(&self, work: &ChannelWork, slot: u64) -> bool {
         let group_len = self.change.group_len() as u64;
         let is_single = self.target.pager().channels().len() == 1;

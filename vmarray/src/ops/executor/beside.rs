@@ -192,8 +192,8 @@ impl StagedOperand {
     }
 }
 
-/// Returns true if changed elements can go back without the host: on one device, all runs have them in the memory to
-/// which they were fetched.
+/// Returns true if changed elements can go back without the host: on one device, all runs have them in the
+/// memory to which they were fetched.
 fn can_put_back(operand: &Operand<'_>, count: usize, devices: &[Arc<dyn Device>]) -> bool {
     let ([device], Some(target)) = (devices, operand.target) else { return false };
     target.devices().iter().all(|(own, _)| is_same(own, device)) && can_put_from(target, count, device)

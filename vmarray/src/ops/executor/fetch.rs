@@ -65,8 +65,8 @@ impl Change for FromMemory<'_> {
     }
 }
 
-/// Returns true if the devices of a store take `count` elements from memory of a device. Few elements of arrays go to
-/// frames, which keep them.
+/// Returns true if the devices of a store take `count` elements from memory of a device. Few elements of
+/// arrays go to frames, which keep them.
 pub(super) fn can_put_from(target: &dyn ResultStore, count: usize, device: &Arc<dyn Device>) -> bool {
     let is_long = count * target.stride() >= SHORT_BYTES;
     // To claim pages is to wait for threads that use them.
