@@ -333,7 +333,7 @@ struct Recent {
     bytes: Passage<u8>,
 }
 
-/// A part of a range that lies in one page.
+/// Part of a range in one page.
 #[derive(Clone, Debug)]
 struct Piece {
     page: u64,

@@ -33,7 +33,7 @@ struct Sums {
     end: Option<u64>,
 }
 
-/// A part of a range that lies in one group.
+/// Part of a range in one group.
 struct Piece {
     group: u64,
     /// The requested bytes.

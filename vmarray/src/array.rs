@@ -312,7 +312,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads an element.
     ///
     /// A hit takes no lock (but see [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru)); a miss copies one
-    /// page from its device and blocks until it is there.
+    /// page from its device and blocks until it has arrived.
     ///
     /// # Errors
     /// [`IndexOutside`](crate::ErrorKind::IndexOutside); on a miss also [`Device`](crate::ErrorKind::Device)
@@ -413,7 +413,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes. Otherwise it takes a lock that few elements
     /// share, for the time of the copy; above 16 KiB, the page's. A miss copies one page from its device,
-    /// unless the page was never written, and blocks until it is there.
+    /// unless the page was never written, and blocks until it has arrived.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -495,7 +495,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if let Some(result) = write_fenced(entry, self.counter, access) {
             return Ok(result);
         }
-        /// As in a frame, where accesses to elements of a word are atomic.
+        /// Aligned as in a frame, because accesses to elements of one word are atomic.
         #[repr(C, align(16))]
         struct Aligned<T>(T);
         let mut element = Aligned(T::zeroed());

@@ -20,7 +20,7 @@ pub struct Args {
     /// The number of all cases.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     cases: u64,
-    /// A file that keeps how many are done: a later call goes on there.
+    /// A file with the number of finished cases: a later call continues there.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
 }

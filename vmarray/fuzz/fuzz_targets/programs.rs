@@ -92,7 +92,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
     for _ in 0..input.int_in_range(1..=40)? {
         let next = instruction(&input.arbitrary()?, instructions.len());
         instructions.push(next);
-        // One that does not fit ends most programs: it is asked for the error, and left out.
+        // An invalid instruction would end most programs: check its error, and remove it.
         if Program::new(instructions.clone()).is_err() {
             instructions.pop();
         }

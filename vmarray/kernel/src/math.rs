@@ -487,7 +487,7 @@ pub fn ln<T: Float>(x: T) -> T {
 #[inline(always)]
 pub fn ln_1p<T: Float>(x: T) -> T {
     let u = T::ONE + x;
-    // Of the larger one the other is subtracted without an error.
+    // The difference from the larger operand is exact.
     let rest = if x < T::ONE { x - (u - T::ONE) } else { T::ONE - (u - x) };
     let (m, k) = split(u);
     if x == T::ZERO { x } else { logarithm(u, ln_of(m, k, rest / u)) }

@@ -115,9 +115,9 @@ impl<'i, 's> Given<'i, 's> {
 
 /// Elements of items, read.
 pub enum HeldElements<'s, T> {
-    /// Of all running items.
+    /// Elements of all running items.
     Slice(&'s [T]),
-    /// Of some items at a time, copied, because other code may write to a device's memory.
+    /// Copied elements of some items at a time, because other code may write to a device's memory.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -144,9 +144,9 @@ impl<'s, T: Memory> HeldElements<'s, T> {
 
 /// Elements of items, read and written.
 pub enum HeldElementsMut<'s, T> {
-    /// Of all running items.
+    /// Elements of all running items.
     Slice(&'s mut [T]),
-    /// Of some items at a time, copied in both directions.
+    /// Elements of some items at a time, copied in both directions.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -188,9 +188,9 @@ fn read<T: Memory>(view: &HostView<'_>, items: &Range<u64>, elements: &mut Vec<T
 
 /// All elements of an array.
 pub enum AllElements<'s, T> {
-    /// Of a program.
+    /// Elements in memory of the program.
     Slice(&'s [T]),
-    /// Of a device.
+    /// Elements in memory of a device.
     View(HostView<'s>),
 }
 

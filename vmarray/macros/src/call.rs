@@ -310,7 +310,7 @@ impl Body<'_> {
             let span = argument.span();
             let k = located(&self.k, span);
             let is_element = at + values >= codes.len();
-            // Of a call rustc knows less, and says enough.
+            // rustc's own message about a call is sufficient.
             if !is_element && !has_numbers || matches!(bare(argument), Expr::Call(_)) {
                 return code.clone();
             }

@@ -105,7 +105,7 @@ fn two_programs_are_shown_with_what_they_count() {
         let row = row(&table, name);
         assert_eq!(row[1], process.to_string(), "{table}");
         let bytes = if pages == 8 { "8192 bytes" } else { "16.0 KiB" };
-        // Of 256 accesses of a page one misses.
+        // One of 256 accesses of a page misses.
         let counted = (row[3], row[4], row[6], row[7], row[8], row[9]);
         assert_eq!(counted, (bytes, "0", "99.6 %", &*pages.to_string(), "0 bytes", bytes), "{table}");
         assert!(row[5].contains("host:0"), "{table}");

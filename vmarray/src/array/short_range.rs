@@ -158,7 +158,7 @@ mod tests {
     use crate::engine::page::state::{READERS, WRITERS};
     use crate::ops::view::{View as _, ViewMut as _};
 
-    /// Of pages of 16 elements.
+    /// An array with pages of 16 elements.
     fn array(len: usize) -> VirtualArray<u64, HostDevice> {
         VirtualArray::<u64>::builder(len).page_len(16).devices([Arc::new(host())]).build().unwrap()
     }

@@ -43,9 +43,9 @@ pub(crate) enum WorkHold {
 
 #[derive(Default)]
 struct Holds {
-    /// Of work that the thread has begun.
+    /// Holds of work that the thread has begun.
     own: Vec<WorkHold>,
-    /// Of work for which the thread runs the program's function.
+    /// Holds of work for which the thread runs the program's function.
     inherited: Vec<WorkHold>,
 }
 

@@ -127,7 +127,7 @@ pub struct Profile {
 /// Profiles known in this process.
 #[derive(Debug, Default)]
 struct Known {
-    /// By identity.
+    /// Declared profiles by identity of the device.
     declared: HashMap<String, Profile>,
     /// By [`key`].
     measured: HashMap<String, Profile>,

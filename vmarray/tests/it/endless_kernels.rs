@@ -169,7 +169,7 @@ macro_rules! ends {
                     let once = array.to_vec(..).unwrap();
                     // In groups, its element has the value of its mirror image.
                     assert!([ENDLESS, 82].contains(&once[ENDLESS as usize]));
-                    // The device and the array go on.
+                    // The device and the array still work.
                     array.fill(.., 1001).unwrap();
                     grown::run((into,)).unwrap();
                     assert_eq!(array.count(.., Field::<u32, u32>::whole(), &1002).unwrap(), LEN);

@@ -23,7 +23,7 @@ fn array(devices: &[Arc<AnyDevice>]) -> VirtualArray<u32> {
     VirtualArray::builder(LEN).devices(devices.iter().cloned()).page_len(PAGE).build().unwrap()
 }
 
-/// Bytes that came to devices and from them since the last question.
+/// Bytes copied to and from devices since the last call.
 fn copied(source: &Source<u32>) -> (u64, u64) {
     let total = source.stats().total();
     source.reset_stats();

@@ -234,7 +234,7 @@ impl<V: Views> Together<'_, V> {
                 self.state.end(overtime, node.site, self.items[number].number);
             }
             if self.state.over.is_some() {
-                // No item goes on, here or in loops around.
+                // No item continues, here or in enclosing loops.
                 (turning, gone) = (Set::default(), Set::default());
                 continue;
             }

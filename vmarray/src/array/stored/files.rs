@@ -65,7 +65,7 @@ struct PageCleaner {
 }
 
 impl PageCleaner {
-    /// Has a page be zeroes, which take no place.
+    /// Zeroes a page and frees its place.
     fn clear(&self, page: u64) {
         let turns = self.description.turns_of(FilePart::Elements);
         let (channel, slot) = ((page % turns.len() as u64) as usize, page / turns.len() as u64);
@@ -246,7 +246,7 @@ impl Files {
         }
         let turns = self.description.turns_of(part);
         let channels = turns.len() as u64;
-        // Of each channel its file, and its share there.
+        // File of each channel, and its share there.
         let homes: Vec<_> = turns
             .iter()
             .enumerate()

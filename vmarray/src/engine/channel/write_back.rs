@@ -13,7 +13,7 @@ use crate::engine::page::{Access, PageTable};
 /// Reason of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteBackFor {
-    /// To evict them next.
+    /// The pages are evicted next.
     Evict,
     Flush,
 }

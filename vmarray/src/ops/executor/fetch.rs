@@ -69,14 +69,14 @@ impl Change for FromMemory<'_> {
 /// arrays go to frames, which keep them.
 pub(super) fn can_put_from(target: &dyn ResultStore, count: usize, device: &Arc<dyn Device>) -> bool {
     let is_long = count * target.stride() >= SHORT_BYTES;
-    // To claim pages is to wait for threads that use them.
+    // A claim of pages waits for threads that use them, so a thread with guards must not claim.
     !guards::held()
         && target.pager().is_none_or(|pager| is_long && pager.redundancy().is_none())
         && target.devices().into_iter().all(|(own, _)| reach(own, device) >= Reach::Copies)
 }
 
-/// Has the devices of a store take the elements of a range from memory of a device, if they reach it; else
-/// changes nothing, and returns `false`.
+/// Copies elements from memory of a device to a range of a store, by the store's devices. Returns `false`
+/// without a change if they do not reach the memory.
 pub(crate) fn put_from(
     target: &dyn ResultStore,
     range: &Range<usize>,

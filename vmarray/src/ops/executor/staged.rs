@@ -88,7 +88,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
         Self { lane, columns, range: range.clone() }
     }
 
-    /// The same, where the elements of the first store are changed.
+    /// The same for a change of the elements of the first store.
     pub(crate) fn changed(
         lane: &'a L,
         first: &'a dyn ResultStore,
@@ -193,7 +193,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
         Writing::prepare(&at.lane, change, run, &[]);
         let writing =
             Writing::new(&at.lane, change, run, Vec::new()).map_err(|RefusedRun { error, .. }| error);
-        // Of a refused change a part may be under way in this queue.
+        // A part of a refused change may be running in this queue.
         let rest = || at.lane.queue.submit(&[]).and_then(|ticket| at.lane.wait(ticket));
         let writing = writing.inspect_err(|_| drop(rest()))?;
         Ok(writing.wait(&at.lane, change, &[])?)

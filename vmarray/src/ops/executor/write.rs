@@ -25,8 +25,8 @@ pub trait Change: Sync {
     /// Returns true if all bytes of each element of the first column are written without reading them.
     fn overwrites(&self, element_bytes: usize) -> bool;
 
-    /// Returns true if some devices may be unable to make the change. Each device is then asked before any
-    /// begins.
+    /// Returns true if some devices may be unable to make the change. All devices then check the change
+    /// before any begins.
     fn is_for_some_devices(&self) -> bool {
         false
     }
@@ -253,7 +253,7 @@ pub(crate) fn in_parts(
         let part = rest.start..if is_whole { rest.end } else { end.min(rest.end) };
         rest.start = part.end;
         let read = others.iter().map(|other| {
-            // Of several channels runs have copies of their own, which would have to be put together again.
+            // With several channels each run has its own copy, and the copies would have to be merged again.
             let is_fetched = other.1.target.is_none() || target.channel_count() == 1;
             let devices = if is_fetched { &devices[..] } else { &[] };
             ReadOperand::new(other, &part, range.start, devices)
