@@ -223,7 +223,8 @@ impl Core {
             return Err(self.unknown_queue(operation));
         }
         let value = queue.newest() + 1;
-        // Before the lock is released and the context restored, also if the program's own code panics.
+        // Dropped before the lock is released and the context is restored, also if the program's own code
+        // panics.
         let unfinished = Unfinished { core: self, queue: &queue, value };
         let mut submission = Work { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
@@ -288,7 +289,7 @@ impl Work<'_> {
                     }
                 }
                 Lent::After(_) => {
-                    // This very submission has borrowed all of it.
+                    // This submission itself has borrowed all of the staging memory.
                     self.queue.drain()?;
                     self.queue.staging.lock().settle(self.value, &self.queue.attention);
                 }

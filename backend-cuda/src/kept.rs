@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(freed(), 0);
         drop(other);
         assert_eq!(freed(), BYTES / 2, "too short to be kept");
-        // An allocation that would fail frees it.
+        // The cache frees its memory when an allocation would fail.
         driven(|driven| driven.no_bytes_above = Some(1));
         assert_eq!(memory(2 * BYTES).unwrap_err().kind(), ErrorKind::OutOfMemory);
         driven(|driven| driven.no_bytes_above = None);

@@ -116,7 +116,7 @@ impl Staging {
             if let Some(position) = failed
                 && !self.failures.contains_key(&lease.value)
             {
-                // The report's share of the attention stays, for the failure.
+                // The failure below takes over the report's entry in `attention`.
                 let position = report.first + position;
                 let error = Error::index_outside(report.operation)
                     .with_offset(position.saturating_mul(8))

@@ -151,7 +151,7 @@ impl OpenClDevice {
     /// tuning.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        // Held, so that a queue that ends meanwhile counts once.
+        // Hold the lock, so that a queue that ends meanwhile is counted once.
         let ended = self.ended.lock();
         let mut sum = *ended;
         self.queues.live().iter().for_each(|queue| sum += queue.statistics());

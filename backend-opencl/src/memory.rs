@@ -39,7 +39,7 @@ impl Uses {
     pub fn wait(&self) -> bool {
         let uses = std::mem::take(&mut *self.0.lock());
         let queues = uses.into_iter().filter_map(|(queue, value)| Some((queue.upgrade()?, value)));
-        // All of them, also after one whose end is unknown.
+        // Wait for all queues, also after one whose end is unknown.
         queues.fold(true, |known, (queue, value)| queue.wait_for_noted(value) && known)
     }
 }

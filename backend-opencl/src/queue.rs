@@ -183,7 +183,8 @@ impl Queue {
         };
         self.wait_quietly(newest);
         if self.core.is_lost() && !self.track.is_over(newest) {
-            // A later release of its memory must find here that the end is unknown.
+            // Keep the queue, so that a later release of its memory finds that the end of its work is
+            // unknown.
             keep_for_good(Arc::clone(self));
         }
         newest

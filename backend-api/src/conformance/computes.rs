@@ -443,7 +443,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         let mut run_at = |geometry, action: Action<'_>, what: &str| {
             scene.compute(&program, &sources, geometry, action, &format!("{what} of many {of}"));
         };
-        // At the end of 32 bits, and of 64, at which indices wrap.
+        // Ranges that cross 2^32, and that cross 2^64, at which indices wrap.
         for first in [(1 << 32) - 70_000, u64::MAX - 70_000] {
             let geometry = Geometry { first, page_len: 1000, channel: 1, channels: 3 };
             run_at(geometry, Action::Sum { value: index, filter: None, answer }, "sum of large indices");
@@ -468,7 +468,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
 /// Checks kernels that process several neighbours at once: short contiguous elements, to the last one.
 pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
     const MOST: usize = 70_001;
-    // Room for both, each at a multiple of 16, and a wider target.
+    // Offsets of the second source and of the wider target, each a multiple of 16.
     const SECOND: usize = (2 * MOST).next_multiple_of(16) + 16;
     const THIRD: usize = 2 * SECOND;
     let mut scene = Scene::new(cx, THIRD + 4 * MOST, Compute::partials_bytes() as usize + 8 * MOST);
@@ -603,7 +603,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
             device.prepare(&compute).expect("a preparation");
         };
         let before = scene.submit(&[]);
-        // By two threads at once, a second time, and for no elements.
+        // Prepare by two threads at once, then a second time, and for no elements.
         std::thread::scope(|scope| {
             scope.spawn(|| prepare(&all));
             prepare(&all);

@@ -233,7 +233,8 @@ impl Case {
     pub fn shrink(&self, mut fails: impl FnMut(&Self) -> bool) -> Self {
         let mut best = self.clone();
         let count = |case: &Self| case.kernel.body().code.iter().map(Op::count).sum::<usize>() as u32;
-        // From the end on, as registers must be written before they are read; again after each success.
+        // Try to remove operations from the last to the first, because registers must be written before they
+        // are read. Begin again after each success.
         let (mut site, mut shrunk) = (count(&best), false);
         loop {
             if site == 0 {
@@ -248,7 +249,7 @@ impl Case {
             if *op == Op::Barrier {
                 continue;
             }
-            // Without the operation; then with its nested code alone.
+            // First without the operation, then with its nested code in its place.
             let attempts = if op.count() > 1 { 2 } else { 1 };
             let shorter = (0..attempts).find_map(|keep_within| {
                 let mut body = best.kernel.body().clone();

@@ -540,7 +540,7 @@ pub fn log10<T: Float>(x: T) -> T {
 pub fn powf<T: Float>(x: T, y: T) -> T {
     let (base, limit) = (x.abs(), power_of_two::<T>(70));
     let (log, rest) = log2_of(base);
-    // A product far out of range is so without its last bits.
+    // Clamp `y`: a product this far out of range overflows in any case, without its last bits.
     let by = y.clamp(-limit, limit);
     let (power, power_rest) = product(log, by);
     let power_rest = power_rest + rest * by;

@@ -251,7 +251,7 @@ impl Body<'_> {
         let k = located(&self.k, span);
         let Some((kind, takes)) = methods::find(&name, arguments.len() - 1) else {
             return match bare(arguments[0]) {
-                // The first one of a chain is the one to replace.
+                // Report the first unknown method of a chain.
                 Expr::MethodCall(inner)
                     if methods::find(&inner.method.to_string(), inner.args.len()).is_none() =>
                 {

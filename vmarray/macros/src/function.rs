@@ -39,7 +39,8 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     };
     let parameters = check(&mut body, &function.sig);
     if let Some(errors) = &body.errors {
-        // No kernel without a valid signature; a function keeps the names of its types in use.
+        // Emit no kernel, because its signature is invalid; a function mentions its types, so that rustc
+        // warns about none.
         let (errors, unused) = (errors.to_compile_error(), refused_form(function));
         return quote!(#errors #unused);
     }
@@ -305,7 +306,7 @@ fn callee_names(body: &Body<'_>) -> TokenStream {
     let k = &body.k;
     let imports = body.callees.iter().map(|callee| {
         let (path, name) = (&callee.path, &callee.name);
-        // A macro of the name, so that the import never fails.
+        // Define a macro with this name, so that the import never fails.
         let any = path.get_ident().map(|path| quote!(macro_rules! #path { () => {}; }));
         quote_spanned!(path.span()=> #any use #path as #name;)
     });
@@ -432,7 +433,7 @@ fn kernel_impl(
         let check = group_check(body, extents);
         quote!(const _: () = #check;)
     });
-    // A place is given by the launch itself, and so is memory of the group.
+    // The launch itself provides places and group memory.
     let given: Vec<&TokenStream> = taken
         .iter()
         .zip(&parameters.types)

@@ -66,7 +66,8 @@ impl Body<'_> {
         let k = located(&self.k, span);
         let star = is_reference.then(|| quote!(*));
         let tree = |[of, at]: [&TokenStream; 2]| self.lined(span, quote!(#k::Expr::Index(&#of, &#at)));
-        // rustc reports the index's type, if it sees the index first. The order is free for a plain place.
+        // rustc reports the index's type if it sees the index first. For a plain place the order does not
+        // matter.
         let is_plain = matches!(bare(&index.expr), Expr::Path(_) | Expr::Field(_));
         let rust = |[of, at]: [&TokenStream; 2]| {
             if is_plain {

@@ -85,7 +85,7 @@ impl<T: Element, D: Device> IndexedParallelIterator for ParElements<'_, T, D> {
     }
 
     fn with_producer<P: ProducerCallback<Self::Item>>(self, callback: P) -> P::Output {
-        // On the thread that waits for the others.
+        // This runs on the thread that waits for rayon's other threads.
         let refused = self.array.pager().expect_helpers().err();
         callback.callback(Self { refused, ..self })
     }

@@ -476,7 +476,7 @@ impl Discovery {
                     devices.push(device);
                     cards.push(candidate.key.clone());
                 }
-                // A child that works in RAM without notice would surprise: it is refused cards as such.
+                // A forked child gets an error for GPUs, because silent work in RAM would surprise its user.
                 Err(error) if is_default && !inherited::is_child() => {
                     all_opened = false;
                     crate::base::trace::device_left_out(&candidate.info, &error);
@@ -729,7 +729,7 @@ mod tests {
             (report.used().collect::<Vec<_>>(), report)
         };
         let (chosen, report) = used("", &[0]);
-        // Not through OpenCL either, whose first device is the same GPU.
+        // The GPU is not used through OpenCL either, although OpenCL lists it as its first device.
         assert_eq!(chosen, [1, 4]);
         let reason = "a row of its memory has errors and no spare row is left: replace the card, or name it by \
                       number or identity to use it all the same";

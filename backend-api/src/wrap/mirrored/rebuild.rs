@@ -148,7 +148,7 @@ impl Core {
                 linked_piece = (piece / 2).max(PIECE_BYTES);
             }
             if matches!(copied, CopyEnd::SourceLost) {
-                // Another device may have it.
+                // Another device may still have the data.
                 self.lock().add_missing(id, vec![(buffer, range.start..end)]);
             }
             self.open();
@@ -278,7 +278,7 @@ impl Core {
             return CopyEnd::Copied;
         }
         if let Err(error) = self.bounce() {
-            // Without it the other devices are of no use.
+            // Without this step no device can copy to the spare, so it is lost.
             self.lock().lose(target, &error);
             return CopyEnd::TargetLost;
         }
@@ -291,7 +291,7 @@ impl Core {
                     self.lock().lose(source, &error);
                     return CopyEnd::SourceLost;
                 }
-                // It lacks data that it must have.
+                // The spare lacks data that it must have.
                 self.lock().lose(target, &error);
                 return CopyEnd::TargetLost;
             }

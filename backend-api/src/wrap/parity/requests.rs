@@ -64,7 +64,8 @@ impl Core {
                     _ => Ok(()),
                 };
                 match asked {
-                    // A spare has it by now, and another device has been lost since.
+                    // Ask again if a spare has replaced the device meanwhile: the error came from the lost
+                    // one.
                     Err(_) if self.is_current(seat) => {}
                     other => return other,
                 }

@@ -499,7 +499,7 @@ mod tests {
             body.code[4..].to_vec()
         };
         assert_eq!(left([store(old, 0), store(new, 8), store(old, 0)]), [store(new, 8)]);
-        // From another field, stored with others, or the only store.
+        // These stores stay: the value is from another field, other stores follow, or it is the only store.
         let crossed = [store(other, 0), store(new, 8), store(new, 16)];
         assert_eq!(left(crossed.clone()), crossed);
         let changed = [store(new, 4), store(old, 0), store(other, 8)];

@@ -26,7 +26,7 @@ def is_plain(array: Array) -> bool:
     axis."""
     if array.dtype.kind not in "biuf" or not array.dtype.isnative or array.dtype.names is not None:
         return False
-    # The items of a selection are not counted for this.
+    # Items of a selection need not be counted for this.
     return not array._core.is_counted or (array.ndim > 0 and array.size > 0)
 
 
@@ -44,7 +44,7 @@ def arrays_in(values: Any) -> list[Array]:
 def _copied(values: Any, copies: list[tuple[Any, Array]]) -> Any:
     """Arguments with copies in the place of arrays, which are listed with them."""
     if isinstance(values, Array):
-        # An array that is an operand and written to as well has one copy.
+        # An array that is both an operand and the output is copied once.
         for copy, array in copies:
             if array is values:
                 return copy

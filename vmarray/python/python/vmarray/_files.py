@@ -138,7 +138,7 @@ def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
         if name in given:
             raise TypeError(f"the array that is written has its own {name}; leave `{name}` out")
     if given.get("shards") is not None and given.get("chunks") in (None, "auto"):
-        # One chunk fills a shard, whatever would be found for the array without shards.
+        # One chunk fills a shard; zarr's own choice of chunks ignores shards.
         given["chunks"] = given["shards"]
     zarr = _zarr()
     if checksums and "compressors" not in given and given.get("zarr_format", 3) == 3:
@@ -179,7 +179,7 @@ def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
         source[page * rows : page * rows + len(part)] = part
 
     if not _HOMES:
-        # Before threads are shut down that the package zarr has work done by.
+        # Close the arrays before Python shuts down the threads that the package zarr uses.
         register = getattr(threading, "_register_atexit", atexit.register)
         _HOMES.append(register(_core.close_homes))
     functions = (read, None if mode == "r" else write)

@@ -51,7 +51,7 @@ def _arrays(inputs: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
 def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is_own: bool) -> Any:
     """Writes a result to `out`. If `is_own`, no other object refers to the result."""
     if not np.can_cast(result.dtype, out.dtype, casting):
-        # In NumPy's own words.
+        # Same text as NumPy's error.
         np.positive(np.ones(1, result.dtype), out=np.ones(1, out.dtype), casting=casting)
         raise TypeError(f"cannot cast the output of {ufunc.__name__} from {result.dtype} to {out.dtype}")
     if np.broadcast_shapes(out.shape, np.shape(result)) != out.shape:
@@ -228,7 +228,7 @@ def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: boo
     core = _core.reduce_axis(array._core, axis, "float_sum" if kind.kind == "f" else "int_sum", is_anywhere)
     if core is None:
         return None
-    # Sums of NumPy begin with a zero, so that none is -0.
+    # NumPy's sums begin with 0, so a sum is never -0.
     return (Array._of(core) + 0 if kind.kind == "f" else Array._of(core)).astype(kind, copy=False)
 
 
@@ -343,7 +343,7 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
     (own,) = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
     result = None
-    # Whole lines, some at a time.
+    # Several whole lines at a time.
     for block in _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // max(1, array.shape[own]))):
         key = (*block[:own], slice(None), *block[own:])
         part = function(np.asarray(array[key]), own)
@@ -387,7 +387,7 @@ def where_of(condition: Any, *values: Any) -> Any:
         return _array.asarray(condition).nonzero()
     if len(values) != 2:
         raise ValueError("either both or neither of x and y should be given")
-    # Numbers of Python are weak, all others count by their dtypes.
+    # By NumPy's promotion, Python's numbers are weak; arrays and NumPy's scalars count by their dtypes.
     dtype = np.result_type(*(one if type(one) in (bool, int, float, complex) else _ufuncs.kind(one) for one in values))
     inputs = (condition, *values)
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
@@ -414,7 +414,7 @@ def clip(
     )
     array = _array.asarray(array, **_array._beside(least, most))
     if array.dtype.kind in "iu":
-        # An end that no item is outside of need not be an item.
+        # Drop a bound outside of the dtype's range: it changes no item.
         limits = np.iinfo(array.dtype)
         least = None if type(least) is int and least <= limits.min else least
         most = None if type(most) is int and most >= limits.max else most
@@ -438,7 +438,7 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
     (own,) = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
     if array.ndim == 1 and array.dtype.kind in "iuf" and array.dtype.isnative and array.dtype != np.float16:
         if array.dtype.kind == "f":
-            # Devices put -0.0 before 0.0, which it equals, and NaNs with a sign first.
+            # Devices sort -0.0 before 0.0, although they are equal, and sort NaNs with a sign first.
             has_zeroes, has_nans = _signed(array)
             if has_zeroes:
                 array._assign(array.take(np.argsort(array)))
@@ -465,7 +465,7 @@ def _signed(array: Array) -> tuple[bool, bool]:
 def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """As ``numpy.concatenate``."""
     if out is not None or casting != "same_kind" or any(type(one) in (int, float, complex) for one in arrays):
-        # Numbers of Python are of the dtype of the others.
+        # Leave Python's numbers to NumPy: they take the dtype of the other operands.
         raise _dispatch.NotOnDevices
     arrays = [one if isinstance(one, Array) else np.asarray(one) for one in arrays]
     if axis is None:
@@ -546,7 +546,7 @@ def _transposed(array: Array, axes: Any = None) -> Array:
 
 
 def _sorted(array: Array, axis: Any = -1, kind: Any = None, stable: Any = None) -> Array:
-    # Every sort is stable, which any kind may be.
+    # All sorts here are stable, which NumPy permits for each `kind`.
     if kind is not None and stable is not None or kind not in (None, *_SORTS):
         raise _dispatch.NotOnDevices
     result = array.ravel() if axis is None else array

@@ -77,7 +77,7 @@ def _parts(key: tuple[Any, ...], shape: tuple[Any, ...]) -> list[Any]:
     if consumed > len(shape):
         raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional, but {consumed} were indexed")
     at = len(parts) if ellipsis is None else ellipsis
-    # An ellipsis keeps arrays apart, though it be of no axes.
+    # An ellipsis separates arrays, even if it covers no axes.
     apart = [] if ellipsis is None else [Ellipsis]
     return parts[:at] + apart + [slice(None)] * (len(shape) - consumed) + parts[at:]
 
@@ -88,7 +88,7 @@ def positions(
     """Where the items begin, in bytes, that a key with arrays of integers or bools means."""
     parts = _parts(key, shape)
     axis = 0
-    # For each part: None for an added axis, how far the items of a slice are, or that it is an array.
+    # For each part of the key: None for a new axis, the step of a slice, or a mark for an array.
     plain: list[Any] = []
     advanced: list[Any] = []
     places: list[Any] = []
@@ -108,7 +108,7 @@ def positions(
                             f"boolean index did not match indexed array along axis {own}; size of axis is "
                             f"{shape[own]} but size of corresponding boolean axis is {extent}"
                         )
-                # One bool is an axis of one item, or of none.
+                # A single bool becomes an axis of length 1 or 0.
                 arrays = list(np.nonzero(part)) if part.ndim else [np.zeros(int(part), np.intp)]
                 if part.ndim == 0:
                     advanced.append(np.zeros(int(part), np.int64))
@@ -135,7 +135,7 @@ def positions(
     starts = np.zeros(common, np.int64)
     for array in advanced:
         starts = starts + array
-    # Arrays that follow one another put their axes in their place, others in front.
+    # Adjacent arrays put their axes in their own place; otherwise the axes come first.
     first = places[0] if places[-1] - places[0] == len(places) - 1 else 0
     before, after = (
         [one for one in part if one is not advanced and one is not Ellipsis] for part in (plain[:first], plain[first:])

@@ -379,7 +379,7 @@ class Kernel:
         arrays = [_array.asarray(one, **_array._beside(*arguments)) if np.ndim(one) else one for one in arguments]
         arrays = [one.item() if isinstance(one, (Array, np.ndarray)) and not one.ndim else one for one in arrays]
         shape = np.broadcast_shapes(*(one.shape for one in arrays if isinstance(one, Array)))
-        # Which neighbours there are is found out by items that are all alike.
+        # A first run with identical items finds the neighbours that the kernel reads.
         asked: set[tuple[Any, ...]] = {(0,) * len(shape)}
 
         def sample(array: Array) -> _Neighbours:
@@ -471,7 +471,7 @@ class Kernel:
         """Of the items of a box."""
         mode, fill = beyond
         wide = _wide(box, borders)
-        # An array that is thin as a whole gets a border by the devices.
+        # The devices pad an array whose every item is near an edge.
         is_whole = math.prod(wide) > _AT_ONCE and all(map(operator.eq, map(len, box), shape))
         places = [] if is_whole else [
             _BEYOND[mode](np.arange(of.start - before, of.stop + after), extent)

@@ -71,7 +71,7 @@ class DeviceMemory:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        # No stream has to wait: all work of the library on the items was over when they were lent.
+        # No stream has to wait, because all of the library's work on the items ended before the export.
         lent = self._used()
         if copy or (dl_device is not None and tuple(dl_device) != lent.device):
             raise BufferError("the items are given away where they lie; copy what they are taken as")

@@ -44,7 +44,7 @@ def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
     """The items that would be at places of an array of one axis, if it were sorted."""
     found = _core.nth(array._core, places)
     if found is None:
-        # Items that do not lie side by side are copied.
+        # Copy items that are not contiguous.
         found = _core.nth(array.copy()._core, places)
     if found is None:
         raise NotOnDevices
@@ -275,7 +275,7 @@ class Groups:
         if values.shape != (self._len,):
             raise ValueError(f"values have shape {values.shape}, the keys have {(self._len,)}")
         if what != "sum" and values.dtype.kind == "f":
-            # The library's extremes leave out NaNs.
+            # The library's extremes ignore NaNs.
             is_whole = np.isnan(values)._core.reduce("first") is None
         else:
             is_whole = True
@@ -332,7 +332,7 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
     array = _array.asarray(array)
     if array.ndim != 1:
         raise ValueError("object too deep for desired array" if array.ndim else "object of too small depth")
-    # Which integers are counted NumPy says.
+    # NumPy decides which integers are counted.
     np.bincount(np.zeros(1, array.dtype))
     if weights is not None:
         weights = weights if isinstance(weights, Array) else np.asarray(weights)

@@ -202,7 +202,7 @@ class Ragged:
             ends = self._ends(first, min(first + _ROWS, self._first + len(self)))
             row = 0
             while row < len(ends) - 1:
-                # Rows that are read at once; one that is long is read alone.
+                # Read several rows at once; read a long row alone.
                 stop = max(int(np.searchsorted(ends, ends[row] + _ITEMS, "right")) - 1, row + 1)
                 items = np.asarray(self.values[int(ends[row]) : int(ends[stop])])
                 yield from np.split(items, ends[row + 1 : stop] - ends[row])
@@ -246,7 +246,7 @@ class Ragged:
             if given.ndim != 1:
                 raise ValueError(f"a row is an array of one axis, not of {given.ndim}")
             if not hasattr(row, "dtype") and (given.size == 0 or {given.dtype.kind, self.dtype.kind} <= set("iu")):
-                # The dtype of no items says nothing, and of integers of Python NumPy looks at each.
+                # An empty list has no meaningful dtype; for Python's integers, NumPy examines each one.
                 given = np.asarray(row, self.dtype)
             batch.append(given.astype(self.dtype, casting="same_kind"))
             items += given.size
@@ -268,7 +268,7 @@ class Ragged:
 
     def sync(self) -> None:
         """Has all rows stay that were written to files, though the power fails. Blocks until they do."""
-        # No row is to be there without its items.
+        # Write the items first, so that no row exists without its items.
         self.values.sync()
         self.ends.sync()
 

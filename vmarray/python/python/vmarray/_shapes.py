@@ -202,7 +202,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
         raise NotOnDevices
     if mode != "constant" and given:
         raise NotOnDevices
-    # Which items: by NumPy, along each axis.
+    # NumPy computes the indices of the items, along each axis.
     widths = (
         np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
         if not isinstance(pad_width, dict)
@@ -218,7 +218,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
         shape = tuple(before + extent + after for extent, (before, after) in zip(array.shape, widths))
         result = _array._result(shape, array.dtype, **_array._beside(array))
         for own, (before, after) in enumerate(widths):
-            # Later axes have the corners.
+            # Later axes fill the corners.
             inner = (slice(None),) * own
             if before:
                 result[(*inner, slice(0, before))] = values[own, 0]
@@ -235,7 +235,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
     return result
 
 
-# Sums that go on, and differences.
+# Cumulative sums, and differences.
 
 
 #: Bytes of a row from which GPUs get whole rows.
@@ -268,7 +268,7 @@ def _accumulated(ufunc: np.ufunc) -> Any:
         if axis is None:
             array, axis = array.reshape(-1), 0
         own = _axis_of(axis, array.ndim)
-        # Integers shorter than a word are added as words, as NumPy's functions do and its ufuncs do not.
+        # NumPy's functions add integers shorter than a word as words, but its ufuncs do not.
         kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
         result = _array._result(array.shape, kind, **_array._beside(array))
         if accumulated_on_cards(ufunc, array, own, result):
@@ -321,7 +321,7 @@ def isclose(one: Any, other: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_na
     one, other, rtol, atol = (
         value if isinstance(value, numbers) else _array.asarray(value, **beside) for value in (one, other, rtol, atol)
     )
-    # Of floats, so that none wraps around.
+    # Convert to floats, so that no difference wraps around.
     if isinstance(other, Array):
         other = other.astype(np.result_type(other.dtype, 1.0), copy=False)
     elif isinstance(other, int):
@@ -348,7 +348,7 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
     among = _array.asarray(among, **_array._beside(array))
     common = np.result_type(array.dtype, among.dtype)
     if common.kind == "f" and {array.dtype.kind, among.dtype.kind} <= set("biu"):
-        # Integers that the common type rounds.
+        # Leave integers to NumPy if the common type would round them.
         raise NotOnDevices
     if kind not in (None, "sort"):
         raise NotOnDevices
@@ -471,7 +471,7 @@ def nanvar(
         raise NotOnDevices
     middle = nanmean(array, axis, float, None, True)
     apart = array.astype(float, copy=False) - (middle if isinstance(middle, Array) else np.asarray(middle))
-    # An infinity less itself is a NaN that counts.
+    # Infinity minus infinity is a NaN, which counts.
     apart = where_of(np.isnan(array), 0.0, apart)
     count = np.logical_not(np.isnan(array)).sum(axis, keepdims=keepdims) - ddof
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -505,7 +505,7 @@ def _nanextreme(ufunc: np.ufunc, name: str) -> Any:
 def _imaginary(part: str) -> Any:
     def work(array: Array) -> Array:
         if array.dtype.kind != "c":
-            # One zero, which is read only.
+            # A single zero, which is only read.
             zero = _array._result((), array.dtype, **_array._beside(array))
             return array if part == "real" else np.broadcast_to(zero, array.shape)
         kind = np.empty(0, array.dtype).real.dtype

@@ -47,7 +47,7 @@ def blocks(shape: tuple[Any, ...], most: int = PIECE) -> Iterator[tuple[Any, ...
         return
     size = 1
     split = len(shape)
-    # The last axes as a whole, as far as that goes.
+    # Take the last axes whole, as long as they fit.
     while split > 0 and size * shape[split - 1] <= most:
         split -= 1
         size *= shape[split]
@@ -81,7 +81,7 @@ def by_pieces(
     results = tuple(_array._result(shape, dtype, **options) for dtype in dtypes)
     wide = [np.broadcast_to(one, shape) if np.ndim(one) else _in_ram(one) for one in inputs]
     if 0 in shape:
-        # For the errors of NumPy's.
+        # Let NumPy raise its own errors for an empty result too.
         function(*map(_few, wide))
     for block in blocks(shape):
         parts = [one if np.ndim(one) == 0 else np.asarray(one[block]) for one in wide]

@@ -220,7 +220,7 @@ def argsort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any
     """The indices that would sort an array."""
     if not descending:
         return np.argsort(x, axis)
-    # Of the opposite order the opposite: equal items stay in theirs.
+    # Sort the flipped array, and flip the result: equal items keep their order.
     extent = x.shape[axis]
     return extent - 1 - np.flip(np.argsort(np.flip(x, axis), axis), axis)
 

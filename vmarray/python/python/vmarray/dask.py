@@ -45,7 +45,7 @@ register_chunk_type(Array)
 
 @normalize_token.register(Array)
 def _token(array: Array) -> Any:
-    # Items may change at any time: no two are known to be alike.
+    # Items may change at any time, so two arrays never count as equal for dask's cache.
     return "vmarray", uuid.uuid4().hex
 
 

@@ -132,7 +132,7 @@ class Generator:
 
         def make(bits: Array) -> Array:
             if span <= 2**32:
-                # The upper half as a share of all.
+                # Scale the upper 32 bits to the span.
                 numbers = (bits >> np.uint64(32)) * np.uint64(span) >> np.uint64(32)
             else:
                 numbers = bits % np.uint64(span) if span <= _MASK else bits
@@ -152,7 +152,7 @@ class Generator:
 
     def _normal(self, loc: float, scale: float, size: Any, kind: np.dtype[Any]) -> Any:
         def make(one: Array, other: Array) -> Array:
-            # The first one is never 0.
+            # The argument of the logarithm is never 0.
             radius = np.sqrt(np.log(1.0 - _unit(one)) * -2.0)
             return (radius * np.cos(_unit(other) * (2 * np.pi)) * scale + loc).astype(kind)
 

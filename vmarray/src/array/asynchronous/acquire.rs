@@ -159,7 +159,7 @@ impl<'a> Acquire<'a> {
                     || state.any(UNSAVED) && self.want == Want::Exclusive
                     // Shared by threads that read the home slot, or held without a load.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
-                    // The purpose of its load excludes this task's request.
+                    // The page is loading for another purpose, which excludes this task's request.
                     || state.any(IN_FLIGHT) && self.was_busy
             };
             match refusal {

@@ -299,7 +299,7 @@ fn most(asked: usize, len: usize, page_len: usize, page_bytes: usize) -> usize {
         0 | usize::MAX => page_len.saturating_mul(spare).max(len.saturating_mul(4)),
         asked => asked,
     };
-    // The maximum of any array.
+    // Limit of every array: `isize::MAX` bytes.
     most.min((isize::MAX as usize / page_bytes).saturating_mul(page_len)).max(len)
 }
 
@@ -308,7 +308,7 @@ impl Description {
     /// for the starts of rows, if there are rows.
     fn shares_of(&self, file: usize) -> u64 {
         let channels = self.turns.iter().filter(|turn| **turn == file).count() as u64;
-        // An unused one if a file has no channel.
+        // A file without a channel has one unused share.
         (channels + self.first_share(file)).max(1)
     }
 

@@ -138,7 +138,7 @@ impl Channel {
                     let ticket = fetch.submission.ticket;
                     self.note_combiner(&shard);
                     drop(shard);
-                    // The read reports it.
+                    // Ignore an error here, because the read reports it.
                     let _ = self.finish(table, ticket);
                 }
                 Some(_) => {
@@ -254,7 +254,7 @@ impl Channel {
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = coalesce(pages, bytes, CopyWay::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
-        // Until the loads are recorded: a blocking waker would otherwise wait forever.
+        // Defer wakers until the loads are recorded: a blocking waker would otherwise wait forever.
         let deferral = Deferral::begin();
         let submitted = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();

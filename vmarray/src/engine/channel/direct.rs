@@ -204,7 +204,7 @@ mod tests {
     fn a_page_is_fetched_when_reads_have_cost_as_much() {
         let rents = Rents::default();
         let pay = |page| rents.pay(page, 4 << 10, 64 << 10, 10, || false);
-        // 8 KiB each, against eight times 68 KiB.
+        // A direct read costs 8 KiB; a page is fetched when its reads have cost eight times 68 KiB.
         for _ in 0..3 {
             assert_eq!((0..).take_while(|_| pay(3)).count(), 68);
         }
@@ -227,10 +227,10 @@ mod tests {
             };
             assert!(fetched(4 * frames, false) > frames / 2, "all of them in the end");
             fetched(4 * frames, true);
-            // By cost alone it would be six times the number of frames.
+            // By their cost alone, six times as many pages would be fetched as there are frames.
             assert!(fetched(4 * frames, true) <= frames / 10, "few where all are read alike");
             assert!(fetched(frames / 2, true) > frames / 2, "those that would fit");
-            // One has a tenth of all reads.
+            // One page has a tenth of all reads.
             let often =
                 (0..400 * frames).map(|turn| if turn % 10 == 0 { 7 } else { random.index(4 * frames) });
             let fetched: Vec<usize> = often.filter(|page| !pay(*page as u64, true)).collect();

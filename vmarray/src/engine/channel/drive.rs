@@ -148,7 +148,7 @@ impl Channel {
         }
         let left = self.submit_requests(table, requests, frames);
         let is_short = left.len();
-        // In their order, before all others.
+        // Put the remaining requests back in front of all others, in their order.
         left.into_iter().rev().for_each(|request| serving.queue.push_front(request));
         if has_frames {
             serving.failures_before = None;
@@ -188,7 +188,7 @@ impl Channel {
         requests: Vec<Arc<Request>>,
         mut frames: Vec<Frame>,
     ) -> Vec<Arc<Request>> {
-        // Taken from the end.
+        // Frames are popped from the end.
         frames.reverse();
         let mut wakes = Wakes::default();
         let (mut loads, mut asked, mut left) = (Vec::new(), Vec::new(), Vec::new());
@@ -241,7 +241,7 @@ impl Channel {
             match self.submit_loads(table, loads, ours) {
                 Ok(ticket) => {
                     self.wake_driver_after(ticket);
-                    // While the device copies.
+                    // Free frames while the device copies.
                     self.make_room(table);
                 }
                 // Requesters got the error, or are in the inbox again.

@@ -246,7 +246,7 @@ impl Entry {
     pub(crate) fn mark_in_flight(&self) -> bool {
         let now = self.state(Ordering::Relaxed);
         if now.has(IN_FLIGHT) && !now.any(WAITED) {
-            // As it was for threads that check already.
+            // Threads that check the state now see no change.
             return false;
         }
         self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)

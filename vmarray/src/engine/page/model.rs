@@ -224,7 +224,7 @@ fn no_write_is_lost_to_a_write_back() {
             if page.write(5) {
                 return;
             }
-            // The slow way.
+            // Acquire the page by the slow path.
             while page.entry.try_exclusive(Holder::Pin).is_err() {
                 thread::yield_now();
             }

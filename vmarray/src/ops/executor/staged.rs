@@ -210,7 +210,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
                     if is_put { Ok(()) } else { self.put_through_host(at, begin, target, &to) }
                 });
             if let Err(error) = put {
-                // Some of it may be there.
+                // The device may have written a part of the piece.
                 outcome.unspecified.push(piece.clone());
                 return Err(match error.kind() {
                     ErrorKind::Interrupted { cause, .. } => cause.clone().into(),

@@ -162,7 +162,8 @@ mod tests {
         assert_eq!(dealt(999, 2, 1000).tiles(), 2);
         assert_eq!(dealt(0, MERGE_TILE + 1, 1 << 62).tiles(), 2);
         assert_eq!(dealt(MERGE_TILE - 1, 2, 1 << 62).tiles(), 2);
-        // Two of each page, and the last of one before.
+        // The range begins at the last tile of a page of two tiles: one tile, two tiles of the next page, one
+        // more.
         assert_eq!(dealt(MERGE_TILE, 2 * MERGE_TILE + 1, MERGE_TILE + 1).tiles(), 4);
         assert_eq!(dealt(5, 0, 7).tiles(), 0);
     }

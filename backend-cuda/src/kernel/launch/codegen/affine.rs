@@ -142,7 +142,7 @@ impl Follower<'_> {
             let form = match op {
                 Op::If { when, then, otherwise } if otherwise.is_empty() => {
                     let Form::Truth { falls, holds } = self.form(*when) else { return None };
-                    // At any depth: a skipped branch must not store.
+                    // A branch that some items skip must not store, at any depth.
                     let stores = stores_anything(then);
                     if stores && !holds || !stores && !falls {
                         return None;
@@ -333,7 +333,7 @@ impl Follower<'_> {
         if is_extended || from.is_signed() {
             return if step == 0 { self.common(Term::Cast([from, to], sum)) } else { Form::Unknown };
         }
-        // As if it did not wrap around.
+        // Compute the sum as if it did not wrap around.
         let unused = 64 - 8 * from.bytes();
         let extended = |number: u64| ((number << unused).cast_signed() >> unused).cast_unsigned() & to.mask();
         let whole = Sum { terms, ..Sum::default() };
