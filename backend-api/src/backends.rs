@@ -121,7 +121,7 @@ pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
 #[derive(Debug, Default)]
 pub struct Account(AtomicU64);
 
-/// A part of an account, which is returned on drop.
+/// Bytes that are counted in an [`Account`]; the drop subtracts them.
 #[derive(Debug)]
 pub struct Share {
     account: Arc<Account>,

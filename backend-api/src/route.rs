@@ -106,8 +106,8 @@ impl Routing {
         set(&mut self.uploads, pieces, piece_bytes, route);
     }
 
-    /// Sets the route of copies from the device in the class of `pieces` pieces of `piece_bytes` each. Has
-    /// no effect for less than two pieces.
+    /// Sets the route of downloads, for the class of calls with about `pieces` pieces of about `piece_bytes`
+    /// bytes each. Has no effect for less than two pieces.
     pub fn set_download(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.downloads, pieces, piece_bytes, route);
     }

@@ -109,7 +109,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
                 (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);
             let ticket = scene.indexed(by, elements, COUNT, [0, values]);
             if by == Gathered {
-                // Their values are unspecified.
+                // The values of left-out entries are unspecified, so take them from the device.
                 scene.settle(ticket);
                 for (k, _) in indices.iter().enumerate().filter(|(_, index)| **index == LEFT_OUT) {
                     let at = values + k * stride;

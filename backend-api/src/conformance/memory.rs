@@ -166,7 +166,8 @@ pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
         let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: most };
         cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download of all");
         assert_holds("memory that was extended", &host, 0, &expected);
-        // Like any other memory: a copy from its middle, across parts that were added at different times.
+        // Extended memory is one range: a copy from its middle crosses parts that were added at different
+        // times.
         let (from, to, bytes) = (50_000, most / 2 + 1, most / 3);
         let within = Transfer::Internal { from: memory.at(from), to: memory.at(to), bytes };
         queue.submit(&[within]).expect("a copy across parts");

@@ -796,7 +796,7 @@ impl<'r> Maker<'r> {
             }
             3 | 4 if !deep && self.loops < 3 => self.looped(code),
             5 => {
-                // Not always, so that later code is reached.
+                // Jump only under a condition, so that some items reach the code behind.
                 let out = self.rng.index(self.labels.len());
                 let again = match self.labels[self.labels.len() - 1 - out] {
                     Label::Block => false,

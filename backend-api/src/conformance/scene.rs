@@ -266,8 +266,8 @@ impl<'a, D: Device> Scene<'a, D> {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Submits work by index, without the model. `places` are the places of the indices and of the values
-    /// in host memory.
+    /// Submits a gather or scatter to the device alone; the scene's model stays unchanged. `places` are the
+    /// offsets of the indices and of the values in host memory.
     pub fn submit_indexed(
         &self,
         by: Indexed,

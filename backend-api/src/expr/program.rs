@@ -371,7 +371,7 @@ impl Program {
         self.types.get(value.at()).copied()
     }
 
-    /// Returns, for each instruction, whether these values depend on it. They depend on themselves.
+    /// Returns, for each instruction, true if one of `values` is its result or depends on it.
     #[must_use]
     pub fn needed(&self, values: &[Value]) -> Vec<bool> {
         let mut needed = vec![false; self.instructions.len()];

@@ -93,7 +93,7 @@ mod os {
     /// Returns the memory policy of the calling thread; `None` if the system does not report it.
     pub(in crate::numa) fn memory_policy() -> Option<libc::c_int> {
         let (mut mode, nobody) = (0, null_mut::<libc::c_ulong>());
-        // SAFETY: the call writes one integer, and no nodes if the pointer for them is null.
+        // SAFETY: the call writes one integer; for a null pointer it writes no nodes.
         let told = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nobody, 0, nobody, 0) };
         outcome(told).ok().map(|()| mode)
     }

@@ -147,7 +147,7 @@ impl Stream {
     /// Copies between memory of two contexts, each given as a context and an address.
     ///
     /// # Safety
-    /// The requirements of [`upload`](Self::upload); the stream's context reaches the others.
+    /// The requirements of [`upload`](Self::upload); the stream's context has peer access to both contexts.
     pub unsafe fn copy_between(
         &self,
         to: (ContextHandle, u64),

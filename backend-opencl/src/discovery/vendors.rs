@@ -1,4 +1,5 @@
-//! Drivers that are listed for the loader, which omits drivers that fail to load without a message.
+//! Drivers that are installed for the OpenCL loader. The loader silently omits a driver that fails to load;
+//! this module finds the reason.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -83,7 +83,7 @@ impl Layout {
         }
     }
 
-    /// The number of a part by its name.
+    /// Index of a struct's field or a tuple's part, by its name; `None` if there is none.
     #[must_use]
     pub fn part(&self, name: &str) -> Option<usize> {
         match self {

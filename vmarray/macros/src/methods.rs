@@ -157,7 +157,8 @@ pub fn lanes(name: &str) -> Option<usize> {
     LANES.iter().find(|(known, _)| *known == name).map(|(_, takes)| *takes)
 }
 
-/// The kind of a method and its number of arguments, preferably the given one.
+/// Kind of a method, and its number of arguments. If several methods have the name, prefers the one with
+/// `arguments` arguments.
 pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     let lists = [(Method::Number, &NUMBERS[..]), (Method::Composed, &COMPOSED), (Method::View, &VIEWS)];
     let all = lists.into_iter().flat_map(|(kind, list)| list.iter().map(move |method| (kind, *method)));

@@ -184,7 +184,8 @@ fn number(arguments: &PathArguments, at: usize) -> Option<usize> {
     }
 }
 
-/// The element of a view that arrays do not have, or that is not changed as one step, and the advice.
+/// An element type that the view does not support (no array has it, or no atomic instruction changes it),
+/// with advice.
 pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
     let of = match of {
         Type::Reference(reference) => &*reference.elem,

@@ -167,7 +167,7 @@ impl Handle {
         let mut open = self.open()?;
         {
             let mut state = lock(&self.state);
-            // One reference is here, and the other one in the state.
+            // This function has one reference, and the state another; more belong to other threads.
             if !matches!(&*state, State::Open(_)) || Arc::strong_count(&open) > 2 {
                 let text = "another thread is using the array; lend it when nobody does";
                 drop(state);

@@ -1,4 +1,4 @@
-"""Arrays apart from their items: files, memory, threads, processes, signals, growth, and their text."""
+"""Properties of arrays other than their items: files, memory, threads, processes, signals, growth, and printing."""
 
 import _thread
 import doctest

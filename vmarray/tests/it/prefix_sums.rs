@@ -170,7 +170,7 @@ fn lines_of_boxes_begin_anew() -> Result<()> {
         let mut values: Vec<i64> =
             (0..extents.iter().product()).map(|_| random.next() as i64 % 1000).collect();
         array.write_box(.., &values)?;
-        // The whole array, or a box.
+        // Start of the summed box: the whole array, or a random part of it.
         let first = if random.below(2) == 0 { [0; 3] } else { extents.map(|extent| random.below(extent)) };
         let (axis, is_exclusive) = ([0, 1, 2, 2][random.below(4)], random.below(2) == 0);
         let part = array.section_mut(first..)?;

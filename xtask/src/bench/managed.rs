@@ -47,7 +47,7 @@ impl<T: Payload> ManagedMemory<T> {
         Ok(Some(memory))
     }
 
-    /// Moves all data to the GPU.
+    /// Moves all data to the GPU, so that the host has none of it cached.
     pub fn forget(&self) -> Result<()> {
         self.context.bind_to_thread()?;
         let location = sys::CUmemLocation {

@@ -1,5 +1,5 @@
-//! Reductions and searches of elements that are one 4-byte number each: registers process them in place,
-//! without columns. All other computations use the columns of the machine.
+//! Reductions and searches of elements that are one 4-byte number each: vector registers process them in
+//! place. All other computations copy fields to columns first (`machine`).
 
 use std::arch::asm;
 use std::arch::x86_64::*;

@@ -120,7 +120,7 @@ fn every_view_is_written_and_read() {
     };
     let write = || npy::write(&path, whole.section(20..80).unwrap(), Options::new()).unwrap();
     let expected = written(&write);
-    // A source, a row, and a section that is owned.
+    // Other kinds of views: a source, a row, and an owned section.
     let source = Source::new(wanted.clone()).unwrap();
     assert_eq!(written(&|| npy::write(&path, &source, Options::new()).unwrap()), expected);
     let written_rows = rows::<u32>().from_rows([&[][..], &wanted, &[1]]).unwrap();

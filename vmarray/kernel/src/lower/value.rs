@@ -111,7 +111,7 @@ impl Value {
         Self::new(Layout::UNIT, Node::Parts(Vec::new()))
     }
 
-    /// The unique value that was written to a place.
+    /// The same value, marked as just written to its place, which no other value shares.
     pub fn fresh(self) -> Self {
         Self { is_shared: false, is_fresh: true, ..self }
     }

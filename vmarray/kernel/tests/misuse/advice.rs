@@ -1,5 +1,5 @@
-//! Mistakes of a first kernel. Each is one error with the remedy, which follows the line. No warning reports
-//! unused names.
+//! Typical mistakes in a first kernel. The compiler reports each as one error, with the advice behind the
+//! line, and warns about no unused name.
 
 use vmarray_kernel::{Anywhere, Append, At, Group, KernelType, Own, Rows, Shared, Window, kernel};
 

@@ -26,7 +26,7 @@ def is_plain(array: Array) -> bool:
     axis."""
     if array.dtype.kind not in "biuf" or not array.dtype.isnative or array.dtype.names is not None:
         return False
-    # Items of a selection need not be counted for this.
+    # Do not count the items of a selection here, because that would compute its mask.
     return not array._core.is_counted or (array.ndim > 0 and array.size > 0)
 
 

@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::links::reach;
 
-/// A copy by the devices of a store to memory of one device, which each of them can
+/// Target of a copy without the host: memory of one device that all devices of the store can
 /// [access](crate::engine::links::reach).
 #[derive(Debug)]
 pub struct PastHost<'a> {

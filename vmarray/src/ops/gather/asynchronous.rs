@@ -134,7 +134,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             } else if !state.has(HOME) || self.kernels.try_push(place, self.next) {
                 return Poll::Ready(Ok(()));
             } else {
-                // The page's state is read again: its state before the stage existed does not count.
+                // Open a stage, then read the page's state again: the earlier state may be outdated.
                 ready!(self.poll_room(place.channel, context))?;
             }
         }

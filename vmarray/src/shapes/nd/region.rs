@@ -334,7 +334,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         let Some((axis, tile)) = self.axis_out_of_order(&self.bounds(&of)) else {
             return vec![(of, last + 1)];
         };
-        // All elements in the tiles before that of the last one are found.
+        // The matches are complete in all tiles before the tile of the last match.
         let along = |place: usize| self.geometry.position_of(place).map_or(0, |at| at[axis]);
         let start = along(last) / tile * tile;
         found.truncate(found.partition_point(|place| along(*place) < start));
