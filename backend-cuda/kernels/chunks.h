@@ -1,25 +1,25 @@
-// Cutting elements into chunks, and handing these out to blocks.
+// Division of elements into chunks, and their distribution to blocks.
 
 #pragma once
 
 struct State {
-    u64 next;     // the chunk to be handed out next
+    u64 next;     // the next chunk
     u64 total;    // matches in the chunks counted so far
-    u64 listed;   // how many indices the answer has
-    u64 matching; // how many of the chunks that were counted have matches
+    u64 listed;   // number of indices in the answer
+    u64 matching; // number of counted chunks with matches
 };
 
-// A chunk that has matches.
+// A chunk with matches.
 struct Hit {
     u64 chunk;
-    u64 offset;   // where the index of its first match goes in the answer
+    u64 offset;   // place of its first match's index in the answer
 };
 
 struct Chunks {
     u64 base;       // address of the first element's field
     u64 count;      // elements
     u64 stride;     // bytes from field to field
-    u64 head;       // elements before the first whole 16 bytes; 0 where that does not matter
+    u64 head;       // elements before the first whole 16 bytes; 0 if that does not matter
     u64 per_chunk;  // elements
     u64 chunks;
 };
@@ -27,10 +27,10 @@ struct Chunks {
 INLINE u64 chunk_start(const Chunks &a, u64 chunk) { return chunk ? a.head + chunk * a.per_chunk : 0; }
 INLINE u64 chunk_end(const Chunks &a, u64 chunk) { return least(a.count, a.head + (chunk + 1) * a.per_chunk); }
 
-// Hands out chunks to the calling block until there are none, or, with `stop_at`, until enough matches are known.
+// Distributes chunks to the calling block until there are none, or, with `stop_at`, until enough matches are known.
 //
-// Why stopping is right: matches are added to `total` after their chunk was taken, and the total is read before the
-// next chunk is taken, with fences between, so every match in the total lies in a chunk before the one not taken.
+// Proof of the early stop: a block adds matches to `total` after it took their chunk, and reads the total before it
+// takes the next chunk, with fences between. So every match in the total is in a chunk before the first untaken one.
 template <class Count> INLINE void for_each_chunk(u64 chunks, u64 stop_at, State *state, u32 *counts, Count count) {
     __shared__ u64 current;
     __shared__ u32 found;

@@ -1,4 +1,4 @@
-// The least and the greatest, and which elements have them first: as keys that order values as unsigned integers.
+// The least and the greatest value, each with its first element: as keys that order values as unsigned integers.
 
 #include "splice.h"
 
@@ -7,8 +7,8 @@ struct Partial {
     u64 words[4];
 };
 
-// Of each thread's candidate (its key, and the number of its element, ~0 for none) the best one of the block: the least
-// key, and of those the first element.
+// Reduces the candidates of the threads (key, and number of the element; ~0 for none) to the block's: the least key,
+// and among equal keys the first element.
 template <class Key> INLINE void block_least(Key &key, u64 &number, Key *keys, u64 *numbers) {
     u32 t = thread();
     keys[t] = key;
@@ -43,7 +43,7 @@ template <class Key, class Splice> INLINE void extremes(const Space &space, u64 
         splice(least_key, least_at, greatest_key, greatest_at, counted, at, left_from(at, space.count), number);
         all += counted;
     }
-    // The thread's element number `n` lies in its tile n / EACH.
+    // The thread's element number `n` is in its tile n / EACH.
     auto element = [&](u32 n) -> u64 {
         return n == ~0u ? ~0ull : ((u64)(n / EACH) * blocks() + block()) * TILE + (n % EACH) * THREADS + t;
     };

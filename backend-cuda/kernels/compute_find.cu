@@ -1,5 +1,5 @@
-// Which elements a program finds: their number, and the indices of the first ones in ascending order. Launched as the
-// kernels of a search are, with search_scan between the two.
+// Search by a program: number of matches, and indices of the first ones in ascending order. Launched like the kernels
+// of a search, with search_scan between the two.
 
 #include "chunks.h"
 #include "splice.h"

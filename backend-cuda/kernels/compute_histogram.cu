@@ -1,4 +1,4 @@
-// How many elements have each number: counted by each block in shared memory, and added up in device memory.
+// Histogram: each block counts in shared memory, and adds its counts in device memory.
 
 #include "splice.h"
 

@@ -1,4 +1,4 @@
-// Fields written for each element.
+// Writes fields of each element.
 
 #include "splice.h"
 

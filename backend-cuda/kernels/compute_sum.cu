@@ -1,5 +1,5 @@
-// Sums: each block goes over every so many-th tile and writes one partial result. Which elements a thread adds, and in
-// which order, depends on the number of blocks and elements alone.
+// Sums: each block processes tiles at the stride of the grid, and writes one partial result. The elements of a thread
+// and their order depend only on the numbers of blocks and elements.
 
 #include "splice.h"
 
@@ -37,7 +37,7 @@ KERNEL compute_sum(Space space, u64 *answer) {
     high = block_sum(high, shared);
     all = block_sum(all, shared);
     if (thread() == 0) {
-        // As 128 bits: the sign of the low sum is its own.
+        // As 128 bits: the low sum has its own sign.
         u64 word = low + (high << 32);
         u64 carry = word < low;
         Partial *partial = (Partial *)(answer + 1) + block();

@@ -1,4 +1,4 @@
-// Many copies in one launch, between device memory and mapped host memory in either direction; and patterns.
+// Batches of copies in one launch, between device memory and mapped host memory in both directions; and fills.
 
 struct Piece {
     u64 to;
@@ -6,7 +6,7 @@ struct Piece {
     u64 bytes;
 };
 
-// How many pieces fit into a launch's parameters, where the card reads them without asking the host.
+// Number of pieces in a launch's parameters, which the GPU reads without an access to the host.
 const u32 FEW = 128;
 struct Few {
     Piece piece[FEW];
@@ -35,7 +35,7 @@ INLINE void copy_piece(u64 to, u64 from, u64 bytes) {
     // Single bytes up to the first whole word of the target, and after the last.
     u64 head = least((unit - (to & (unit - 1))) & (unit - 1), bytes);
     u64 words = (bytes - head) / unit, tail = bytes - head - words * unit;
-    // Unequal alignment: a word of the target is put together from two of the source, both inside of it.
+    // Unequal alignment: a word of the target is combined from two of the source, both inside it.
     bool skewed = (apart & 3) != 0;
     u32 skew = (u32)(from + head) & 3;
     if (skewed) {
@@ -72,7 +72,7 @@ KERNEL copy_few(Few few, u32 count) {
         copy_piece(few.piece[i].to, few.piece[i].from, few.piece[i].bytes);
 }
 
-// The list is in the host's memory, so a piece is asked for once by each block, while the one before is being copied.
+// The list is in host memory, so each block reads a piece's entry once, while it copies the piece before.
 KERNEL copy_list(u64 list, u32 count) {
     __shared__ u64 pieces[2][3];
     u32 t = thread(), i = block(), side = 0;
@@ -85,14 +85,14 @@ KERNEL copy_list(u64 list, u32 count) {
         if (prefetches)
             next = load<8>(list + (u64)(i + blocks()) * 24 + t * 8);
         copy_piece(pieces[side][0], pieces[side][1], pieces[side][2]);
-        // The other side was read before the barrier.
+        // All threads read the other buffer before the barrier.
         if (prefetches)
             pieces[side ^ 1][t] = next;
     }
 }
 
-// Writes a pattern that was stretched to `period` times 16 bytes and turned so that it fits the first multiple of 16
-// at or after `to`.
+// Writes a pattern that was repeated to `period` times 16 bytes, and rotated to fit the first multiple of 16 at or
+// after `to`.
 KERNEL fill(u64 to, u64 bytes, u64 pattern, u32 period) {
     u64 head = least((16 - (to & 15)) & 15, bytes);
     u64 vectors = (bytes - head) / 16, tail = bytes - head - vectors * 16;

@@ -1,31 +1,31 @@
-// Elements by index, from device memory to values without gaps (gather) and back (scatter). The values are usually
-// in host memory, so they are what has to be touched well: neighbouring threads touch neighbouring words of them,
-// whatever the size of an element.
+// Gathers and scatters: elements by index, from device memory to packed values, and back. The values are usually in
+// host memory, whose accesses are slow. So adjacent threads access adjacent words of the values, for any size of
+// elements.
 //
-// The values are cut into tiles of `tile_bytes`. A block reads the indices of a tile once, and has the addresses of its
-// elements in shared memory.
-// G, a power of two, divides the addresses of all elements, their size and (from 4 on) the address of the values.
+// The values are divided into tiles of `tile_bytes`. A block reads the indices of a tile once, and keeps the addresses
+// of its elements in shared memory. G, a power of two, divides the addresses of all elements, their size, and (from 4
+// on) the address of the values.
 
 const u32 BASES_MAX = 64;
 
 struct Indexed {
-    u64 count;       // how many elements there are
+    u64 count;       // number of elements
     u64 stride;      // bytes of an element
     u64 indices;     // address of the indices
     u64 total;       // bytes of all values
     u64 values;      // address of the values
     u64 tile_bytes;  // a multiple of 128, at most TILE_ELEMENTS * stride
     u64 tiles;
-    u64 failure;     // address of two u64: whether an index is outside, and one position in the list at which it is
+    u64 failure;     // address of two u64: 1 if an index is out of bounds, and its position in the list
     u64 page_len;    // elements of a page: page p is the (p / places)-th at bases[p % places]
     u64 places;
     u64 bases[BASES_MAX];
 };
 
 const u32 TILE_ELEMENTS = 512;
-const u64 OUTSIDE = ~0ull;  // also what callers write for an entry that is to be left out
+const u64 OUTSIDE = ~0ull;  // also in the list of the caller, for an entry to skip
 
-// Where a byte of a tile lies: which of the tile's indices, and how far into the element.
+// Place of a byte of a tile: number of the tile's index, and offset in the element.
 struct Place {
     u32 index;
     u64 offset;
@@ -35,11 +35,11 @@ INLINE Place place(u64 stride, u64 bytes) {
         u32 s = (u32)stride, b = (u32)bytes;
         return Place{b / s, b % s};
     }
-    // Such an element is longer than a tile, which therefore meets two of them at most.
+    // Such an element is longer than a tile, so a tile contains parts of at most two.
     return bytes >= stride ? Place{1, bytes - stride} : Place{0, bytes};
 }
 
-// The address of an element; `bases` are those of `a`.
+// Address of an element; `bases` are the bases of `a`.
 INLINE u64 address(const Indexed &a, const u64 *bases, u64 index) {
     if (a.places == 1)
         return a.bases[0] + index * a.stride;
@@ -61,13 +61,13 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
     __shared__ u64 bases[BASES_MAX];
     u32 t = thread();
     if (a.places > 1) {
-        // Parameters can't be indexed, but by numbers that the compiler knows.
+        // Parameters can only be indexed by compile-time constants.
 #pragma unroll
         for (u32 j = 0; j < BASES_MAX; j++)
             if (t == j)
                 bases[j] = a.bases[j];
     }
-    // Words of the values start at multiples of O; `shift` bytes before the values belong to nobody.
+    // Words of the values start at multiples of O; the `shift` bytes before the values are not accessed.
     u64 shift = a.values & (O - 1);
     u64 base = a.values - shift;
     for (u64 tile = block(); tile < a.tiles; tile += blocks()) {
@@ -86,7 +86,7 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
             list[j] = index == OUTSIDE ? OUTSIDE : address(a, bases, index);
         }
         barrier();
-        u64 skew = from - k * a.stride;  // how far into the first element the tile begins
+        u64 skew = from - k * a.stride;  // offset of the tile in its first element
         u32 words = (u32)((end - start + O - 1) / O);
         for (u32 w = t; w < words; w += THREADS * UNROLL) {
             if constexpr (G >= 4) {
@@ -115,7 +115,7 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
                     u32 x = w + j * THREADS;
                     if (x >= words)
                         break;
-                    // Bytes of this word, as positions in the values; the first and the last word may be cut.
+                    // Bytes of this word, as offsets in the values; the first and the last word may be partial.
                     u64 word_at = base + start + (u64)x * 4;
                     u64 low = start + (u64)x * 4 < shift ? shift : start + (u64)x * 4;
                     u64 high = least(start + (u64)x * 4 + 4, end);
@@ -123,13 +123,13 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
                     u32 bytes = 0;
                     if (!GATHER && whole)
                         bytes = load<4>(word_at);
-                    bool inside = false;  // whether any of its bytes is to be moved
+                    bool inside = false;  // true if any of its bytes moves
                     for (u64 b = low; b < high;) {
                         Place p = place(a.stride, skew + (b - shift - from));
                         u64 element = list[p.index];
                         u64 at = element + p.offset;
                         u32 bit = (u32)(base + b - word_at) * 8;
-                        // Two bytes at once where the word and the element allow it.
+                        // Two bytes at once if the alignment of word and element permits.
                         u32 step = G == 2 && (bit & 8) == 0 && high - b >= 2 && (p.offset & 1) == 0 ? 2 : 1;
                         bool moves = element != OUTSIDE;
                         inside |= moves;

@@ -1,20 +1,20 @@
-// Which elements hold a value: their number, and the indices of the first ones in ascending order.
+// Search for elements with a value: number of matches, and indices of the first ones in ascending order.
 //
 // Three launches in one stream, without the host in between:
-//   search_count_*  counts the matches of each chunk of elements (chunks are handed out in ascending order),
-//   search_scan     one block: which chunks have matches, and where those go in the answer; writes its header,
-//   search_list_*   goes once more over the chunks that have matches, and writes their indices.
+//   search_count_*: counts the matches of each chunk of elements; blocks take chunks in ascending order,
+//   search_scan: one block; lists the chunks with matches and the places of these in the answer; writes its header,
+//   search_list_*: reads the chunks with matches again, and writes their indices.
 //
-// Chunk c holds the elements [head + c * per_chunk, head + (c + 1) * per_chunk), chunk 0 also those before `head`.
+// Chunk c has the elements [head + c * per_chunk, head + (c + 1) * per_chunk), chunk 0 also the ones before `head`.
 
 #include "chunks.h"
 
-// The top bit of each byte, or each two bytes, that are zero.
+// Sets the top bit of each byte, or each two bytes, that are zero.
 INLINE u32 zero_bytes(u32 x) { return ~(((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x | 0x7f7f7f7fu); }
 INLINE u32 zero_halves(u32 x) { return ~(((x & 0x7fff7fffu) + 0x7fff7fffu) | x | 0x7fff7fffu); }
 
-// How many of the values of W bytes in 16 bytes equal the value (which is repeated to fill 8 bytes; `second` is the
-// other half of a value of 16).
+// Number of values of W bytes in 16 bytes that equal the value (repeated to fill 8 bytes; `second` is the other half of
+// a value of 16).
 template <u32 W> INLINE u32 equal_in(u32x4 v, u64 first, u64 second) {
     u32 low = (u32)first, high = (u32)(first >> 32);
     if constexpr (W == 1)
@@ -38,7 +38,7 @@ template <u32 W> INLINE bool equal_one(u64 at, u64 first, u64 second) {
         return load<W>(at) == (word<W>)first;
 }
 
-// Elements that are nothing but the field: 16 bytes at a time.
+// Elements that consist of the field: 16 bytes at a time.
 template <u32 W>
 INLINE void count_packed(const Chunks &a, u64 first, u64 second, u64 stop_at, State *state, u32 *counts) {
     for_each_chunk(a.chunks, stop_at, state, counts, [&](u64 chunk) -> u32 {
@@ -68,7 +68,7 @@ INLINE void count_packed(const Chunks &a, u64 first, u64 second, u64 stop_at, St
     });
 }
 
-// Whether a field, all of whose bytes from `W` on are still to be compared, equals the value.
+// True if the rest of a field, from byte `W` on, equals the value.
 template <u32 W> INLINE bool equal_rest(u64 at, u64 value, u32 bytes) {
     u32 j = W;
     for (; j + W <= bytes; j += W)
@@ -80,7 +80,7 @@ template <u32 W> INLINE bool equal_rest(u64 at, u64 value, u32 bytes) {
     return true;
 }
 
-// Fields anywhere: W bytes at a time, where W divides the address of every field; of most elements only the first W.
+// Fields at any place: W bytes at a time, if W divides the address of every field; of most elements only the first W.
 template <u32 W>
 INLINE void count_spread(const Chunks &a, u64 first, u64 value, u32 bytes, u64 stop_at, State *state, u32 *counts) {
     for_each_chunk(a.chunks, stop_at, state, counts, [&](u64 chunk) -> u32 {
@@ -108,8 +108,8 @@ INLINE void count_spread(const Chunks &a, u64 first, u64 value, u32 bytes, u64 s
     });
 }
 
-// A block goes over its chunks tile by tile. Most tiles of a chunk have no match, and cost one barrier. What matches is
-// put in order in shared memory first, since single numbers, written one by one, are the worst that a bus can carry.
+// A block processes its chunks tile by tile. Most tiles of a chunk have no match, and cost one barrier. Matches are
+// first ordered in shared memory, because writes of single numbers are the slowest traffic of a bus.
 template <u32 W>
 INLINE void list(const Chunks &a, u64 first, u64 value, u32 bytes, const State *state, const Hit *hits, u64 *indices) {
     const u32 EACH = 8;
@@ -181,7 +181,7 @@ SPREAD(8)
 
 // One block. Leaves `next` and `total` at zero for the next search in this stream.
 KERNEL search_scan(u64 chunks, u64 limit, State *state, const u32 *counts, Hit *hits, u64 *answer) {
-    // Of each thread and those before it: matches, and chunks that have any.
+    // For each thread, prefix sums: matches, and chunks with matches.
     __shared__ u64 sums[THREADS];
     __shared__ u32 filled[THREADS];
     u32 t = thread();
@@ -197,7 +197,7 @@ KERNEL search_scan(u64 chunks, u64 limit, State *state, const u32 *counts, Hit *
     }
     if (listed == 0)
         return;
-    // Four counts at a time; the list of counts begins at a multiple of 16 bytes, and has room for as many more.
+    // Four counts at a time; the list of counts starts at a multiple of 16 bytes, and has padding for the last read.
     u64 each = (handled + THREADS * 4 - 1) / (THREADS * 4) * 4;
     u64 start = least(t * each, handled), end = least(start + each, handled);
     auto four_at = [&](u64 c) -> u32x4 {

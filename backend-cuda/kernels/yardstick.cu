@@ -1,5 +1,5 @@
-// What a search is measured against: the plainest read of all bytes, with a comparison so that nothing is left out.
-// Only the measurements use it.
+// Reference for the speed of a search: the simplest read of all bytes, with a comparison so that the compiler removes
+// no read. Only measurements use it.
 
 INLINE u32 equal(u32x4 v, u32 value) { return (v.x == value) + (v.y == value) + (v.z == value) + (v.w == value); }
 
@@ -8,7 +8,7 @@ INLINE void report(u32 matches, u64 *result) {
         __atomic_fetch_add(result, (u64)matches, __ATOMIC_RELAXED);
 }
 
-// All threads go over the whole range side by side, 16 bytes each.
+// All threads read the whole range in adjacent pieces of 16 bytes.
 KERNEL read_plain(u64 from, u64 vectors, u32 value, u64 *result) {
     u32 matches = 0;
     u64 step = (u64)blocks() * THREADS;
@@ -17,7 +17,7 @@ KERNEL read_plain(u64 from, u64 vectors, u32 value, u64 *result) {
     report(matches, result);
 }
 
-// The same, with four reads under way.
+// The same with four reads in flight.
 KERNEL read_unrolled(u64 from, u64 vectors, u32 value, u64 *result) {
     u32 matches = 0;
     u64 step = (u64)blocks() * THREADS, i = (u64)block() * THREADS + thread();
@@ -31,7 +31,7 @@ KERNEL read_unrolled(u64 from, u64 vectors, u32 value, u64 *result) {
     report(matches, result);
 }
 
-// Each block goes over 16 KiB at a time, with four reads of each thread under way.
+// Each block reads 16 KiB at a time, with four reads of each thread in flight.
 KERNEL read_tiles(u64 from, u64 vectors, u32 value, u64 *result) {
     u32 matches = 0;
     for (u64 tile = block(); tile < vectors / (4 * THREADS); tile += blocks()) {

@@ -1,11 +1,11 @@
-// Handing out chunks of elements to groups, noting how many matches each has, and listing them in order.
+// Distribution of chunks of elements to groups, counts of their matches, and ordered lists of these.
 
-// The chunk that the calling group handles next; `chunks` if there is none.
+// The chunk that the calling group processes next; `chunks` if there is none.
 //
-// With stop_at = 0 groups take every so many-th chunk. Else chunks are handed out one by one, in ascending order,
-// until `stop_at` matches are known. Why stopping is right: a chunk's matches enter the total (state[0]) after the
-// chunk was taken, and the total is read before the next one is taken; so the matches in the total all lie in chunks
-// before the first one that nobody took, and those are all counted to their end.
+// With stop_at = 0 groups take chunks at the stride of the number of groups. Otherwise they take single chunks in
+// ascending order until `stop_at` matches are known. Proof of the early stop: a group adds a chunk's matches to the
+// total (state[0]) after it took the chunk, and reads the total before it takes the next one. So all matches in the
+// total are in chunks before the first untaken one, and those chunks are counted to their end.
 static inline uint next_chunk(uint chunks, uint previous, uint stop_at, __global volatile uint *state, uint segment,
                        __local uint *shared) {
     if (stop_at == 0)
@@ -17,7 +17,7 @@ static inline uint next_chunk(uint chunks, uint previous, uint stop_at, __global
     return *shared;
 }
 
-// Adds up the group's matches and notes them for the chunk.
+// Adds the group's matches, and records them for the chunk.
 static inline void note(uint matches, uint chunk, uint stop_at, __global volatile uint *state, __global uint *counts,
                  __local uint *found) {
     if (matches)
@@ -33,13 +33,13 @@ static inline void note(uint matches, uint chunk, uint stop_at, __global volatil
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-// How many elements an item looks at in one tile of a listing.
+// Number of elements of an item in one tile of a listing.
 #define EACH 8
 
-// The body of a kernel that writes the indices of the matches number [lowest, highest) to `list`, from `list_start` on.
-// `chunk` is one from START to END, where element `i` counts if MATCHES. `counts` and `offsets` say how many matches a
-// chunk has, and how many there are before it; `before` is the index of the segment's first element. A macro and not a
-// function, so that its barriers are the kernel's own, which PoCL handles best.
+// Body of a kernel that writes the indices of the matches number [lowest, highest) to `list`, from `list_start` on.
+// `chunk` is a chunk from START to END, in which element `i` is selected if MATCHES. `counts` and `offsets` contain the
+// number of a chunk's matches, and the number before it; `before` is the index of the segment's first element. It is a
+// macro, so that its barriers belong to the kernel, which PoCL handles best.
 #define LIST_MATCHES(START, END, MATCHES)                                                                           \
     __local uint sums[GROUP];                                                                                       \
     uint t = get_local_id(0);                                                                                       \

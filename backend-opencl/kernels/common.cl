@@ -1,15 +1,15 @@
-// Built with -D GROUP=<items of a group, a power of two>. Plain OpenCL C 1.2, no extension.
+// Built with -D GROUP=<items of a group, a power of two>. Plain OpenCL C 1.2, without extensions.
 
 #define KERNEL __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 
 typedef __global uchar *Bytes;
 typedef __global const uchar *ConstBytes;
 
-// Up to eight buffers that follow each other in one address space: piece i begins at byte i << shift.
+// Up to eight consecutive buffers of one address space: piece i begins at byte i << shift.
 #define PIECES Bytes p0, Bytes p1, Bytes p2, Bytes p3, Bytes p4, Bytes p5, Bytes p6, Bytes p7, uint shift
 #define PIECE_LIST p0, p1, p2, p3, p4, p5, p6, p7, shift
 
-// Where a byte of the address space is.
+// Address of a byte of the address space.
 static inline Bytes place(PIECES, ulong at) {
     uint i = (uint)(at >> shift);
     Bytes piece = p0;

@@ -1,9 +1,10 @@
-// Programs at work. Behind common.cl and chunks.cl, and behind what was made for the program:
+// Evaluation of programs. It follows common.cl and chunks.cl, and generated text of the program:
 //   SOURCES, SOURCE_LIST   parameters: buffers, places of the first elements, literals, first and channel of the geometry
 //   VALUE                  the type of the value, if the task has one
-//   evaluate(SOURCE_LIST, i, &value)   whether element i counts, and its value; store(SOURCE_LIST, i) for TASK_STORE
-// and a macro for the task. Elements come in segments that lie in one buffer of each source; `before` is the number of
-// a segment's first element.
+//   evaluate(SOURCE_LIST, i, &value)   true if element i is selected, and its value
+//   store(SOURCE_LIST, i)              for TASK_STORE
+// and a macro for the task. Elements are in segments, each within one buffer of each source; `before` is the index of a
+// segment's first element.
 
 #ifdef TASK_FIND
 KERNEL void compute_count(SOURCES, ulong count, uint per_chunk, uint chunks, uint stop_at,
@@ -34,11 +35,11 @@ KERNEL void compute_list(SOURCES, ulong count, uint per_chunk, uint chunks, __gl
 }
 #endif
 
-// Each group writes one partial result of five words; group 0 of the first segment their number.
+// Each group writes one partial result of five words; group 0 of the first segment also their number.
 #define PARTIAL(partials, partials_before) (partials + 1 + 5 * (ulong)(partials_before + get_group_id(0)))
 
 #ifdef TASK_SUM
-// Adds up one number for each item, in the order of a tree.
+// Adds one number of each item, in the order of a tree.
 #define ADD_UP(T, mine, shared)                                                                                       \
     do {                                                                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
@@ -75,7 +76,7 @@ KERNEL void compute_sum(SOURCES, ulong count, __global ulong *partials, uint par
         partial[2] = 0;
     }
 #else
-    // low + (high << 32), the low part of narrow numbers with a sign.
+    // low + (high << 32); the low part of narrow numbers is signed.
     ulong low = 0, high = 0;
     for (ulong i = get_global_id(0); i < count; i += get_global_size(0)) {
         VALUE value;
@@ -105,8 +106,9 @@ KERNEL void compute_sum(SOURCES, ulong count, __global ulong *partials, uint par
 #endif
 
 #ifdef TASK_EXTREMES
-// Of each item's candidate (key, number; ~0 for none) the group's best: the least key, and of those the first element.
-// A macro, since barriers within functions that take pointers to an item's variables gave wrong results in PoCL.
+// Reduces the candidates of the items (key, number; ~0 for none) to the group's: the least key, and among equal keys
+// the first element. A macro, because barriers in functions with pointers to an item's variables gave wrong results in
+// PoCL.
 #define LEAST_OF(key, number)                                                                                         \
     do {                                                                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
@@ -143,7 +145,7 @@ KERNEL void compute_extremes(SOURCES, ulong count, __global ulong *partials, uin
             least = key;
             least_at = i;
         }
-        // The greatest key is the least of the opposites.
+        // The greatest key is the least complement.
         if (greatest_at == ~0ul || ~key < greatest) {
             greatest = ~key;
             greatest_at = i;
@@ -172,7 +174,7 @@ KERNEL void compute_extremes(SOURCES, ulong count, __global ulong *partials, uin
 #endif
 
 #ifdef TASK_HISTOGRAM
-// Each group counts for itself; the totals are added up by a second launch, which adds to those of other segments.
+// Each group counts separately; a second launch adds the totals to the totals of other segments.
 KERNEL void compute_histogram(SOURCES, ulong count, uint bins, __global uint *counts) {
     __local uint mine[BINS_MAX];
     uint t = get_local_id(0);

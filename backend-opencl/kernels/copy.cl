@@ -1,5 +1,5 @@
-// Many small copies in one launch, between device memory and memory that the host sees too, or a packed buffer.
-// Words of G bytes: G divides all places and lengths.
+// Batches of small copies in one launch, between device memory and host-visible memory or a packed buffer. Words of G
+// bytes: G divides all places and lengths.
 
 struct Copy {
     ulong device;  // place in the pieces
@@ -7,7 +7,7 @@ struct Copy {
     ulong bytes;
 };
 
-// One group a copy, or several for long ones: `split` groups share each.
+// One group for a copy, or `split` groups for each long one.
 #define COPY(G, T)                                                                                                  \
     KERNEL void copy_##G(PIECES, Bytes other, __global const struct Copy *copies, uint count, uint split,           \
                          uint to_device) {                                                                          \

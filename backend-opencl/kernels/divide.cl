@@ -1,14 +1,14 @@
-// The quotient of two 32-bit floats in integers: rounded to nearest even whatever the device does with floats.
+// Quotient of two 32-bit floats by integers: rounded to nearest even, independent of the device's floats.
 //
-// For devices whose own division is not rounded correctly (OpenCL allows 2.5 units in the last place). To divide in 64
-// bits and round once more would be right as well, but compilers turn that back into a division of 32 bits (LLVM's
-// InstCombine does, NVIDIA's compiler did), which is the one to be avoided.
+// For devices whose own division is not rounded correctly (OpenCL allows 2.5 units in the last place). A 64-bit
+// division with a second rounding would be correct too, but compilers turn it back into a division of 32 bits (LLVM's
+// InstCombine does, NVIDIA's compiler did), the operation to avoid.
 //
-// Long division of the significands: 25 bits of the quotient, three times eight of them below the first, and whether
-// anything is left, which decide how to round (see e.g. Muller et al., Handbook of Floating-Point Arithmetic, on
-// division in integers).
+// Long division of the significands: 25 bits of the quotient, three times eight of them below the first. A nonzero
+// remainder decides the rounding (see e.g. Muller et al., Handbook of Floating-Point Arithmetic, on division in
+// integers).
 
-// The significand of a number that is neither zero nor infinite, its first bit at 23, and its exponent.
+// Significand of a finite nonzero number, with its first bit at 23, and its exponent.
 static inline uint significand_of(uint magnitude, int *exponent) {
     uint fraction = magnitude & 0x7FFFFFu;
     int biased = (int)(magnitude >> 23);
@@ -40,7 +40,7 @@ static inline float quotient(float dividend, float divisor) {
         rest <<= 1;
         exponent--;
     }
-    // From here on the quotient is at least 1 and below 2. Nothing leaves 32 bits: `rest` stays below `by`.
+    // From here on the quotient is at least 1 and below 2. No value exceeds 32 bits, because `rest` stays below `by`.
     rest -= by;
     uint bits = 1u;
     for (int step = 0; step < 3; step++) {
@@ -50,11 +50,11 @@ static inline float quotient(float dividend, float divisor) {
     }
     if (exponent >= 255)
         return as_float(sign | infinite);
-    // One bit is below the last place; of subnormal numbers more are. With 25 of them nothing but zero is left.
+    // One bit is below the last place; more for subnormal numbers. With 25 of them only zero remains.
     uint more = exponent > 0 ? 0u : min((uint)(1 - exponent), 25u);
     uint kept = bits >> (more + 1u), cut = bits & ((2u << more) - 1u), middle = 1u << more;
     bool up = cut > middle || (cut == middle && (rest != 0u || (kept & 1u)));
-    // The first bit of the significand counts as one in the exponent, and so does what rounding carries into it.
+    // The first bit of the significand adds one to the exponent, and so does a carry of the rounding.
     uint scale = exponent > 0 ? (uint)(exponent - 1) << 23 : 0u;
     return as_float(sign | (scale + kept + up));
 }

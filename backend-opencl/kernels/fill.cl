@@ -1,7 +1,7 @@
-// One pattern again and again, in one buffer. The pattern has been laid out from the first whole 16 bytes on, so that
-// vector i of the range takes entry i mod `entries` of a table.
+// Fills one buffer with a repeated pattern. The pattern is laid out from the first whole 16 bytes on, so vector i of
+// the range takes entry i mod `entries` of a table.
 
-// The first and the last bytes of the range, which fill no vector. One group.
+// The first and the last bytes of the range, outside whole vectors. One group.
 KERNEL void fill_edges(Bytes to, ulong start, ulong head, ulong tail_start, ulong end, __global const uchar *pattern,
                        ulong bytes, ulong phase) {
     uint t = get_local_id(0);
@@ -11,7 +11,7 @@ KERNEL void fill_edges(Bytes to, ulong start, ulong head, ulong tail_start, ulon
         to[at] = pattern[(phase + (at - start)) % bytes];
 }
 
-// Whole vectors of a pattern that fits into 16 bytes a whole number of times.
+// Whole vectors of a pattern whose length divides 16 bytes.
 KERNEL void fill_same(__global uint4 *to, ulong first, ulong vectors, uint4 pattern) {
     for (ulong i = get_global_id(0); i < vectors; i += get_global_size(0))
         to[first + i] = pattern;

@@ -1,15 +1,15 @@
-// Elements by index, between device memory and packed values. Words of G bytes: G divides the place and the size of
-// every element. Neighbouring items handle neighbouring words of the values.
+// Gathers and scatters, between device memory and packed values. Words of G bytes: G divides the place and the size of
+// every element. Adjacent items process adjacent words of the values.
 //
-// The elements lie in `bytes` bytes of pieces, which begin `window` bytes into the elements' buffer; words outside
-// of them are left to another launch.
+// The elements are in `bytes` bytes of pieces, which begin `window` bytes into the elements' buffer; another launch
+// moves words outside them.
 //
-// An index is read once, which is what `volatile` says: the program may change it between the check and the use.
+// `volatile`, so that an index is read once: the program may change it between the check and the use.
 
-// What callers write for an entry that is to be left out.
+// Mark of the caller for an entry to skip.
 #define LEFT_OUT 0xfffffffffffffffful
 
-// Notes that entry `position` of the whole list is no index. Calls of one queue have different tags.
+// Records that entry `position` of the whole list is out of bounds. Calls of one queue have different tags.
 static inline void outside(__global volatile uint *status, uint tag, ulong position) {
     if (atomic_xchg(status, tag) != tag) {
         status[1] = (uint)position;
@@ -22,7 +22,7 @@ static inline void outside(__global volatile uint *status, uint tag, ulong posit
         __global const volatile ulong *list, ulong skew, uint words, ulong position, __global T *values,            \
         __global volatile uint *status, uint tag
 
-// Runs `move` for each word `w` of the values, with `at` as its place, and `fail` if its index is outside.
+// Runs `move` for each word `w` of the values, with `at` as its place, and `fail` if its index is out of bounds.
 //   each: words of an element; skew: words of the first listed element that belong to an earlier launch.
 #define FOR_EACH_WORD(G, move, fail)                                                                                \
     for (uint w = get_global_id(0); w < words; w += get_global_size(0)) {                                           \

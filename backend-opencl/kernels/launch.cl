@@ -1,5 +1,5 @@
-// What kernels of the program share. Half-precision floats are converted in integers: without an extension OpenCL has
-// them in memory only, at addresses that are aligned.
+// Common functions of the program's kernels. Half-precision floats are converted by integers: without an extension,
+// OpenCL supports them only in memory, at aligned addresses.
 
 static inline float half_to_float(ushort bits) {
     uint sign = (uint)(bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1Fu, fraction = bits & 0x3FFu;
@@ -23,7 +23,7 @@ static inline ushort float_to_half(float value) {
         return (ushort)(sign | 0x7C00u);
     if (magnitude >= 0x38800000u)
         return (ushort)(sign | (magnitude + 0xFFFu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13);
-    // A multiple of 2^-24. What is below 2^-25 is nothing.
+    // A multiple of 2^-24. Numbers below 2^-25 become zero.
     if (magnitude <= 0x33000000u)
         return (ushort)sign;
     uint significand = (magnitude & 0x7FFFFFu) | 0x800000u, drop = 126u - (magnitude >> 23);
@@ -47,7 +47,7 @@ static inline ulong reversed(ulong x) {
     return x >> 32 | x << 32;
 }
 
-// One more item failed; of the first to come here it is said how. More than 2^31 are not counted.
+// Counts a failed item, up to 2^31; the first item writes its failure to the report.
 static inline void report_failure(__global volatile uint *report, uint site, ulong detail, ulong item) {
     if (report[0] >= 0x80000000u || atomic_inc(&report[0]) != 0u)
         return;
@@ -58,7 +58,7 @@ static inline void report_failure(__global volatile uint *report, uint site, ulo
     report[7] = (uint)(item >> 32);
 }
 
-// Whether the item has to end: it has run longer than `limit` ticks, or another item has.
+// True if the item must end: it has run longer than `limit` ticks, or another item has.
 static inline uint is_over(
     __global volatile uint *report, __global const volatile uint *ticks, uint limit, uint *since) {
     if (report[2] >> 31)
@@ -69,7 +69,7 @@ static inline uint is_over(
     return now - *since > limit;
 }
 
-// The item has exceeded the time limit in the loop `site`. That takes precedence over other failures.
+// The item has exceeded the time limit in the loop `site`. This failure replaces others.
 static inline void report_time_over(__global volatile uint *report, uint site, ulong item) {
     if (report[2] >> 31)
         return;
@@ -81,7 +81,7 @@ static inline void report_time_over(__global volatile uint *report, uint site, u
     report[2] = 0x80000000u | site;
 }
 
-// A back edge of the loop `at`. The clock is read at each 65536th of the work-item.
+// A back edge of the loop `at`. The work-item reads the clock at each 65536th.
 #define TURN(at, of)                                                                                                \
     if (--left == 0u) {                                                                                             \
         left = 65536u;                                                                                              \
@@ -91,7 +91,7 @@ static inline void report_time_over(__global volatile uint *report, uint site, u
         }                                                                                                           \
     }
 
-// Where a byte of the item's own memory is: words of all items lie beside one another.
+// Address of a byte of the item's private memory: words of all items are interleaved.
 #define ARENA(at) (arena + (((at) >> 3) * slabs + slab << 3) + ((at) & 7ul))
 
 // The first failure of the item counts.

@@ -1,5 +1,5 @@
-// The square root of a 32-bit float in integers, rounded to nearest even, for devices whose own is not: see `divide.cl`,
-// which comes before this.
+// Square root of a 32-bit float by integers, rounded to nearest even, for devices whose own is not: see `divide.cl`,
+// which precedes this.
 static inline float root(float value) {
     uint bits = as_uint(value);
     if ((bits & 0x7FFFFFFFu) == 0u || bits == 0x7F800000u)
@@ -8,7 +8,7 @@ static inline float root(float value) {
         return as_float(0x7FC00000u);
     int biased;
     ulong radicand = significand_of(bits, &biased);
-    // The value is `radicand` times two to the power, which is made even. 26 bits more give the root 25 or 26 bits.
+    // The value is `radicand` times two to an exponent, which is made even. 26 more bits give the root 25 or 26 bits.
     int power = biased - 150;
     if (power & 1) {
         radicand <<= 1;

@@ -1,13 +1,13 @@
-// Which elements hold a value: how many, and the indices of the first ones in ascending order.
+// Search for elements with a value: number of matches, and indices of the first ones in ascending order.
 //
-// The searched range is cut into segments, each within one buffer, and these into chunks. Launches, all in one queue:
-//   search_begin    zeroes the counts, if the search may stop early,
-//   search_count_*  for each segment: counts the matches of each chunk,
-//   search_scan     one group: where each chunk's matches go in the answer; writes the answer's header,
-//   search_list_*   for each segment: goes again over the chunks that have matches, and writes their indices.
-// No 64-bit atomics: a chunk has fewer than 2^32 elements, and 64-bit sums are made by one group.
+// The range is divided into segments, each within one buffer, and these into chunks. Launches, all in one queue:
+//   search_begin: zeroes the counts, if the search may stop early,
+//   search_count_*: for each segment: counts the matches of each chunk,
+//   search_scan: one group: computes the places of each chunk's matches in the answer; writes the answer's header,
+//   search_list_*: for each segment: reads the chunks with matches again, and writes their indices.
+// No 64-bit atomics: a chunk has fewer than 2^32 elements, and one group computes 64-bit sums.
 //
-// Chunk c of a segment holds the elements [head + c * per_chunk, head + (c + 1) * per_chunk), chunk 0 also those
+// Chunk c of a segment has the elements [head + c * per_chunk, head + (c + 1) * per_chunk), chunk 0 also the ones
 // before `head`. `field` is the first element's field.
 
 #define SEGMENT ConstBytes buffer, ulong field, ulong count, ulong stride, uint head, uint per_chunk, uint chunks
@@ -23,7 +23,7 @@ KERNEL void search_begin(__global uint *counts, uint chunks, __global uint *stat
         state[i] = 0;
 }
 
-// How many fields of W bytes in 16 bytes equal the value, which has been repeated to fill 16 bytes.
+// Number of fields of W bytes in 16 bytes that equal the value, which is repeated to fill 16 bytes.
 static inline uint zero_bytes(uint4 x) {
     uint4 z = ~(((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x | 0x7f7f7f7fu);
     return popcount(z.x | z.y >> 1 | z.z >> 2 | z.w >> 3);
@@ -47,7 +47,7 @@ static inline uint equal_in_16(uint4 v, uint4 value) {
     return (uint)(e.x & e.y & e.z & e.w & 1);
 }
 
-// Elements that are nothing but the field, at multiples of their size: 16 bytes at a time.
+// Elements that consist of the field, at multiples of their size: 16 bytes at a time.
 #define COUNT_PACKED(W, T, FIRST)                                                                                   \
     KERNEL void search_count_packed_##W(SEGMENT, uint4 value, uint stop_at, __global volatile uint *state,          \
                                         uint segment, __global uint *counts, uint chunks_before) {                  \
@@ -92,7 +92,7 @@ COUNT_PACKED(4, uint, v == value.x)
 COUNT_PACKED(8, uint2, v.x == value.x && v.y == value.y)
 COUNT_PACKED(16, uint4, equal_in_16(v, value))
 
-// Whether the bytes of a field from W on equal the value; `bytes` is a whole number of W, or W is 1.
+// True if the bytes of a field from W on equal the value; `bytes` is a whole number of W, or W is 1.
 #define EQUAL_REST(W, T)                                                                                            \
     static inline bool equal_rest_##W(ConstBytes at, ConstBytes value, uint bytes) {                                       \
         for (uint j = W; j < bytes; j += W)                                                                         \
@@ -105,8 +105,8 @@ EQUAL_REST(2, ushort)
 EQUAL_REST(4, uint)
 EQUAL_REST(8, ulong)
 
-// Fields anywhere, W bytes at a time, where W divides the place of every field and its length. Of most elements only the
-// first W bytes are read.
+// Fields at any place, W bytes at a time, if W divides the place of every field and its length. Of most elements only
+// the first W bytes are read.
 #define COUNT_SPREAD(W, T)                                                                                          \
     KERNEL void search_count_spread_##W(SEGMENT, ulong first, ConstBytes value, uint bytes, uint stop_at,           \
                                         __global volatile uint *state, uint segment, __global uint *counts,         \
@@ -166,7 +166,7 @@ LIST(2, ushort)
 LIST(4, uint)
 LIST(8, ulong)
 
-// One group. answer[0] becomes the total, answer[1] how many are listed.
+// One group. answer[0] becomes the total, answer[1] the number of listed indices.
 KERNEL void search_scan(uint chunks, ulong limit, __global const uint *counts, __global ulong *offsets,
                         __global ulong *answer) {
     __local ulong sums[GROUP];
