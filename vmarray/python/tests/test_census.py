@@ -14,7 +14,7 @@ from differences import DIFFERENCES, rows
 
 import vmarray as vm
 
-#: How many cases of each function both compute in a sample, and how many are tried for these.
+#: Number of cases of each function in a sample, and of attempts to find them.
 SAMPLE, TRIED = 20, 120
 
 

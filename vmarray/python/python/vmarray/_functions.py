@@ -312,7 +312,7 @@ def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, ke
 
 
 def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
-    """Where the first extreme is, and its value; None if there are no items."""
+    """Index of the first extreme, and its value; None if there are no items."""
     if array.dtype.kind != "f":
         found = array._core.reduce(f"int_{which}")
         if found is not None and array.dtype == np.uint64:

@@ -85,7 +85,7 @@ def _parts(key: tuple[Any, ...], shape: tuple[Any, ...]) -> list[Any]:
 def positions(
     key: tuple[Any, ...], shape: tuple[Any, ...], strides: tuple[Any, ...], offset: int
 ) -> np.ndarray[Any, Any]:
-    """Where the items begin, in bytes, that a key with arrays of integers or bools means."""
+    """Offsets in bytes of the items that a key with arrays of integers or bools selects."""
     parts = _parts(key, shape)
     axis = 0
     # For each part of the key: None for a new axis, the step of a slice, or a mark for an array.

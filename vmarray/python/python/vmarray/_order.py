@@ -77,7 +77,7 @@ def argsort(array: Array, axis: Any = -1, kind: Any = None, order: Any = None, *
 
 
 def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any = None) -> Any:
-    """Where values belong in an array that is sorted: as ``numpy.searchsorted``.
+    """Indices of values in a sorted array: as ``numpy.searchsorted``.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from . import _array
 from ._array import Array
 from ._errors import Error, InvalidError
 
-#: How many items, and how many ends of rows, are read and written at once.
+#: Numbers of items, and of ends of rows, of one read or write.
 _ITEMS = 1 << 20
 _ROWS = 1 << 16
 #: For how many items there is room: as many as the devices have.
@@ -151,7 +151,7 @@ class Ragged:
         return int(self.ends[rows - 1]) if rows else 0
 
     def _ends(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Where rows begin, and where the last one ends."""
+        """Starts of rows, and the end of the last one."""
         if first:
             return np.asarray(self.ends[first - 1 : stop])
         return np.concatenate([np.zeros(1, np.int64), np.asarray(self.ends[:stop])])

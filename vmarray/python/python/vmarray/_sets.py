@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _core
 from ._array import Array, _checked
 
-#: How many tuples an iterator makes at once.
+#: Number of tuples that an iterator computes at once.
 _ITERATED = 1 << 14
 
 

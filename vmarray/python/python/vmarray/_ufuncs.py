@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _core
 
-#: How many items NumPy works on at once.
+#: Number of items that NumPy processes at once.
 PIECE = 1 << 20
 
 

@@ -232,7 +232,7 @@ def sort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any = 
 
 
 def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Array:
-    """Where items belong."""
+    """Indices at which values keep a sorted array sorted."""
     return np.searchsorted(x1, x2, side, sorter)
 
 

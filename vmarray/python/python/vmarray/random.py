@@ -27,7 +27,7 @@ __all__ = ["Generator", "default_rng"]
 _MASK = 2**64 - 1
 #: Increment of SplitMix64's state for each number.
 _STEP = 0x9E3779B97F4A7C15
-#: How many items are computed at once: devices number them anew in each piece.
+#: Number of items in a piece: devices number items from 0 in each piece.
 _PIECE = 1 << 27
 
 
