@@ -471,3 +471,130 @@ fn a_store_without_superblocks_is_refused() {
     let error = Volume::open(Box::new(disk), true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupted);
 }
+
+/// A store in memory, and a volume of it with pages of 16 bytes.
+fn open_store(pages: u64) -> (Memory, Volume) {
+    let (page_bytes, metadata, note) = (16, Vec::new(), [0; 3]);
+    let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata, note, id: 1 };
+    let disk = Memory::default();
+    (disk.clone(), Volume::create(Box::new(disk), plan).unwrap())
+}
+
+/// Commits pages of equal bytes, and a note; returns the bytes of the disk that have the confirmation.
+fn commit_pages(volume: &Volume, pages: u64, byte: u8) -> std::ops::Range<usize> {
+    (0..pages).for_each(|page| write(volume, page, &[byte; 16]));
+    volume.set_note([byte.into(), 0, 0]).unwrap();
+    volume.sync().unwrap();
+    volume.confirmation().remove(0)
+}
+
+fn note_of(image: Vec<u8>) -> Result<u64, ErrorKind> {
+    let volume = Volume::open(Box::new(Memory(Arc::new(Mutex::new(image)))), true);
+    volume.map(|volume| volume.note()[0]).map_err(|error| error.kind())
+}
+
+/// A record that was torn proves that the one before it was stored: damage of that one's pages does not make
+/// the store open as it was two commits before.
+#[test]
+fn a_torn_record_proves_the_one_before_it() {
+    let (disk, volume) = open_store(1);
+    commit_pages(&volume, 1, 1);
+    let torn = commit_pages(&volume, 1, 2).start;
+    commit_pages(&volume, 1, 3);
+    let mut image = disk.0.lock().clone();
+    // The checksum of the record, and all behind it.
+    image[torn + 64..torn + 8192].fill(0);
+    assert_eq!(note_of(image.clone()), Ok(2));
+    let page = image.windows(16).position(|bytes| bytes == [2; 16]).unwrap();
+    image[page] ^= 1;
+    assert_eq!(note_of(image.clone()), Ok(2));
+    let volume = Volume::open(Box::new(Memory(Arc::new(Mutex::new(image)))), false).unwrap();
+    assert_eq!(read(&volume, 0).unwrap_err().kind(), ErrorKind::Corrupted);
+}
+
+/// A confirmation that is there again, since the drive lost the record that took its place, ends no log that
+/// goes on behind it.
+#[test]
+fn a_confirmation_in_place_of_a_longer_record_is_noticed() {
+    let (disk, volume) = open_store(200);
+    let place = commit_pages(&volume, 1, 1);
+    let confirmation = disk.0.lock()[place.clone()].to_vec();
+    commit_pages(&volume, 200, 2);
+    let last = commit_pages(&volume, 1, 3);
+    let mut image = disk.0.lock().clone();
+    image[place].copy_from_slice(&confirmation);
+    image[last].fill(0);
+    assert_eq!(note_of(image), Err(ErrorKind::Corrupted));
+}
+
+/// Another program copies an older version of the file over it: same file, same length.
+#[test]
+fn contents_that_another_program_replaces_are_noticed() {
+    let (disk, volume) = open_store(10);
+    commit_pages(&volume, 10, 1);
+    volume.close().unwrap();
+    let older = disk.0.lock().clone();
+    let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
+    commit_pages(&volume, 10, 2);
+    assert_eq!(disk.0.lock().len(), older.len());
+    disk.0.lock().copy_from_slice(&older);
+    write(&volume, 0, &[3; 16]);
+    assert_eq!(volume.sync().unwrap_err().kind(), ErrorKind::Corrupted);
+}
+
+/// A disk that keeps a part of what it had no room for, as ext4 does.
+#[derive(Debug)]
+struct FullDisk(Memory, AtomicU64);
+
+impl Disk for FullDisk {
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, to)
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, from)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let room = self.1.load(Ordering::Relaxed);
+        self.0.reserve(bytes.min(room))?;
+        if bytes <= room { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The store does not take the part for a change by another program.
+#[test]
+fn a_full_disk_that_gets_longer_does_not_end_the_store() {
+    let (page_bytes, metadata, note) = (4096, Vec::new(), [0; 3]);
+    let plan = VolumePlan { page_bytes, pages: 2000, has_checksums: true, metadata, note, id: 1 };
+    let (memory, room) = (Memory::default(), 3 << 20);
+    let disk = FullDisk(memory.clone(), AtomicU64::new(room));
+    let volume = Volume::create(Box::new(disk), plan).unwrap();
+    let store = |page: u64| {
+        let bytes = [1 + page as u8 % 200; 4096];
+        volume.write("write", page * 4096, 4096, |done, part| {
+            part.copy_from_slice(&bytes[done..done + part.len()]);
+        })
+    };
+    let mut written = 0;
+    let refused = loop {
+        match store(written) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+    assert_eq!(memory.0.lock().len() as u64, room);
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    let volume = Volume::open(Box::new(memory), true).unwrap();
+    assert!((0..written).all(|page| read(&volume, page).unwrap()[0] == 1 + page as u8 % 200));
+}

@@ -58,6 +58,9 @@ pub(crate) enum Loss {
 pub(crate) struct FileDisk {
     file: File,
     path: PathBuf,
+    /// The process that opened the file. A process that is forked off it shares file and lock, but knows
+    /// nothing of later commits.
+    process: u32,
 }
 
 impl FileDisk {
@@ -88,7 +91,9 @@ impl FileDisk {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
         // A file that cannot be opened is no open store, or a store of another user.
-        let Ok(file) = options.open(path) else { return Ok(None) };
+        // NFS grants exclusive locks on writable descriptors only.
+        let file = options.clone().write(true).open(path).or_else(|_| options.open(path));
+        let Ok(file) = file else { return Ok(None) };
         if !file.metadata()?.is_file() {
             return Ok(None);
         }
@@ -99,7 +104,7 @@ impl FileDisk {
     fn new(file: File, path: &Path) -> Self {
         // The current folder can change later.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Self { file, path }
+        Self { file, path, process: std::process::id() }
     }
 
     /// Opens an existing file: for one writer, or for any number of readers.
@@ -139,8 +144,11 @@ impl Drop for FileDisk {
     /// Releases the lock. A close alone does not, while a process that another thread has just forked has the
     /// file open too.
     fn drop(&mut self) {
-        // The close may still release it.
-        let _ = self.file.unlock();
+        // The lock of the parent stays.
+        if self.is_own() {
+            // The close may still release it.
+            let _ = self.file.unlock();
+        }
     }
 }
 
@@ -191,6 +199,7 @@ impl Disk for FileDisk {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.expect_own()?;
         let length = self.len()?;
         // Only the new part, because other threads may write to the old part meanwhile.
         #[cfg(target_os = "linux")]
@@ -234,6 +243,7 @@ impl Disk for FileDisk {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.expect_own()?;
         self.file.sync_data()
     }
 
@@ -250,8 +260,19 @@ impl Disk for FileDisk {
 }
 
 impl FileDisk {
+    fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Refuses to change the file of the parent in a process that was forked off it.
+    fn expect_own(&self) -> io::Result<()> {
+        let refused = || io::Error::other("this process was forked off the one that has the file open");
+        if self.is_own() { Ok(()) } else { Err(refused()) }
+    }
+
     /// Refuses writes beyond the end. Such a write would extend a truncated file with zeroes.
     fn expect_room(&self, offset: u64, bytes: usize) -> io::Result<()> {
+        self.expect_own()?;
         if offset + bytes as u64 <= self.len()? {
             return Ok(());
         }
@@ -276,5 +297,30 @@ mod tests {
         drop(inherited);
         std::fs::remove_file(&path).unwrap();
         opened.unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_forked_process_neither_writes_to_the_file_nor_ends_its_lock() {
+        let path = std::env::temp_dir().join(format!("vmarray-forked-{}", std::process::id()));
+        let disk = FileDisk::create(&path).unwrap();
+        disk.reserve(10).unwrap();
+        disk.write_at(0, &[7; 10]).unwrap();
+        // SAFETY: the child makes system calls alone, and ends without running code of the parent.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_written = disk.write_at(0, &[8; 10]).is_ok() || disk.reserve(20).is_ok();
+            drop(disk);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(is_written)) };
+        }
+        let mut status = -1;
+        // SAFETY: the pointer is to a local variable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        let opened = FileDisk::open(&path, false).map(drop).map_err(|cause| cause.kind());
+        let mut found = [0; 10];
+        disk.read_at(0, &mut found).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((status, opened, found), (0, Err(io::ErrorKind::WouldBlock), [7; 10]));
     }
 }

@@ -27,8 +27,8 @@
 //! - **The end of a log without a closing mark** is the first record that is not whole. If a whole record of
 //!   the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer ended
 //!   before the record was stored, or the record was damaged, which cannot be told apart: the commit before
-//!   it counts. The last record counts if it is confirmed, if its pages were stored before it, or if they
-//!   have the checksums that it names.
+//!   it counts. The last record counts if it is confirmed, if the beginning of the next one follows it, if its
+//!   pages were stored before it, or if they have the checksums that it names.
 //! - **Going on** after such an end writes the map and begins a log of a new epoch. Nothing that lies behind
 //!   the old end can become part of it.
 //! - **The checksum of a page** proves its contents, the store and the number of the page. It is the checksum
@@ -323,6 +323,13 @@ impl Record {
         let bytes =
             changes.checked_add(record_head_bytes(version) + 8)?.checked_next_multiple_of(RECORD_ALIGN)?;
         is_record.then_some((number, bytes))
+    }
+
+    /// Returns true if a record with this number that follows one with the checksum `before` begins with these
+    /// bytes, also if the rest of it is not whole.
+    pub fn begins(head: &[u8; RECORD_HEAD_BYTES], number: u64, before: u64) -> bool {
+        let (_, of_number) = head.split_at(8);
+        of_number.starts_with(&number.to_le_bytes()) && head.ends_with(&before.to_le_bytes())
     }
 
     /// Decodes a record; returns it with its checksum, or none if it is not whole.

@@ -564,15 +564,14 @@ impl Volume {
                 return Err(error);
             }
             let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
-            let reserved = self.disk.reserve(generous).map(|()| generous);
-            let reserved = reserved.or_else(|_| self.disk.reserve(needed).map(|()| needed));
-            match reserved {
-                Ok(bytes) => space.reserved = bytes,
-                Err(cause) => {
-                    let bytes = (places.end - places.start) * self.place_bytes;
-                    space.free.give_back(places);
-                    return Err(failed(operation, &cause).with_bytes(bytes));
-                }
+            let reserved = self.disk.reserve(generous).or_else(|_| self.disk.reserve(needed));
+            // Also after an error: a file system may keep the part for which there was room, as ext4 does.
+            let length = self.disk.len();
+            space.reserved = length.as_ref().map_or(space.reserved, |length| *length);
+            if let Err(cause) = reserved.and(length) {
+                let bytes = (places.end - places.start) * self.place_bytes;
+                space.free.give_back(places);
+                return Err(failed(operation, &cause).with_bytes(bytes));
             }
         }
         Ok(places)

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Result};
 
-use super::super::format::{Change, Closing, ENTRY_BYTES, Note, Record, Superblock, checksum};
+use super::super::format::{
+    Change, Closing, ENTRY_BYTES, Note, Record, SUPERBLOCK_BYTES, Superblock, checksum,
+};
 use super::recover::log_bytes;
 use super::{Changed, FRESH, Volume, corrupted, failed};
 
@@ -82,7 +84,23 @@ impl Volume {
         if self.is_read_only {
             return Ok(());
         }
-        self.commit(&mut self.commit.lock())
+        let commit = &mut *self.commit.lock();
+        self.expect_superblock(commit)?;
+        self.commit(commit)
+    }
+
+    /// Refuses to go on with a file into which another program has copied another store, or this one as it
+    /// was earlier. Length and identity of the file may be the same.
+    fn expect_superblock(&self, commit: &Commit) -> Result<()> {
+        let mut block = [0; SUPERBLOCK_BYTES];
+        let [own, _] = commit.stored.offsets();
+        // A damaged copy is no loss, and after a failed write neither copy is known.
+        let is_known = !commit.needs_map && self.disk.read_at(own, &mut block).is_ok();
+        if is_known && Superblock::decode(&block).is_ok_and(|found| found != commit.stored) {
+            let detail = "another program has replaced the contents of the file while it was open";
+            return Err(corrupted("sync", detail).with_advice("save the contents to another file"));
+        }
+        Ok(())
     }
 
     /// Commits, and sets the closing mark, which pins the end of the log. The store accepts no later write.

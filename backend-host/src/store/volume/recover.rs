@@ -430,6 +430,7 @@ impl Found {
         let number = last.as_ref().map_or(self.stored.first_record, |(record, _)| record.number + 1) - 1;
         let number = number - u64::from(is_confirmed);
         let checksum = if is_confirmed { checksum_before } else { last_checksum };
+        let end = used + last.as_ref().map_or(0, |(_, bytes)| *bytes);
         self.last_checksum = checksum;
         if let Some(closing) = self.stored.closing {
             self.is_closed = number == closing.last_record;
@@ -442,9 +443,8 @@ impl Found {
             }
         }
         if !self.is_closed {
-            let next = last.as_ref().map_or(self.stored.first_record, |(record, _)| record.number + 1);
-            let end = used + last.as_ref().map_or(0, |(_, bytes)| *bytes);
-            self.expect_end(&read, &offset, end, next)?;
+            // A confirmation is in the place of the next record.
+            self.expect_end(&read, &offset, end, number + 1)?;
         }
         let Some((record, bytes)) = last else { return Ok(()) };
         if record.is_confirmation {
@@ -455,7 +455,8 @@ impl Found {
         if self.is_closed {
             return self.apply(&record, bytes, places);
         }
-        if !record.is_ordered && !self.are_stored(&record, &read, &offset, places)? {
+        let is_stored = record.is_ordered || self.is_followed(&read, &offset, end, number + 1)?;
+        if !is_stored && !self.are_stored(&record, &read, &offset, places)? {
             self.unfinished_pages = record.changes.len();
             return Ok(());
         }
@@ -464,7 +465,7 @@ impl Found {
             if is_known { self.table.word(change.page).load(Ordering::Relaxed) } else { 0 }
         };
         let before = record.changes.iter().map(word).filter(|word| *word != 0).map(|word| word - 1).collect();
-        let changes = if record.is_ordered { Vec::new() } else { record.changes.clone() };
+        let changes = if is_stored { Vec::new() } else { record.changes.clone() };
         self.doubts = Doubts { changes, before };
         self.apply(&record, bytes, places)
     }
@@ -549,6 +550,23 @@ impl Found {
             }
         }
         Ok(())
+    }
+
+    /// Returns true if record `next` begins behind the last whole one. It was written after the flush of that
+    /// one and its pages.
+    fn is_followed(
+        &self,
+        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+        offset: impl Fn(u64) -> u64,
+        end: u64,
+        next: u64,
+    ) -> Result<bool> {
+        if self.stored.version == 2 || end >= self.stored.log_bytes {
+            return Ok(false);
+        }
+        let mut head = [0; RECORD_HEAD_BYTES];
+        read(offset(self.stored.log_place) + end, &mut head)?;
+        Ok(Record::begins(&head, next, self.last_checksum))
     }
 
     /// Returns true if the pages of a record are at their places.
