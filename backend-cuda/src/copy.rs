@@ -76,7 +76,7 @@ pub(crate) fn start(
     if let [transfer] = transfers
         && forced.is_none()
     {
-        // The most frequent call.
+        // Fast path for the most frequent call, a single copy.
         return if transfer.bytes() > 0 { single(work, &resolve(names, transfer)) } else { Ok(()) };
     }
     if names.hosts_are_mapped() {

@@ -655,7 +655,7 @@ unsafe impl Device for CudaDevice {
     fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.core.queue_of("wake", ticket) {
             Ok(Some(queue)) => self.core.wake(&queue, ticket.value, waker),
-            // Done, or never to be done.
+            // The work has ended, or will never end.
             Ok(None) | Err(_) => waker.wake(),
         }
     }
@@ -869,7 +869,7 @@ mod tests {
             .map(|i| Transfer::Upload { from: host.at(i * 32), to: memory.at(i * 16), bytes: 16 })
             .collect();
         scene.device.wait(scene.queue.submit(&transfers).unwrap()).unwrap();
-        // 128 in the parameters, 768, 2304, then 4096 each.
+        // The first launches take 128, 768 and 2304 copies, all later ones 4096.
         let launches = 3 + (65_536 - 128 - 768 - 2304_usize).div_ceil(4096);
         assert_eq!(scene.stream().started(), [0, 0, launches]);
     }

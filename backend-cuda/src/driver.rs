@@ -533,7 +533,7 @@ mod tests {
     #[test]
     #[cfg(windows)]
     fn a_library_beside_the_program_is_not_taken() {
-        // In the program's own folder, which a plain search tries first.
+        // Plant a library in the program's own folder, which Windows searches first by default.
         let name = "vmarray-planted.dll";
         let system = std::path::PathBuf::from(std::env::var_os("SystemRoot").unwrap());
         let planted = std::env::current_exe().unwrap().with_file_name(name);

@@ -164,7 +164,7 @@ impl Reserved {
         let _current = self.context.enter()?;
         let mut pieces = self.pieces.lock();
         let mut outcome = Ok(());
-        // Each as it was mapped, the last one first, continuing after a failure.
+        // Unmap each piece as it was mapped, the last one first; continue after a failure.
         let mut address = self.address + pieces.bytes as u64;
         for (handle, bytes) in pieces.handles.drain(..).rev() {
             address -= bytes as u64;

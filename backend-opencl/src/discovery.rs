@@ -213,7 +213,7 @@ fn ids<T>(ask: impl Fn(cl_uint, *mut *mut T, *mut cl_uint) -> cl_int) -> Status<
     if count > 0 {
         let mut now = 0;
         check(ask(count, list.as_mut_ptr(), &mut now))?;
-        // Fewer by now, or more than the list has room for.
+        // The number of platforms or devices may have changed since the first call.
         list.truncate(now as usize);
     }
     list.retain(|id| !id.is_null());
@@ -268,7 +268,7 @@ impl Asked {
         // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all `T` in use are plain
         // integers.
         check(unsafe { (self.sys.clGetDeviceInfo)(self.device, name, size_of::<T>(), place, &mut written) })?;
-        // Another length would be another type.
+        // A value of another length has another type.
         if written == size_of::<T>() { Ok(value) } else { Err(CL_INVALID_VALUE) }
     }
 

@@ -66,7 +66,7 @@ unsafe extern "C" fn marker(
     event: *mut cl_event,
 ) -> cl_int {
     if refuses(&FAULTS.marker) {
-        // A code that concerns this call alone.
+        // This code does not make the device lost.
         return CL_INVALID_VALUE;
     }
     // SAFETY: as above.

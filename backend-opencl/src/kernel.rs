@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn roots_are_rounded_correctly_either_way() {
         let mut numbers = numbers();
-        // Squares, and their neighbours.
+        // Perfect squares, and the next smaller and greater floats.
         let squares = (1..400_u32).flat_map(|root| {
             let square = ((root * 10_487) as f32).powi(2);
             [square.next_down(), square, square.next_up()]

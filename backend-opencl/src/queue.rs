@@ -411,7 +411,7 @@ impl<'q> Submission<'q> {
             }
         };
         if value > Mailbox::PLACES {
-            // The last user of this place, which has nearly always ended long ago.
+            // Wait for the previous user of this place, which has nearly always ended long ago.
             self.queue.track.settle(value - Mailbox::PLACES);
         }
         let place = value % Mailbox::PLACES * Mailbox::BYTES as u64;

@@ -203,7 +203,7 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
     for of in Type::NUMBERS {
         scene.put(0, &pairs(of, COUNT, &mut random));
         let stride = 2 * of.bytes() as usize;
-        // Several in one program, as translating a program may take long.
+        // Test several operations in one program, because the translation of a program may take long.
         for some in operations(of).chunks(Compute::STORES_MAX) {
             let mut sketch = on_pairs(of);
             let mut store = |(place, operation): (u32, &Instruction)| {
@@ -310,7 +310,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
     let mut random = SplitMix64::new(cx.limits().seed ^ 0xE0);
     let answer_bytes = Compute::partials_bytes() as usize;
     let mut scene = Scene::new(cx, 3 * COUNT * 50 + 100, answer_bytes + 16);
-    // Few at a time, since translating a program may take long; another seed generates other programs.
+    // Few random programs, because their translation may take long; another seed generates other programs.
     for round in 0..18 {
         let strides = [(); 2].map(|()| random.pick(&[1, 2, 4, 8, 12, 20, 44, 7, 13]));
         let types = if round % 3 == 0 { &Type::NUMBERS[..8] } else { &Type::NUMBERS[..] };
@@ -492,7 +492,7 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
         let predicate = sketch.binary(Binary::Lt, wide, b);
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
-        // At a multiple of 16, and elsewhere.
+        // The elements start at a multiple of 16, and elsewhere.
         for (start, counts) in
             [(0, &[1, 7, 8, 9, 1029, 2047, 2048, 2050, 33_333, MOST][..]), (first, &[3000])]
         {

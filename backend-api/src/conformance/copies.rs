@@ -54,7 +54,7 @@ pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'
         let places: Vec<_> = (0..=64).map(|k| (k * PIECE + k, k * PIECE + (k * 7 + bytes) % 65)).collect();
         let far = 66 * PIECE;
         for (round, &(one, other)) in places.iter().enumerate() {
-            // Some in a call of their own; all in a common call below.
+            // Submit some copies each in its own call; the call below submits all of them together.
             if (round + bytes) % 16 == 0 {
                 scene.submit(&[scene.upload(one, other, bytes)]);
                 scene.submit(&[scene.internal(other, far + one, bytes)]);
@@ -109,7 +109,7 @@ pub(super) fn copies_within_and_between_buffers<D: Device>(cx: &Context<'_, D>) 
         scene.submit(&[scene.internal(5000, 5000 - bytes, bytes)]);
         scene.assert_as_expected(&format!("neighbours of {bytes} bytes"));
     }
-    // There and back through other buffers.
+    // A chain of copies through other buffers and back.
     let others = [cx.memory(777), cx.memory(777)];
     let hop = |from, to| Transfer::Internal { from, to, bytes: 700 };
     let path = [scene.memory.at(1234), others[0].at(77), others[1].at(0), scene.memory.at(7001)];

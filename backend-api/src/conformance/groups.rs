@@ -84,7 +84,7 @@ fn halving(group_len: u32) -> Body {
     let leave = |when| on(when, vec![Op::Break { out: 0 }]);
     let get = |to, at| Op::Get { to, array: 0, at };
     let put = |at, value| Op::Put { array: 0, at, value };
-    // Adds 1 to the item's own place `bound` times.
+    // Code that adds 1 to the item's own place `bound` times.
     let counted = |bound| {
         let body = vec![
             binary(Binary::Le, done, bound, turn),
@@ -396,7 +396,7 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     let code = vec![
         Op::Where { to: item, what: Where::Item },
         Op::Literal { to: one, bits: 1 },
-        // Written once, but in kernels with loops that end by their budget no register counts as constant.
+        // This register has one write. But if budgets can end loops, no register counts as constant.
         Op::Literal { to: place, bits: 1 },
         Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
@@ -424,7 +424,7 @@ fn taking_memory(group_len: Option<u32>) -> Body {
     let [done, one, eight, byte] = [9, 10, 11, 12].map(Reg);
     let binary = |op, to, left, right| Op::Binary { op, to, left, right };
     let leave = Op::If { when: done, then: vec![Op::Break { out: 0 }], otherwise: vec![] };
-    // For each word from `from` to `end`.
+    // A loop over the words from `from` to `end`.
     let each = |from: Reg, what: Vec<Op>| {
         let head = [binary(Binary::Le, done, end, at), leave.clone()];
         let body = [head.to_vec(), what, vec![binary(Binary::Add, at, at, eight)]].concat();

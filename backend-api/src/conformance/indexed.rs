@@ -93,7 +93,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
     for (round, stride) in [1, 2, 3, 4, 7, 8, 12, 16, 44, 96, 512].into_iter().enumerate() {
         for by in [Gathered, Scattered] {
             let mut indices = indices_for(by, stride as u64, COUNT, COUNT);
-            // Some, all, and all but one.
+            // Leave out some entries, all, and all but one.
             let mut random = SplitMix64::new(round as u64);
             indices.iter_mut().for_each(|index| match (round % 4, random.below(2)) {
                 (0, _) | (1..3, 0) => *index = LEFT_OUT,

@@ -416,7 +416,7 @@ pub(super) fn launches_keep_their_order<D: Device>(cx: &Context<'_, D>) {
             params: &params,
             ..Launch::new(&kernel, 1000, Geometry::plain(round), scene.host_at(REPORT as u64))
         });
-        // The call copied them before it returned.
+        // The launch has copied its parameters, so this change has no effect.
         params[0] = 77;
         assert_eq!(params, [77]);
         if accepted(cx, "a launch", launched).is_none() {

@@ -25,7 +25,7 @@ pub(super) fn giving_device_memory_back_waits_for_work<D: Device>(cx: &Context<'
         cx.fill(&queue, &memory, BYTES, &[round, 7]);
         cx.download(&queue, &memory, &host, BYTES);
         drop(memory);
-        // The read of the memory is done, so its result is there without a wait.
+        // The drop of the memory has waited for the download, so the result needs no other wait.
         assert_holds("a download from memory given back", &host, 0, &[round, 7].repeat(BYTES as usize / 2));
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn allocations_of_nothing_are_valid<D: Device>(cx: &Context<'_, D>) {
 pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, D>) {
     for kind in [HostMemory::Pageable, HostMemory::Pinned] {
         for bytes in [1, 100, 4096, 4097, 100_000, 1 << 20] {
-            // More than once, so that reused memory is checked, too.
+            // Allocate several times, so that the check includes reused memory.
             for _ in 0..3 {
                 let Some(host) = cx.host_of(kind, bytes) else {
                     cx.skip("the system refuses pinned memory; pageable memory was checked");
@@ -159,7 +159,7 @@ pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
             expected.resize(now as usize, pattern);
             let beyond = Fill { bytes: now - place + 1, ..fill };
             assert_refused("a fill beyond the end", queue.fill(&beyond), ErrorKind::InvalidArgument);
-            // It grows while the fill may be in flight.
+            // Extend the memory while the fill may be in flight.
             place = now;
             let _ = ticket;
         }
@@ -191,7 +191,7 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_,
     assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "memory that cannot grow");
     let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
     assert_refused("more than it may have", shorter, ErrorKind::InvalidArgument);
-    // More than the device has, if it accepts such a limit.
+    // Extend beyond the device's memory, if the device accepts such a limit.
     let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
     if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
         let error = growing.extend(large, Commit::Lazy).expect_err("more memory than there is");

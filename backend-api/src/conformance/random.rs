@@ -190,7 +190,7 @@ impl Case {
         if report.failures == 0 {
             return if report == truth { Ok(()) } else { Err(format!("{report:?} without a failure")) };
         }
-        // The first failure of that very item.
+        // Find the first failure of the item that the report names.
         let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
         let slices =
             views.iter_mut().zip(&self.views).map(|(bytes, view)| (&mut bytes[..], view.stride as usize));

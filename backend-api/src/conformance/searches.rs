@@ -140,7 +140,7 @@ pub(super) fn searches_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, COUNT * 12 + 100, 32 + 8 * COUNT);
     for (stride, size, at) in [(8, 8, 0), (4, 4, 4), (1, 1, 3), (12, 5, 1)] {
         let value = cx.noise(stride as u64 + 50, size);
-        // Around all lengths at which work is likely to be divided.
+        // Matches around all positions at which devices are likely to divide work.
         let edges = |i: usize| {
             [1, 32, 64, 256, 1000, 1024, 4096, 65_536].iter().any(|&n| i > 60_000 && (i + 1) % n < 2 && n > 1)
         };

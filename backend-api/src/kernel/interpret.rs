@@ -617,7 +617,7 @@ impl<'s, V: Views> State<'s, V> {
                 item.fail(site, get(detail));
                 0
             }
-            // These change the control flow: see `run`.
+            // `run` executes operations that change the control flow.
             Op::If { .. }
             | Op::Block { .. }
             | Op::Loop { .. }

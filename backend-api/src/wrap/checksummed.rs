@@ -274,7 +274,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn release_queue(&self, queue: QueueHandle) {
         let id = queue.id();
-        // First: an ended queue has forgotten its failures.
+        // Wait before the release, because a released queue has forgotten its failures.
         self.wait_for(self.checks.waiting(|of, _| of == id));
         self.inner.release_queue(queue);
         self.checks.end_queue(id);

@@ -193,7 +193,7 @@ impl<D: Device> Faulty<D> {
     /// Forwards a submission, or replaces it by work that returns a ticket but has only part of the
     /// effects.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-        // Every request is one of the operations.
+        // Every request has an operation of that name.
         let operation = Operation::of_name(request.operation()).unwrap_or(Operation::Submit);
         let failure = self.judge(operation, Some(queue.id()), None)?;
         let ticket = match *request {

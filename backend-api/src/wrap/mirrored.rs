@@ -320,7 +320,7 @@ impl Core {
                 return state.outcome(ticket);
             };
             drop(state);
-            // The poll above returns its outcome.
+            // Ignore the outcome here, because the poll above returns it.
             let _ = part.device.wait(part.ticket);
         }
     }

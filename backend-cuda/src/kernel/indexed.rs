@@ -73,7 +73,7 @@ pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
     if let (Some(indices), Some(values)) = (request.indices.mapped, request.values.mapped) {
         return launch(work, request, indices, values, request.count, 0);
     }
-    // Through the GPU's memory, part by part.
+    // Pageable memory: copy through scratch memory of the GPU, part by part.
     let stride = request.stride;
     let part = (BOUNCE_BYTES / (stride + 8)).clamp(1, request.count);
     let values_room = (part * stride).next_multiple_of(256);

@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(word(0, 45, 4), 0);
         assert_eq!(word(0, 64, 3), 1);
         assert_eq!(word(0, 16, 16), 4);
-        // Not packed, because the base is not aligned to it.
+        // The base is not aligned to the value, so the search uses shorter words.
         assert_eq!(word(8, 16, 16), 3);
     }
 

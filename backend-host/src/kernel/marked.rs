@@ -99,7 +99,7 @@ fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usi
         let Some(places) = into[next..].first_chunk_mut::<{ 64 + SPARE }>() else { return (used, next) };
         let matches = word.count_ones() as usize;
         if matches <= SPARE {
-            // Writes half of them or all, regardless of their number.
+            // Always write half or all of the spare entries, so that the loop has a fixed length.
             let mut rest = *word;
             for places in
                 places.as_chunks_mut::<{ SPARE / 2 }>().0.iter_mut().take(matches.div_ceil(SPARE / 2))
@@ -137,7 +137,7 @@ mod tests {
             first in 0_u64..1000,
             wanted in 0_usize..5000,
         ) {
-            // None, few, about half, all.
+            // Words with no bits, few bits, about half of the bits, and all bits.
             let word = |(a, b, kind)| match kind {
                 0 => 0,
                 1 => a & b & (a >> 7) & (b >> 9),

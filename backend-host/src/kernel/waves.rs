@@ -348,7 +348,7 @@ mod tests {
                 if part.first == 0 { one(77) } else { linger(part) }
             });
             assert_eq!(found.unwrap().listed, [77]);
-            // Only parts that other threads may have begun before the match was known.
+            // The search has read only parts that a thread may have begun before the match was known.
             let begun: BTreeSet<u64> = (0..threads as u64).map(|number| number * PART).collect();
             assert!(looked.lock().is_subset(&begun), "{threads} threads looked at {looked:?}");
             pool.stop();

@@ -225,7 +225,7 @@ impl Schedule {
         operation.link_bytes = passage.bytes;
         operation.device_bytes = operation.device_bytes.saturating_sub(passage.bytes);
         let Some(clock) = self.queues.get_mut(&queue) else {
-            // It ended between the look-up and here.
+            // The queue ended between the look-up and here.
             return Err(Error::new(ErrorKind::UnknownHandle, operation.operation));
         };
         let start_ns = clock.ready_ns.max(self.now_ns);

@@ -326,7 +326,7 @@ impl Round {
         if self.random.index(12) == 0 {
             self.pages += self.random.index(if self.page_bytes < 512 { 60 } else { 4 }) as u64;
         }
-        // Also pages that were cut off before it was opened.
+        // Extend also over pages that were truncated before the store was opened.
         volume.lengthen("extend", self.pages).unwrap();
         let pages = &mut now.pages;
         pages.resize(self.pages as usize, vec![0; self.page_bytes]);

@@ -93,7 +93,7 @@ impl Listing {
             Argument::U64(highest),
             Argument::U64(elements_before),
             Argument::Buffer(&self.list),
-            // After the header of two words.
+            // The list begins after a header of two words.
             Argument::U64(2),
         ]
     }

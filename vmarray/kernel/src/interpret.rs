@@ -178,7 +178,7 @@ fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], groups: u64, source: 
                 AroundPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
                 AroundPart::Mode(_) | AroundPart::Base | AroundPart::Value(..) => 0,
             },
-            // Own elements, at the places of the result's.
+            // An item's own elements lie at the same positions as the result's.
             _ => match part {
                 AroundPart::Extent(axis) => axes[axis].extent as u64,
                 AroundPart::Stride(axis) => axes[axis + 1..].iter().map(|axis| axis.extent as u64).product(),

@@ -300,7 +300,7 @@ fn lowered(
         let thread = std::thread::Builder::new().name("lowering".into()).stack_size(STACK_BYTES);
         match thread.spawn_scoped(scope, || lowered_here(form, with)) {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // Few kernels need the second attempt.
+            // The system refused a thread with a large stack; the caller's stack suffices for most kernels.
             Err(_) => lowered_here(form, with),
         }
     })
@@ -378,7 +378,7 @@ impl Lower {
         let form = self.form.clone();
         let mut inside = if form.axes > 1 { self.domain(&form) } else { None };
         if !self.tile.is_empty() {
-            // All of them run.
+            // In tiled groups all items run, also items outside of the view.
             self.is_inside = inside.take();
         }
         let mut arguments = Vec::with_capacity(parameters.len());

@@ -44,7 +44,7 @@ impl Body<'_> {
                 bare(&index.index),
             );
         }
-        // An index of several axes in the manner of nested arrays.
+        // Detect an index of several axes that is written like nested arrays, `a[i][j]`.
         let Expr::Index(outer) = bare(&index.expr) else { return None };
         match self.view(&outer.expr)? {
             (name, View::Anywhere(Some(2..)) | View::Window) => {

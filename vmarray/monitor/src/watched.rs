@@ -128,7 +128,7 @@ pub mod tests {
         watched.read(vec![program(1, 3)]);
         assert_eq!(rates(&watched), [Some(2e9), Some(4e9)]);
         assert_eq!(watched.channels().next().unwrap().hit_rate(), Some(0.9));
-        // Without new statistics, then another process.
+        // First the same process without new statistics, then another process.
         watched.read(vec![program(1, 3)]);
         assert_eq!(rates(&watched), [Some(2e9), Some(4e9)]);
         watched.read(vec![program(2, 9)]);

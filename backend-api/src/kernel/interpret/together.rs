@@ -212,7 +212,7 @@ impl<V: Views> Together<'_, V> {
                     items = Set::default();
                 }
                 Op::Across { how, to, of } => self.across(how, to, of),
-                // All items reach it at once.
+                // A barrier has no effect here, because all items reach it at the same time.
                 _ => {}
             }
         }
@@ -387,7 +387,7 @@ fn cast(from: Type, to: Type, a: &Lanes, into: &mut Lanes) {
     if to.is_float() || from.is_float() {
         return each(a, into, |a| arithmetic::cast(from, to, a));
     }
-    // As wide as any integer, with the sign of the source type.
+    // Convert through `i128`, which holds every integer, to extend by the sign of the source type.
     let mask = to.mask();
     by_integer!(from, T => each(a, into, |a| T::from_value(a) as i128 as u64 & mask), _ => {});
 }

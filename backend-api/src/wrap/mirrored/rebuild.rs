@@ -167,7 +167,7 @@ impl Core {
             let Some(part) = part else {
                 let gone = state.members.remove(at);
                 drop(state);
-                // Under the lock of set-up, so that no thread releases its objects meanwhile.
+                // Drop the device under the set-up lock, so that no thread releases its objects meanwhile.
                 drop(gone);
                 return;
             };

@@ -230,7 +230,7 @@ impl State {
             if !entry.parts.is_empty() {
                 return;
             }
-            // Otherwise the entry has a new part, which may be over.
+            // Otherwise another device executes the entry now, and may be done already.
             if let Some(outcome) = self.ask_another(queue, entry) {
                 self.end_entry(entry, outcome);
             }

@@ -160,7 +160,7 @@ impl Core {
                 continue;
             }
             if status == Status::Rebuilding && effect == Effect::FromDevice {
-                // It may lack the data that the request reads.
+                // A device that is being rebuilt may lack the data that the request reads.
                 state.add_missing(id, ranges.clone());
                 continue;
             }
@@ -294,7 +294,7 @@ fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool 
         Request::Copies(..) => true,
         Request::Launch(launch) => {
             let body = launch.kernel.body();
-            // These depend on the order of items.
+            // The results of atomics, appends and groups may depend on the order of items.
             let is_open =
                 body.views.iter().any(|view| matches!(view.access, Access::Atomic | Access::Append))
                     || body.arrays.iter().any(|array| array.space == Space::Group);

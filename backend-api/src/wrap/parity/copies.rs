@@ -234,7 +234,7 @@ impl Core {
             let segments = self.rows.lock().segments(targets);
             let _locked = self.locks.lock(Use::Rebuild, &segments);
             match self.rebuild_bytes(seat, &segments, to, &error) {
-                // A spare has it by now, and another device has been lost since.
+                // Try again: a spare has the data now, and the error is another device's.
                 Err(_) if self.is_current(seat) => {}
                 other => return other,
             }
@@ -261,7 +261,7 @@ impl Core {
         error: &Error,
     ) -> Result<()> {
         to.fill(0);
-        // By device: the ranges to read, and the positions of their bytes.
+        // For each device the ranges to read, and their offsets in the result.
         let mut lists: Vec<(Vec<Target>, Vec<usize>)> = vec![Default::default(); self.seats.len()];
         {
             let rows = self.rows.lock();

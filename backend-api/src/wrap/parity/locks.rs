@@ -114,7 +114,7 @@ mod tests {
             while locks.held.lock().list.len() < 2 {
                 std::thread::yield_now();
             }
-            // A later claim does not overtake.
+            // A later claim waits behind earlier ones.
             let later = scope.spawn(|| drop(locks.lock(Use::Change, &segment(0, 9))));
             while locks.held.lock().list.len() < 3 {
                 std::thread::yield_now();

@@ -119,7 +119,7 @@ impl Core {
                 if let Some(error) = made.find_map(Result::err) {
                     (0..devices).for_each(|at| self.unmake(at, parity));
                     self.unmake(seat, name);
-                    // The caller asked for the length with parity.
+                    // The error names the requested length, not the length with parity.
                     return Err(if error.bytes().is_some() { error.with_bytes(bytes) } else { error });
                 }
                 self.rows.lock().add(row)

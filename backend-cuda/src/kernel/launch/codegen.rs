@@ -668,7 +668,7 @@ impl<'a> Writer<'a> {
             Op::Arena { bytes, .. } => self.take(site, name, bytes),
             Op::ArenaLoad { to, at } => self.load_taken(site, name, at, self.of(to)),
             Op::ArenaStore { at, value } => self.store_taken(site, at, value),
-            // Handled in `code`.
+            // `code` translates operations with nested code.
             Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {}
         }
     }
@@ -775,7 +775,7 @@ impl<'a> Writer<'a> {
             let [page, before, place, own] = ["b64"; 4].map(|kind| self.text.temporary(kind));
             self.text.quotient(&page, element, page_len);
             self.text.quotient(&before, &page, bases);
-            // Index of the place.
+            // Index of the page's base.
             emit!(self.text, "mul.lo.u64 {place}, {before}, {bases}");
             emit!(self.text, "sub.u64 {place}, {page}, {place}");
             emit!(self.text, "mov.b64 {base}, {}_p", self.called);

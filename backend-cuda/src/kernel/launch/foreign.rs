@@ -85,7 +85,7 @@ fn loaded(work: &Work<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
         return Ok(known);
     }
     let text = code.texts()[0].map_or("", |text| text);
-    // A text for newer GPUs or drivers.
+    // These codes mean that the text is for newer GPUs or drivers.
     let module = Module::load(work.context(), &format!("{text}\0")).map_err(|code| match code {
         Code::NO_BINARY_FOR_GPU | Code::INVALID_PTX | Code::UNSUPPORTED_PTX_VERSION => Code::NOT_SUPPORTED,
         other => other,

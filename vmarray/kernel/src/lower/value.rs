@@ -442,7 +442,7 @@ impl Lower {
             let Layout::Array(inner, extent) = of else { break };
             (len, of) = (len * extent, inner);
         }
-        // Free arrays of items cannot become memory of the group.
+        // Allocate a new place, because the private arrays of items cannot become group memory.
         let place = self.place(layout, 0)?;
         for (array, _) in &mut self.arrays[first..] {
             array.space = Space::Group;

@@ -238,7 +238,7 @@ mod tests {
     fn counters_end_where_their_loops_do() {
         let bounds = counting(0, 31, 1);
         assert_eq!((bounds[0], bounds[4], bounds[6]), (31, 248, 32));
-        // They wrap around, or step over the last number.
+        // These counters wrap around, or step over the last number.
         for bounds in [counting(32, 31, 1), counting(0, 31, 2)] {
             assert_eq!((bounds[0], bounds[4]), (u64::MAX, u64::MAX));
         }
@@ -311,7 +311,7 @@ mod tests {
                 Op::Cast { to: Reg(7), of: Reg(0) },
                 Op::Param { to: Reg(8), number: 0 },
                 Op::Bits { to: Reg(9), of: Reg(8) },
-                // Possibly negative.
+                // This value may be negative.
                 Op::Cast { to: Reg(10), of: Reg(9) },
                 Op::Cast { to: Reg(11), of: Reg(8) },
                 binary(Binary::Shr, 12, 6),

@@ -223,7 +223,7 @@ impl Writer<'_> {
         }
         let value = r(value);
         let plain = memory_suffix(of);
-        // The same bits with and without a sign.
+        // Operations with the same result for signed and unsigned numbers use the unsigned type.
         let (unsigned, bits) = (plain.replace('s', "u"), if is_wide(of) { "b64" } else { "b32" });
         let (step, kind, operands) = match op {
             Rmw::Add if of.is_float() => {

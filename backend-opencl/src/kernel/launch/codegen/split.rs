@@ -138,7 +138,7 @@ impl Split {
         }
         for (number, of) in body.registers.iter().enumerate() {
             if self.registers[number] == Home::Row {
-                // A loop that a budget ended may not have written them.
+                // Initialise these registers if a budget can end loops before they are written.
                 self.row(name(*of), format!("r{number}"), 1, has_budget);
             }
         }
@@ -575,7 +575,7 @@ impl Writer<'_> {
         let lanes = "for (uint lane = 0u; lane < 32u; lane++)";
         let mut lines =
             vec![format!("{of_type} lanes[32];"), lanes.into(), format!("    lanes[lane] = {value};")];
-        // Steps of the lanes' values.
+        // Emits a loop that combines values of lanes, step by step.
         let mut steps = |apart: &str, step: &str, op: Binary, when: &str, (a, b): (&str, &str)| {
             lines.extend([
                 format!("for (uint apart = {apart}; apart = {step}) {{"),
