@@ -1,9 +1,10 @@
-//! Damage of stores, simulated: an error or the right contents, and never those of two moments.
+//! Simulated damage of stores: each read gives an error or the correct contents, and never a mix of two
+//! moments.
 //!
-//! A *shape* is a store with a history of up to 20 commits, which was closed, killed, or killed while a
-//! commit was under way. Each case damages a copy of it in one to three places, opens it, compares it with
-//! its history, writes to it, commits and opens it again. Cases have numbers: the same number is the same
-//! case, so that a run can be resumed, and a failure repeated.
+//! A *shape* is a store with a history of up to 20 commits, which was closed, killed, or killed during a
+//! commit. Each case damages a copy of it in one to three places, opens it, compares it with its history,
+//! writes to it, commits, and opens it again. Cases have numbers: the same number gives the same case, so
+//! that a run can be resumed, and a failure repeated.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +19,7 @@ use super::disk::Disk;
 use super::format::{HEAD_BYTES, SUPERBLOCK_BYTES};
 use super::volume::{Volume, VolumePlan};
 
-/// How many cases a shape has.
+/// Number of cases of a shape.
 const CASES_OF_A_SHAPE: u64 = 400;
 const SECTOR_BYTES: usize = 512;
 const BLOCK_BYTES: usize = 4096;
@@ -59,29 +60,29 @@ impl Disk for Memory {
     }
 }
 
-/// How the last program that wrote to a store has ended.
+/// Ending of the last program that wrote to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Closed,
-    /// After a commit, which a confirmation follows.
+    /// After a commit with its confirmation.
     Killed,
-    /// The power failed: no confirmation is stored.
+    /// The power failed: the confirmation is not stored.
     PowerLost,
 }
 
-/// The pages of one moment that are not zero.
+/// The nonzero pages of one moment.
 type Pages = BTreeMap<u64, Vec<u8>>;
 
 /// A store and its history.
 struct Shape {
     has_checksums: bool,
     end: End,
-    /// By number of the commit, which is the first number of its note.
+    /// By number of the commit, the first number of its note.
     history: Vec<(u64, Pages)>,
     image: Vec<u8>,
-    /// As it was after each commit before the last one.
+    /// Its image after each commit before the last one.
     before: Vec<Vec<u8>>,
-    /// Where anything is.
+    /// Offsets of used sectors.
     sectors: Vec<usize>,
 }
 
@@ -91,7 +92,7 @@ fn write(volume: &Volume, page: u64, bytes: &[u8]) {
     volume.write("write", offset, bytes.len(), give).unwrap();
 }
 
-/// Changes some pages, with contents that no page has had before.
+/// Changes some pages to contents that no page has had before.
 fn change(volume: &Volume, random: &mut SplitMix64, pages: &mut Pages, pages_most: u64) {
     let bytes = volume.page_bytes();
     for _ in 0..1 + random.index(6) {
@@ -130,7 +131,7 @@ impl Shape {
             change(&volume, &mut random, &mut now, pages_most);
             volume.set_note([commit, 7, commit * commit]).unwrap();
             if random.index(6) == 0 {
-                // The map is written.
+                // The commit writes the map.
                 volume.set_metadata(&commit.to_le_bytes()).unwrap();
             }
             volume.sync().unwrap();
@@ -242,17 +243,18 @@ impl Shape {
 #[derive(Debug, Default)]
 struct Counts {
     cases: AtomicU64,
-    /// Opened with the newest contents, some pages of which may be errors.
+    /// Opened with the newest contents; reads of some pages may fail.
     right: AtomicU64,
     refused: AtomicU64,
-    /// Opened with those of an earlier commit; as the end of a store that was not closed may.
+    /// Opened with the contents of an earlier commit, as is allowed for the end of a store that was not
+    /// closed.
     older: AtomicU64,
-    /// The same, of stores that were closed: both superblocks, which have the closing mark, are damaged, and
-    /// one is as it was at an earlier moment.
+    /// The same for closed stores: both superblocks with the closing mark are damaged, and one is replaced by
+    /// an earlier version.
     marks_gone: AtomicU64,
-    /// Of the older ones those where one bit was flipped.
+    /// Of the older ones, the cases with one flipped bit.
     older_by_one: AtomicU64,
-    /// Pages that are errors.
+    /// Pages whose reads fail.
     damaged_pages: AtomicU64,
 }
 
@@ -265,7 +267,7 @@ fn read(volume: &Volume, page: u64) -> backend_api::Result<Vec<u8>> {
     volume.read_into("read", page * volume.page_bytes() as u64, &mut bytes).map(|()| bytes)
 }
 
-/// Compares a store with a moment, but for pages that are errors. How many are.
+/// Compares a store with a moment, except pages whose reads fail; returns their number.
 fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -> u64 {
     assert_eq!(volume.pages(), pages, "number of pages");
     let mut damaged = 0;
@@ -275,7 +277,7 @@ fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -
             Ok(found) => {
                 let expected = expected.get(&page).cloned().unwrap_or_else(zeroes);
                 assert!(found == expected || !has_checksums, "page {page} is of another moment");
-                // A part of it, by itself.
+                // A part of it, read separately.
                 let (at, bytes) = (found.len() / 3, found.len().min(50));
                 let mut part = vec![0; bytes.min(found.len() - at)];
                 let offset = page * found.len() as u64 + at as u64;
@@ -493,8 +495,8 @@ fn note_of(image: Vec<u8>) -> Result<u64, ErrorKind> {
     volume.map(|volume| volume.note()[0]).map_err(|error| error.kind())
 }
 
-/// A record that was torn proves that the one before it was stored: damage of that one's pages does not make
-/// the store open as it was two commits before.
+/// A torn record proves that the record before it was stored: after damage of that record's pages, the store
+/// does not open as it was two commits before.
 #[test]
 fn a_torn_record_proves_the_one_before_it() {
     let (disk, volume) = open_store(1);
@@ -502,7 +504,7 @@ fn a_torn_record_proves_the_one_before_it() {
     let torn = commit_pages(&volume, 1, 2).start;
     commit_pages(&volume, 1, 3);
     let mut image = disk.0.lock().clone();
-    // The checksum of the record, and all behind it.
+    // The checksum of the record, and all bytes behind it.
     image[torn + 64..torn + 8192].fill(0);
     assert_eq!(note_of(image.clone()), Ok(2));
     let page = image.windows(16).position(|bytes| bytes == [2; 16]).unwrap();
@@ -512,8 +514,8 @@ fn a_torn_record_proves_the_one_before_it() {
     assert_eq!(read(&volume, 0).unwrap_err().kind(), ErrorKind::Corrupted);
 }
 
-/// A confirmation that is there again, since the drive lost the record that took its place, ends no log that
-/// goes on behind it.
+/// The drive loses the record that replaced a confirmation, so the confirmation is visible again. It does not
+/// end a log that continues behind it.
 #[test]
 fn a_confirmation_in_place_of_a_longer_record_is_noticed() {
     let (disk, volume) = open_store(200);
@@ -542,7 +544,7 @@ fn contents_that_another_program_replaces_are_noticed() {
     assert_eq!(volume.sync().unwrap_err().kind(), ErrorKind::Corrupted);
 }
 
-/// A disk that keeps a part of what it had no room for, as ext4 does.
+/// A disk that keeps a part of a write for which it had no room, as ext4 does.
 #[derive(Debug)]
 struct FullDisk(Memory, AtomicU64);
 
@@ -570,7 +572,7 @@ impl Disk for FullDisk {
     }
 }
 
-/// The store does not take the part for a change by another program.
+/// The store does not mistake the part for a change by another program.
 #[test]
 fn a_full_disk_that_gets_longer_does_not_end_the_store() {
     let (page_bytes, metadata, note) = (4096, Vec::new(), [0; 3]);

@@ -26,7 +26,7 @@
 //!   record takes its place.
 //! - **The end of a log without a closing mark** is the first record that is not whole. If a whole record of
 //!   the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer ended
-//!   before the record was stored, or the record was damaged, which cannot be told apart: the commit before
+//!   before the record was stored, or the record was damaged, which is indistinguishable: the commit before
 //!   it counts. The last record counts if it is confirmed, if the beginning of the next one follows it, if its
 //!   pages were stored before it, or if they have the checksums that it names.
 //! - **Going on** after such an end writes the map and begins a log of a new epoch. Nothing that lies behind

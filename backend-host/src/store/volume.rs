@@ -1,4 +1,4 @@
-//! Pages on a disk, each of which stays as it was at the last commit until the next one.
+//! Volume: pages on a disk, with atomic commits.
 
 mod commit;
 mod recover;
@@ -29,21 +29,21 @@ use table::Table;
 pub(super) use recover::PAGE_BYTES_MAX;
 pub use recover::StoreReport;
 
-/// How much is read or written at a time, and checked.
+/// Length of one read or write with its checks.
 const BUFFER_BYTES: usize = 256 << 10;
-/// So many pages that follow one another have a lock.
+/// Number of consecutive pages under one lock.
 pub(super) const GROUP_PAGES: u64 = 64;
 const GROUPS: u64 = 256;
-/// So much at once is a part of a long range, and will hardly be written anew before the next commit: the
-/// drive stores it while the next part is copied.
+/// Length from which a write starts its write-back early. It is part of a long range that hardly changes
+/// again before the next commit, so the drive stores it while the next part is copied.
 const EARLY_BYTES: usize = 256 << 10;
-/// The file grows by a 16th of what it has, within these limits.
+/// The file grows by a 16th of its length, within these limits.
 const GROWTH_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
-/// Marks pages that no commit has stored as they are.
+/// Marks pages with changes that no commit has stored.
 const FRESH: u64 = 1 << 63;
 
-/// What a new volume is.
+/// Parameters of a new volume.
 #[derive(Clone, Debug)]
 pub(crate) struct VolumePlan {
     pub page_bytes: usize,
@@ -56,62 +56,62 @@ pub(crate) struct VolumePlan {
 
 /// Pages of a disk.
 ///
-/// **Shadow pages** (R. A. Lorie, "Physical integrity in a large segmented database", 1977): a page that is
-/// written to for the first time since a commit goes to a place that nothing refers to; a commit is one
-/// record that says where all of them are now; only then are their former places free. So a commit happens as
-/// a whole or not at all, whatever the disk had stored when the power went.
+/// **Shadow pages** (R. A. Lorie, "Physical integrity in a large segmented database", 1977): the first write
+/// to a page after a commit goes to a free place. A commit is one record with the new places of all changed
+/// pages; only then their former places are free. So a commit happens as a whole or not at all, in whatever
+/// order the disk stored its sectors before a power loss.
 pub(crate) struct Volume {
     disk: Box<dyn Disk>,
     page_bytes: usize,
-    /// How far places are apart.
+    /// Distance of two places in bytes.
     place_bytes: u64,
     sums: Sums,
     is_read_only: bool,
-    /// By page, its place plus one, or 0 for zeroes; and whether it is [`FRESH`]. And the checksum of what is
-    /// at its place. Changed under the lock of its group.
+    /// For each page, its place plus one, or 0 for zeroes, with the flag [`FRESH`]; and the checksum of the
+    /// bytes at its place. The lock of the page's group protects changes.
     table: Table,
-    /// What its user notes with the next commit.
+    /// The user's note for the next commit.
     note: Mutex<Note>,
     groups: Box<[RwLock<Changed>]>,
-    /// Held shared by whoever changes several pages, or one in several steps, and exclusively at the moment
-    /// of which a commit is.
+    /// A thread that changes several pages, or one page in several steps, holds this shared. A commit holds
+    /// it exclusively at its moment.
     pub gate: Arc<RwLock<()>>,
     space: Mutex<Space>,
     commit: Mutex<Commit>,
     buffers: Mutex<Vec<Passage<u8>>>,
 }
 
-/// What was changed in a group of pages since the last commit began.
+/// Changes in a group of pages since the last commit began.
 #[derive(Debug, Default)]
 struct Changed {
     /// Pages that are [`FRESH`].
     pages: Vec<u64>,
-    /// Places that are free once the commit is done that stores them.
+    /// Places that become free after the commit of these pages.
     left: Vec<u64>,
 }
 
 #[derive(Debug)]
 struct Space {
     free: Free,
-    /// How long the disk is known to be.
+    /// Known length of the disk.
     reserved: u64,
-    /// Whether the closing mark is there: the disk gets no longer.
+    /// True if the closing mark is stored; then the disk never grows.
     is_closed: bool,
 }
 
-/// Bytes of pages of one group, no more than a buffer holds.
+/// Bytes of pages of one group, at most as many as a buffer holds.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     first: u64,
     pages: usize,
-    /// The first byte in the first page.
+    /// Offset in the first page.
     skip: usize,
     bytes: usize,
-    /// How many bytes come before it.
+    /// Number of bytes before it.
     done: usize,
 }
 
-/// Where a page is from now on, as in the table.
+/// New place of a page, as in the table.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     page: u64,
@@ -125,26 +125,26 @@ impl fmt::Debug for Volume {
     }
 }
 
-/// Whether all bytes are zero. Ends at the first few that are not.
+/// Returns true if all bytes are zero. Stops at the first block with another byte.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(512).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
-/// So many zeroes, untouched as yet, or an error.
+/// Allocates `count` zeroes in untouched memory.
 fn zeroes<T: Zeroable>(operation: &'static str, count: u64) -> Result<Vec<T>> {
     let bytes = count.saturating_mul(size_of::<T>() as u64);
     let zeroes = usize::try_from(count).ok().and_then(|count| try_zeroed_vec(count).ok());
     zeroes.ok_or_else(|| Error::new(ErrorKind::OutOfMemory, operation).with_bytes(bytes))
 }
 
-/// An error of reading or writing the file.
+/// Returns the error of a read or write of the file.
 #[cold]
 pub(super) fn failed(operation: &'static str, cause: &io::Error) -> Error {
     let kind = if is_full(cause) { ErrorKind::OutOfMemory } else { ErrorKind::System };
     system(kind, operation, cause).with_advice(file_advice(operation, cause))
 }
 
-/// Something was read that is not what was written.
+/// Returns the error of bytes that differ from the written ones.
 #[cold]
 pub(super) fn corrupted(operation: &'static str, detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupted, operation).with_detail(detail)
@@ -159,7 +159,7 @@ impl Volume {
         self.table.pages()
     }
 
-    /// Has it have so many pages at least. Those that are new are zeroes, and take no place.
+    /// Grows the volume to at least `pages` pages. New pages are zeroes, and take no place.
     pub fn lengthen(&self, operation: &'static str, pages: u64) -> Result<()> {
         let fits = pages.checked_mul(self.page_bytes as u64).is_some_and(|bytes| bytes <= i64::MAX as u64);
         if !fits {
@@ -169,7 +169,7 @@ impl Volume {
         self.table.lengthen(operation, pages)
     }
 
-    /// Has a page be of zeroes.
+    /// Zeroes a page.
     pub fn clear(&self, page: u64) {
         let mut group = self.group(page).write();
         self.moved(&mut group, page, 0, 0);
@@ -179,7 +179,7 @@ impl Volume {
         *self.note.lock()
     }
 
-    /// Has the next commit, and later ones, store other numbers of its user together with the pages.
+    /// Stores these numbers of the user together with the pages in the next commit and in later ones.
     pub fn set_note(&self, note: Note) -> Result<()> {
         if self.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, "set_note"));
@@ -192,17 +192,17 @@ impl Volume {
         self.is_read_only
     }
 
-    /// What its user says of it.
+    /// Metadata of the user.
     pub fn metadata(&self) -> Vec<u8> {
         self.commit.lock().metadata().to_vec()
     }
 
-    /// Whether a page has anything but zeroes.
+    /// Returns true if a page has nonzero contents.
     pub fn has_contents(&self, page: u64) -> bool {
         page < self.pages() && self.table.word(page).load(Ordering::Relaxed) & !FRESH != 0
     }
 
-    /// How many bytes below the last place in use nothing refers to.
+    /// Number of unused bytes below the last used place.
     pub fn free_bytes(&self) -> u64 {
         self.space.lock().free.count().saturating_mul(self.place_bytes)
     }
@@ -227,10 +227,10 @@ impl Volume {
         }
     }
 
-    /// Calls `work` for pieces that make up a range of bytes, in order.
+    /// Calls `work` for the pieces of a range of bytes, in order.
     fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
         let length = self.page_bytes as u64;
-        // Of a short range each page by itself, which is then not read as a whole.
+        // Process single pages of a short range, so that a page is not read as a whole.
         let is_short = bytes < self.page_bytes && self.sums.blocks.is_some();
         let most = if is_short { 1 } else { (BUFFER_BYTES / self.page_bytes).max(1) as u64 };
         let mut done = 0;
@@ -246,7 +246,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads a range of bytes, and hands it over in parts, each with how many bytes came before.
+    /// Reads a range of bytes, and delivers it in parts, each with the number of bytes before it.
     pub fn read(
         &self,
         operation: &'static str,
@@ -273,7 +273,8 @@ impl Volume {
         outcome
     }
 
-    /// As [`read`](Self::read), into memory of the caller's alone: whole pages without a detour.
+    /// As [`read`](Self::read), into exclusive memory of the caller: whole pages without an intermediate
+    /// buffer.
     pub fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         let page_bytes = self.page_bytes as u64;
         let is_whole = offset.is_multiple_of(page_bytes) && into.len().is_multiple_of(self.page_bytes);
@@ -290,8 +291,8 @@ impl Volume {
         })
     }
 
-    /// Reads the blocks that have a part of a page, without the rest of it, if they are checked so. Where the
-    /// part is in `into`; `None` if the page has to be read. The caller holds the lock of the page's group.
+    /// Reads only the blocks that contain a part of a page, if they have checksums. Returns the range of the
+    /// part in `into`; `None` if the whole page must be read. The caller holds the lock of the page's group.
     fn load_blocks(
         &self,
         operation: &'static str,
@@ -316,17 +317,17 @@ impl Volume {
             .read_at(self.offset(place) + blocks.start as u64, into)
             .map_err(|cause| self.unreadable(operation, piece.first, &cause))?;
         let is_sound = self.sums.fit(sums_read, blocks.start / BLOCK_BYTES, into);
-        // The caller then reads the whole page, and reports damage if that does not match either.
+        // Otherwise the caller reads the whole page, and reports damage if that fails too.
         let start = sums.bytes() + wanted.start - blocks.start;
         Ok(is_sound.then_some(start..start + wanted.len()))
     }
 
-    /// How many bytes are read at least, to check them.
+    /// Least number of bytes of a verified read.
     pub fn unit_bytes(&self) -> usize {
         if self.sums.blocks.is_some() { BLOCK_BYTES } else { self.page_bytes }
     }
 
-    /// Writes all that it has to another volume, of as many pages as long.
+    /// Copies all pages to another volume with equal page length.
     pub fn copy_to(&self, operation: &'static str, target: &Self) -> Result<()> {
         let at_once = (BUFFER_BYTES / self.page_bytes).max(1) as u64;
         let mut bytes = Vec::new();
@@ -343,7 +344,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Has the system begin to read several pages that lie in several places.
+    /// Starts asynchronous readahead of pages at several places.
     fn announce(&self, offset: u64, bytes: usize) {
         let length = self.page_bytes as u64;
         let (mut page, end) = (offset / length, (offset + bytes as u64).div_ceil(length));
@@ -356,7 +357,7 @@ impl Volume {
         if end - page < 2 || run(page) == end {
             return;
         }
-        // Where a page is may change meanwhile: then this was of no use.
+        // The place of a page may change meanwhile; then the readahead was useless.
         while page < end {
             let next = run(page);
             if let Some(here) = place(page).checked_sub(1) {
@@ -366,12 +367,12 @@ impl Volume {
         }
     }
 
-    /// Writes a range of bytes, which it is given in parts, each with how many bytes came before. On an error
-    /// some pages have been written and others are as they were. Who may be beside a commit holds the gate:
-    /// no commit begins between the writing of a page and the note of where it is.
+    /// Writes a range of bytes, which it receives in parts, each with the number of bytes before it. After an
+    /// error some pages are written, and the others are unchanged. A caller that can run concurrently with a
+    /// commit holds the gate: no commit begins between the write of a page and the update of its place.
     ///
-    /// Pages of a group that are written whole are written by several threads at a time: each has places of
-    /// its own. Parts of pages are put together with the rest of these by one thread at a time.
+    /// Several threads write whole pages of a group at a time, each to its own places. One thread at a time
+    /// merges parts of pages with the rest of the page.
     pub fn write(
         &self,
         operation: &'static str,
@@ -406,7 +407,7 @@ impl Volume {
         outcome
     }
 
-    /// Reads a range of the bytes of pages from `first` on to the same range of `into`, and checks the pages
+    /// Reads a range of the bytes of pages from `first` on to the same range of `into`, and verifies pages
     /// that are read whole. The caller holds the lock of their group.
     fn load(&self, operation: &'static str, first: u64, range: Range<usize>, into: &mut [u8]) -> Result<()> {
         let length = self.page_bytes;
@@ -414,7 +415,7 @@ impl Volume {
         let (mut at, end) = (range.start / length, range.end.div_ceil(length));
         while at < end {
             let here = word(at);
-            // Neighbours on the disk, too.
+            // Adjacent on the disk too.
             let mut next = at + 1;
             while next < end && here != 0 && self.are_packed() && word(next) == here + (next - at) as u64 {
                 next += 1;
@@ -439,12 +440,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether places follow one another without gaps.
+    /// Returns true if places are contiguous without gaps.
     fn are_packed(&self) -> bool {
         self.place_bytes == self.page_bytes as u64
     }
 
-    /// Checks what was read of a page.
+    /// Verifies the bytes of a page.
     fn expect(&self, operation: &'static str, page: u64, bytes: &[u8]) -> Result<()> {
         let sum = self.sums.of_page(page, bytes, &mut Vec::new());
         if sum == self.table.sum(page).load(Ordering::Relaxed) {
@@ -465,7 +466,7 @@ impl Volume {
         system(medium::failure(operation).kind(), operation, cause).with_offset(offset)
     }
 
-    /// Writes whole pages from `first` on, and says where they are then, also of those before one that fails.
+    /// Writes whole pages from `first` on, and returns their places, including pages before a failed one.
     fn store(&self, operation: &'static str, first: u64, bytes: &[u8], moves: &mut Vec<Move>) -> Result<()> {
         let length = self.page_bytes;
         let page_of = |at: usize| &bytes[at * length..(at + 1) * length];
@@ -478,7 +479,7 @@ impl Volume {
                 continue;
             }
             let count = (at..end).take_while(|at| !is_zero(*at)).count();
-            // Never over what is there, even if no commit knows it: a write that fails would tear it.
+            // Never to a used place, even without a commit: a failed write would tear the page.
             let places = self.take_places(operation, count as u64)?;
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
@@ -497,11 +498,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Notes where a page is now. Its former place is free at once if no commit knows it.
+    /// Updates the place of a page. Its former place is free at once if no commit refers to it.
     fn moved(&self, group: &mut Changed, page: u64, word: u64, sum: u64) {
         let place = self.table.word(page);
         if word == 0 && place.load(Ordering::Relaxed) == 0 {
-            // Zeroes, as the last commit has them.
+            // Zeroes, as in the last commit.
             return;
         }
         let before = place.swap(word | FRESH, Ordering::Relaxed);
@@ -517,7 +518,7 @@ impl Volume {
         }
     }
 
-    /// Places for at most so many pages, one at least, for which the disk has blocks.
+    /// Takes places for one to `count` pages, for which the disk has blocks.
     fn take_places(&self, operation: &'static str, count: u64) -> Result<Range<u64>> {
         let mut space = self.space.lock();
         let mut places = space.free.take(count);
@@ -551,7 +552,7 @@ impl Volume {
         areas.find(|area| area.start < places.end && places.start < area.end)
     }
 
-    /// Sees to it that the disk is long enough for places that were taken; gives them back if it cannot be.
+    /// Extends the disk for taken places; releases them if that fails.
     fn reserve(&self, operation: &'static str, space: &mut Space, places: Range<u64>) -> Result<Range<u64>> {
         let needed = self.offset(places.end);
         if needed > space.reserved {
@@ -565,7 +566,7 @@ impl Volume {
             }
             let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
             let reserved = self.disk.reserve(generous).or_else(|_| self.disk.reserve(needed));
-            // Also after an error: a file system may keep the part for which there was room, as ext4 does.
+            // Also after an error: a file system may keep the part for which it had room, as ext4 does.
             let length = self.disk.len();
             space.reserved = length.as_ref().map_or(space.reserved, |length| *length);
             if let Err(cause) = reserved.and(length) {
@@ -577,7 +578,7 @@ impl Volume {
         Ok(places)
     }
 
-    /// Refuses to go on with a disk whose length another program has changed.
+    /// Refuses a disk whose length another program has changed.
     fn expect_length(&self, operation: &'static str, space: &Space) -> Result<()> {
         let length = self.disk.len().map_err(|cause| failed(operation, &cause))?;
         if length == space.reserved {
@@ -589,7 +590,7 @@ impl Volume {
         Err(corrupted(operation, detail).with_advice("let no other program change the file"))
     }
 
-    /// Refuses to go on with a disk that another program has changed, as far as that is seen.
+    /// Refuses a disk with a visible change by another program.
     pub fn expect_disk(&self, operation: &'static str) -> Result<()> {
         if self.disk.loss() == Some(Loss::Replaced) {
             let detail = "another file has taken the place of this one while it was open";
@@ -598,12 +599,12 @@ impl Volume {
         self.expect_length(operation, &self.space.lock())
     }
 
-    /// Returns whether the file was removed, so that no program can find its contents.
+    /// Returns true if the file was removed, so that no program can find its contents.
     pub fn is_removed(&self) -> bool {
         self.disk.loss() == Some(Loss::Removed)
     }
 
-    /// Writes the checksums of the blocks of pages whose places follow one another.
+    /// Writes the checksums of the blocks of pages with consecutive places.
     fn write_block_sums(&self, place: u64, blocks: &[u8]) {
         if let Some(sums) = self.sums.blocks.filter(|_| !blocks.is_empty()) {
             // Without them pages are read as a whole.

@@ -1,4 +1,4 @@
-//! Making what was written stay: the log, the map, and what comes free.
+//! Commits: the log, the map, and freed places.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,48 +11,48 @@ use super::super::format::{
 use super::recover::log_bytes;
 use super::{Changed, FRESH, Volume, corrupted, failed};
 
-/// Pages of up to so many bytes are stored together with the record that names them, and found out by their
-/// checksums if they were not; more are stored before it, so that opening has less to read.
+/// Up to this number of bytes, pages are stored together with their record, and opening detects missing ones
+/// by their checksums. More pages are stored before the record, so that opening has less to read.
 const UNORDERED_BYTES_MAX: u64 = 16 << 20;
-/// How much of the map is written at a time.
+/// Length of one write of the map.
 const MAP_PIECE_BYTES: usize = 4 << 20;
 
-/// What is stored, and what is about to be.
+/// State of the last commit, and of the next one.
 #[derive(Debug)]
 pub(super) struct Commit {
-    /// The superblock that counts.
+    /// The valid superblock.
     pub stored: Superblock,
-    /// Where its map is; empty if it has none.
+    /// Places of its map; empty if it has none.
     pub map: Range<u64>,
     pub log_used: u64,
     pub next_record: u64,
-    /// The checksum of the last record of the log, or 0.
+    /// Checksum of the last record of the log, or 0.
     pub last_checksum: u64,
-    /// Whether a record follows the last one that may or may not be stored.
+    /// True if a record follows the last one, and may or may not be stored.
     pub has_tail: bool,
-    /// The note that is stored.
+    /// The stored note.
     pub noted: Note,
-    /// What the next commit stores: each page once, in order.
+    /// Changes of the next commit: each page once, in order.
     pub changes: Vec<Change>,
-    /// How many pages there are with these, and the note that is stored with them.
+    /// Number of pages and note at the moment of these changes.
     pub moment: (u64, Note),
-    /// Places that are free then.
+    /// Places that are free after the next commit.
     pub left: Vec<Range<u64>>,
-    /// What its user says of it now.
+    /// Present metadata of the user.
     pub metadata: Option<Vec<u8>>,
-    /// The disk failed to store something: what the changes name may be lost, and is written once more.
+    /// True after a failed sync: pages of the changes may be lost, and are written again.
     pub is_suspect: bool,
-    /// Nothing but a superblock may follow: one was written of which nobody knows whether it is stored, and
-    /// is written again; or nobody knows what of the log is.
+    /// True if only a superblock may follow. Either a superblock was written that may not be stored, and is
+    /// written again; or the stored part of the log is unknown.
     pub needs_map: bool,
     /// Places for the next map, so that a commit that frees places succeeds on a full disk.
     pub spare: Option<Range<u64>>,
 }
 
-/// A number that no log of the store has had. Generations are not enough: after damage of both superblocks an
-/// older one may be found, and be gone on from.
+/// Returns a number that no earlier log of the store has. Generations do not suffice: after damage of both
+/// superblocks, an older state may be opened and continued.
 fn random_epoch() -> u64 {
-    // The standard library seeds each state with numbers from the system.
+    // The standard library seeds each state with random numbers of the system.
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 
@@ -63,7 +63,7 @@ impl Commit {
 }
 
 impl Volume {
-    /// Has the next commit store other words of its user.
+    /// Replaces the user's metadata in the next commit.
     pub fn set_metadata(&self, metadata: &[u8]) -> Result<()> {
         const OPERATION: &str = "set_metadata";
         if self.is_read_only {
@@ -73,12 +73,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits: returns when all pages stay as they are now, or as others write them meanwhile. One thread at
-    /// a time. Writers wait for the moment in which it is seen what has changed, and when the log is full for
-    /// a copy of the map in RAM; that moment comes when jobs that are under way are done.
+    /// Commits: returns when all pages are durable in their present state, or in a later one. One thread
+    /// commits at a time. Writers wait while it collects the changes, and, if the log is full, while it
+    /// copies the map in RAM. It starts that after running jobs are done.
     ///
     /// # Errors
-    /// What the disk says. What was to be stored is stored by the next commit that succeeds.
+    /// Errors of the disk. The next successful commit stores the changes.
     pub fn sync(&self) -> Result<()> {
         self.expect_disk("sync")?;
         if self.is_read_only {
@@ -89,8 +89,8 @@ impl Volume {
         self.commit(commit)
     }
 
-    /// Refuses to go on with a file into which another program has copied another store, or this one as it
-    /// was earlier. Length and identity of the file may be the same.
+    /// Refuses a file into which another program has copied another store, or an earlier version of this one.
+    /// Length and identity of the file may be the same.
     fn expect_superblock(&self, commit: &Commit) -> Result<()> {
         let mut block = [0; SUPERBLOCK_BYTES];
         let [own, _] = commit.stored.offsets();
@@ -106,7 +106,7 @@ impl Volume {
     /// Commits, and sets the closing mark, which pins the end of the log. The store accepts no later write.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync). The store is as after that then, or not closed.
+    /// As [`sync`](Self::sync). The store is then in its state after `sync`, or not closed.
     pub fn close(&self) -> Result<()> {
         const OPERATION: &str = "close";
         if self.is_read_only || self.is_removed() {
@@ -129,14 +129,14 @@ impl Volume {
         self.replace_superblock(OPERATION, commit, superblock)
     }
 
-    /// How many commits there were that found something to store.
+    /// Number of commits with changes.
     #[cfg(test)]
     pub fn commits(&self) -> u64 {
         let commit = self.commit.lock();
         commit.next_record - 1
     }
 
-    /// Which bytes of the disk have the confirmation of the last commit, if any.
+    /// Ranges of the disk with the confirmation of the last commit, if any.
     #[cfg(test)]
     pub fn confirmation(&self) -> Vec<Range<usize>> {
         let commit = self.commit.lock();
@@ -148,7 +148,7 @@ impl Volume {
     pub(super) fn commit(&self, commit: &mut Commit) -> Result<()> {
         {
             let _quiet = self.gate.write();
-            // First: what was written before it was noted is sealed.
+            // First, so that all writes before the note are sealed.
             commit.moment.1 = self.note();
             self.groups.iter().for_each(|group| self.seal(commit, &mut group.write()));
             commit.moment.0 = self.pages();
@@ -170,7 +170,7 @@ impl Volume {
         }
     }
 
-    /// Takes over what was changed in a group: what is written to these pages later goes elsewhere.
+    /// Seals the changes of a group: later writes to these pages go to other places.
     fn seal(&self, commit: &mut Commit, group: &mut Changed) {
         for page in group.pages.drain(..) {
             let word = self.table.word(page).fetch_and(!FRESH, Ordering::Relaxed) & !FRESH;
@@ -180,7 +180,7 @@ impl Volume {
         commit.left.extend(group.left.drain(..).map(|place| place..place + 1));
     }
 
-    /// After the disk failed: writes pages that may be lost to other places.
+    /// After a failure of the disk: writes pages that may be lost to other places.
     fn write_again(&self, commit: &mut Commit) -> Result<()> {
         const OPERATION: &str = "sync";
         let mut bytes = self.buffer(OPERATION, 0, self.page_bytes)?;
@@ -208,7 +208,7 @@ impl Volume {
                 word.store(place.end, Ordering::Relaxed);
                 left.push(change.word - 1..change.word);
             } else {
-                // Written to meanwhile, which gave the former place up. This one is needed until the next
+                // A write meanwhile has given up the former place. This place is needed until the next
                 // commit.
                 group.left.push(place.start);
             }
@@ -221,13 +221,13 @@ impl Volume {
 
     fn flush(&self, commit: &mut Commit) -> Result<()> {
         self.disk.sync().map_err(|cause| {
-            // The system may have dropped what it could not store, and say so once.
+            // The system may have dropped the failed writes, and reports that once.
             commit.is_suspect = true;
             failed("sync", &cause)
         })
     }
 
-    /// Writes what has changed to the log.
+    /// Writes the changes to the log.
     fn append_record(&self, commit: &mut Commit) -> Result<()> {
         let bytes = commit.changes.len() as u64 * self.page_bytes as u64;
         let is_ordered = !self.sums.are_kept() || bytes > UNORDERED_BYTES_MAX;
@@ -252,8 +252,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes a confirmation in the place of the next record, which says that the last one is stored: pages
-    /// of it that are wrong from now on were damaged, and not left unfinished. Nobody waits until that stays.
+    /// Writes a confirmation in the place of the next record. It proves that the last record was stored:
+    /// wrong pages of it were damaged later, and not left unfinished. No thread waits for its write.
     fn confirm(&self, commit: &Commit) {
         let (number, before, (pages, note)) = (commit.next_record, commit.last_checksum, commit.moment);
         let (is_ordered, is_confirmation, changes) = (true, true, Vec::new());
@@ -265,11 +265,11 @@ impl Volume {
         }
     }
 
-    /// Writes where all pages are, and begins the log anew; elsewhere, if it is to be longer.
+    /// Writes the places of all pages, and restarts the log, at other places if it is to be longer.
     fn write_map(&self, commit: &mut Commit) -> Result<()> {
         let mut bytes = Vec::new();
         {
-            // Of one moment: what is in the map is sealed.
+            // At one moment: all changes in the map are sealed.
             let _quiet = self.gate.write();
             let note = self.note();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
@@ -306,7 +306,7 @@ impl Volume {
             map_checksum: if place.is_some() { checksum(commit.stored.id, &bytes) } else { 0 },
             log_place,
             log_bytes,
-            // A record that could not be stored may be found at the beginning of the log.
+            // A record that could not be stored may be found at the start of the log.
             first_record: commit.next_record + 1,
             epoch: random_epoch(),
             note,
@@ -316,12 +316,12 @@ impl Volume {
         let map = place.unwrap_or(0..0);
         let log_before = (commit.stored.log_place, commit.stored.log_bytes);
         if let Err(error) = self.replace_superblock("sync", commit, superblock) {
-            // It may be found when the store is opened, so its map has to stay, and its log.
+            // Opening may find it, so its map and its log must stay.
             commit.left.push(map);
             commit.left.extend(longer.map(|(places, _)| places));
             return Err(error);
         }
-        // Before the log is written over: the other one would find that it has no records.
+        // Before the log is overwritten, because the other superblock would find an empty log.
         let _ = self.flush(commit);
         let before = std::mem::replace(&mut commit.map, map);
         if before.is_empty() || commit.spare.is_some() {
@@ -340,8 +340,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Has another superblock count: stores it in the place of the older copy, and then as the other one,
-    /// which the next flush stores. After an error either may be found when the store is opened.
+    /// Replaces the superblock: stores it over the older copy, and then writes the second copy, which the
+    /// next flush stores. After an error, opening may find either.
     pub(super) fn replace_superblock(
         &self,
         operation: &'static str,
@@ -354,12 +354,12 @@ impl Volume {
         written.and_then(|()| self.flush(commit))?;
         commit.needs_map = false;
         commit.stored = superblock;
-        // Two of the same: one that decays is no loss.
+        // Two equal copies, so that damage of one is no loss.
         let _ = self.disk.write_at(other, &block);
         Ok(())
     }
 
-    /// Writes a map to places of its own, and has it stored.
+    /// Writes a map to its own places, and syncs it.
     fn store_map(&self, commit: &mut Commit, pages: u64, bytes: &[u8]) -> Result<Range<u64>> {
         let is_enough = |places: &Range<u64>| places.end - places.start >= self.map_places(pages);
         let places = match commit.spare.take() {
@@ -382,8 +382,8 @@ impl Volume {
         }
     }
 
-    /// Places for a log of so many bytes, if there are so many pages by now that the present one is short,
-    /// and there is room: the longer it is, the less often the map is written.
+    /// Places for a longer log of `bytes` bytes, if the number of pages justifies it and there is room: with
+    /// a longer log, the map is written less often.
     fn take_longer_log(&self, pages: u64, present: u64) -> Option<(Range<u64>, u64)> {
         let bytes = log_bytes(pages, self.place_bytes);
         if bytes < 2 * present {
@@ -396,19 +396,19 @@ impl Volume {
         pages.saturating_mul(ENTRY_BYTES as u64).div_ceil(self.place_bytes)
     }
 
-    /// Places for a map of so many pages.
+    /// Places for a map of this number of pages.
     pub(super) fn take_map(&self, pages: u64) -> Result<Range<u64>> {
         self.take_places_together("sync", self.map_places(pages))
     }
 
-    /// Stores the superblock that counts once more, before the other copy is written over.
+    /// Stores the valid superblock again, before the other copy is overwritten.
     pub(super) fn store_superblock(&self, commit: &mut Commit) -> Result<()> {
         let (block, [own, _]) = (commit.stored.encode(), commit.stored.offsets());
         self.disk.write_at(own, &block).map_err(|cause| failed("open", &cause))?;
         self.flush(commit)
     }
 
-    /// All changes are stored.
+    /// Records that all changes are stored.
     fn settled(&self, commit: &mut Commit) {
         commit.changes.clear();
         commit.noted = commit.moment.1;
@@ -418,7 +418,7 @@ impl Volume {
 }
 
 impl Commit {
-    /// Of several changes of a page leaves the last one.
+    /// Keeps the last of several changes of each page.
     fn in_order(&mut self) {
         self.changes.reverse();
         self.changes.sort_by_key(|change| change.page);
