@@ -63,7 +63,10 @@ impl<B, H> Memory<B, H> {
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the buffer is not in the table.
     pub fn buffer(&self, operation: &'static str, id: BufferId) -> Result<&Arc<B>> {
-        let unknown = || Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown buffer");
+        let unknown = || {
+            Error::new(ErrorKind::UnknownHandle, operation)
+                .with_detail("the buffer is released, or of another device")
+        };
         self.buffers.get(&id).map(|(_, buffer)| buffer).ok_or_else(unknown)
     }
 
@@ -72,7 +75,10 @@ impl<B, H> Memory<B, H> {
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the allocation is not in the table.
     pub fn host(&self, operation: &'static str, id: HostId) -> Result<&Arc<H>> {
-        let unknown = || Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory");
+        let unknown = || {
+            Error::new(ErrorKind::UnknownHandle, operation)
+                .with_detail("the host memory is released, or of another device")
+        };
         self.hosts.get(&id).map(|(_, piece)| piece).ok_or_else(unknown)
     }
 
@@ -103,7 +109,7 @@ pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
     }
     Err(Error::new(ErrorKind::InvalidArgument, "allocate_extensible")
         .with_bytes(bytes)
-        .with_detail(format!("it may grow to {most} bytes, and is longer")))
+        .with_detail(format!("the initial length exceeds the limit of {most} bytes")))
 }
 
 /// Returns whether memory of `now` bytes must be extended to hold `bytes` bytes, of at most `most`.

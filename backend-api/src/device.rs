@@ -503,8 +503,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// yet.
     fn sync(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "sync")
-            .with_detail("the memory of this device is gone when the process ends")
-            .with_advice("keep what is to stay in a file")
+            .with_detail("the memory of this device is lost when the process ends")
+            .with_advice("store persistent data in a file")
             .on(self.info()))
     }
 
@@ -675,7 +675,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
         let _ = (queue, launch);
         Err(Error::new(ErrorKind::Unsupported, "launch")
-            .with_detail("this device runs no kernels of the program")
+            .with_detail("this device cannot run kernels of the program")
             .on(self.info()))
     }
 
@@ -698,7 +698,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         let _ = launch;
         Err(Error::new(ErrorKind::Unsupported, "kernel_facts")
-            .with_detail("this device tells nothing about its kernels")
+            .with_detail("this device reports no facts about its kernels")
             .on(self.info()))
     }
 

@@ -150,7 +150,7 @@ struct Context {
 /// let full = Error::new(ErrorKind::OutOfMemory, "submit").with_bytes(800).with_available_bytes(500).with_offset(64);
 /// let full = full.with_driver(2, "OUT_OF_MEMORY").with_detail("no room").with_advice("make room").on(device.info());
 /// assert_eq!(full.driver().unwrap().code, 2);
-/// let what = "800 bytes asked, 500 bytes available, at byte 64, OUT_OF_MEMORY (2), no room; make room";
+/// let what = "800 bytes requested, 500 bytes available, at byte 64, OUT_OF_MEMORY (2), no room; make room";
 /// assert_eq!(full.to_string(), format!("out of memory in submit on {}: {what}", device.info()));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -294,7 +294,7 @@ impl fmt::Display for Error {
             write!(f, " on {}", c.device)?;
         }
         let mut parts = Vec::new();
-        parts.extend(c.bytes.map(|bytes| format!("{} asked", readable_bytes(bytes))));
+        parts.extend(c.bytes.map(|bytes| format!("{} requested", readable_bytes(bytes))));
         parts.extend(c.available_bytes.map(|bytes| format!("{} available", readable_bytes(bytes))));
         parts.extend(c.offset.map(|offset| format!("at byte {offset}")));
         parts.extend(c.driver.as_ref().map(|driver| format!("{} ({})", driver.name, driver.code)));

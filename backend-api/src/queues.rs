@@ -86,7 +86,7 @@ impl<Q> Queues<Q> {
             None => return Err(Self::unknown(operation)),
         };
         if ticket.value > newest {
-            let detail = format!("ticket {} was never given", ticket.value);
+            let detail = format!("ticket {} was never issued", ticket.value);
             return Err(Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail));
         }
         Ok(queue)
@@ -105,6 +105,7 @@ impl<Q> Queues<Q> {
     /// The error for a queue that has ended or does not exist.
     #[must_use]
     pub fn unknown(operation: &'static str) -> Error {
-        Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue")
+        Error::new(ErrorKind::UnknownHandle, operation)
+            .with_detail("the queue is released, or of another device")
     }
 }

@@ -171,7 +171,7 @@ impl Timeline {
             return Ok(());
         }
         Err(Error::new(ErrorKind::UnknownHandle, "poll")
-            .with_detail(format!("ticket {value} was never given")))
+            .with_detail(format!("ticket {value} was never issued")))
     }
 
     /// Returns whether everything up to `value` is done; value 0 is.

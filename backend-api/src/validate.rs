@@ -71,9 +71,10 @@ pub trait Extents {
     /// # Errors
     /// Unknown buffer, or a range that ends beyond it.
     fn check_device(&self, operation: &'static str, at: DeviceSpan<'_>, bytes: u64) -> Result<()> {
-        let length = self
-            .device_bytes(at.buffer())
-            .ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown buffer"))?;
+        let length = self.device_bytes(at.buffer()).ok_or_else(|| {
+            Error::new(ErrorKind::UnknownHandle, operation)
+                .with_detail("the buffer is released, or of another device")
+        })?;
         within(operation, "device memory", at.offset(), bytes, length)
     }
 
@@ -83,7 +84,8 @@ pub trait Extents {
     /// Unknown host memory, or a range that ends beyond it.
     fn check_host(&self, operation: &'static str, at: HostSpan<'_>, bytes: u64) -> Result<()> {
         let length = self.host_bytes(at.host()).ok_or_else(|| {
-            Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory")
+            Error::new(ErrorKind::UnknownHandle, operation)
+                .with_detail("the host memory is released, or of another device")
         })?;
         within(operation, "host memory", at.offset(), bytes, length)
     }
@@ -125,12 +127,12 @@ pub trait Extents {
     fn check_elements(&self, operation: &'static str, elements: &Elements<'_>) -> Result<u64> {
         let invalid = |detail: &str| Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail);
         if elements.stride == 0 {
-            return Err(invalid("stride is 0"));
+            return Err(invalid("the elements have a stride of 0 bytes"));
         }
         let bytes = elements
             .count
             .checked_mul(elements.stride)
-            .ok_or_else(|| invalid("count times stride overflows"))?;
+            .ok_or_else(|| invalid("the number of elements times their stride overflows"))?;
         self.check_device(operation, elements.start, bytes)?;
         Ok(bytes)
     }
@@ -158,7 +160,10 @@ pub trait Extents {
             return Err(Error::new(ErrorKind::InvalidArgument, OPERATION)
                 .with_offset(search.field_offset)
                 .with_bytes(search.value.len() as u64)
-                .with_detail(format!("the field leaves its element of {} bytes", search.elements.stride)));
+                .with_detail(format!(
+                    "the field ends outside of its element of {} bytes",
+                    search.elements.stride
+                )));
         }
         self.check_elements(OPERATION, &search.elements)?;
         check_aligned(OPERATION, "answer", search.answer)?;
@@ -211,8 +216,10 @@ pub trait Extents {
         count: u64,
         values: HostSpan<'_>,
     ) -> Result<()> {
-        let overflow =
-            || Error::new(ErrorKind::InvalidArgument, operation).with_detail("count times size overflows");
+        let overflow = || {
+            Error::new(ErrorKind::InvalidArgument, operation)
+                .with_detail("the number of indices times the size of a value overflows")
+        };
         crate::kernel::check_shape(self, operation, "elements", elements)?;
         for (place, bytes) in elements.ranges() {
             self.check_device(operation, place, bytes)?;
@@ -231,7 +238,7 @@ fn within(operation: &'static str, what: &str, offset: u64, bytes: u64, length: 
         .with_offset(offset)
         .with_bytes(bytes)
         .with_available_bytes(length)
-        .with_detail(format!("the range leaves its {what}")))
+        .with_detail(format!("the range ends outside of its {what}")))
 }
 
 fn check_value(operation: &'static str, what: &str, value: &[u8], max: usize) -> Result<()> {
@@ -241,7 +248,7 @@ fn check_value(operation: &'static str, what: &str, value: &[u8], max: usize) ->
     Err(Error::new(ErrorKind::InvalidArgument, operation)
         .with_bytes(value.len() as u64)
         .with_available_bytes(max as u64)
-        .with_detail(format!("a {what} has 1 to {max} bytes")))
+        .with_detail(format!("the {what} has {} bytes, but 1 to {max} are supported", value.len())))
 }
 
 pub(crate) fn check_aligned(operation: &'static str, what: &str, at: HostSpan<'_>) -> Result<()> {
@@ -250,5 +257,5 @@ pub(crate) fn check_aligned(operation: &'static str, what: &str, at: HostSpan<'_
     }
     Err(Error::new(ErrorKind::InvalidArgument, operation)
         .with_offset(at.offset())
-        .with_detail(format!("{what}: the offset is not a multiple of 8")))
+        .with_detail(format!("{what}: the offset {} is not a multiple of 8", at.offset())))
 }

@@ -128,8 +128,9 @@ impl CudaDevice {
     /// The errors of [`open`](Self::open).
     pub fn open_with(index: u32, options: &Options) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("open"))?;
-        let ordinal = i32::try_from(index)
-            .map_err(|_| Error::new(ErrorKind::InvalidArgument, "open").with_detail("no such card"))?;
+        let ordinal = i32::try_from(index).map_err(|_| {
+            Error::new(ErrorKind::InvalidArgument, "open").with_detail(format!("card {index} does not exist"))
+        })?;
         let card = Card::describe(driver, ordinal).map_err(|code| refused(code, "open"))?;
         let context =
             Context::primary(driver, ordinal).map_err(|code| refused(code, "open").on(&card.info))?;
@@ -459,8 +460,12 @@ unsafe impl Device for CudaDevice {
         const OPERATION: &str = "extend";
         self.core.check_lost(OPERATION)?;
         let _alone = self.extending.lock();
-        let unknown =
-            || self.core.here(Error::new(ErrorKind::UnknownHandle, OPERATION).with_detail("unknown buffer"));
+        let unknown = || {
+            self.core.here(
+                Error::new(ErrorKind::UnknownHandle, OPERATION)
+                    .with_detail("the buffer is released, or of another device"),
+            )
+        };
         let memory = self.core.memory.device(buffer.id()).ok_or_else(unknown)?;
         let now = memory.bytes();
         let most = memory.reserved().map_or(now, |(_, most)| *most);
@@ -509,7 +514,7 @@ unsafe impl Device for CudaDevice {
                 if let Some(available) = available
                     && bytes as u64 > available
                 {
-                    let detail = "that is more than the free RAM";
+                    let detail = "the request exceeds the free RAM";
                     return Err(self
                         .core
                         .here(refused().with_available_bytes(available).with_detail(detail)));

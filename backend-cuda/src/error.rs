@@ -51,7 +51,7 @@ impl Missing {
             ),
             Self::Broken(reason) => (
                 AbsenceKind::Unusable,
-                format!("the library of the CUDA driver cannot be loaded ({reason}); install the driver anew"),
+                format!("the library of the CUDA driver cannot be loaded ({reason}); reinstall the driver"),
             ),
             Self::Symbol(name) => (
                 AbsenceKind::Unusable,

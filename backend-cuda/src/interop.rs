@@ -73,7 +73,7 @@ impl CudaDevice {
         self.core.check_lost(OPERATION)?;
         let unknown = || {
             let error = Error::new(ErrorKind::UnknownHandle, OPERATION);
-            self.core.here(error.with_detail("unknown buffer"))
+            self.core.here(error.with_detail("the buffer is released, or of another device"))
         };
         let bytes = self.core.memory.lookup().device_bytes(buffer.id()).ok_or_else(unknown)?;
         let each = size_of::<T>() as u64;
@@ -190,7 +190,7 @@ impl CudaDevice {
         if !is_ours || ordinal != core.context.ordinal() {
             let error = Error::new(ErrorKind::InvalidArgument, operation)
                 .with_bytes(bytes)
-                .with_detail("the memory is not of this device's context");
+                .with_detail("the memory belongs to the context of another device");
             return Err(core.here(error));
         }
         Ok((address, bytes))

@@ -173,7 +173,7 @@ impl BackedDevice {
         let (page_bytes, pages) = (backing.page_bytes(), backing.pages());
         let bytes = pages.checked_mul(page_bytes as u64).filter(|bytes| i64::try_from(*bytes).is_ok());
         let Some(bytes) = bytes.filter(|_| page_bytes > 0) else {
-            let detail = format!("{pages} pages of {page_bytes} bytes are no memory");
+            let detail = format!("{pages} pages of {page_bytes} bytes are empty, or exceed 2^63 - 1 bytes");
             return Err(Error::new(ErrorKind::InvalidArgument, "new").with_detail(detail));
         };
         let (name, backing): (_, Arc<dyn Backing>) = (backing.name(), Arc::new(backing));

@@ -86,13 +86,12 @@ impl<M: Medium> Checked<M> {
             let sum = sums.get(Self::at(page)).copied().unwrap_or(0);
             if sum != 0 && sum != checksum(page, bytes) {
                 let offset = page * PAGE_BYTES;
-                let detail = format!(
-                    "page {page} of {PAGE_BYTES} bytes is not what was written to it; it is sound again once all \
-                     of it is written anew"
-                );
+                let detail =
+                    format!("page {page} of {PAGE_BYTES} bytes differs from the data that was written");
                 return Err(Error::new(ErrorKind::Corrupted, operation)
                     .with_offset(offset)
-                    .with_detail(detail));
+                    .with_detail(detail)
+                    .with_advice("write the whole page again, or restore it from a copy"));
             }
         }
         Ok(())

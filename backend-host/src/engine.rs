@@ -79,7 +79,9 @@ impl<M: Medium> Engine<M> {
 
     pub fn create_queue(&self) -> Result<QueueHandle> {
         self.named(self.pool.ensure_started().map_err(|cause| {
-            error::system(ErrorKind::System, "create_queue", &cause).with_detail("no thread to be had")
+            error::system(ErrorKind::System, "create_queue", &cause)
+                .with_detail(format!("a worker thread cannot start: {cause}"))
+                .with_advice("end threads or processes, or raise the limit of processes (`ulimit -u`)")
         }))?;
         let queue = QueueHandle::unique();
         self.registry.add_queue(queue.id(), Lane::new(queue.id(), &self.pool, self.registry.info()));

@@ -23,7 +23,7 @@ pub(crate) fn file_advice(operation: &'static str, error: &io::Error) -> &'stati
         io::ErrorKind::NotADirectory => "name a path whose folders are folders",
         io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "name a regular file",
         io::ErrorKind::PermissionDenied => "see that this user may read and write the file and its folder",
-        io::ErrorKind::ReadOnlyFilesystem => "open the file to read alone, or name one on another disk",
+        io::ErrorKind::ReadOnlyFilesystem => "open the file for reading only, or name one on another disk",
         io::ErrorKind::InvalidFilename => "name a shorter path",
         _ => match error.raw_os_error() {
             #[cfg(unix)]

@@ -195,7 +195,7 @@ impl HostDevice {
                 return Err(Error::new(ErrorKind::OutOfMemory, operation)
                     .with_bytes(bytes)
                     .with_available_bytes(available)
-                    .with_detail("that is more than the free RAM"));
+                    .with_detail("the request exceeds the free RAM"));
             }
         }
         Ok(())

@@ -112,8 +112,8 @@ impl Pinning {
             && bytes as u64 > system.usable_bytes()
         {
             return Err(refuse(system.usable_bytes())
-                .with_detail("that is more than the free RAM")
-                .with_advice("ask for less, or end what else takes RAM"));
+                .with_detail("the request exceeds the free RAM")
+                .with_advice("request less, or end programs that use RAM"));
         }
         let map = Map::new(bytes, true).map_err(|cause| {
             error::system(ErrorKind::OutOfMemory, OPERATION, &cause).with_bytes(bytes as u64)
@@ -143,7 +143,7 @@ impl Pinning {
         if address.addr().get().checked_add(bytes).is_none_or(|end| end > isize::MAX as usize) {
             return Err(Error::new(ErrorKind::InvalidArgument, OPERATION)
                 .with_bytes(bytes as u64)
-                .with_detail("the range leaves the address space"));
+                .with_detail("the range ends outside of the address space"));
         }
         let pin = match kind {
             // SAFETY: the caller keeps the memory as long as the piece lives, and the pin is part of the
@@ -172,9 +172,9 @@ impl Pinning {
             .map_err(|used| {
                 refused(Error::new(ErrorKind::PinRefused, operation))
                     .with_available_bytes(self.max_bytes - used)
-                    .with_detail("this device was set up to page-lock no more")
+                    .with_detail("the limit of page-locked memory of this device is reached")
                     .with_advice(
-                        "raise `pinned_max_bytes` of the device, ask for less, or use HostMemory::Pageable",
+                        "raise `pinned_max_bytes` of the device, request less, or use HostMemory::Pageable",
                     )
             })?;
         // SAFETY: the caller has the same obligations.

@@ -362,8 +362,8 @@ impl<J: Job> Wake for Lane<J> {
 #[cold]
 fn panicked() -> Error {
     Error::new(ErrorKind::KernelFailed, "run")
-        .with_detail("panicked")
-        .with_advice("report it with what the panic said: it is a fault of this library")
+        .with_detail("the work panicked")
+        .with_advice("report it with the message of the panic: it is a fault of this library")
 }
 
 #[cfg(test)]

@@ -290,7 +290,7 @@ impl Cards {
                 Ok(card) => cards.push(card),
                 Err(error) => {
                     let device = device.info().to_string();
-                    tell::warn(format!("{device} is to cache pages of a file, and cannot: {error}"));
+                    tell::warn(format!("{device} cannot cache pages of a file: {error}"));
                     refused.push(LostCard { device, reason: error.to_string() });
                 }
             }

@@ -81,7 +81,7 @@ impl Core {
         let callbacks = Arc::default();
         let courier = Courier::new(&callbacks).map_err(|error| {
             Error::new(ErrorKind::System, OPERATION)
-                .with_detail(format!("no thread for wakers: {error}"))
+                .with_detail(format!("the thread for wake-ups cannot start: {error}"))
                 .on(&info)
         })?;
         Ok(Arc::new(Self {

@@ -272,9 +272,7 @@ impl OpenClDevice {
                 // A buffer of OpenCL 1.2 has no address that a kernel could receive in a list.
                 let View::Run(elements) = elements else {
                     let pages = Error::new(ErrorKind::Unsupported, operation);
-                    return Err(
-                        self.named(pages.with_detail("elements that are dealt out to several places"))
-                    );
+                    return Err(self.named(pages.with_detail("the elements lie in several places")));
                 };
                 let (buffer, list, packed) = (buffer(elements.start)?, host(indices)?, host(values)?);
                 drop(memory);
@@ -427,7 +425,7 @@ unsafe impl Device for OpenClDevice {
             return Err(self.named(
                 Error::new(ErrorKind::Unsupported, OPERATION)
                     .with_bytes(bytes as u64)
-                    .with_detail("OpenCL has no call that locks memory of the program in place"),
+                    .with_detail("OpenCL cannot page-lock memory of the program"),
             ));
         }
         // SAFETY: the caller's promise.

@@ -149,7 +149,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
         Ok(platforms) => platforms,
         Err(CL_PLATFORM_NOT_FOUND_KHR) => Vec::new(),
         Err(code) => {
-            let reason = format!("the OpenCL loader names no drivers: {}; install it anew", name(code));
+            let reason = format!("the OpenCL loader names no drivers: {}; reinstall it", name(code));
             absent(AbsenceKind::Unusable, reason);
             return (found, absences);
         }

@@ -187,7 +187,7 @@ fn loaded() -> &'static Loaded {
                 ),
                 Err((text, _)) => absent(
                     AbsenceKind::Unusable,
-                    format!("{shown} cannot be loaded ({text}); install it anew, or mend OPENCL_DYLIB_PATH"),
+                    format!("{shown} cannot be loaded ({text}); reinstall it, or correct OPENCL_DYLIB_PATH"),
                 ),
             }
         }

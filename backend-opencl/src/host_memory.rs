@@ -195,7 +195,7 @@ impl HostPiece {
             Error::new(ErrorKind::PinRefused, "allocate_host")
                 .with_bytes(bytes as u64)
                 .with_available_bytes(core.info.largest_allocation_bytes)
-                .with_detail("more than the driver gives in one piece")
+                .with_detail("the request exceeds the largest allocation of the driver")
                 .with_advice(PIN_ADVICE)
                 .on(&core.info)
         };

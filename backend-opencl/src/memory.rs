@@ -146,10 +146,8 @@ impl Buffer {
         check_extensible(bytes, most).map_err(|error| error.on(&core.info))?;
         if most == u64::MAX {
             return Err(Error::new(ErrorKind::Unsupported, "allocate_extensible")
-                .with_detail(
-                    "OpenCL cannot set addresses aside, so memory without a limit would take long steps",
-                )
-                .with_advice("say how much it may become at most, or allocate all of it at once")
+                .with_detail("OpenCL cannot reserve addresses, so memory needs a limit for its growth")
+                .with_advice("set a maximum length, or allocate all of it at once")
                 .on(&core.info));
         }
         let largest = 1 << core.info.largest_allocation_bytes.ilog2();

@@ -96,7 +96,7 @@ enum Command {
     Examples,
     /// Checks the published crates for other systems and processors.
     Cross(cross::Args),
-    /// Feeds random input to expression programs, kept files, file devices and wishes for devices.
+    /// Feeds random input to expression programs, kept files, file devices and device filters.
     Fuzz(fuzz::Args),
     /// Changes the engine's code in small ways and checks whether its tests notice.
     Mutants(mutants::Args),

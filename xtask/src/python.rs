@@ -78,7 +78,10 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     drop(path);
     let wheel = sh.read_dir(&wheels)?.pop().context("maturin has built no wheel")?;
     let bytes = std::fs::metadata(&wheel)?.len();
-    anyhow::ensure!(bytes <= WHEEL_MAX, "the wheel has {bytes} bytes, at most {WHEEL_MAX} are wanted");
+    anyhow::ensure!(
+        bytes <= WHEEL_MAX,
+        "the wheel has {bytes} bytes, but the limit is {WHEEL_MAX}; remove files"
+    );
     let programs = if args.sample { 0 } else { args.programs };
     let mut tested = Vec::new();
     let pythons = pythons(sh, args);

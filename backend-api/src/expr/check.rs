@@ -12,7 +12,10 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> 
     check_action(compute)?;
     let geometry = compute.geometry;
     if geometry.page_len == 0 || geometry.channels == 0 {
-        return Err(invalid("a geometry has pages of one element and one channel at least".into()));
+        return Err(invalid(
+            "the geometry has empty pages or no channel, but needs at least one element and one channel"
+                .into(),
+        ));
     }
     if let Some(answer) = compute.answer() {
         check_aligned(OPERATION, "answer", answer)?;
@@ -25,13 +28,13 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
     let number = compute.sources.len();
     if !(1..=Compute::SOURCES_MAX).contains(&number) {
         let most = Compute::SOURCES_MAX;
-        return Err(invalid(format!("{number} sources, 1 to {most} are possible")));
+        return Err(invalid(format!("{number} sources, but 1 to {most} are supported")));
     }
     for source in compute.sources {
         extents.check_elements(OPERATION, source)?;
         if source.count != compute.count() {
             let (one, other) = (compute.count(), source.count);
-            return Err(invalid(format!("sources of {one} and of {other} elements")));
+            return Err(invalid(format!("the sources have different lengths: {one} and {other} elements")));
         }
     }
     for (_, written) in compute.sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)) {
@@ -43,7 +46,7 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
                 || a + written.count * written.stride <= b
                 || b + other.count * other.stride <= a;
             if !same && !apart {
-                return Err(invalid("a source that is written to overlaps with another one".into())
+                return Err(invalid("a written source overlaps with another source".into())
                     .with_offset(a)
                     .with_bytes(written.count * written.stride));
             }
@@ -55,10 +58,10 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
 /// Checks that a field of this type at `offset` is inside of its element.
 fn check_inside(compute: &Compute<'_>, source: u8, offset: u32, of: Type) -> Result<()> {
     let Some(elements) = compute.sources.get(usize::from(source)) else {
-        return Err(invalid(format!("there is no source {source}")));
+        return Err(invalid(format!("source {source} does not exist")));
     };
     if u64::from(offset) + u64::from(of.bytes()) > elements.stride {
-        let detail = format!("the field leaves its element of {} bytes", elements.stride);
+        let detail = format!("the field ends outside of its element of {} bytes", elements.stride);
         return Err(invalid(detail).with_offset(offset.into()).with_bytes(of.bytes().into()));
     }
     Ok(())
@@ -78,7 +81,8 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
     };
     let wanted = |value: Value, fits: &dyn Fn(Type) -> bool, what: &str| {
         let found = type_of(value)?;
-        let refused = || invalid(format!("{what} is wanted, value {} is {found}", value.0));
+        let refused =
+            || invalid(format!("value {} has the type {found}, but the operation needs {what}", value.0));
         fits(found).then_some(()).ok_or_else(refused)
     };
     let truth = |value: Value| wanted(value, &|of| of == Type::Bool, "a bool");
@@ -92,14 +96,14 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
         Action::Histogram { value, filter, bins, .. } => {
             wanted(value, &|of| of == Type::U32, "a u32")?;
             if !(1..=Compute::BINS_MAX).contains(&bins) {
-                return Err(invalid(format!("{bins} bins, 1 to {} are possible", Compute::BINS_MAX)));
+                return Err(invalid(format!("{bins} bins, but 1 to {} are supported", Compute::BINS_MAX)));
             }
             filter
         }
         Action::Store { stores, filter } => {
             if !(1..=Compute::STORES_MAX).contains(&stores.len()) {
                 let most = Compute::STORES_MAX;
-                return Err(invalid(format!("{} stores, 1 to {most} are possible", stores.len())));
+                return Err(invalid(format!("{} stores, but 1 to {most} are supported", stores.len())));
             }
             for (at, store) in stores.iter().enumerate() {
                 number(store.value)?;
@@ -111,7 +115,7 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
                     let (a, b) = (u64::from(store.offset), u64::from(other.offset));
                     let bytes = u64::from(type_of(other.value)?.bytes());
                     if one.start == two.start && a < b + bytes && b < a + u64::from(of.bytes()) {
-                        return Err(invalid("two stores to the same bytes".into()).with_offset(a));
+                        return Err(invalid("two stores write the same bytes".into()).with_offset(a));
                     }
                 }
             }

@@ -342,12 +342,13 @@ impl Program {
     pub fn new(instructions: Vec<Instruction>) -> Result<Self> {
         if instructions.len() > Self::INSTRUCTIONS_MAX {
             let (number, most) = (instructions.len(), Self::INSTRUCTIONS_MAX);
-            return Err(invalid(format!("{number} instructions, at most {most} are possible")));
+            return Err(invalid(format!("{number} instructions exceed the limit of {most}")));
         }
         let mut types: Vec<Type> = Vec::with_capacity(instructions.len());
         for (at, instruction) in instructions.iter().enumerate() {
-            let found = type_of(&types, instruction)
-                .ok_or_else(|| invalid(format!("instruction {at} is mistyped: {instruction:?}")))?;
+            let found = type_of(&types, instruction).ok_or_else(|| {
+                invalid(format!("instruction {at} has operands of a wrong type: {instruction:?}"))
+            })?;
             types.push(found);
         }
         Ok(Self { instructions: instructions.into(), types: types.into() })

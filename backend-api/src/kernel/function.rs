@@ -80,20 +80,22 @@ impl Function {
     /// groups, an arena or built-in values.
     pub fn new(body: Body, table: Vec<u8>) -> Result<Self> {
         let Some(result) = body.code.last().and_then(Op::written) else {
-            return Err(invalid("its last operation writes no result".into()));
+            return Err(invalid("the last operation of the function writes no register".into()));
         };
         if !body.views.is_empty() || body.group_len.is_some() {
-            return Err(invalid("functions have neither views nor groups".into()));
+            return Err(invalid("a function has views or groups, which only kernels can have".into()));
         }
         if table.len() as u64 != body.table_bytes() {
             let (given, wanted) = (table.len(), body.table_bytes());
-            return Err(invalid(format!("{given} bytes of tables, {wanted} are declared")));
+            return Err(invalid(format!("the tables have {given} bytes, but the body declares {wanted}")));
         }
         let mut asks = false;
         body.operations(|_, op| asks |= matches!(op, Op::Where { .. }));
         let kernel = Kernel::new(body)?.named("function");
         if asks || kernel.needs().arena {
-            return Err(invalid("functions know nothing of the item, and have no arena".into()));
+            return Err(invalid(
+                "a function uses built-in values or an arena, which only kernels can use".into(),
+            ));
         }
         Ok(Self(Arc::new(Checked { kernel, result, table, host: None })))
     }
@@ -211,15 +213,15 @@ mod tests {
         };
         let asks = Op::Where { to: Reg(0), what: Where::Item };
         let body = |code| Body { registers: vec![Type::U64], code, ..Body::default() };
-        refused(body(vec![asks]), Vec::new(), "nothing of the item");
+        refused(body(vec![asks]), Vec::new(), "built-in values");
         let one = Op::Literal { to: Reg(0), bits: 1 };
         let taken = Op::Arena { to: Reg(0), bytes: Reg(0) };
-        refused(body(vec![one.clone(), taken]), Vec::new(), "no arena");
-        refused(Body { group_len: Some(1), ..body(vec![one.clone()]) }, Vec::new(), "nor groups");
+        refused(body(vec![one.clone(), taken]), Vec::new(), "an arena");
+        refused(Body { group_len: Some(1), ..body(vec![one.clone()]) }, Vec::new(), "views or groups");
         let tables = vec![TableDecl { of: Memory::Value(Type::U64), len: 2 }];
         let look = Op::Lookup { to: Reg(0), table: 0, at: Reg(0) };
         let with_table = Body { tables, ..body(vec![one, look]) };
-        refused(with_table.clone(), vec![0; 8], "8 bytes of tables, 16 are declared");
+        refused(with_table.clone(), vec![0; 8], "the tables have 8 bytes, but the body declares 16");
         let words = [3_u64, 4].map(u64::to_ne_bytes).concat();
         let [function, other] =
             [words, vec![0; 16]].map(|table| Function::new(with_table.clone(), table).unwrap());

@@ -223,7 +223,7 @@ struct Reached {
 pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Result<()> {
     let body = launch.kernel.body();
     let equal = |what: &str, given: u64, wanted: u64| {
-        let refused = || invalid(format!("{given} {what}, the kernel has {wanted}"));
+        let refused = || invalid(format!("the launch has {given} {what}, but the kernel has {wanted}"));
         if given == wanted { Ok(()) } else { Err(refused()) }
     };
     equal("views", launch.views.len() as u64, body.views.len() as u64)?;
@@ -235,10 +235,16 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Re
         }
     }
     if launch.geometry.page_len == 0 || launch.geometry.channels == 0 {
-        return Err(invalid("a geometry has pages of one element and one channel at least".into()));
+        return Err(invalid(
+            "the geometry has empty pages or no channel, but needs at least one element and one channel"
+                .into(),
+        ));
     }
     if !launch.arena_bytes.is_multiple_of(8) {
-        return Err(invalid(format!("an arena of {} bytes, which is no multiple of 8", launch.arena_bytes)));
+        return Err(invalid(format!(
+            "the arena has {} bytes, which is not a multiple of 8",
+            launch.arena_bytes
+        )));
     }
     let mut reached = Vec::new();
     for (number, view) in launch.views.iter().enumerate() {
@@ -278,13 +284,16 @@ pub(crate) fn check_shape<E: Extents + ?Sized>(
             if !(1..=View::BASES_MAX).contains(&bases.len()) || page_len == 0 || stride == 0 {
                 let (places, most) = (bases.len(), View::BASES_MAX);
                 return invalid(format!(
-                    "{what}: pages of {page_len} elements of {stride} bytes at {places} places (1 to {most})"
+                    "{what}: {places} places with pages of {page_len} elements of {stride} bytes, but 1 to {most} places \
+                     and at least 1 element and byte are supported"
                 ));
             }
             // All later products are smaller.
             let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
             match rounds_up {
-                None => invalid(format!("{what}: count times stride overflows")),
+                None => {
+                    invalid(format!("{what}: {count} elements of {stride} bytes overflow the address space"))
+                }
                 Some(_) => Ok(()),
             }
         }
@@ -301,7 +310,7 @@ fn check_view<E: Extents + ?Sized>(
     let decl = &launch.kernel.body().views[number];
     check_shape(extents, OPERATION, &format!("view {number}"), view)?;
     if decl.extent() > view.stride() {
-        let detail = format!("view {number}: a field leaves its element of {} bytes", view.stride());
+        let detail = format!("view {number}: a field ends outside of its element of {} bytes", view.stride());
         return Err(invalid(detail).with_bytes(decl.extent()));
     }
     for (place, bytes) in view.ranges() {
@@ -313,7 +322,8 @@ fn check_view<E: Extents + ?Sized>(
             (place.offset() + u64::from(*offset)).is_multiple_of(bytes) && view.stride().is_multiple_of(bytes)
         };
         if decl.access == Access::Atomic && !decl.fields.iter().all(aligned) {
-            let detail = format!("view {number}: a field for atomics is not at a multiple of its length");
+            let detail =
+                format!("view {number}: the place of an atomic field is not a multiple of its length");
             return Err(invalid(detail).with_offset(place.offset()));
         }
     }
@@ -322,7 +332,7 @@ fn check_view<E: Extents + ?Sized>(
         if needed.is_none_or(|needed| view.count() <= needed) {
             let (count, items) = (view.count(), launch.items);
             return Err(invalid(format!(
-                "view {number}: {count} elements for {items} items with {tile} each"
+                "view {number} has {count} elements, too few for {items} items of {tile} elements each"
             )));
         }
     }

@@ -6,7 +6,8 @@ use crate::{Error, ErrorKind, Result};
 /// Refuses `Barrier` and `Across` if items of a group may take different paths to them.
 pub(super) fn check(body: &Body) -> Result<()> {
     let Some(site) = body.divergent_site() else { return Ok(()) };
-    let detail = format!("operation {site}: not all items of a group need to come here, or equally often");
+    let detail =
+        format!("operation {site}: some items of a group may skip it, or reach it more often than others");
     Err(Error::new(ErrorKind::InvalidArgument, "kernel").with_detail(detail))
 }
 
@@ -273,7 +274,7 @@ mod tests {
     fn barriers_are_where_all_items_of_a_group_come() {
         assert!(verify(64, vec![Op::Barrier, on(1, vec![Op::Barrier])]).is_ok());
         let error = verify(64, vec![on(0, vec![Op::Barrier])]).unwrap_err();
-        assert!(error.detail().starts_with("operation 6: not all items"), "{error}");
+        assert!(error.detail().starts_with("operation 6: some items of a group may skip it"), "{error}");
         // After the end of the block that some items leave, all items are together again.
         let some_leave = |then| Op::Block { body: vec![on(0, vec![LEAVE]), then] };
         assert!(verify(64, vec![some_leave(LEAVE), Op::Barrier]).is_ok());

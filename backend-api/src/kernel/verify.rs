@@ -11,7 +11,7 @@ impl Body {
     ///
     /// - a declaration or a count above its limit;
     /// - a register, view, table, array, parameter or field that is not declared;
-    /// - a type that does not fit, or a bool in memory;
+    /// - a type that does not fit, or a field or a table has the type bool, which memory cannot hold;
     /// - a `Break` or `Continue` without a target;
     /// - a read of a register that some path has not written before;
     /// - a `Barrier` or `Across` that some items of a group may skip.
@@ -46,25 +46,27 @@ impl Body {
             most("items of a group", len.into(), Self::GROUP_LEN_MAX.into())?;
         }
         if self.group_len == Some(0) {
-            return Err(invalid("a group has one item at least".into()));
+            return Err(invalid("a group has 0 items, but needs at least one".into()));
         }
         if self.tables.iter().any(|table| table.len == 0) || self.arrays.iter().any(|array| array.len == 0) {
-            return Err(invalid("a table or an array has one element at least".into()));
+            return Err(invalid("a table or an array has 0 elements, but needs at least one".into()));
         }
         if self.group_len.is_none() && self.arrays.iter().any(|array| array.space == Space::Group) {
-            return Err(invalid("arrays of the group, whose length is not said".into()));
+            return Err(invalid(
+                "an array of the group needs groups, but the body has no group length".into(),
+            ));
         }
         for view in &self.views {
             if matches!(view.access, Access::Write { tile: 0 }) {
-                return Err(invalid("a tile has one element at least".into()));
+                return Err(invalid("a tile has 0 elements, but needs at least one".into()));
             }
             if view.extent() > u64::from(u32::MAX) {
-                return Err(invalid("a field ends beyond 4 GiB".into()));
+                return Err(invalid(format!("a field ends at byte {}, beyond 4 GiB", view.extent())));
             }
         }
         let fields = self.views.iter().flat_map(|view| view.fields.iter().map(|field| field.1));
         if fields.chain(self.tables.iter().map(|table| table.of)).any(|of| of.value() == Type::Bool) {
-            return Err(invalid("a bool in memory".into()));
+            return Err(invalid("a field or a table has the type bool, which memory cannot hold".into()));
         }
         Ok(())
     }
@@ -75,11 +77,7 @@ fn invalid(detail: String) -> Error {
 }
 
 fn most(what: &str, number: u64, most: u64) -> Result<()> {
-    if number <= most {
-        Ok(())
-    } else {
-        Err(invalid(format!("{number} {what}, at most {most} are possible")))
-    }
+    if number <= most { Ok(()) } else { Err(invalid(format!("{number} {what} exceed the limit of {most}"))) }
 }
 
 /// The only walk over code of unlimited depth: it runs before all others.
@@ -90,7 +88,7 @@ fn check_depth(code: &[Op], left: usize) -> Result<()> {
             continue;
         }
         if left == 0 {
-            return Err(invalid(format!("code is nested more than {} deep", Body::DEPTH_MAX)));
+            return Err(invalid(format!("code is nested more than {} levels deep", Body::DEPTH_MAX)));
         }
         within.into_iter().try_for_each(|code| check_depth(code, left - 1))?;
     }
@@ -178,11 +176,13 @@ impl Check<'_> {
         };
         if let Some(out) = label {
             let Some(at) = self.labels.len().checked_sub(out + 1) else {
-                return Err(self.error(format!("there are not more than {out} blocks and loops around it")));
+                let detail =
+                    format!("it leaves {} blocks and loops, but {} enclose it", out + 1, self.labels.len());
+                return Err(self.error(detail));
             };
             if matches!(op, Op::Continue { .. }) {
                 if !self.labels[at].is_loop {
-                    return Err(self.error("a block cannot be continued".into()));
+                    return Err(self.error("only a loop can be continued, not a block".into()));
                 }
             } else {
                 let left = self.labels[at].left.take();
@@ -216,7 +216,7 @@ impl Check<'_> {
 
     fn of(&self, register: Reg) -> Result<Type> {
         let found = self.body.type_of(register);
-        found.ok_or_else(|| self.error(format!("there is no register {}", register.0)))
+        found.ok_or_else(|| self.error(format!("register {} does not exist", register.0)))
     }
 
     fn want(&self, register: Reg, wanted: Type) -> Result<()> {
@@ -224,23 +224,24 @@ impl Check<'_> {
         if found == wanted {
             return Ok(());
         }
-        Err(self.error(format!("register {} is {found}, {wanted} is wanted", register.0)))
+        Err(self
+            .error(format!("register {} has the type {found}, but the operation needs {wanted}", register.0)))
     }
 
     fn fits(&self, fits: bool, what: &str, of: Type) -> Result<()> {
-        if fits { Ok(()) } else { Err(self.error(format!("{what} of {of}"))) }
+        if fits { Ok(()) } else { Err(self.error(format!("{what} does not support the type {of}"))) }
     }
 
     fn declared<'d, T>(&self, list: &'d [T], number: u16, what: &str) -> Result<&'d T> {
-        list.get(usize::from(number)).ok_or_else(|| self.error(format!("there is no {what} {number}")))
+        list.get(usize::from(number)).ok_or_else(|| self.error(format!("{what} {number} does not exist")))
     }
 
     fn field(&self, view: u16, offset: u32, of: Memory) -> Result<Access> {
-        let view = self.declared(&self.body.views, view, "view")?;
-        if view.fields.contains(&(offset, of)) {
-            return Ok(view.access);
+        let declared = self.declared(&self.body.views, view, "view")?;
+        if declared.fields.contains(&(offset, of)) {
+            return Ok(declared.access);
         }
-        Err(self.error(format!("the view has no field {of:?} at byte {offset}")))
+        Err(self.error(format!("view {view} has no field {of:?} at byte {offset}")))
     }
 
     fn types(&self, op: &Op) -> Result<()> {
@@ -248,12 +249,17 @@ impl Check<'_> {
         match *op {
             Op::Literal { to, bits } => {
                 let of = self.of(to)?;
-                self.fits(bits & !of.mask() == 0, "a literal with more bits than those", of)
+                if bits & !of.mask() == 0 {
+                    return Ok(());
+                }
+                Err(self.error(format!("the literal {bits:#x} has more bits than {of}")))
             }
             Op::Param { to, number } => self.want(to, *self.declared(&body.params, number, "parameter")?),
             Op::Where { to, what } => {
                 if what.is_of_group() && body.group_len.is_none() {
-                    return Err(self.error(format!("{what:?}, but the length of a group is not said")));
+                    return Err(
+                        self.error(format!("{what:?} needs groups, but the body has no group length"))
+                    );
                 }
                 self.want(to, what.gives())
             }
@@ -289,23 +295,26 @@ impl Check<'_> {
             Op::Cast { to, of } => {
                 self.of(of)?;
                 let found = self.of(to)?;
-                self.fits(found != Type::Bool, "a cast to a value", found)
+                self.fits(found != Type::Bool, "the result of a cast", found)
             }
             Op::Bits { to, of } => {
                 let (to, of) = (self.of(to)?, self.of(of)?);
-                self.fits(to != Type::Bool && of != Type::Bool, "the bits", Type::Bool)?;
-                self.fits(to.bytes() == of.bytes(), &format!("the bits as {to}"), of)
+                self.fits(to != Type::Bool && of != Type::Bool, "a reinterpretation of bits", Type::Bool)?;
+                self.fits(to.bytes() == of.bytes(), &format!("a reinterpretation of bits as {to}"), of)
             }
             Op::Load { to, view, at, offset, of } => {
                 if self.field(view, offset, of)? == Access::Append {
-                    return Err(self.error(format!("view {view} is not read")));
+                    return Err(self.error(format!("view {view} is only appended to, and cannot be read")));
                 }
                 self.want(at, Type::U64)?;
                 self.want(to, of.value())
             }
             Op::Store { view, at, offset, of, value } => {
-                if !matches!(self.field(view, offset, of)?, Access::Write { .. } | Access::Append) {
-                    return Err(self.error(format!("view {view} is not written to")));
+                let access = self.field(view, offset, of)?;
+                if !matches!(access, Access::Write { .. } | Access::Append) {
+                    return Err(
+                        self.error(format!("view {view} has the access {access:?}, and cannot be written"))
+                    );
                 }
                 self.want(at, Type::U64)?;
                 self.want(value, of.value())
@@ -336,8 +345,9 @@ impl Check<'_> {
             Op::If { when, .. } => self.want(when, Type::Bool),
             Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => Ok(()),
             Op::Barrier => {
-                let said = body.group_len.is_some();
-                if said { Ok(()) } else { Err(self.error("the length of a group is not said".into())) }
+                let no_groups =
+                    || self.error("a barrier needs groups, but the body has no group length".into());
+                body.group_len.map(drop).ok_or_else(no_groups)
             }
             Op::Across { how, to, of } => self.across(how, to, of),
         }
@@ -349,16 +359,20 @@ impl Check<'_> {
         self.want(place.at(), Type::U64)?;
         match place {
             Place::View { view, offset, .. } => {
-                if self.field(view, offset, Memory::Value(found))? != Access::Atomic {
-                    return Err(self.error(format!("view {view} is not one for atomics")));
+                let access = self.field(view, offset, Memory::Value(found))?;
+                if access != Access::Atomic {
+                    let detail = format!("view {view} has the access {access:?}, but an atomic needs Atomic");
+                    return Err(self.error(detail));
                 }
             }
             Place::Array { array, .. } => {
-                let array = self.declared(&self.body.arrays, array, "array")?;
-                if array.space != Space::Group {
-                    return Err(self.error("an atomic on an array of the item".into()));
+                let declared = self.declared(&self.body.arrays, array, "array")?;
+                if declared.space != Space::Group {
+                    let detail =
+                        format!("array {array} is of one item, but an atomic needs one of the group");
+                    return Err(self.error(detail));
                 }
-                self.want(value, array.of)?;
+                self.want(value, declared.of)?;
             }
         }
         if let Rmw::CompareExchange { expected } = op {
@@ -369,14 +383,17 @@ impl Check<'_> {
 
     fn across(&self, how: Across, to: Reg, of: Reg) -> Result<()> {
         if !self.body.group_len.is_some_and(|len| len.is_multiple_of(32)) {
-            return Err(self.error("groups do not have a multiple of 32 items".into()));
+            let len = self.body.group_len.unwrap_or(1);
+            return Err(
+                self.error(format!("{how:?} needs groups of a multiple of 32 items, but they have {len}"))
+            );
         }
         let found = self.of(of)?;
         if let Across::Shuffle { lane } = how {
             self.want(lane, Type::U32)?;
         }
         let Some(gives) = how.gives(found) else {
-            return Err(self.error(format!("{how:?} of {found}")));
+            return Err(self.error(format!("{how:?} does not support the type {found}")));
         };
         self.want(to, gives)
     }
@@ -444,48 +461,66 @@ mod tests {
 
     #[test]
     fn jumps_lead_somewhere() {
-        refused(vec![Op::Break { out: 0 }], "not more than 0 blocks");
-        refused(vec![Op::Block { body: vec![Op::Break { out: 1 }] }], "not more than 1 blocks");
-        refused(vec![Op::Block { body: vec![Op::Continue { out: 0 }] }], "a block cannot be continued");
+        refused(vec![Op::Break { out: 0 }], "it leaves 1 blocks and loops, but 0 enclose it");
+        refused(
+            vec![Op::Block { body: vec![Op::Break { out: 1 }] }],
+            "it leaves 2 blocks and loops, but 1 enclose it",
+        );
+        refused(
+            vec![Op::Block { body: vec![Op::Continue { out: 0 }] }],
+            "only a loop can be continued, not a block",
+        );
         let inner = Op::Block { body: vec![Op::Continue { out: 1 }] };
         assert!(body(vec![Op::Loop { body: vec![inner] }]).verify().is_ok());
         let mut deep = Op::Barrier;
         (0..=Body::DEPTH_MAX)
             .for_each(|_| deep = Op::Block { body: vec![std::mem::replace(&mut deep, Op::Barrier)] });
-        refused(vec![deep], "nested more than 128 deep");
+        refused(vec![deep], "nested more than 128 levels deep");
     }
 
     #[test]
     fn types_fields_and_declarations_fit() {
         let (to, at) = (Reg(4), Reg(2));
-        refused(vec![Op::Copy { to: Reg(9), of: Reg(2) }], "there is no register 9");
-        refused(vec![Op::Copy { to: Reg(4), of: Reg(2) }], "register 2 is u64, f32 is wanted");
+        refused(vec![Op::Copy { to: Reg(9), of: Reg(2) }], "register 9 does not exist");
+        refused(
+            vec![Op::Copy { to: Reg(4), of: Reg(2) }],
+            "register 2 has the type u64, but the operation needs f32",
+        );
         refused(vec![Op::Literal { to: Reg(5), bits: 1 << 32 }], "more bits");
-        refused(vec![Op::Unary { op: Unary::Sqrt, to: at, of: at }], "Sqrt of u64");
-        refused(vec![Op::Cast { to: Reg(1), of: at }], "a cast to a value of bool");
-        refused(vec![Op::Bits { to, of: at }], "the bits as f32 of u64");
+        refused(vec![Op::Unary { op: Unary::Sqrt, to: at, of: at }], "Sqrt does not support the type u64");
+        refused(vec![Op::Cast { to: Reg(1), of: at }], "the result of a cast does not support the type bool");
+        refused(
+            vec![Op::Bits { to, of: at }],
+            "a reinterpretation of bits as f32 does not support the type u64",
+        );
         refused(vec![Op::Load { to, view: 0, at, offset: 2, of: Memory::F16 }], "no field F16 at byte 2");
-        refused(vec![Op::Load { to, view: 7, at, offset: 4, of: Memory::F16 }], "there is no view 7");
+        refused(vec![Op::Load { to, view: 7, at, offset: 4, of: Memory::F16 }], "view 7 does not exist");
         assert!(body(vec![Op::Load { to, view: 0, at, offset: 4, of: Memory::F16 }]).verify().is_ok());
         let value = Memory::Value(Type::U64);
         assert!(body(vec![Op::Store { view: 1, at, offset: 0, of: value, value: at }]).verify().is_ok());
         let load = Op::Load { to, view: 0, at, offset: 4, of: Memory::F16 };
         refused(
             vec![load, Op::Store { view: 0, at, offset: 4, of: Memory::F16, value: to }],
-            "not written to",
+            "cannot be written",
         );
         let place = Place::View { view: 1, at, offset: 0 };
         let atomic = Op::Atomic { op: Rmw::Add, to: None, place, value: at, scope: Scope::Device };
-        refused(vec![atomic], "not one for atomics");
+        refused(vec![atomic], "but an atomic needs Atomic");
         let append = ViewDecl { access: Access::Append, fields: vec![(0, value)] };
         let reading = vec![Op::Load { to: at, view: 2, at, offset: 0, of: value }];
         let mut with_append = body(reading);
         with_append.views.push(append);
-        assert!(with_append.verify().unwrap_err().detail().contains("view 2 is not read"));
+        assert!(
+            with_append
+                .verify()
+                .unwrap_err()
+                .detail()
+                .contains("view 2 is only appended to, and cannot be read")
+        );
         let bools = ViewDecl { access: Access::Read, fields: vec![(0, Memory::Value(Type::Bool))] };
         assert!(Body { views: vec![bools], ..Body::default() }.verify().is_err());
         let large = ArrayDecl { space: Space::Item, of: Type::F64, len: 1025 };
         let error = Body { arrays: vec![large], ..Body::default() }.verify().unwrap_err();
-        assert!(error.detail().contains("8200 bytes of item arrays, at most 8192"), "{error}");
+        assert!(error.detail().contains("8200 bytes of item arrays exceed the limit of 8192"), "{error}");
     }
 }

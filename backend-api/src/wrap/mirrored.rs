@@ -292,8 +292,8 @@ impl Core {
         let newest = ended.or_else(|| state.queues.get(&ticket.queue).map(|log| log.newest));
         match newest {
             Some(newest) if ticket.value <= newest => Ok(ended.is_some()),
-            Some(_) => Err(self.unknown(operation, &format!("ticket {} was never given", ticket.value))),
-            None => Err(self.unknown(operation, "unknown queue")),
+            Some(_) => Err(self.unknown(operation, &format!("ticket {} was never issued", ticket.value))),
+            None => Err(self.unknown(operation, "the queue is released, or of another device")),
         }
     }
 

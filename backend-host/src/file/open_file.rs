@@ -133,11 +133,11 @@ impl OpenFile {
         medium::failure(operation)
             .with_offset(offset)
             .with_detail(format!(
-                "the file was truncated from {} to {length} bytes by somebody else",
+                "the file was truncated from {} to {length} bytes by another program",
                 self.bytes
             ))
             .with_advice(
-                "see to it that nobody else changes the file, and begin anew: what was cut off is lost",
+                "let no other program change the file, and write it again: the removed data are lost",
             )
     }
 }
@@ -147,7 +147,8 @@ impl Drop for OpenFile {
         if self.remove
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            tell::warn(format!("the temporary file {} stays behind: {error}", self.path.display()));
+            let path = self.path.display();
+            tell::warn(format!("the temporary file {path} cannot be removed: {error}; remove it"));
         }
     }
 }
@@ -224,14 +225,14 @@ fn free_on_disk(_path: &Path) -> Option<u64> {
 /// Returns the error of a failed creation or sync.
 fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
     let (kind, also) = match cause.kind() {
-        io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, "; it is left as it is"),
+        io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, ", and stays unchanged"),
         _ if is_full(cause) => (ErrorKind::OutOfMemory, ""),
         _ => (ErrorKind::System, ""),
     };
     let error = system(kind, operation, cause).with_detail(format!("{}: {cause}{also}", path.display()));
     match kind {
         ErrorKind::AlreadyExists => error,
-        ErrorKind::OutOfMemory => error.with_advice("make room on the disk, or ask for less"),
+        ErrorKind::OutOfMemory => error.with_advice("make room on the disk, or request less"),
         _ => error.with_advice(file_advice(operation, cause)),
     }
 }

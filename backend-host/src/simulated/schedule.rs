@@ -214,7 +214,7 @@ impl Schedule {
                 if !self.lost {
                     self.chance.spoil(&work);
                 }
-                return Err(Error::new(kind, operation).with_detail("the simulation refuses"));
+                return Err(Error::new(kind, operation).with_detail("refused by the simulation"));
             }
         };
         let ticket = timeline.begin()?;
@@ -312,9 +312,7 @@ impl Schedule {
                 outcome
             }
             Some(ErrorKind::Lost) => Err(lost(operation.operation)),
-            Some(kind) => {
-                Err(Error::new(kind, operation.operation).with_detail("the simulation has it fail"))
-            }
+            Some(kind) => Err(Error::new(kind, operation.operation).with_detail("failed by the simulation")),
         };
         let outcome = outcome.map_err(|error| error.on(&self.info));
         operation.failure = outcome.as_ref().err().map(Error::kind);

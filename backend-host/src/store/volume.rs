@@ -163,7 +163,7 @@ impl Volume {
     pub fn lengthen(&self, operation: &'static str, pages: u64) -> Result<()> {
         let fits = pages.checked_mul(self.page_bytes as u64).is_some_and(|bytes| bytes <= i64::MAX as u64);
         if !fits {
-            let detail = format!("{pages} pages are more than a file can have");
+            let detail = format!("{pages} pages exceed the length of a file");
             return Err(Error::new(ErrorKind::TooLarge, operation).with_detail(detail));
         }
         self.table.lengthen(operation, pages)
@@ -451,7 +451,7 @@ impl Volume {
         if sum == self.table.sum(page).load(Ordering::Relaxed) {
             return Ok(());
         }
-        Err(corrupted(operation, format!("page {page} of the store is not what was written to it"))
+        Err(corrupted(operation, format!("page {page} of the store differs from the data that was written"))
             .with_offset(page * self.page_bytes as u64))
     }
 
@@ -459,8 +459,9 @@ impl Volume {
     fn unreadable(&self, operation: &'static str, page: u64, cause: &io::Error) -> Error {
         let offset = page * self.page_bytes as u64;
         if cause.kind() == io::ErrorKind::UnexpectedEof {
-            let detail =
-                format!("page {page} of the store is beyond the end of the file, which somebody has cut");
+            let detail = format!(
+                "page {page} of the store is beyond the end of the file, which another program has shortened"
+            );
             return corrupted(operation, detail).with_offset(offset);
         }
         system(medium::failure(operation).kind(), operation, cause).with_offset(offset)

@@ -401,7 +401,9 @@ unsafe fn hand_over_checked<M: Medium>(
         damaged.push(above.wanted(part));
         above.cards.counts.damaged.fetch_add(1, Ordering::Relaxed);
         let (page, device) = (part.page, reading.card.device().info());
-        tell::warn(format!("page {page} of a file came from {device} other than it went there"));
+        tell::warn(format!(
+            "page {page} of a file came back damaged from {device}, and is read from the file again"
+        ));
     }
     // SAFETY: the caller has the same obligations.
     unsafe { below.read_all(operation, &damaged) }

@@ -109,7 +109,7 @@ fn what_exists_is_never_opened_nor_changed() {
             assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
             let text = error.to_string();
             assert!(text.contains(path.0.to_str().unwrap()), "{text}");
-            assert!(text.contains("it is left as it is") && text.ends_with(error.kind().advice()), "{text}");
+            assert!(text.contains("and stays unchanged") && text.ends_with(error.kind().advice()), "{text}");
         }
     }
     assert_eq!(fs::read(&path.0).unwrap(), b"precious");
@@ -198,7 +198,7 @@ fn a_disk_without_room_is_an_error_at_creation_and_nothing_is_left_behind() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert_eq!(error.bytes(), Some(1 << 42));
     assert!(error.available_bytes().unwrap() < 1 << 42);
-    assert!(error.to_string().ends_with("; make room on the disk, or ask for less"), "{error}");
+    assert!(error.to_string().ends_with("; make room on the disk, or request less"), "{error}");
     assert!(!path.0.exists());
 }
 

@@ -66,10 +66,10 @@ impl Listed {
     fn fault(&self) -> Option<String> {
         let (library, advice) = match self {
             Self::File(path) => match std::fs::read(path) {
-                Ok(text) => (first_line(&text), "install it anew, or remove that file"),
+                Ok(text) => (first_line(&text), "reinstall it, or remove that file"),
                 Err(error) => return Some(format!("the driver that {self} names is unknown: {error}")),
             },
-            Self::Library(name) => (name.clone(), "mend OCL_ICD_VENDORS"),
+            Self::Library(name) => (name.clone(), "correct OCL_ICD_VENDORS"),
         };
         let reason = refusal(&library)?;
         Some(match self {
@@ -82,7 +82,7 @@ impl Listed {
 /// Returns the system's error about a library that fails to load.
 fn refusal(library: &OsStr) -> Option<String> {
     if library.is_empty() {
-        return Some("no name of a library is in it".into());
+        return Some("the file names no library".into());
     }
     // SAFETY: loading a library runs its initialisers; the loader has loaded this one, or tried to, by the
     // same name.

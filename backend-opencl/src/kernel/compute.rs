@@ -47,7 +47,7 @@ impl Programs {
         let built = core.kernels.build_more(core, &shape.text()).map_err(|error| {
             if shape.needs_doubles() && !core.kernels.has_doubles(core) {
                 return Error::new(ErrorKind::Unsupported, OPERATION)
-                    .with_detail("the device has no f64")
+                    .with_detail("the device does not support f64")
                     .on(&core.info);
             }
             error.on(&core.info)
@@ -255,7 +255,11 @@ fn reduce(
     let most = Compute::PARTIALS_MAX as usize / work.segments.len();
     if most == 0 {
         return Err(Error::new(ErrorKind::Unsupported, OPERATION)
-            .with_detail(format!("the elements lie in {} pieces, which are too many", work.segments.len()))
+            .with_detail(format!(
+                "the elements lie in {} pieces, but at most {} are supported",
+                work.segments.len(),
+                Compute::PARTIALS_MAX
+            ))
             .on(&core.info));
     }
     let groups = |segment: &Segment| core.kernels.groups_for(segment.count).min(most);

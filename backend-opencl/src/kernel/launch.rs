@@ -92,7 +92,7 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
         if wanted <= most {
             return Ok(());
         }
-        let detail = format!("{wanted} {what}, the device has at most {most}");
+        let detail = format!("the launch needs {wanted} {what}, but the device supports {most}");
         Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info))
     };
     // PoCL (3.1 at least) treats variables as uniform in a group if branches in loops with barriers differ.
@@ -179,7 +179,7 @@ impl Launches {
             let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
             if needs_doubles && !core.kernels.has_doubles(core) {
                 return Error::new(ErrorKind::Unsupported, OPERATION)
-                    .with_detail("the device has no f64")
+                    .with_detail("the device does not support f64")
                     .on(&core.info);
             }
             error.on(&core.info)
@@ -192,7 +192,9 @@ impl Launches {
             self.built.add(shape.clone(), built).0
         };
         let last = shapes.iter().enumerate().map(add).last();
-        last.ok_or_else(|| Error::new(ErrorKind::KernelFailed, OPERATION).with_detail("no kernel"))
+        last.ok_or_else(|| {
+            Error::new(ErrorKind::KernelFailed, OPERATION).with_detail("the list of launches is empty")
+        })
     }
 
     /// Returns the driver's facts about a kernel.

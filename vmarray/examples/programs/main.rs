@@ -48,17 +48,17 @@ const PROGRAMS: [Program; 16] = [
 ];
 
 fn main() -> Result<()> {
-    let (mut wishes, mut rounds, mut names) = (None, 10, Vec::new());
+    let (mut filters, mut rounds, mut names) = (None, 10, Vec::new());
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--on" => wishes = words.next(),
+            "--on" => filters = words.next(),
             "--rounds" => rounds = words.next().and_then(|n| n.parse().ok()).expect("a number of rounds"),
             _ => names.push(word),
         }
     }
     let discovery = Discovery::new().allow_duplicates(true);
-    let devices = discovery.select(wishes.as_deref().unwrap_or("host"))?.open()?;
+    let devices = discovery.select(filters.as_deref().unwrap_or("host"))?.open()?;
     for (name, show, check) in PROGRAMS {
         if !names.is_empty() && !names.iter().any(|of| of == name) {
             continue;

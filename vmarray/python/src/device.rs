@@ -60,22 +60,22 @@ impl Device {
 
 /// Devices that a filter selects, or the default ones. A process opens each GPU once, which may take a
 /// second.
-fn opened(wish: &str) -> Result<Vec<Arc<AnyDevice>>> {
-    Ok(if wish.is_empty() { vmarray::devices()? } else { Discovery::new().select(wish)?.open()? })
+fn opened(filter: &str) -> Result<Vec<Arc<AnyDevice>>> {
+    Ok(if filter.is_empty() { vmarray::devices()? } else { Discovery::new().select(filter)?.open()? })
 }
 
 /// The default devices, or the devices that a filter selects.
 #[pyfunction]
-#[pyo3(signature = (wish = ""))]
-pub fn devices(py: Python<'_>, wish: &str) -> PyResult<Vec<Device>> {
-    Ok(py.detach(|| opened(wish))?.into_iter().map(Device).collect())
+#[pyo3(signature = (filter = ""))]
+pub fn devices(py: Python<'_>, filter: &str) -> PyResult<Vec<Device>> {
+    Ok(py.detach(|| opened(filter))?.into_iter().map(Device).collect())
 }
 
 /// The devices that an option names: none, a text, a device or a list of devices.
 pub fn chosen(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Arc<AnyDevice>>> {
     let Some(given) = given else { return Ok(py.detach(|| opened(""))?) };
-    if let Ok(wish) = given.extract::<String>() {
-        return Ok(py.detach(|| opened(&wish))?);
+    if let Ok(filter) = given.extract::<String>() {
+        return Ok(py.detach(|| opened(&filter))?);
     }
     let devices: Vec<Device> = match given.extract::<Device>() {
         Ok(device) => vec![device],

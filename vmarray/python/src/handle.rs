@@ -169,7 +169,7 @@ impl Handle {
             let mut state = lock(&self.state);
             // This function has one reference, and the state another; more belong to other threads.
             if !matches!(&*state, State::Open(_)) || Arc::strong_count(&open) > 2 {
-                let text = "another thread is using the array; lend it when nobody does";
+                let text = "another thread uses the array; lend it when that has ended";
                 drop(state);
                 return Err(Python::attach(|py| raised(py, "LentError", text)).into());
             }

@@ -101,7 +101,7 @@ pub enum ErrorKind {
         found: Vec<String>,
     },
     /// A request for devices that is empty, or not UTF-8.
-    DeviceFilter { wish: String },
+    DeviceFilter { filter: String },
     /// All of `devices` devices have zero channels.
     NoChannels { devices: usize },
     /// The number of channels, in lowest terms, exceeds the maximum for an array.
@@ -175,10 +175,12 @@ pub enum ErrorKind {
     BinCount { bins: usize, most: usize },
     /// A kernel cannot be lowered for devices.
     KernelRefused { kernel: String, reason: String },
-    /// A result of a kernel is also another of its arguments.
-    KernelOverlap { kernel: String, result: String, argument: String },
-    /// An argument of a kernel has another shape than its result.
-    KernelShape { kernel: String, argument: String, expected: Vec<usize>, got: Vec<usize> },
+    /// A result of a kernel is also another of its arguments. `place` is the kernel's `file:line`; empty for
+    /// an operation of the library.
+    KernelOverlap { kernel: String, place: String, result: String, argument: String },
+    /// An argument of a kernel has another shape than its result. `place` is the kernel's `file:line`; empty
+    /// for an operation of the library.
+    KernelShape { kernel: String, place: String, argument: String, expected: Vec<usize>, got: Vec<usize> },
     /// Items of a kernel accessed elements out of bounds. `items` is their number; `item` is one of them,
     /// which used `index` at `place` in the source, `file:line`. The index may be negative in windows.
     KernelOutside { kernel: String, place: String, index: i128, item: usize, items: u64 },
@@ -339,8 +341,8 @@ impl ErrorKind {
                 (none_found(asked, found), "name a device that exists, such as `cpu`, `host` or `all`, in \
                     VMARRAY_DEVICES or `Discovery::select`; `Discovery::report` lists all with reasons".into())
             }
-            Self::DeviceFilter { wish } => (
-                format!("invalid device filter {wish:?}: an entry is empty or not UTF-8"),
+            Self::DeviceFilter { filter } => (
+                format!("invalid device filter {filter:?}: an entry is empty or not UTF-8"),
                 "separate entries by single commas: `cuda`, `opencl`, `host`, `cuda:0`, `gpu`, `integrated`, `cpu`, `all`, \
                  or part of a name"
                     .into(),
@@ -478,13 +480,17 @@ impl ErrorKind {
                 format!("kernel `{kernel}` cannot run on devices: {reason}"),
                 "change the kernel there, or a function that it calls".into(),
             ),
-            Self::KernelOverlap { kernel, result, argument } => (
-                format!("the result `{result}` of kernel `{kernel}` shares elements with its argument `{argument}`"),
+            Self::KernelOverlap { kernel, place, result, argument } => (
+                format!(
+                    "the result `{result}` of kernel `{kernel}`{} shares elements with its argument `{argument}`",
+                    bracketed(place)
+                ),
                 format!("give `{result}` elements of its own; the kernel reads their old values by `{result}.get()`"),
             ),
-            Self::KernelShape { kernel, argument, expected, got } => (
+            Self::KernelShape { kernel, place, argument, expected, got } => (
                 format!(
-                    "`{argument}` of kernel `{kernel}` has the shape {got:?}, but its result has {expected:?}"
+                    "`{argument}` of kernel `{kernel}`{} has the shape {got:?}, but its result has {expected:?}",
+                    bracketed(place)
                 ),
                 "give a section of that shape, or read the elements by `&Anywhere<T>` in the kernel".into(),
             ),
@@ -546,6 +552,11 @@ impl ErrorKind {
     }
 }
 
+/// A place in brackets, or nothing without a place.
+fn bracketed(place: &str) -> String {
+    if place.is_empty() { String::new() } else { format!(" ({place})") }
+}
+
 /// A number of things, in words.
 fn counted(number: usize, of: &str) -> String {
     match (number, of) {
@@ -566,20 +577,20 @@ fn refused(what: &str, reason: &str, usual: &str) -> (String, String) {
 /// ```
 /// let report = vmarray::Discovery::new().select("host, no such device").unwrap().report();
 /// assert_eq!(report.unmet.len(), 1);
-/// assert_eq!(report.unmet[0].wish, "no such device");
+/// assert_eq!(report.unmet[0].filter, "no such device");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unmet {
     /// The request in the user's words.
-    pub wish: String,
+    pub filter: String,
     /// The reason why no device satisfies it.
     pub reason: String,
 }
 
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nothing for {:?}: {}", self.wish, self.reason)
+        write!(f, "nothing for {:?}: {}", self.filter, self.reason)
     }
 }
 
@@ -717,7 +728,7 @@ mod tests {
     #[test]
     fn every_text_ends_in_what_to_do() {
         let cause = || backend_api::Error::new(backend_api::ErrorKind::Lost, "compute");
-        let asked = vec![Unmet { wish: "gpu".into(), reason: "there is none".into() }];
+        let asked = vec![Unmet { filter: "gpu".into(), reason: "there is none".into() }];
         let all = one_of_each! {
             IndexOutside { index: 9, len: 9 },
             PageOutside { page: 9, pages: 1 },
@@ -744,7 +755,7 @@ mod tests {
             RowIncomplete { row: 3 },
             NoDevices,
             NoneFound { asked, found: vec!["host RAM".into()] },
-            DeviceFilter { wish: String::new() },
+            DeviceFilter { filter: String::new() },
             NoChannels { devices: 2 },
             TooManyChannels { channels: 1 << 20, most: 1 << 16 },
             SharesMismatch { shares: 1, devices: 2 },
@@ -777,8 +788,19 @@ mod tests {
             AssignmentCount { assignments: 0, most: 8 },
             BinCount { bins: 0, most: 4096 },
             KernelRefused { kernel: "blur".into(), reason: "calls lie too deep".into() },
-            KernelOverlap { kernel: "blur".into(), result: "out".into(), argument: "image".into() },
-            KernelShape { kernel: "blur".into(), argument: "x".into(), expected: vec![3, 4], got: vec![12] },
+            KernelOverlap {
+                kernel: "blur".into(),
+                place: "blur.rs:7".into(),
+                result: "out".into(),
+                argument: "image".into(),
+            },
+            KernelShape {
+                kernel: "blur".into(),
+                place: String::new(),
+                argument: "x".into(),
+                expected: vec![3, 4],
+                got: vec![12],
+            },
             KernelOutside { kernel: "blur".into(), place: "blur.rs:7".into(), index: 9, item: 8, items: 1 },
             KernelBudget { kernel: "blur".into(), place: "blur.rs:7".into(), turns: 9, item: 8, items: 1 },
             KernelArena {
@@ -818,7 +840,7 @@ mod tests {
         };
         let text = fits(6 << 30, 8 << 30).to_string();
         assert!(
-            text.contains("3.0 GiB asked, 2.0 GiB usable") && text.contains("Placement::Capacity"),
+            text.contains("3.0 GiB requested, 2.0 GiB usable") && text.contains("Placement::Capacity"),
             "{text}"
         );
         let text = fits(9 << 30, 8 << 30).to_string();

@@ -71,10 +71,10 @@ pub(crate) fn card_left_out(device: &backend_api::DeviceInfo, reason: &str) {
 }
 
 /// No device was found for a request; other devices are used.
-pub(crate) fn wish_unmet(unmet: &crate::discovery::Unmet) {
+pub(crate) fn filter_unmet(unmet: &crate::discovery::Unmet) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
-        wish = unmet.wish,
+        filter = unmet.filter,
         reason = unmet.reason,
         "no device matches an entry of the device filter"
     );

@@ -256,7 +256,7 @@ impl<T, F: Scalar> Expr<T, F> {
     pub fn from_program(program: &Program, value: Value) -> Result<Self> {
         let found = program.type_of(value);
         if found != Some(F::TYPE) {
-            return Err(mistyped(value, &format!("{found:?}, {:?} is asked for", F::TYPE)));
+            return Err(mistyped(value, &format!("{found:?}, but its type must be {:?}", F::TYPE)));
         }
         let (list, value) = Instructions::of_program(program, value);
         Ok(Self { list, value, marker: PhantomData })
@@ -512,7 +512,7 @@ impl<T> Assignment<T> {
     pub fn from_program(program: &Program, value: Value, offset: usize) -> Result<Self> {
         let found = program.type_of(value);
         if found.is_none_or(|of| of == Type::Bool) {
-            return Err(mistyped(value, &format!("{found:?}, a number is asked for")));
+            return Err(mistyped(value, &format!("{found:?}, but it must be a number")));
         }
         let (list, value) = Instructions::of_program(program, value);
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);

@@ -872,8 +872,8 @@ where
         expect_len("the values", range.len(), len)?;
         let is_same = std::ptr::addr_eq(values.store, store.as_operand(INTERNAL));
         if is_same && values.start < range.end && range.start < values.start + len {
-            let (result, argument) = ("the elements".into(), "the values".into());
-            return Err(ErrorKind::KernelOverlap { kernel: "sort".into(), result, argument }.into());
+            let (place, result, argument) = (String::new(), "the elements".into(), "the values".into());
+            return Err(ErrorKind::KernelOverlap { kernel: "sort".into(), place, result, argument }.into());
         }
     }
     let values = values.map(|(values, _)| values);

@@ -127,7 +127,7 @@ pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
     #[cfg(not(feature = "host"))]
     let device = {
         let error = backend_api::Error::new(backend_api::ErrorKind::Unsupported, "allocate");
-        Err(error.with_detail("RAM in the place of a file: the feature `host` is missing").into())
+        Err(error.with_detail("RAM in place of a file needs the feature `host`").into())
     };
     device
 }

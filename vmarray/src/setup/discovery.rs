@@ -69,14 +69,14 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
-    wishes: Vec<Wish>,
+    filters: Vec<DeviceFilter>,
     duplicates: bool,
     separate: bool,
 }
 
 /// One filter, with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wish {
+struct DeviceFilter {
     text: String,
     term: Term,
 }
@@ -361,7 +361,7 @@ impl Discovery {
         match std::env::var_os(VARIABLE).unwrap_or_default().into_string() {
             Ok(text) if text.trim().is_empty() => Ok(Self::new()),
             Ok(text) => Self::new().select(&text),
-            Err(text) => Err(ErrorKind::DeviceFilter { wish: text.to_string_lossy().into_owned() }.into()),
+            Err(text) => Err(ErrorKind::DeviceFilter { filter: text.to_string_lossy().into_owned() }.into()),
         }
     }
 
@@ -380,11 +380,11 @@ impl Discovery {
     ///
     /// # Errors
     /// [`DeviceFilter`](ErrorKind::DeviceFilter) for an empty filter.
-    pub fn select(mut self, wishes: &str) -> Result<Self> {
-        for wish in wishes.split(',') {
-            let term =
-                Term::parse(wish).ok_or_else(|| ErrorKind::DeviceFilter { wish: wish.trim().to_owned() })?;
-            self.wishes.push(Wish { text: wish.trim().to_owned(), term });
+    pub fn select(mut self, filters: &str) -> Result<Self> {
+        for filter in filters.split(',') {
+            let term = Term::parse(filter)
+                .ok_or_else(|| ErrorKind::DeviceFilter { filter: filter.trim().to_owned() })?;
+            self.filters.push(DeviceFilter { text: filter.trim().to_owned(), term });
         }
         Ok(self)
     }
@@ -430,10 +430,12 @@ impl Discovery {
     fn report_of(&self, facts: Vec<(DeviceInfo, CardHealth)>, absences: Vec<Absence>) -> DiscoveryReport {
         let (infos, told): (Vec<_>, Vec<_>) = facts.into_iter().unzip();
         let health: Vec<_> = infos.iter().map(|info| health_of(info, &infos, &told)).collect();
-        let is_unmet = |wish: &&Wish| !(0..infos.len()).any(|at| wish.term.matches(&infos, at));
-        let unmet =
-            |wish: &Wish| Unmet { wish: wish.text.clone(), reason: wish.term.reason(&infos, &absences) };
-        let unmet = self.wishes.iter().filter(is_unmet).map(unmet).collect();
+        let is_unmet = |filter: &&DeviceFilter| !(0..infos.len()).any(|at| filter.term.matches(&infos, at));
+        let unmet = |filter: &DeviceFilter| Unmet {
+            filter: filter.text.clone(),
+            reason: filter.term.reason(&infos, &absences),
+        };
+        let unmet = self.filters.iter().filter(is_unmet).map(unmet).collect();
         let choices = self.choose(&infos, &health);
         DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), health, absences, unmet }
     }
@@ -468,7 +470,7 @@ impl Discovery {
     fn look_and_open(&self) -> Result<Vec<Arc<AnyDevice>>> {
         let (candidates, absences) = candidates();
         let report = self.report_of(candidates.iter().map(Candidate::facts).collect(), absences);
-        let is_default = self.wishes.is_empty();
+        let is_default = self.filters.is_empty();
         let (mut devices, mut cards, mut all_opened) = (Vec::new(), Vec::new(), true);
         for candidate in report.used().map(|at| &candidates[at]) {
             match candidate.open(self.separate) {
@@ -495,7 +497,7 @@ impl Discovery {
             let found = report.found();
             return Err(ErrorKind::NoneFound { asked: report.unmet, found }.into());
         }
-        report.unmet.iter().for_each(crate::base::trace::wish_unmet);
+        report.unmet.iter().for_each(crate::base::trace::filter_unmet);
         if is_default && devices.iter().all(|device| device.info().kind == DeviceKind::HostMemory) {
             let broken = report.absences.iter().filter(|absence| absence.kind == AbsenceKind::Unusable);
             broken.for_each(crate::base::trace::host_ram_instead);
@@ -516,8 +518,8 @@ impl Discovery {
         let mut used: Vec<&DeviceInfo> = Vec::new();
         let mut choices = Vec::new();
         for (at, info) in infos.iter().enumerate() {
-            let wanted = if !self.wishes.is_empty() {
-                if self.wishes.iter().any(|wish| wish.term.matches(infos, at)) {
+            let wanted = if !self.filters.is_empty() {
+                if self.filters.iter().any(|filter| filter.term.matches(infos, at)) {
                     Ok(())
                 } else {
                     Err("not selected".into())
@@ -526,16 +528,16 @@ impl Discovery {
                 match info.kind {
                     DeviceKind::DiscreteGpu => Ok(()),
                     DeviceKind::HostMemory if has_gpu => {
-                        Err("host RAM is used only where there is no card".into())
+                        Err("host RAM is used only without a usable GPU".into())
                     }
                     DeviceKind::HostMemory => Ok(()),
-                    kind => Err(format!("a device of kind {kind} is used only if asked for")),
+                    kind => Err(format!("a device of kind {kind} is used only if a filter names it")),
                 }
             };
-            let is_named = || self.wishes.iter().any(|wish| wish.term.names(infos, at));
+            let is_named = || self.filters.iter().any(|filter| filter.term.names(infos, at));
             let wanted = match health[at].wants_replacement() {
                 Some(reason) if wanted.is_ok() && !is_named() => {
-                    Err(format!("{reason}, or name it by number or identity to use it all the same"))
+                    Err(format!("{reason}, or name it by number or identity to use it nevertheless"))
                 }
                 _ => wanted,
             };
@@ -660,8 +662,8 @@ mod tests {
         (0..infos.len()).filter(|&i| choices[i] == Choice::Used).collect()
     }
 
-    fn selected(wishes: &str) -> Vec<usize> {
-        used(&Discovery::new().select(wishes).unwrap(), &rig())
+    fn selected(filters: &str) -> Vec<usize> {
+        used(&Discovery::new().select(filters).unwrap(), &rig())
     }
 
     #[test]
@@ -679,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_understood() {
+    fn filters_are_parsed() {
         assert_eq!(selected("cuda"), [0, 1]);
         assert_eq!(selected("cuda:1"), [1]);
         assert_eq!(selected("opencl"), [2, 3, 4]);
@@ -696,10 +698,10 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_wish_is_an_error() {
-        for wishes in ["", "cuda,", " , host"] {
-            let error = Discovery::new().select(wishes).unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::DeviceFilter { .. }), "{wishes}");
+    fn an_empty_filter_is_an_error() {
+        for filters in ["", "cuda,", " , host"] {
+            let error = Discovery::new().select(filters).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::DeviceFilter { .. }), "{filters}");
         }
     }
 
@@ -722,9 +724,9 @@ mod tests {
             }
             facts
         };
-        let used = |wishes: &str, bad: &[usize]| {
+        let used = |filters: &str, bad: &[usize]| {
             let discovery = Discovery::new();
-            let discovery = if wishes.is_empty() { discovery } else { discovery.select(wishes).unwrap() };
+            let discovery = if filters.is_empty() { discovery } else { discovery.select(filters).unwrap() };
             let report = discovery.report_of(rig(bad), Vec::new());
             (report.used().collect::<Vec<_>>(), report)
         };
@@ -732,13 +734,13 @@ mod tests {
         // The GPU is not used through OpenCL either, although OpenCL lists it as its first device.
         assert_eq!(chosen, [1, 4]);
         let reason = "a row of its memory has errors and no spare row is left: replace the card, or name it by \
-                      number or identity to use it all the same";
+                      number or identity to use it nevertheless";
         assert_eq!(report.devices[0].1, Choice::LeftOut(reason.into()));
         assert_eq!(report.devices[2].1, Choice::LeftOut(reason.into()));
         assert_eq!(report.unsound().count(), 2);
         assert!(report.to_string().contains("remapping failed"), "{report}");
-        assert!(report.found()[0].ends_with("all the same"), "{:?}", report.found());
-        for (wishes, chosen) in [
+        assert!(report.found()[0].ends_with("nevertheless"), "{:?}", report.found());
+        for (filters, chosen) in [
             ("cuda", &[1][..]),
             ("gpu", &[1, 4]),
             ("all", &[1, 4, 5, 6, 7]),
@@ -749,7 +751,7 @@ mod tests {
             ("pci", &[1, 4, 5]),
             ("cuda:0, gpu", &[0, 1, 4]),
         ] {
-            assert_eq!(used(wishes, &[0]).0, chosen, "{wishes}");
+            assert_eq!(used(filters, &[0]).0, chosen, "{filters}");
         }
         assert_eq!(used("", &[0, 1, 4]).0, [7], "host RAM, as where there is no card");
         // Rows that wait for a reset do not exclude a GPU.
@@ -767,12 +769,12 @@ mod tests {
 
     #[test]
     #[cfg(all(feature = "cuda", feature = "opencl"))]
-    fn wishes_that_nothing_is_found_for_say_why() {
+    fn the_report_says_why_a_filter_matches_no_device() {
         let missing = Absence::new("cuda", AbsenceKind::NotInstalled, "there is no libcuda; install it");
-        let wishes = "cuda, CUDA:1, gpu, Nonsense, opencl:radeon, opencl:7, host:99, host";
+        let filters = "cuda, CUDA:1, gpu, Nonsense, opencl:radeon, opencl:7, host:99, host";
         let facts = of_unknown_health(&rig()[6..]);
-        let report = Discovery::new().select(wishes).unwrap().report_of(facts, vec![missing]);
-        let unmet: Vec<_> = report.unmet.iter().map(|unmet| (&*unmet.wish, &*unmet.reason)).collect();
+        let report = Discovery::new().select(filters).unwrap().report_of(facts, vec![missing]);
+        let unmet: Vec<_> = report.unmet.iter().map(|unmet| (&*unmet.filter, &*unmet.reason)).collect();
         let not_installed = "not installed: there is no libcuda; install it";
         assert_eq!(
             unmet,

@@ -43,7 +43,9 @@ pub(crate) static INHERITED: InheritedDevice = InheritedDevice;
 
 pub(crate) fn refused(operation: &'static str) -> Error {
     Error::new(ErrorKind::Lost, operation)
-        .with_detail("this process was forked off one that had devices open, which work for the parent alone")
+        .with_detail(
+            "this process was forked from a process with open devices, which only the parent can use",
+        )
         .with_advice("start processes by `exec`, and make or open arrays in them")
 }
 

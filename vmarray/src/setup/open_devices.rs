@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_choice_holds_while_its_devices_work() {
-        let discovery = Discovery::new().select("a wish of this test").unwrap();
+        let discovery = Discovery::new().select("a filter of this test").unwrap();
         assert!(chosen_before(&discovery).is_none());
         let keys = [key("choice 1"), key("choice 2")];
         let open = || keys.each_ref().map(|key| shared(key, simulated).unwrap().0);

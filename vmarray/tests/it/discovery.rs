@@ -140,15 +140,15 @@ fn a_backend_without_devices_says_why() {
 }
 
 #[test]
-fn wishes_that_nothing_is_found_for_are_answered_one_by_one() {
-    let folder = Folder::new("wishes");
+fn each_filter_without_a_device_has_its_reason() {
+    let folder = Folder::new("filters");
     let none = [no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))];
-    let ask = |wishes: &OsStr| discover(&[none[0], none[1], ("VMARRAY_DEVICES", wishes)]);
-    for (wish, reason) in [
+    let ask = |filters: &OsStr| discover(&[none[0], none[1], ("VMARRAY_DEVICES", filters)]);
+    for (filter, reason) in [
         ("cuda", "nothing for \"cuda\": no"),
         ("host:99", "nothing for \"host:99\": the only device of host is number 0"),
     ] {
-        let (said, _) = ask(wish.as_ref());
+        let (said, _) = ask(filter.as_ref());
         let error = row(&said, "error: ");
         assert!(error.contains(reason), "{error}");
         assert!(error.contains("found: host RAM (host host:0)"), "{error}");
@@ -161,5 +161,5 @@ fn wishes_that_nothing_is_found_for_are_answered_one_by_one() {
     assert!(!SAYS_SO || warnings.matches("nothing for \"gpu\"").count() == 1, "{warnings}");
     let (said, _) = ask(&OsString::from_vec(vec![b'h', 0xFF]));
     assert!(said.contains("not understood") && said.contains("not UTF-8"), "{said}");
-    assert!(said.contains("error: the wish for devices"), "{said}");
+    assert!(said.contains("error: invalid device filter"), "{said}");
 }

@@ -189,8 +189,11 @@ fn what_does_not_fit_is_refused_before_anything_begins() {
         |range: Range<usize>| -> SectionMut<'_, VirtualArray<u64>> { out.section_mut(range).unwrap() };
     let of_both = |from, to| shifted::run((section(from), section(to)));
     let error = of_both(0..50, 49..99).unwrap_err();
-    let ErrorKind::KernelOverlap { kernel, result, argument } = error.kind() else { panic!("{error}") };
+    let ErrorKind::KernelOverlap { kernel, place, result, argument } = error.kind() else {
+        panic!("{error}")
+    };
     assert_eq!([kernel, result, argument], ["shifted", "from", "to"]);
+    assert!(place.contains("launches.rs:"), "{error}");
     assert_eq!(out.to_vec(..).unwrap(), [0; 99]);
     // Adjacent ranges do not overlap, and empty ranges overlap with none.
     of_both(0..49, 49..98).unwrap();

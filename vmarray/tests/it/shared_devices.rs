@@ -43,15 +43,15 @@ fn is_alone(test: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
     }
-    for wish in ["host", "cpu"] {
-        if Discovery::new().select(wish).unwrap().open().is_err() {
+    for filter in ["host", "cpu"] {
+        if Discovery::new().select(filter).unwrap().open().is_err() {
             continue;
         }
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", &format!("shared_devices::{test}"), "--nocapture"]);
-        let said = child.env(CHILD, "1").env("VMARRAY_DEVICES", wish).output().unwrap();
+        let said = child.env(CHILD, "1").env("VMARRAY_DEVICES", filter).output().unwrap();
         let is_run = String::from_utf8_lossy(&said.stdout).contains("1 passed");
-        assert!(said.status.success() && is_run, "{wish}: {said:?}");
+        assert!(said.status.success() && is_run, "{filter}: {said:?}");
     }
     false
 }
@@ -71,8 +71,8 @@ fn counting() -> (Arc<Counting<AnyDevice>>, Arc<AnyDevice>) {
 
 #[test]
 fn a_card_is_opened_once_and_separately_if_asked() {
-    let open = |wish: &str| Discovery::new().select(wish).unwrap().open().unwrap().remove(0);
-    assert!(Arc::ptr_eq(&open("host"), &open("host:0")), "whatever the wish that means it");
+    let open = |filter: &str| Discovery::new().select(filter).unwrap().open().unwrap().remove(0);
+    assert!(Arc::ptr_eq(&open("host"), &open("host:0")), "by each filter that names it");
     assert!(Arc::ptr_eq(&device(), &device()));
     let separate = Discovery::new().select("host").unwrap().separate(true);
     let (one, other) = (separate.open().unwrap(), separate.open().unwrap());

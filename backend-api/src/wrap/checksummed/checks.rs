@@ -119,8 +119,8 @@ fn corrupted(unit: u64, unit_bytes: u64) -> Error {
     Error::new(ErrorKind::Corrupted, "submit")
         .with_offset(unit * unit_bytes)
         .with_bytes(unit_bytes)
-        .with_detail(format!("unit {unit} of this memory is not what was written to it"))
-        .with_advice("write all of it anew, and have the device looked after if that comes again")
+        .with_detail(format!("unit {unit} of this memory differs from the data that was written"))
+        .with_advice("write all of it again, and replace the device if it happens again")
 }
 
 /// The submissions of a queue.

@@ -45,8 +45,8 @@ impl Mirrored {
     /// bandwidth of the slower of two buses.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is not one of the lost ones, or if
-    /// the spare already belongs to the mirror; the spare's error, such as
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is not a lost device of the mirror, or
+    /// if the spare already belongs to the mirror; the spare's error, such as
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the mirror is then unchanged); [`Lost`](ErrorKind::Lost)
     /// if the spare is lost, which allows a call with another spare, or if the last complete device is
     /// lost.
@@ -87,7 +87,7 @@ impl Mirrored {
             member.map(|member| (member.id, member.is_there()))
         };
         match member {
-            None => Err(self.core.refused("the device to be replaced is not one of the devices")),
+            None => Err(self.core.refused("the device to replace is not a device of the mirror")),
             Some((_, false)) => self.core.join(Some(old), new).and_then(|id| self.core.complete(id, None)),
             Some((left, true)) => {
                 let joined = self.core.join(None, new)?;
@@ -179,7 +179,7 @@ impl Core {
     fn refused(&self, detail: &str) -> Error {
         Error::new(ErrorKind::InvalidArgument, "rebuild")
             .with_detail(detail)
-            .with_advice("give a device that the mirror does not have, in the place of one of its own")
+            .with_advice("name a device of the mirror, and a spare that the mirror does not use")
             .on(&self.info)
     }
 
@@ -216,13 +216,15 @@ impl Core {
         let lost = loop {
             let mut state = self.lock();
             if state.members.iter().any(|member| is_same(&member.device, &spare)) {
-                return Err(self.refused("the spare is one of the devices"));
+                return Err(self.refused("the spare is already a device of the mirror"));
             }
             let Some(lost) = lost else { break None };
             let is_it = |member: &&Member| member.status == Status::Lost && is_same(&member.device, lost);
             let lost = state.members.iter().find(is_it);
             let lost = lost.map(|member| member.id);
-            let Some(lost) = lost else { return Err(self.refused("the device is not one of the lost ones")) };
+            let Some(lost) = lost else {
+                return Err(self.refused("the device is not a lost device of the mirror"));
+            };
             // All of its work must be over, and another device must have taken over the unfinished part.
             let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == lost));
             let Some(part) = part else { break Some(lost) };

@@ -375,6 +375,6 @@ impl State {
 /// The error of work whose only device was lost, while other devices work.
 fn lost_results(operation: &'static str) -> Error {
     Error::new(ErrorKind::KernelFailed, operation)
-        .with_detail("the device that ran it was lost before what it wrote had been copied")
-        .with_advice("write anew what it was to write: all of that is unspecified")
+        .with_detail("the device was lost before its results were copied to another device")
+        .with_advice("write the targets of this request again: their contents are unspecified")
 }

@@ -398,7 +398,9 @@ impl Core {
             error
         } else {
             as_lost = Error::new(ErrorKind::Lost, "parity")
-                .with_detail(format!("given up, since nobody knows what it has: {error}"))
+                .with_detail(format!(
+                    "the device is not used any more, because its contents are unknown: {error}"
+                ))
                 .on(self.seats[seat].lock().member.device.info());
             &as_lost
         };

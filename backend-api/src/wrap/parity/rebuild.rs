@@ -46,18 +46,18 @@ impl Core {
         let refused = |detail: &str| {
             Error::new(ErrorKind::InvalidArgument, "rebuild")
                 .with_detail(detail)
-                .with_advice("give a device that the group does not have, once one of its own is lost")
+                .with_advice("name a lost device of the group, and a spare that the group does not use")
         };
         let _setup = self.setup.lock();
         if self.seats.iter().any(|seat| is_same(&seat.lock().member.device, &spare)) {
-            return Err(refused("the spare is one of the devices"));
+            return Err(refused("the spare is already a device of the group"));
         }
         let is_lost = |at: &usize| {
             let member = &self.seats[*at].lock().member;
             !member.is_there() && is_same(&member.device, lost)
         };
         let seat = (0..self.seats.len()).find(is_lost);
-        let seat = seat.ok_or_else(|| refused("the device is not one of the lost ones"))?;
+        let seat = seat.ok_or_else(|| refused("the device is not a lost device of the group"))?;
         // All of its work must be over; its pending requests will run without it.
         seated[seat].wait_for_direct();
         if self.scratches.wipes.load(Ordering::Acquire) {

@@ -41,8 +41,8 @@ impl Scratches {
             let refused = |_| {
                 Error::new(ErrorKind::OutOfMemory, "parity")
                     .with_bytes(len as u64)
-                    .with_detail("of host memory, for what is to be replaced")
-                    .with_advice("write to less at once, or leave more RAM free")
+                    .with_detail("no host memory for a copy of the former contents")
+                    .with_advice("write less at once, or leave more RAM free")
             };
             let room = if is_piece { PIECE_BYTES as usize } else { len };
             bytes.try_reserve_exact(room).map_err(refused)?;

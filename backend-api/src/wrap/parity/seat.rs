@@ -214,8 +214,8 @@ impl SeatState {
         let unknown = |detail: String| Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail);
         match newest {
             Some(newest) if ticket.value <= newest => Ok(ended.is_some()),
-            Some(_) => Err(unknown(format!("ticket {} was never given", ticket.value))),
-            None => Err(unknown("unknown queue".into())),
+            Some(_) => Err(unknown(format!("ticket {} was never issued", ticket.value))),
+            None => Err(unknown("the queue is released, or of another device".into())),
         }
     }
 

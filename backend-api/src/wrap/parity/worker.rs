@@ -35,7 +35,7 @@ impl Seated {
         let mut state = seat.lock();
         let unknown = || {
             let error = Error::new(ErrorKind::UnknownHandle, request.operation());
-            error.with_detail("unknown queue").on(&self.info)
+            error.with_detail("the queue is released, or of another device").on(&self.info)
         };
         if !state.queues.contains_key(&id) {
             return Err(unknown());
@@ -76,7 +76,8 @@ impl Seated {
         let (_call, id) = (Call::begin(), queue.id());
         let mut state = self.core.seats[self.at].lock();
         if !state.queues.contains_key(&id) {
-            let error = Error::new(ErrorKind::UnknownHandle, OPERATION).with_detail("unknown queue");
+            let error = Error::new(ErrorKind::UnknownHandle, OPERATION)
+                .with_detail("the queue is released, or of another device");
             return Err(error.on(&self.info));
         }
         if state.check_ticket(OPERATION, ticket)? || state.settle(ticket).is_none() {

@@ -74,8 +74,10 @@ impl Member {
         request: &Request<'_>,
         adapted: Adapted<'_>,
     ) -> Result<Ticket> {
-        let unknown =
-            || Error::new(ErrorKind::UnknownHandle, request.operation()).with_detail("unknown queue");
+        let unknown = || {
+            Error::new(ErrorKind::UnknownHandle, request.operation())
+                .with_detail("the queue is released, or of another device")
+        };
         let queue = self.queues.get(&queue).ok_or_else(unknown)?;
         self.start_on(&*self.device, queue, request, adapted)
     }
@@ -83,12 +85,18 @@ impl Member {
 
 impl Places for Member {
     fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
-        let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown buffer");
+        let unknown = || {
+            Error::new(ErrorKind::UnknownHandle, "submit")
+                .with_detail("the buffer is released, or of another device")
+        };
         Ok(self.buffers.get(&at.buffer()).ok_or_else(unknown)?.at(at.offset()))
     }
 
     fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>> {
-        let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown host memory");
+        let unknown = || {
+            Error::new(ErrorKind::UnknownHandle, "submit")
+                .with_detail("the host memory is released, or of another device")
+        };
         Ok(self.hosts.get(&at.host()).ok_or_else(unknown)?.at(at.offset()))
     }
 }

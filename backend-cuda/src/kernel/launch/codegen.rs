@@ -125,7 +125,7 @@ impl Shape {
         }
         let places: usize = self.views.iter().map(|view| view.bases).sum();
         let detail = format!(
-            "the views lie at {places} places: {bytes} bytes of arguments, at most {PARAMETER_BYTES_MAX}"
+            "views in {places} places need {bytes} bytes of arguments, but {PARAMETER_BYTES_MAX} are supported"
         );
         Err(Error::new(backend_api::ErrorKind::Unsupported, operation).with_detail(detail))
     }

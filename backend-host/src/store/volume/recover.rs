@@ -192,7 +192,7 @@ impl Volume {
         let mut found = Found::on(&*disk)?;
         if found.stored.version < VERSION && !is_read_only {
             let detail = format!("a store of version {}, which can only be read", found.stored.version);
-            let advice = "open it to read alone, or convert it by `vmarray-monitor --convert FILE`";
+            let advice = "open it for reading only, or convert it by `vmarray-monitor --convert FILE`";
             return Err(wrong(detail).with_advice(advice));
         }
         if found.unfinished_pages > 0 {
@@ -330,7 +330,7 @@ impl Found {
         let area = |first: u64, bytes: u64| {
             let end = first.checked_add(bytes.div_ceil(place_bytes)).filter(|end| *end <= places);
             end.map(|end| first..end)
-                .ok_or_else(|| corrupted("open", "the file is shorter than it says, or was cut"))
+                .ok_or_else(|| corrupted("open", "the file is shorter than its superblock says"))
         };
         let log = area(stored.log_place, stored.log_bytes)?;
         let table = Table::new("open", stored.pages)?;
@@ -341,7 +341,7 @@ impl Found {
             let mut encoded: Vec<u8> = zeroes("open", bytes)?;
             read(offset(map.start), &mut encoded)?;
             if checksum(stored.id, &encoded) != stored.map_checksum {
-                return Err(corrupted("open", "the map of the store is not what was written"));
+                return Err(corrupted("open", "the map of the store differs from the data that was written"));
             }
             let number = |half: &[u8]| half.try_into().map_or(0, u64::from_le_bytes);
             for (page, entry) in (0..).zip(encoded.chunks_exact(ENTRY_BYTES)) {
@@ -399,9 +399,9 @@ impl Found {
         let newest = decoded.iter().flatten().max_by_key(|block| block.generation);
         let Some(newest) = newest else {
             return Err(if decoded.contains(&Err(NoSuperblock::Damaged)) {
-                corrupted("open", "neither superblock of the store is what was written")
+                corrupted("open", "both superblocks of the store differ from the data that was written")
             } else {
-                wrong("the file is no store of this library")
+                wrong("the file is not a store of this library")
             });
         };
         let sane = (1..=PAGE_BYTES_MAX).contains(&newest.page_bytes)
@@ -411,7 +411,7 @@ impl Found {
             && newest.generation < NUMBER_MAX
             && newest.first_record < NUMBER_MAX;
         if !sane {
-            return Err(corrupted("open", "the superblock of the store has numbers that cannot be"));
+            return Err(corrupted("open", "the superblock of the store has impossible numbers"));
         }
         Ok((newest.clone(), damaged, blocks[0] == blocks[1]))
     }
@@ -544,7 +544,9 @@ impl Found {
                 if head.is_some_and(|(number, _)| number > next)
                     && self.record(&read, &offset, at, |number| number > next)?.is_some()
                 {
-                    let detail = format!("record {next} of the log of the store is not what was written");
+                    let detail = format!(
+                        "record {next} of the log of the store differs from the data that was written"
+                    );
                     return Err(corrupted("open", detail));
                 }
             }
@@ -593,7 +595,7 @@ impl Found {
     }
 
     fn apply(&mut self, record: &Record, bytes: u64, places: u64) -> Result<()> {
-        let impossible = || corrupted("open", "the log of the store names pages that cannot be");
+        let impossible = || corrupted("open", "the log of the store names impossible pages");
         if !is_possible(record.pages, self.stored.page_bytes) {
             return Err(impossible());
         }
@@ -603,7 +605,7 @@ impl Found {
                 return Err(impossible());
             }
             if *word > places {
-                return Err(corrupted("open", "the file ends before pages of the store: it was cut"));
+                return Err(corrupted("open", "the file was shortened, and lacks pages of the store"));
             }
             self.table.word(*page).store(*word, Ordering::Relaxed);
             self.table.sum(*page).store(*checksum, Ordering::Relaxed);
@@ -623,13 +625,15 @@ impl Found {
         used.extend(&self.doubts.before);
         let end = used.iter().max().map_or(0, |last| last.saturating_add(1));
         if end > places {
-            return Err(corrupted("open", "the file ends before pages of the store: it was cut"));
+            return Err(corrupted("open", "the file was shortened, and lacks pages of the store"));
         }
         if let Some(sums) = BlockSums::of(&self.stored, place_bytes(self.stored.page_bytes)) {
             used.extend(sums.areas(end).flatten());
         }
         used.sort_unstable();
         let is_sound = used.is_sorted_by(|a, b| a < b);
-        is_sound.then_some(used).ok_or_else(|| corrupted("open", "two pages of the store are at one place"))
+        is_sound
+            .then_some(used)
+            .ok_or_else(|| corrupted("open", "two pages of the store have the same place"))
     }
 }

@@ -29,7 +29,7 @@ impl Channel {
         match error.offset() {
             Some(offset) if error.kind() == ErrorKind::Corrupted && error.bytes() == Some(page_bytes) => {
                 let page = offset / page_bytes * channels + u64::from(self.layout.index);
-                error.with_detail(format!("page {page} of the array is not what was written to it"))
+                error.with_detail(format!("page {page} of the array differs from the data that was written"))
             }
             _ => error,
         }

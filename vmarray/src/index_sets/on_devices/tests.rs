@@ -20,8 +20,8 @@ use crate::{AnyDevice, Discovery, ErrorKind};
 fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
     static NAMED: OnceLock<Vec<Arc<AnyDevice>>> = OnceLock::new();
     let named = NAMED.get_or_init(|| match std::env::var("VMARRAY_TEST_DEVICES") {
-        Ok(wishes) => {
-            let named = Discovery::new().select(&wishes).unwrap().allow_duplicates(true);
+        Ok(filters) => {
+            let named = Discovery::new().select(&filters).unwrap().allow_duplicates(true);
             named.separate(true).open().unwrap()
         }
         Err(_) => Vec::new(),

@@ -310,7 +310,14 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
                 (expected, got) if expected != got => {
                     let (kernel, argument) = ("join".into(), "others".into());
                     let (expected, got) = (expected.to_vec(), got.to_vec());
-                    return Err(ErrorKind::KernelShape { kernel, argument, expected, got }.into());
+                    return Err(ErrorKind::KernelShape {
+                        kernel,
+                        place: String::new(),
+                        argument,
+                        expected,
+                        got,
+                    }
+                    .into());
                 }
                 _ => {}
             }
@@ -371,8 +378,11 @@ impl<'a, V: ViewMut<'a>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> 
                 && own.start < range.end
                 && range.start < own.end
             {
-                let (result, argument) = ("the first".into(), "one of the others".into());
-                return Err(ErrorKind::KernelOverlap { kernel: "join".into(), result, argument }.into());
+                let (place, result, argument) =
+                    (String::new(), "the first".into(), "one of the others".into());
+                return Err(
+                    ErrorKind::KernelOverlap { kernel: "join".into(), place, result, argument }.into()
+                );
             }
         }
         target.change(&self.beside(&others, range), range, plan)

@@ -256,8 +256,10 @@ impl<T: PrefixSummed> Lines<'_, T> {
         kept[self.axis] = 1;
         let is_kept = into.extents == kept;
         if !is_kept && into.extents != expected {
-            let (kernel, argument) = (self.name.into(), "into".into());
-            return Err(ErrorKind::KernelShape { kernel, argument, expected, got: into.extents }.into());
+            let (kernel, place, argument) = (self.name.into(), String::new(), "into".into());
+            return Err(
+                ErrorKind::KernelShape { kernel, place, argument, expected, got: into.extents }.into()
+            );
         }
         if let Some(stored) = into.stored.take_if(|stored| !stored.is_part() && !stored.is_tiled()) {
             let (start, len) = (stored.range().start, stored.range().len());

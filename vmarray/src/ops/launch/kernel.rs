@@ -107,6 +107,11 @@ impl PreparedKernel {
         ErrorKind::KernelRefused { kernel: self.lowered.name.into(), reason }.into()
     }
 
+    /// The kernel's name, and its `file:line`.
+    pub fn name_and_place(&self) -> (String, String) {
+        (self.lowered.name.into(), self.lowered.defined_at().to_string())
+    }
+
     /// Adds the kernel's source location to an error of a refused launch.
     pub fn placed(&self, error: Error) -> Error {
         match error.kind() {

@@ -124,7 +124,7 @@ pub(super) fn run(
         }
     };
     for (_, name, placed) in own.iter().skip(1) {
-        expect_shape(kernels.usual.lowered.name, name, &extents, &placed.extents)?;
+        expect_shape(&kernels.usual, name, &extents, &placed.extents)?;
     }
     let count = own.iter().filter(|(_, _, placed)| placed.operand.target.is_some()).count();
     let windows = around.iter().filter(|argument| argument.halo.is_some()).map(|argument| argument.axes);
@@ -201,7 +201,7 @@ pub(super) fn run(
         reordered.push((!is_alike).then(|| Reordered { of, like: domain.clone() }));
         columns.push(RangeArgument { number, name, operand, range });
     }
-    apart(kernels.usual.lowered.name, &columns, &elsewhere)?;
+    apart(&kernels.usual, &columns, &elsewhere)?;
     if tiles.is_some() {
         if results.is_empty() {
             return Err(refused("its groups are tiles of a result: take a `&mut Own<T>`"));
@@ -490,7 +490,7 @@ pub(super) fn is_short(stored: &StoredBox) -> bool {
 
 /// Refuses an argument with an element for each item, but another shape.
 pub(super) fn expect_shape(
-    kernel: &str,
+    kernel: &PreparedKernel,
     argument: &'static str,
     expected: &[usize],
     got: &[usize],
@@ -501,13 +501,17 @@ pub(super) fn expect_shape(
     if expected == got {
         return Ok(());
     }
-    let (kernel, argument) = (kernel.into(), argument.into());
+    let ((kernel, place), argument) = (kernel.name_and_place(), argument.into());
     let (expected, got) = (expected.to_vec(), got.to_vec());
-    Err(ErrorKind::KernelShape { kernel, argument, expected, got }.into())
+    Err(ErrorKind::KernelShape { kernel, place, argument, expected, got }.into())
 }
 
 /// Refuses results that are also another argument: items would race on their elements.
-fn apart(kernel: &str, columns: &[RangeArgument<'_>], elsewhere: &[RangeArgument<'_>]) -> Result<()> {
+fn apart(
+    kernel: &PreparedKernel,
+    columns: &[RangeArgument<'_>],
+    elsewhere: &[RangeArgument<'_>],
+) -> Result<()> {
     let is_same = |one: &RangeArgument<'_>, two: &RangeArgument<'_>| {
         std::ptr::addr_eq(one.operand.store, two.operand.store)
             && one.range.start < two.range.end
@@ -517,8 +521,9 @@ fn apart(kernel: &str, columns: &[RangeArgument<'_>], elsewhere: &[RangeArgument
     for one in all().filter(|argument| argument.operand.target.is_some()) {
         let mut others = all().filter(|other| other.number != one.number);
         if let Some(other) = others.find(|other| is_same(one, other)) {
-            let (kernel, result, argument) = (kernel.into(), one.name.into(), other.name.into());
-            return Err(ErrorKind::KernelOverlap { kernel, result, argument }.into());
+            let ((kernel, place), result) = (kernel.name_and_place(), one.name.into());
+            let argument = other.name.into();
+            return Err(ErrorKind::KernelOverlap { kernel, place, result, argument }.into());
         }
     }
     Ok(())

@@ -88,7 +88,7 @@ const LAUNCHES: usize = 1024;
 /// The drop of a session waits for its launches. The program must not forget it ([`std::mem::forget`]),
 /// because then the launches continue without a wait, and the elements of its arrays are unspecified until
 /// they are done.
-#[must_use = "a session that is dropped tells nobody what has failed: finish it"]
+#[must_use = "a dropped session reports no errors; call `finish`"]
 pub struct Session<'a> {
     number: u64,
     stores: Vec<Stored<'a>>,

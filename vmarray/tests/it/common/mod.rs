@@ -47,9 +47,9 @@ pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
 fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
     static NAMED: OnceLock<Vec<Arc<AnyDevice>>> = OnceLock::new();
     let named = NAMED.get_or_init(|| match std::env::var("VMARRAY_TEST_DEVICES") {
-        Ok(wishes) => {
+        Ok(filters) => {
             let discovery =
-                Discovery::new().select(&wishes).expect("wishes for devices").allow_duplicates(true);
+                Discovery::new().select(&filters).expect("filters of devices").allow_duplicates(true);
             // Private devices, because tests lose them, count their work and fill their memory.
             discovery.separate(true).open().expect("the devices that VMARRAY_TEST_DEVICES names")
         }

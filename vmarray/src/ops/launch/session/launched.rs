@@ -103,7 +103,7 @@ impl Session<'_> {
             ));
         }
         let (values, taken) = self.taken(name, parameters, arguments)?;
-        apart(name, &taken)?;
+        apart(&usual, &taken)?;
         if !taken.iter().any(TakenElements::is_result) {
             return Err(refused(name, "it has no result: take a `&mut Own<T>` or a `&Shared<T>`"));
         }
@@ -113,7 +113,7 @@ impl Session<'_> {
         };
         let domain = &first.stored;
         for other in own() {
-            expect_shape(name, other.info.name, &first.extents, &other.extents)?;
+            expect_shape(&usual, other.info.name, &first.extents, &other.extents)?;
             if domain.axes.len() > 1 && other.stored != *domain {
                 let reason = format!(
                     "`{}` is not stored like `{}`: build both with the same devices, page length and tiles",
@@ -542,7 +542,7 @@ fn too_many_channels(name: &str, channels: usize) -> String {
 }
 
 /// Refuses results that are also another argument: items would race on their elements.
-fn apart(kernel: &str, taken: &[TakenElements<'_>]) -> Result<()> {
+fn apart(kernel: &PreparedKernel, taken: &[TakenElements<'_>]) -> Result<()> {
     for one in taken.iter().filter(|taken| taken.is_result()) {
         let own = one.stored.range();
         let is_same = |other: &&TakenElements<'_>| {
@@ -554,8 +554,9 @@ fn apart(kernel: &str, taken: &[TakenElements<'_>]) -> Result<()> {
         };
         // Rows are two arguments of one parameter, neither of them a result.
         if let Some(other) = taken.iter().find(is_same) {
-            let (kernel, result, argument) = (kernel.into(), one.info.name.into(), other.info.name.into());
-            return Err(ErrorKind::KernelOverlap { kernel, result, argument }.into());
+            let ((kernel, place), result) = (kernel.name_and_place(), one.info.name.into());
+            let argument = other.info.name.into();
+            return Err(ErrorKind::KernelOverlap { kernel, place, result, argument }.into());
         }
     }
     Ok(())

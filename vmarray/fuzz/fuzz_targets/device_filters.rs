@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use vmarray::Discovery;
 
-fuzz_target!(|wishes: &str| {
-    match Discovery::new().select(wishes) {
+fuzz_target!(|filters: &str| {
+    match Discovery::new().select(filters) {
         Ok(discovery) => {
             let _ = discovery.report().to_string();
         }
