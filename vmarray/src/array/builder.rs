@@ -667,7 +667,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         };
         let table = PageTable::new(pages as usize, pages_most as usize);
         let table = table.ok_or(ErrorKind::NoTableMemory { pages: pages_most })?;
-        // One for each device, which channels share as they do the device.
+        // One checksum device for each device; channels of one device share it.
         let mut compared: Vec<Option<Arc<dyn Device>>> = vec![None; open.devices.len()];
         let mut home = |index: usize, device: usize| -> Arc<dyn Device> {
             let plain = || Arc::clone(&open.devices[device]);

@@ -87,7 +87,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.read_huge(b, &raw mut *second)?;
         self.exchange(self.checked(a)?, None, &second, &mut first)?;
         self.set_huge(b, &first).inspect_err(|_| {
-            // Undo, if possible.
+            // Restore the first element, if possible.
             let _ = self.set_huge(a, &first);
         })
     }

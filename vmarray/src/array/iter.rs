@@ -179,7 +179,7 @@ impl<T: Element, D: Device> Rest<'_, T, D> {
             return (!left.is_empty()).then_some(Ok(left));
         }
         if self.failed.is_none() {
-            // Before anything that may panic, so that no code reads a released page.
+            // Empty the other window before any call that may panic, so that no code reads a released page.
             let left = std::mem::replace(other, Window::EMPTY).len();
             match end {
                 End::Front => self.range.end += left,

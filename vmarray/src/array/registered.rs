@@ -135,7 +135,7 @@ impl<T: Element> Registered<T> {
     }
 
     fn forget(&mut self) {
-        // No call uses it, because calls borrow this.
+        // No call uses the memory now, because calls borrow `self`.
         KNOWN.write().remove(&self.values.as_ptr().addr());
     }
 }

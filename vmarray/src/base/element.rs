@@ -375,7 +375,7 @@ mod tests {
         there_and_back([1_u32, 2, 3]);
         there_and_back([1_u64, 2, 3]);
         there_and_back([1_u128, u128::MAX]);
-        // Longer than the lengths that are copied word by word.
+        // Elements that are too long for copies word by word.
         there_and_back(std::array::from_fn::<u32, 64, _>(|i| i as u32));
         there_and_back(std::array::from_fn::<u64, 64, _>(|i| i as u64));
         there_and_back(std::array::from_fn::<u8, 1024, _>(|i| i as u8));

@@ -73,8 +73,8 @@ pub(crate) fn prefetch(address: usize, bytes: usize) {
     for offset in (0..bytes.min(BYTES_MAX)).step_by(64) {
         // SAFETY: a hint; it never faults.
         unsafe {
-            // To the second level: the first one is as long as a few such elements, and other data is in
-            // use there.
+            // Prefetch to the second-level cache: a few such elements fill the first level, and other data
+            // is in use there.
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T1>(std::ptr::without_provenance(address.wrapping_add(offset)));
         }

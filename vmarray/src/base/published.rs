@@ -200,7 +200,7 @@ fn keep_publishing() {
 }
 
 fn wait(publisher: &mut MutexGuard<'_, Publisher>) {
-    // Not before the period is over, however many arrays are built or dropped.
+    // Wait for the whole period, regardless of how often other threads build or drop arrays.
     let until = std::time::Instant::now() + PERIOD;
     while !publisher.arrays.is_empty() && !CHANGED.wait_until(publisher, until).timed_out() {}
 }
@@ -233,7 +233,7 @@ impl Publisher {
     /// Removes the file.
     fn end(&mut self) {
         if let Some((folder, name)) = &self.file {
-            // It may not even exist.
+            // The file may not exist.
             let _ = folder.remove(name);
         }
     }
@@ -331,7 +331,7 @@ mod tests {
             write(&file_name(u32::MAX, 7), u32::MAX);
             folder.write(&file_name(u32::MAX, 8), &[b"garbage"]).unwrap();
         }
-        // A foreign file, and one that names another process.
+        // Ignored files: one with another name, and one that names another process.
         write("notes.stats", process);
         assert_eq!(read_all(&folder).len(), 1);
         let mut names: Vec<_> =

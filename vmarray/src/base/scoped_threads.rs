@@ -295,7 +295,7 @@ mod tests {
         backend_api::numa::assume(NODE.unwrap(), narrow.clone());
         let (caller, barrier, inner) = (thread::current().id(), Barrier::new(2), AtomicUsize::new(0));
         together(2, || {
-            // Both at once, so that one is not the caller.
+            // Both calls run at the same time, so that one is not on the caller's thread.
             barrier.wait();
             let is_caller = thread::current().id() == caller;
             near(NODE, || {

@@ -189,7 +189,7 @@ mod model {
             let other = Arc::clone(&server);
             let asker = thread::spawn(move || ask(&other.0, &other.1, 2));
             ask(&server.0, &server.1, 1);
-            // The device: each submission ends once, at any time.
+            // This thread plays the device: it ends each submission once, at any time.
             let mut ended = Vec::new();
             while ended.len() < 2 {
                 let next = lock(&server.1).pop();

@@ -87,7 +87,7 @@ impl Identity {
     /// Identity of a new array, greater than all earlier ones.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Before there is anything to hold.
+        // Set the rule before the first guard can exist.
         scoped_threads::set_rule(works_alone);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         living().insert(number);

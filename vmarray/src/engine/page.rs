@@ -31,7 +31,7 @@ mod threads;
 #[cfg(not(loom))]
 mod wakers;
 
-// An interpreter would take hours, and has no asymmetric barrier.
+// Not under Miri, which would take hours, and has no asymmetric barrier.
 #[cfg(all(test, not(loom), not(miri)))]
 mod litmus;
 #[cfg(all(test, loom))]

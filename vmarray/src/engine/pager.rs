@@ -555,7 +555,7 @@ impl Pager {
         } else if has_contents {
             let load = Load { page, frame, then, id: channel.load_id() };
             if alone {
-                // Reported below.
+                // Ignore an error here: `await_load` below reports it.
                 let _ = channel.submit_loads(&self.table, vec![load], Vec::new());
             } else {
                 channel.request(&self.table, [load]);
@@ -650,7 +650,7 @@ impl Pager {
 pub(crate) fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
     let each = |device: &Arc<D>| -> Result<()> { Ok(device.sync()?) };
     let [first, others @ ..] = devices else { return Ok(()) };
-    // Drives work in parallel.
+    // Sync all devices at the same time, because drives work in parallel.
     std::thread::scope(|scope| {
         let others: Vec<_> = others.iter().map(|device| scope.spawn(move || each(device))).collect();
         let outcome = each(first);

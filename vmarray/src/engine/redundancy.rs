@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(shared(&[&[1], &[2]], &[3, 4]), [[3], [4]]);
         assert_eq!(shared(&[&[3]], &[1, 2, 3]), [[3]]);
         assert_eq!(shared(&[&[1], &[2], &[2]], &[1, 2]), [[1], [2], [2]]);
-        // Twice the fair share.
+        // One device gets twice its fair share.
         assert_eq!(shared(&four, &[2, 1, 2, 2]), [[1], [2], [2], [2]]);
     }
 

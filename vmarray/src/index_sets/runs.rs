@@ -152,7 +152,7 @@ impl Index {
     ) -> Result<TupleRuns> {
         let partitions = Partitions::of::<H>(a, &merge.a_keys, &self.coder, self.fanout, threads)?;
         let mut runs = Reused::zeroed(a.len())?;
-        // Threads write them in no order.
+        // Threads write the runs concurrently, in any order.
         let to = as_atomics(&mut runs);
         shared_work::for_each(threads, self.tables.iter().enumerate(), |(number, table)| {
             let entries = partitions.partition(number).flatten();

@@ -257,7 +257,7 @@ struct ElementSaver<T: Element> {
 impl<T: Element> PageSaver for ElementSaver<T> {
     fn save(&self, pager: &Pager, page: u64) -> Result<()> {
         let start = (page as usize).saturating_mul(self.page_len);
-        // Empty for a page with unused memory only.
+        // A page without elements of the array gives an empty vector.
         let mut elements = zeroed_vec::<T>(self.page_len.min(self.len.saturating_sub(start)))?;
         if !elements.is_empty() {
             pager.read_uncached(page, 0, bytemuck::cast_slice_mut(&mut elements))?;

@@ -245,7 +245,7 @@ impl DiscoveryReport {
     fn unsound(&self) -> impl Iterator<Item = (&DeviceInfo, &str)> {
         let devices = self.devices.iter().zip(&self.health);
         devices.filter_map(|((info, choice), health)| match choice {
-            // Only for requested devices.
+            // Report damaged memory only for devices that the user requested.
             Choice::LeftOut(reason) if reason.starts_with(health.wants_replacement()?) => {
                 Some((info, &**reason))
             }
@@ -462,7 +462,7 @@ impl Discovery {
             Some(devices) => devices,
             None => self.look_and_open()?,
         };
-        // Also for threads that use a device without an array.
+        // Apply known profiles here, for programs that use a device without an array.
         crate::setup::profile::apply_known(&devices);
         Ok(devices)
     }

@@ -136,7 +136,7 @@ struct Known {
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 fn known() -> MutexGuard<'static, Known> {
-    // No code panics while it is held.
+    // The value is consistent even if the mutex is poisoned, because no code panics while it holds the lock.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

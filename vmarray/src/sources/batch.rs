@@ -198,7 +198,7 @@ impl<T: Element> Core<T> {
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
             let batch = self.start(channel, &mut pool, &mut pages, most, range, operation);
-            // The host does the rest, or the operation ends.
+            // After an error either the host does the rest, or the operation ends.
             failed = batch.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(batch) } else { Some(batch) };
             if let Some(due) = due {

@@ -137,7 +137,7 @@ impl SourceChannel {
         let pool = Pool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],
-            // Taken from the end, in ascending order.
+            // In reverse, because slots are taken from the end.
             free: (0..slots as u32).rev().collect(),
             evictor: Evictor::new(policy, slots),
             staging: Staging::new(&device, &pinned, chunk_bytes),

@@ -126,7 +126,8 @@ mod tests {
         let bytes = |elements: &[T]| bytemuck::cast_slice::<T, u8>(elements).to_vec();
         assert!(bytes(&source.to_vec(..len).unwrap()) == bytes(&expected), "{what}");
         assert!(bytes(&source.to_vec(len..).unwrap()).iter().all(|byte| *byte == 0), "{what}");
-        // Once if two copies fit, else twice; and the padding of strips.
+        // Expected copies of each element: one if two copies fit on the device, else two, plus the padding
+        // of strips.
         let (size, all) = (size_of::<T>(), (len - 1) * size_of::<T>());
         let strips = if room < len { 64 } else { 32 };
         let (often, padding) = if behind > 0 { (1, 0) } else { (2, strips * strips * (8 + size)) };
@@ -134,7 +135,7 @@ mod tests {
             let right = (often * all) as u64..=(often * (all + padding)) as u64;
             assert!(right.contains(&moved), "{what}: {moved} of {all} {often} times");
         }
-        // The devices get the result.
+        // A later query finds the sorted elements on the devices.
         let same = expected.iter().filter(|key| bytemuck::bytes_of(*key) == bytemuck::bytes_of(&value));
         assert_eq!(source.count(..len, Field::<T, T>::whole(), &value).unwrap(), same.count(), "{what}");
         assert_eq!(source.verify(..).unwrap(), None);

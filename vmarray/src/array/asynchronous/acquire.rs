@@ -169,7 +169,7 @@ impl<'a> Acquire<'a> {
                 }
                 refusal => {
                     if let Some(ask) = ask() {
-                        // A page that the program evicted.
+                        // The page is absent, because the program evicted it.
                         self.unreserve();
                         let request = Arc::new(Request::new(self.page, ask, context.waker().clone()));
                         self.pager.channel(self.page).ask(self.pager.table(), &request);
@@ -202,7 +202,7 @@ impl<'a> Acquire<'a> {
                 self.wait = Wait::Answer(request, Some(asleep));
                 Poll::Pending
             }
-            // Unless the answer came meanwhile.
+            // The answer may have arrived before the error: then use it.
             Err(error) => {
                 let answer = request.cancel().unwrap_or(RequestAnswer::Failed(error));
                 if let RequestAnswer::Reserved(frame) = answer {
@@ -240,7 +240,7 @@ impl<'a> Acquire<'a> {
         }
         self.pager.check_wait(self.page, state)?;
         if !state.any(RESIDENT) {
-            // Unless a thread waits for it.
+            // Submit the load of this page, unless a thread waits for it and submits it.
             channel.combine_if_needed(table);
         }
         channel.counters.waits.add(1);

@@ -32,7 +32,7 @@ fn print_number(number: Option<u64>) -> String {
 pub(super) fn print(program: PublishedProgram, bytes_max: usize) -> String {
     let mut arrays = String::new();
     let mut left_out = program.left_out;
-    // The room for the other lines.
+    // Bytes for arrays: the rest is for all other lines.
     let room = bytes_max.saturating_sub(TITLE.len() + END.len() + 4 * NAME_MAX + 100);
     for array in &program.arrays {
         let text = print_array(array);

@@ -143,7 +143,7 @@ impl Events {
 fn with_events(run: impl FnOnce(&mut Events)) {
     if RECORDS.load(Ordering::Relaxed) {
         let mut events = EVENTS.lock();
-        // Otherwise it has ended meanwhile.
+        // Check again under the lock: the recording may have ended meanwhile.
         if RECORDS.load(Ordering::Relaxed) && events.has_room() {
             run(&mut events);
         }
@@ -170,7 +170,7 @@ pub(super) fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) 
     }
     let mut events = EVENTS.lock();
     let Events { work, open, .. } = &mut *events;
-    // The latest first: it was submitted a moment ago.
+    // Search from the latest entry, because the ticket was submitted a moment ago.
     let places = open.get(&ticket.queue).into_iter().flatten().rev();
     let mut found = places.copied().filter(|at| work[*at].ticket == ticket);
     if let Some(at) = found.next() {

@@ -158,7 +158,7 @@ impl Channel {
         };
         match outcome {
             Err(_) if !was_alone => {
-                // Another copy may be the cause.
+                // Another copy of the submission may have caused the error, so submit this one alone.
                 let again = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&[copy]));
                 again.and_then(|ticket| self.wait_for_pages(ticket))
             }

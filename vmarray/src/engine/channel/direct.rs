@@ -212,7 +212,7 @@ mod tests {
         for other in 4..2000 {
             assert!((0..140).any(|turn| !pay([3, other][turn % 2])), "{other}");
         }
-        // Pages too long for the counts.
+        // The cost of these pages exceeds the range of the counts.
         assert!((0..100).all(|_| rents.pay(1, 1, u64::MAX / 4, 10, || false)));
     }
 

@@ -204,7 +204,7 @@ impl Channel {
                 continue;
             }
             if state.any(EXCLUSIVE) {
-                // In transfer, possibly as a load of this submission.
+                // The page is in transfer, possibly by a load of this submission.
                 asked.push(request);
                 continue;
             }
@@ -327,7 +327,7 @@ impl Channel {
     fn serve_held(&self, table: &PageTable, request: &Arc<Request>, add: u64) -> Option<Waker> {
         let entry = table.entry(request.page);
         if request.is_write() && request.is_waiting() {
-            // First, because the notified task may look for dirty pages next.
+            // Mark the page first, because the notified task may look for dirty pages next.
             entry.mark_dirty();
         }
         // SAFETY: the page is held exclusively and quiet.
@@ -340,7 +340,7 @@ impl Channel {
 
     /// Reports to the first request why it has no frame.
     fn fail_first(&self, serving: &mut Serving, error: crate::Error) {
-        // Reported to the thread that needs the frame.
+        // The request reports the error, so the next flush must not.
         self.lock().work.write_error = None;
         serving.failures_before = None;
         while let Some(first) = serving.queue.pop_front() {

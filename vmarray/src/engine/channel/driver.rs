@@ -72,7 +72,7 @@ impl Wake for Driver {
         state.inside += 1;
         drop(state);
         INSIDE.set(INSIDE.get() + 1);
-        // Also if a device panics.
+        // The guard ends the visit even if a device panics.
         let _visit = DriverVisit(self);
         channel.drive(&table, ENDED);
         drop((channel, table));

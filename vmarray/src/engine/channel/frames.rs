@@ -117,7 +117,7 @@ impl Channel {
             if let Some(frame) = self.supply.free.pop() {
                 return Ok(Some(frame));
             }
-            // Nothing is held, because a device may run wakers when polled. One thread polls at a time.
+            // Poll without any lock, because a device may run wakers. One thread polls at a time.
             let deferral = Deferral::begin();
             if let Some(_asking) = self.supply.asking.try_lock() {
                 self.reap(table);
@@ -325,7 +325,7 @@ impl Channel {
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
         let told = self.newcomers.push((page, frame.index));
         debug_assert!(told.is_ok(), "a frame has one page");
-        // So that no thread has to report all at once.
+        // Report some newcomers now, so that no thread has to report all of them.
         if self.newcomers.len() > NEWCOMERS
             && let Some(mut shard) = self.shard.try_lock()
         {

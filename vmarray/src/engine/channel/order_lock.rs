@@ -14,7 +14,7 @@ pub(super) struct OrderLock<T>(Mutex<T>);
 /// Ends the hold, and then wakes.
 #[derive(Debug)]
 pub(super) struct OrderGuard<'a, T> {
-    // Dropped first.
+    // Declared first, so that the lock is released before the scope ends.
     guard: MutexGuard<'a, T>,
     _scope: LockScope,
 }

@@ -275,7 +275,7 @@ impl PinnedPool {
     pub(super) fn reserve(&self, bytes: usize) {
         let (_growing, wanted) = (self.stock.growing.lock(), self.kind());
         let missing = bytes.saturating_sub(self.bytes());
-        // Later calls report a shortage.
+        // Ignore a failure here: later calls report the shortage.
         if missing > 0
             && let Ok(memory) = HostBuffer::new(&self.stock.device, missing, wanted)
         {

@@ -397,7 +397,7 @@ impl HomeQueues {
 
     /// The locks of several channels, in their order.
     fn lock_all<'q>(all: &[&'q Self]) -> Vec<(OrderGuard<'q, QueueBarriers>, OrderGuard<'q, LoadOrder>)> {
-        // Taken in the common order.
+        // Take the locks in the order of their addresses, as every thread does.
         let mut sorted: Vec<usize> = (0..all.len()).collect();
         sorted.sort_by_key(|number| std::ptr::from_ref(all[*number]));
         let lock = |number: usize| (all[number].barriers.lock(), all[number].load_order.lock());
@@ -491,7 +491,7 @@ impl HomeQueues {
                 let is_ordered = writes.all(|queue| queue.order_after(ticket).is_ok())
                     && order_other(of.fetches.first(), ticket, &mut loads.after_others[0]).is_ok();
                 if !is_ordered {
-                    // As in `beside`.
+                    // If the queue cannot be ordered after the ticket, wait here, as `beside` does.
                     let _ = all[lane].device.wait(ticket);
                 }
             }

@@ -47,7 +47,7 @@ impl Queues {
     }
 
     fn under_way(&self, at: usize) -> u64 {
-        // The second is often recorded before the first.
+        // Other threads often record the end of work before its start.
         let done = self.done[at].load(Ordering::Relaxed);
         self.submitted[at].load(Ordering::Relaxed).saturating_sub(done)
     }

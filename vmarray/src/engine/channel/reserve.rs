@@ -120,7 +120,7 @@ impl Channel {
         } else if request.let_go() {
             self.tasks.kept_for_reads.remove(frame);
         } else {
-            // It was taken from the task.
+            // Another thread has taken the frame from the task.
             return;
         }
         self.tell_of_kept();
@@ -237,7 +237,7 @@ mod tests {
             table.entry(0).forget_use();
             let choose = || {
                 let mut shard = channel.lock();
-                // As after a write-back for eviction.
+                // State after a write-back for an eviction.
                 shard.frames.cleaned.push(0);
                 channel.choose_victims(&mut shard, table, Blocking::Try).clean
             };

@@ -65,7 +65,7 @@ impl Channel {
             let asleep = park_task(table.entry(page), waker, |state| state.any(IN_FLIGHT));
             return asleep.map_or(TaskWait::No, TaskWait::Asleep);
         }
-        // Reported to its requester.
+        // Ignore an error here: the requester reports it.
         let _ = self.finish(table, ticket);
         TaskWait::No
     }

@@ -309,14 +309,14 @@ impl Channel {
     ) {
         if let Some(at) = shard.work.fetches.iter().position(|work| work.submission.ticket == ticket) {
             if shard.work.fetches[at].is_ending && !served.is_ours {
-                // Another thread does it.
+                // Another thread ends the fetch.
                 return;
             }
             let FetchUnderWay { submission, loads, reads, requests, .. } = shard.work.fetches.remove(at);
             match error {
                 Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
                 None => {
-                    // Requests that arrived meanwhile.
+                    // Serve requests that arrived during the load.
                     self.serve_all(table, &loads, requests, &mut served, wakes);
                     self.end_loads(shard, table, &loads, served, wakes);
                     for read in reads {
@@ -369,12 +369,12 @@ impl Channel {
                     entry.install(address);
                     entry.downgrade(holder)
                 }
-                // Its owner may sleep, and must not wait for its own release.
+                // The exclusive owner may sleep: wake it, because it must not wait for its own release.
                 LoadFor::Exclusive(_) => {
                     entry.install(address);
                     entry.state(Ordering::Acquire).any(WAITED)
                 }
-                // Its first lap through the cache is free.
+                // `USED` keeps the page for one revolution of the policy.
                 LoadFor::Release => entry.install_and_release(address, AHEAD | USED),
                 LoadFor::Leave => entry.install_and_release(address, written(load.page)),
             };
@@ -416,7 +416,7 @@ impl Channel {
             if was_alone {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Failed(error.clone().into())));
             } else {
-                // One of the others may be to blame.
+                // Another request of the submission may have caused the error: try this one again, alone.
                 request.is_alone.store(true, Ordering::Relaxed);
                 let _ = self.tasks.requests.ask(request);
                 wakes.is_driver = true;
@@ -465,7 +465,7 @@ impl Channel {
                 *is_watched = true;
                 self.note_combiner(&shard);
                 drop(shard);
-                // Kept for its requester.
+                // Ignore an error here: the fetch keeps it for the requester.
                 let _ = self.finish_and_read(table, ticket, next);
             }
             Some(_) => {

@@ -184,7 +184,7 @@ impl Channel {
             }
             let Some(page) = self.drop_behind.pages.pop() else { break };
             let entry = table.entry(page);
-            // Used since, not only by the scan.
+            // Keep the page if another access than the scan's has used it.
             if entry.is_used() || shard.frames.keeps(table, page) {
                 continue;
             }

@@ -37,7 +37,7 @@ impl Channel {
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());
         let copies = coalesce(places.into_iter(), bytes, CopyWay::WriteBack);
-        // Until it is recorded: a thread that orders a kernel after it finds it there.
+        // Hold this order until the write-back is recorded, so that threads that submit kernels find it.
         let mut order = self.queues.begin_writes();
         let submitted = self.queues.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();

@@ -124,7 +124,7 @@ mod os {
     fn of_any(threads: &[Thread]) -> io::Result<Processors> {
         threads.iter().try_fold(Processors::default(), |all, &thread| match Processors::of(thread) {
             Ok(set) => Ok(all.or(&set)),
-            // It has ended, and so left its processor.
+            // The thread has ended, so it runs on no processor.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(all),
             Err(error) => Err(error),
         })
@@ -135,7 +135,7 @@ mod os {
         let (home, all) = (Processors::of(0)?, of_any(threads)?);
         for processor in (0..Processors::ROOM).filter(|&processor| all.has(processor)) {
             if let Err(error) = Processors::from_iter([processor]).move_here() {
-                // Offline meanwhile, or forbidden to the threads: then they were moved away.
+                // The processor may be offline, or forbidden to the threads: then the system has moved them.
                 if of_any(threads)?.has(processor) {
                     return Err(error);
                 }

@@ -104,7 +104,8 @@ impl<S> Snapshots<S> {
     pub(crate) fn begin(&self, may_wait: bool) -> Option<(Arc<SnapshotMarks<S>>, MutexGuard<'_, ()>)> {
         let making = if may_wait { self.making.lock() } else { self.making.try_lock()? };
         let marks = Arc::new(SnapshotMarks::new());
-        // Before the first mark: a thread that finds a mark finds its snapshot, or that this is over.
+        // Publish the snapshot before its first mark, so that a thread that finds a mark also finds the
+        // snapshot.
         *self.current.lock() = Some(Arc::clone(&marks));
         Some((marks, making))
     }

@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(state(0), (7, false));
             lengths.publish(9, true);
             assert_eq!([0, 8, 9, usize::MAX].map(state), [(9, true), (9, true), (9, false), (9, false)]);
-            // A late thread.
+            // A late thread publishes a shorter length.
             lengths.publish(8, true);
             assert_eq!(state(8), (8, true));
             table.lengthen(most as u64);

@@ -211,7 +211,7 @@ pub(crate) fn write_fenced<R>(
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&Slot) -> Option<R>) -> Option<R> {
-    // Then the quick forms would see all that the slow ones see.
+    // A registered thread has tried the quick form, which sees all that this one does.
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }
@@ -318,7 +318,8 @@ mod tests {
         entry.install(frame.as_mut_ptr());
         entry.open_writes();
         let _ = entry.release_exclusive(Holder::Pin, 0);
-        // As seen by a thread that would wait for writes, and for all accesses.
+        // Announced accesses, as seen by a thread that waits for writes, and by one that waits for all
+        // accesses.
         let announced = || {
             let registry = REGISTRY.read();
             [Access::Writes, Access::All].map(|access| {

@@ -254,7 +254,7 @@ impl Pager {
             if outcome.is_err() {
                 units.stop();
             }
-            // Also after an error, because the copy still holds pages.
+            // End the copy after an error too, because it still holds pages.
             let failed = under_way.map_or(Ok(Vec::new()), |flight| copy.end(flight));
             let failed =
                 failed.and_then(|pages| pages.into_iter().try_for_each(|page| copy.copy_in_frame(page)));
@@ -315,7 +315,7 @@ impl BulkRead<'_, '_> {
         let mut run = 0;
         while run < wanted.len() {
             let (page, mut end) = (wanted[run].page(), run + 1);
-            // Contiguous in the target, because there is one channel.
+            // Adjacent pages of a single channel form one run, because they are contiguous in the target.
             while channels == 1
                 && wanted.get(end).is_some_and(|next| next.page() == page + (end - run) as u64)
             {

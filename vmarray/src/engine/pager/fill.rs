@@ -74,7 +74,7 @@ impl Pager {
             claims.iter_mut().for_each(HomeClaim::end_write);
             return Ok(());
         }
-        // During the holds of the pages.
+        // Invalidate the tracker while the pages are held.
         self.init_tracker.lose();
         let pages: Vec<u64> = claims.into_iter().map(|claim| claim.page()).collect();
         pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern))

@@ -396,7 +396,7 @@ impl<'a> ExclusiveHold<'a> {
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         std::mem::forget(self);
         let frame = channel.policy_remove(entry.address(), page);
-        // In one step: otherwise the home slot would briefly appear to hold the page's contents.
+        // Unmap and forget in one step: otherwise the home slot would briefly appear to hold the contents.
         let is_waited_for = entry.unmap(forget);
         if forget {
             pager.init_tracker.lose();

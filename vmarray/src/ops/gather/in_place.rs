@@ -158,7 +158,7 @@ mod tests {
     #[cfg(unix)]
     fn devices_that_reach_each_other_share_a_list_in_registered_memory() {
         let (array, _devices) = array(100);
-        // An element whose newest value is only in a frame.
+        // The newest value of this element is only in a frame.
         array.set(17, 1_000_000).unwrap();
         let mut random = SplitMix64::new(1);
         let list: Vec<usize> = (0..5000).map(|_| random.index(6400)).collect();

@@ -210,7 +210,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let beside = piece.iter().product::<usize>() / piece[other];
             piece[other] = piece[other].min((most / beside.max(1)).max(1));
         }
-        // Whole blocks, as many as fit.
+        // Use as many whole blocks as fit.
         let line = piece.iter().product::<usize>() / piece[axis].max(1);
         let blocks = (most / line.max(1) / BLOCK).max(1);
         piece[axis] = extents[axis].min(blocks * BLOCK);

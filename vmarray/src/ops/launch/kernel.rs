@@ -73,7 +73,7 @@ impl Kernels {
 
 /// Returns a kernel in a variant, and lowers it if it is not in the cache.
 pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
-    // Groups are interpreted.
+    // The host interprets kernels with groups, so these have no host form.
     let host_form = |form: &Form| match K::group_len() {
         Some(_) => None,
         None => host_form_of::<K>(form.axes, form.returns),

@@ -148,7 +148,8 @@ impl<'a> OverStore<'a> {
         let channels: Vec<&HomeQueues> =
             dealt.iter().flat_map(|(pager, _)| pager.channels()).map(|channel| &channel.queues).collect();
         let ticket = match channels.split_first() {
-            // Between writes to the elements that are read in place: in a queue of their channel.
+            // If elements are read in place, submit in a queue of their channel, ordered between writes to
+            // them.
             Some((first, others)) => first.between_writes(others, |queue| submit(queue, report.at(0)))?,
             None => submit(&queue, report.at(0))?,
         };

@@ -284,7 +284,7 @@ pub(super) fn run(
         ScalarSource::Value { parameter, position } => values[parameter][position],
         ScalarSource::Origin => range.start as u64,
         ScalarSource::Form => form.number(),
-        // Set for each run.
+        // A later step sets this value for each run.
         ScalarSource::Groups(_) => 0,
         ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
         ScalarSource::TileLen(part) => {

@@ -262,7 +262,7 @@ impl Reduction {
         report: HostSpan<'_>,
         launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
     ) {
-        // Without elements, so without memory, but with its alignment.
+        // Warm up without elements: the launch needs no memory, but an address with the right alignment.
         let columns = part_of(like.columns, 0..0);
         let Some(Elements { start, .. }) = columns.first() else { return };
         let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());

@@ -139,7 +139,7 @@ fn written<T: Number + Memory, const HAS_ROWS: usize>(
     let all = scanned(of_lanes[lane], lane, last / 32);
     let of_others = lanes::shuffle(all, ((i / 32 + 31) % 32) as u32);
     let left = lanes::shuffle(sum, ((lane + 31) % 32) as u32);
-    // From the last lane to the first: own lanes, other lanes of the block, other blocks.
+    // Add the carries: of this item's earlier lanes, of the block's other lanes, and of earlier blocks.
     let mut value = sum;
     let mut is_begun = true;
     if is_exclusive {

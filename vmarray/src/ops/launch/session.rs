@@ -210,7 +210,7 @@ impl<'a> Session<'a> {
 
     /// Holds all elements of an exclusively used pager.
     fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<HeldNumber> {
-        // Without the pages reserved behind them.
+        // Hold only pages with elements, not the pages that are reserved behind them.
         let pages = 0..(len.div_ceil(pager.page_bytes() / stride) as u64).min(pager.table().len());
         pager.settle_alone(pages)?;
         for channel in pager.channels() {

@@ -12,7 +12,7 @@ pub(super) fn take_turns(channels: &[u32]) -> Vec<usize> {
             for (credit, &n) in credit.iter_mut().zip(channels) {
                 *credit += i64::from(n);
             }
-            // The first of the largest.
+            // The channel with the largest credit, the first among equals.
             let next = (0..credit.len()).rev().max_by_key(|&i| credit[i]).unwrap_or(0);
             credit[next] -= total;
             next

@@ -461,7 +461,7 @@ impl<'a, D: Device> Scene<'a, D> {
                 self.device.set_routing(table);
                 self.time(&[ProbedWay::Up, ProbedWay::Down], TYPICAL, bytes)
             });
-            // Of two consecutive runs, because both see the same disturbances.
+            // Divide the times of two consecutive runs, because both see the same disturbances.
             shares.push(found? as f64 / own? as f64);
         }
         self.device.set_routing(Routing::new());

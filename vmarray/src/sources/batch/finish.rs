@@ -32,7 +32,7 @@ impl<T: Element> Core<T> {
         let by_run = operation.access() != RunAccess::Read && operation.value().is_none();
         let mut flow = ControlFlow::Continue(());
         while let Some((run, tickets, work)) = batch.works.pop_front() {
-            // All of them, so that no work is in flight.
+            // Wait for all tickets, so that no work is in flight.
             let waits = tickets.iter().map(|ticket| batch.channel.device().wait(*ticket));
             let done = waits.reduce(Result::and).unwrap_or(Ok(())).map_err(Error::from);
             if by_run {

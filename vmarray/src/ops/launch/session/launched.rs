@@ -150,7 +150,7 @@ impl Session<'_> {
             ScalarSource::Value { parameter, position } => values[parameter][position],
             ScalarSource::Origin => range.start as u64,
             ScalarSource::Form => form.number(),
-            // Set for each part.
+            // A later step sets this value for each part.
             ScalarSource::Groups(_) => 0,
             ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
             ScalarSource::TileLen(part) => {
@@ -384,7 +384,8 @@ impl Session<'_> {
                     let number = self.known_lane(other);
                     let known = &mut self.lanes[lane].reached;
                     known.resize(known.len().max(number + 1), None);
-                    // Both directions, because later writes there must wait for the read.
+                    // Require access in both directions, because later writes by the other device must wait
+                    // for the read.
                     let maps =
                         || reach(&device, other) == Reach::Maps && reach(other, &device) == Reach::Maps;
                     if !*known[number].get_or_insert_with(maps) {
