@@ -27,8 +27,8 @@
 //! - **The end of a log without a closing mark** is the first record that is not whole. If a whole record of
 //!   the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer ended
 //!   before the record was stored, or the record was damaged, which is indistinguishable: the commit before
-//!   it counts. The last record counts if it is confirmed, if the beginning of the next one follows it, if its
-//!   pages were stored before it, or if they have the checksums that it names.
+//!   it counts. The last record counts if it is confirmed, if the beginning of the next one follows it, if
+//!   its pages were stored before it, or if they have the checksums that it names.
 //! - **Going on** after such an end writes the map and begins a log of a new epoch. Nothing that lies behind
 //!   the old end can become part of it.
 //! - **The checksum of a page** proves its contents, the store and the number of the page. It is the checksum
@@ -325,8 +325,8 @@ impl Record {
         is_record.then_some((number, bytes))
     }
 
-    /// Returns true if a record with this number that follows one with the checksum `before` begins with these
-    /// bytes, also if the rest of it is not whole.
+    /// Returns true if a record with this number that follows one with the checksum `before` begins with
+    /// these bytes, also if the rest of it is not whole.
     pub fn begins(head: &[u8; RECORD_HEAD_BYTES], number: u64, before: u64) -> bool {
         let (_, of_number) = head.split_at(8);
         of_number.starts_with(&number.to_le_bytes()) && head.ends_with(&before.to_le_bytes())

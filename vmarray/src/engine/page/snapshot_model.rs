@@ -136,8 +136,8 @@ impl ModelArray {
         }
     }
 
-    /// Writes to the first page as a thread with guards does, and opens it to lock-free writes. Returns true if
-    /// the write preceded the instant of the snapshot.
+    /// Writes to the first page as a thread with guards does, and opens it to lock-free writes. Returns true
+    /// if the write preceded the instant of the snapshot.
     fn pass_and_write(&self, marks: &SnapshotMarks<()>, value: u64) -> bool {
         let page = &self.pages[0].0;
         if page.write(value) {
