@@ -402,9 +402,9 @@ impl HostView<'_> {
         Some(if follow { count.max(1) } else { 1 })
     }
 
-    /// Reads a number from an element. Returns `None` if the element does not exist or ends before the
-    /// number does. In a written view, also returns `None` if it belongs to other items. Element numbers
-    /// refer to the whole view, also in a written view.
+    /// Reads a number from an element. Returns `None` if the view has no such element, or if the number
+    /// would end behind the element. In a written view, also returns `None` for elements of items outside
+    /// of this range. `element` counts from the start of the whole view.
     #[inline(always)]
     #[must_use]
     pub fn load<T: Number>(&self, element: u64, offset: u32) -> Option<T> {

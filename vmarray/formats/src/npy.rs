@@ -177,7 +177,7 @@ impl NpyFile {
         let elements = DataType::of::<V::Element>(path)?;
         let (inner, lengths) = elements.without_arrays();
         let (outer, own) = (view.extents(), lengths.len());
-        // The axes of array elements are the last axes of the file, or belong to its element type.
+        // If elements are arrays, their axes are the last axes of the file, or part of the file's dtype.
         let of = if header.of.fits(&elements) { Some(0) } else { header.of.fits(inner).then_some(own) };
         let shape = of.and_then(|own| header.shape.split_at_checked(header.shape.len().checked_sub(own)?));
         let Some((shape, _)) = shape.filter(|(_, own)| own.is_empty() || *own == lengths) else {

@@ -144,8 +144,8 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
     outside::take().map_or(Ok(()), Err)
 }
 
-/// The host form of a kernel without groups, for devices that compute with the processor: its function
-/// itself, for the items of a launch of its [lowered](crate::lower) form. Pass it to
+/// Native form of a kernel without groups, for devices that run on the processor: it calls the kernel
+/// function for each item, where other devices run the [lowered](crate::lower) form. Pass it to
 /// `backend_api::kernel::Kernel::with_host`.
 ///
 /// ```

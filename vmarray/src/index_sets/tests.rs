@@ -76,7 +76,7 @@ pub(super) fn sorted(values: &[u64], width: usize) -> Vec<&[u64]> {
 }
 
 pub(super) fn sets() -> impl Strategy<Value = (IndexSet, IndexSet)> {
-    // Few values, the extreme ones among them: boxes of all sizes, also beyond 2^64 places.
+    // Few different values, with the extremes: the boxes of keys have all sizes, also more than 2^64.
     let few = prop::sample::select(vec![0, 1, 2, u64::MAX / 2, u64::MAX - 1, u64::MAX]);
     let near = 1_000_u64..1_003;
     let value = prop_oneof![few, near];

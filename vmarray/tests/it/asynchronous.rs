@@ -722,7 +722,7 @@ fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
     let mut coming = gone.page_async(0);
     assert!(poll_once(&mut coming).is_pending());
     is_refused(gone, 1);
-    // Forgotten, but reachable for a leak sanitizer.
+    // Forget the future, but keep it reachable, so that a leak sanitizer does not report it.
     static FORGOTTEN: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
     FORGOTTEN.store(Box::into_raw(Box::new(coming)).cast(), Ordering::Relaxed);
     // SAFETY: the pointer came from a box, and no later use refers to it.

@@ -83,9 +83,9 @@ impl Unit {
 pub struct Summary {
     /// The median; of an even number, the mean of the two in the middle.
     pub median: f64,
-    /// The lowest.
+    /// The lowest value of all repetitions.
     pub low: f64,
-    /// The highest.
+    /// The highest value of all repetitions.
     pub high: f64,
     /// The number of repetitions.
     pub runs: usize,

@@ -170,7 +170,7 @@ impl Row {
         self.entries.iter().find(|entry| entry.role == Role::Ours)
     }
 
-    /// The others, each with the factor by which ours is faster.
+    /// All entries but ours, each with the factor by which ours is faster.
     pub fn ratios(&self) -> impl Iterator<Item = (&Entry, f64)> {
         let base = self.base().map(|entry| entry.summary.median);
         let others = self.entries.iter().filter(|entry| entry.role != Role::Ours);

@@ -715,7 +715,7 @@ impl<'a> Writer<'a> {
         if !self.has_groups() {
             return (element, inside);
         }
-        // Items past the last access nothing, and report no failures.
+        // Items beyond the end of the launch access no element, and report no failure.
         let Some(inside) = inside else { return (element, Some("live".into())) };
         emit!(self.text, "and.pred {inside}, {inside}, live");
         (element, Some(inside))

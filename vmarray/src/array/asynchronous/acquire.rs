@@ -157,7 +157,7 @@ impl<'a> Acquire<'a> {
             let is_busy = |state: State| {
                 state.any(RESIDENT)
                     || state.any(UNSAVED) && self.want == Want::Exclusive
-                    // Shared by threads that read the home slot, or held without a load.
+                    // Threads hold the page without a load, or share it to read the home slot.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
                     // The page is loading for another purpose, which excludes this task's request.
                     || state.any(IN_FLIGHT) && self.was_busy

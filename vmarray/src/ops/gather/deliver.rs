@@ -412,7 +412,7 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 break;
             }
             let duplicates = &mut self.duplicates;
-            // A program's own device may panic.
+            // End the order if this panics, because a device of the program may panic.
             let prepared = call.order.end_if_it_panics(|| {
                 duplicates.find(&call.indices[first..end]);
                 let pieces = (first..end).step_by(batch_probe::AT_ONCE).enumerate();

@@ -88,7 +88,7 @@ pub(super) fn run(
         }
     }
     let refused = |reason: &str| kernels.usual.refused(reason);
-    // The first result determines the devices, and comes first; without results the first argument does.
+    // Move the first result to the front, or the first argument without results: it determines the devices.
     let first = own.iter().position(|(_, _, placed)| placed.operand.target.is_some());
     let has_result = elsewhere.iter().any(|argument| argument.operand.target.is_some());
     if first.is_none() && !has_result && appended.is_empty() && matches!(wanted, Wanted::Nothing) {

@@ -115,7 +115,7 @@ fn a_device_that_chooses_well_is_left_alone() {
         ),
     );
     assert!(profile.routing.is_empty(), "{profile:?}");
-    // A gain of a few per cent is none.
+    // The profile ignores a gain of a few per cent.
     let (profile, _) =
         measured(simulated(2000).route(Route::Single, us(1), ns(0)).route(Route::Batch, ns(400), ns(0)));
     assert!(profile.routing.is_empty(), "{profile:?}");
