@@ -433,6 +433,7 @@ _METHODS = {
     "take": ("indices", ["axis", "mode"]),
     "clip": ("", ["min", "max"]),
     "copy": ("", ["order"]),
+    "fill": ("fill_value", []),
     "flatten": ("", ["order"]),
     "ravel": ("", ["order"]),
     "cumsum": ("", ["axis", "dtype"]),
@@ -638,7 +639,7 @@ def _values_differ(case, mine, theirs):
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(theirs[holds]), float(limits.smallest_normal))
         apart = np.abs(mine[holds] - theirs[holds]) / (float(limits.eps) * np.exp2(np.floor(np.log2(size))))
-    most = 2.0
+    most = 4.0 if limits.bits == 32 else 2.0
     if name in SUMS:
         scale = max(1.0, float(np.nanmax(np.abs(np.where(np.isfinite(theirs), theirs, 0)), initial=1)))
         size = float(np.max(np.abs(np.nan_to_num(np.asarray(case.main, "c16"), posinf=0, neginf=0)), initial=1)) if case.main.dtype.kind in "biufc" else 1

@@ -218,6 +218,69 @@ def test_clip():
         assert outcome(lambda: wrong(vm.asarray(own)))[1] == outcome(lambda: wrong(own))[1]  # noqa: B023
 
 
+def test_powers_for_which_numpy_has_a_function():
+    numbers = np.array([0, 1, 2, 3, -np.inf, -0.0, np.nan, 0.25, -2, np.inf])
+    for dtype in ("?", "i1", "u8", "f2", "f4", "f8", "c16", ">f8"):
+        own = (numbers if np.dtype(dtype).kind in "fc" else numbers[:4]).astype(dtype)
+        for exponent in (2, 0.5, -1, 2.0, np.float64(0.5), np.array([0.5]), True):
+            if own.dtype.kind in "biu" and exponent is not True and np.size(exponent) == 1 and exponent == -1:
+                continue
+            with np.errstate(all="ignore"):
+                same(vm.asarray(own) ** exponent, own**exponent)
+        if dtype != "?":
+            with np.errstate(all="ignore"):
+                ours, numpys = vm.asarray(own), own.copy()
+                ours **= 2
+                numpys **= 2
+                same(ours, numpys)
+
+
+def test_numbers_of_numpy_are_cast_at_masks_and_lists():
+    for key in ([0, 1], np.array([True, True, False])):
+        for value in (np.int64(300), np.int8(-1), np.float32(1.5), np.timedelta64(5, "s")):
+            own, array, other = np.zeros(3, "u1"), vm.zeros(3, "u1"), vm.zeros(3, "u1")
+            own[key] = value
+            array[key] = value
+            other[vm.asarray(np.array([True, True, False]))] = value
+            same(array, own)
+            same(other, own)
+
+
+def test_an_axis_is_one_number():
+    own = np.arange(6.0).reshape(2, 3)
+    for name in ("cumsum", "cumprod", "argmax", "sort", "argsort", "diff"):
+        with pytest.raises(TypeError):
+            getattr(np, name)(vm.asarray(own), axis=(0, 1))
+    with pytest.raises(TypeError):
+        vm.asarray(own).sum(axis=[0, 1])
+
+
+def test_the_weights_of_a_mean_that_is_no_number():
+    own = np.array([[1, np.inf, 2], [np.nan, 1, 1]])
+    for axis in (None, 0, 1):
+        for one, other in zip(np.average(vm.asarray(own), axis, returned=True), np.average(own, axis, returned=True)):
+            same(one, other)
+
+
+def test_single_items():
+    own = np.arange(6.0).reshape(2, 3)
+    array = vm.asarray(own)
+    assert array.item(-1) == own.item(-1) and array.item(1, 2) == own.item(1, 2)
+    for wrong in (6, -7):
+        with pytest.raises(IndexError):
+            array.item(wrong)
+    assert f"{vm.asarray(np.array(2.5)):.1f}" == "2.5" and f"{array}" == str(array)
+    array.T[::2].fill(7)
+    own.T[::2].fill(7)
+    same(array, own)
+    with pytest.raises(AttributeError, match=r"numpy\.asarray\(array\)\.tobytes"):
+        array.tobytes()
+    for indices in ([1.0], [True, False], 1.0):
+        same(np.take(array, indices), np.take(own, indices))
+    with pytest.raises(TypeError):
+        np.take(array, np.array([1.0]))
+
+
 def test_reductions_of_any_axes():
     own = np.arange(24.0).reshape(2, 3, 4)
     for name in "sum prod min max mean any all std var ptp".split():

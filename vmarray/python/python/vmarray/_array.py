@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _numpy: Any = np
 #: Most bytes of a pending expression that are computed to show it.
 _SHOWN_BYTES = 16 << 20
+#: The functions that the operator ``**`` of NumPy calls for a few exponents of Python.
+_POWERS = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
 #: Items that an iterator reads at once.
 _ITERATED = 1 << 16
 
@@ -57,6 +59,11 @@ def _is_number(value: Any) -> bool:
 def _is_known(value: object) -> bool:
     """True if this class decides on operations with the value."""
     return isinstance(value, (Array, np.ndarray, np.generic)) or not hasattr(value, "__array_ufunc__")
+
+
+def _in_ram(value: Any) -> Any:
+    """A value for items at a list or mask: NumPy casts its own numbers there as it casts arrays, by any rule."""
+    return np.asarray(value) if isinstance(value, (Array, np.generic)) else value
 
 
 def _is_list(key: Any) -> bool:
@@ -235,6 +242,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(self._single())
 
+    def __format__(self, form: str) -> str:
+        return format(str(self) if self.ndim else self.item(), form)
+
     def _single(self) -> np.ndarray[Any, Any]:
         # NumPy raises its own error unless there is exactly one item.
         return self._core.read() if self.size == 1 else np.empty(min(self.size, 2), self.dtype)
@@ -244,7 +254,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if index:
             key = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
             if len(key) == 1 and self.ndim != 1:
-                key = tuple(int(one) for one in np.unravel_index(key[0], self.shape))
+                at = operator.index(key[0])
+                if not -self.size <= at < self.size:
+                    raise IndexError(f"index {at} is out of bounds for size {self.size}")
+                key = tuple(int(one) for one in np.unravel_index(at % self.size, self.shape))
             return self[key].item()
         if self.size != 1:
             raise ValueError("can only convert an array of size 1 to a Python scalar")
@@ -344,10 +357,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return
         if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and self.ndim:
             if _is_number(value):
-                self._assign_where(key, self._converted(value))
+                self._assign_where(key, self._converted(_in_ram(value)))
                 return
         if _is_list(key) and self.ndim and not isinstance(value, Array):
-            value = self._items(value)
+            value = self._items(_in_ram(value))
             values = np.ascontiguousarray(_spread(value, key.shape + self.shape[1:], _MISMATCH))
             if self._core.scatter_rows(np.ascontiguousarray(key, np.int64).ravel(), values):
                 return
@@ -367,7 +380,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 text = "boolean array indexing assignment requires a 0 or 1-dimensional input"
                 raise TypeError(f"{text}, input has {np.ndim(value)} dimensions")
         starts = self._starts(key)
-        value = self._items(np.asarray(value) if isinstance(value, Array) else value)
+        value = self._items(_in_ram(value))
         values = _spread(value, starts.shape, _MISMATCH)
         self._core.scatter(starts.ravel(), np.ascontiguousarray(values).ravel())
 
@@ -494,6 +507,22 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __ne__(self, other: object) -> Any:
         return self._compared(other, False)
 
+    def __pow__(self, other: Any) -> Any:
+        power = self._power(other)
+        return super().__pow__(other) if power is None else power(self)
+
+    def __ipow__(self, other: Any) -> Any:
+        power = self._power(other)
+        return super().__ipow__(other) if power is None else power(self, out=self)
+
+    def _power(self, exponent: object) -> Any:
+        """The function that NumPy's operator calls for a few exponents of Python; its results for zeroes, infinities
+        and bools are unlike those of ``numpy.power``."""
+        if type(exponent) not in (int, float):
+            return None
+        power = _POWERS.get((type(exponent), exponent))
+        return power if self.dtype.kind in ("biufc" if power is np.square else "fc") else None
+
     __hash__ = None  # type: ignore[assignment]
 
     def _compared(self, other: object, is_equal: bool) -> Any:
@@ -563,7 +592,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 "`with array.device_memory() as memory`, or give away a copy: numpy.asarray(array)"
             )
         if name != "_core":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            advice = f"; numpy.asarray(array).{name} is of a copy in RAM" if hasattr(np.ndarray, name) else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
         path, dtype, shape, mode = self._opening
         core = _core.open(path, dtype, shape, mode == "r", {})
         self._core, self._path, self._mode = core, path, mode
@@ -863,6 +893,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def round(self, decimals: int = 0, out: Any = None) -> Array:
         """The items rounded to the nearest whole number, halves to the even one."""
         return _numpy.round(self, decimals, out)
+
+    def fill(self, value: Any) -> None:
+        """Writes one number to all items."""
+        self._assign(self._converted(value))
 
     def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         """Sorts the items in place along an axis: on the devices if there is one axis. NaNs come last.

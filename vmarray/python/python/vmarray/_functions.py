@@ -87,6 +87,10 @@ def _computed(
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
     types = _ufuncs.resolved(ufunc, tuple(_ufuncs.kind(one) for one in inputs), dtype, casting)
     casts, gives = types[: ufunc.nin], types[ufunc.nin :]
+    if ufunc is np.power and gives[0].kind == "f" and isinstance(inputs[0], Array) and np.size(inputs[1]) == 1:
+        # NumPy takes the root, whose results for -0.0 and infinities are others.
+        if np.asarray(inputs[1]) == 0.5:
+            return _computed(np.sqrt, (np.broadcast_to(inputs[0], shape).astype(gives[0], copy=False),), None)
     if ufunc.nout == 1 and len(set(casts)) == 1 or ufunc.__name__.startswith("logical_"):
         name = ufunc.__name__
         if name.startswith("logical_"):
@@ -151,10 +155,16 @@ _ASSOCIATIVE = (np.add, np.multiply, np.minimum, np.maximum, np.fmin, np.fmax, n
 _ASSOCIATIVE += (np.logical_xor, np.bitwise_or, np.bitwise_and, np.bitwise_xor, np.gcd, np.lcm)
 
 
+#: One axis, counted from the first; a tuple is refused.
+axis_of = np.lib.array_utils.normalize_axis_index
+
+
 def _axes(array: Array, axis: Any) -> tuple[Any, ...] | None:
     """The axes that are reduced; None for all."""
     if axis is None:
         return None
+    if not isinstance(axis, tuple):
+        axis = operator.index(axis)
     axes = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim, "axis")
     return None if len(axes) == array.ndim and array.ndim == 1 else axes
 
@@ -340,7 +350,7 @@ def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdi
 def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = True, out: Any = None) -> Any:
     """Applies a function of NumPy to each line along an axis. The function returns a line of the same length, or a
     single item, whose axis is left out unless `keepdims`. RAM must hold a line."""
-    (own,) = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
+    own = axis_of(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
     result = None
     # Several whole lines at a time.
@@ -435,7 +445,7 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
     """Along one axis by the devices, else by NumPy, whose lines have room in RAM. Equal items stay in their order."""
     if not array.ndim:
         raise np.exceptions.AxisError(axis, 0)
-    (own,) = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
+    own = axis_of(axis, array.ndim)
     if array.ndim == 1 and array.dtype.kind in "iuf" and array.dtype.isnative and array.dtype != np.float16:
         if array.dtype.kind == "f":
             # Devices sort -0.0 before 0.0, although they are equal, and sort NaNs with a sign first.
@@ -472,7 +482,7 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
         arrays, axis = [one.reshape(-1) for one in arrays], 0
     if not arrays:
         raise ValueError("need at least one array to concatenate")
-    (own,) = np.lib.array_utils.normalize_axis_tuple(axis, arrays[0].ndim)
+    own = axis_of(axis, arrays[0].ndim)
     rest = {one.shape[:own] + one.shape[own + 1 :] for one in arrays}
     if len(rest) > 1 or len({one.ndim for one in arrays}) > 1:
         raise ValueError(

@@ -128,14 +128,17 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     if out is not None:
         raise NotOnDevices
     array = _array.asarray(array, **_array._beside(indices))
+    if not hasattr(indices, "dtype"):
+        # Numbers of Python become indices by any rule.
+        indices = np.array(indices, np.intp)
     if not array.ndim or (axis is None and array.ndim != 1):
         array = array.reshape(-1)
     own = operator.index(axis or 0)
     if not -array.ndim <= own < array.ndim:
         raise np.exceptions.AxisError(own, array.ndim)
     extent, shape = array.shape[own], np.shape(indices)
-    kind = indices.dtype if isinstance(indices, Array) else np.asarray(indices).dtype
-    if kind.kind not in "iu" and not (kind.kind == "f" and not np.size(indices)):
+    kind = indices.dtype
+    if kind.kind not in "iub":
         raise TypeError(f"Cannot cast array data from {kind!r} to {np.dtype(np.intp)!r} according to the rule 'safe'")
     rest = (array.shape[: own % array.ndim], array.shape[own % array.ndim + 1 :])
     is_empty = not np.size(indices) or 0 in (*rest[0], *rest[1])

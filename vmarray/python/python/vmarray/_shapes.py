@@ -11,14 +11,10 @@ import numpy as np
 from . import _array, _core, _ufuncs
 from ._array import Array
 from ._dispatch import NotOnDevices
-from ._functions import concatenate, reduced, where_of
+from ._functions import axis_of, concatenate, reduced, where_of
 from ._order import searchsorted, take, unique
 
 _axes_of = np.lib.array_utils.normalize_axis_tuple
-
-
-def _axis_of(axis: Any, ndim: int) -> int:
-    return _axes_of(axis, ndim)[0]
 
 
 # Views.
@@ -101,7 +97,7 @@ def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Any, ...]:
 
 def array_split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
     """Views one after the other: as ``numpy.array_split``."""
-    own = _axis_of(axis, array.ndim)
+    own = axis_of(axis, array.ndim)
     extent = array.shape[own]
     if np.ndim(sections) == 0:
         count = operator.index(sections)
@@ -134,7 +130,7 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, cas
         raise ValueError("all input arrays must have the same shape")
     return concatenate(
         [expand_dims(one, axis) for one in arrays],
-        _axis_of(axis, arrays[0].ndim + 1),
+        axis_of(axis, arrays[0].ndim + 1),
         out,
         dtype=dtype,
         casting=casting,
@@ -165,7 +161,7 @@ def append(array: Any, values: Any, axis: int | None = None) -> Array:
 def repeat(array: Array, repeats: Any, axis: int | None = None) -> Array:
     """Each item several times: as ``numpy.repeat``."""
     array = array.reshape(-1) if axis is None or not array.ndim else array
-    own = _axis_of(axis or 0, array.ndim)
+    own = axis_of(axis or 0, array.ndim)
     return take(array, np.repeat(np.arange(array.shape[own]), np.asarray(repeats)), own)
 
 
@@ -267,7 +263,7 @@ def _accumulated(ufunc: np.ufunc) -> Any:
             raise NotOnDevices
         if axis is None:
             array, axis = array.reshape(-1), 0
-        own = _axis_of(axis, array.ndim)
+        own = axis_of(axis, array.ndim)
         # NumPy's functions add integers shorter than a word as words, but its ufuncs do not.
         kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
         result = _array._result(array.shape, kind, **_array._beside(array))
@@ -303,7 +299,7 @@ def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: 
         raise ValueError(f"order must be non-negative but got {n!r}")
     if n == 0:
         return array
-    own = _axis_of(axis, array.ndim)
+    own = axis_of(axis, array.ndim)
     before = (slice(None),) * own
     work = np.not_equal if array.dtype == np.bool_ else np.subtract
     for _ in range(n):
@@ -399,12 +395,13 @@ def average(
         raise NotOnDevices
     if weights is None:
         result = array.mean(axis, keepdims=keepdims)
-        total = result * 0 + array.size / max(1, np.size(result))
+        count = np.asarray(array.size / max(1, np.size(result)), result.dtype)
+        total = _array.full(result.shape, count, **_array._beside(array)) if isinstance(result, Array) else count[()]
     else:
         if np.shape(weights) != array.shape:
             if axis is None:
                 raise TypeError("Axis must be specified when shapes of a and weights differ.")
-            own = _axis_of(axis, array.ndim)
+            own = axis_of(axis, array.ndim)
             if np.shape(weights) != (array.shape[own],):
                 raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
             weights = (
