@@ -86,7 +86,7 @@ pub fn files() -> Result<Vec<(String, String)>> {
             "Mirror" => "[`Mirror`]: the rows and columns at the edges are not repeated.",
             "Symmetric" => "[`Symmetric`]: the rows and columns at the edges are repeated.",
             _ => {
-                "[`Ignored`]: a violet square was written over the lower right corner; what of it is outside was left out."
+                "[`Ignored`]: a violet square was written over the lower right corner; its part outside was skipped."
             }
         };
         let _ = write!(page, "\n{what}\n\n{drawing}");

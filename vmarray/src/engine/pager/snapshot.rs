@@ -40,6 +40,17 @@ impl std::fmt::Debug for Saver {
     }
 }
 
+/// A page that a thread saves. Dropped by a panic, it fails the snapshot, which would lack the page.
+struct UnsavedPage<'a>(&'a Saver);
+
+impl Drop for UnsavedPage<'_> {
+    fn drop(&mut self) {
+        let error = backend_api::Error::new(backend_api::ErrorKind::System, "save");
+        let error = error.with_detail("a thread that changes elements panicked while it saved a page");
+        self.0.failure.lock().get_or_insert_with(|| error.into());
+    }
+}
+
 type Marks = SnapshotMarks<Saver>;
 
 /// A snapshot in progress. Until it is dropped, unsaved pages do not change.
@@ -141,7 +152,10 @@ impl Pager {
         // Devices may wake tasks; they run after all locks are released.
         let _scope = LockScope::begin();
         marks.save_if_free(self, page, |saver| {
-            if let Err(error) = saver.saver.save(self, page) {
+            let unsaved = UnsavedPage(saver);
+            let saved = saver.saver.save(self, page);
+            std::mem::forget(unsaved);
+            if let Err(error) = saved {
                 saver.failure.lock().get_or_insert(error);
             }
         })

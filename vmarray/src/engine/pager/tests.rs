@@ -8,7 +8,7 @@ use backend_api::wrap::{Counting, Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
-use super::{Fetch, Pager};
+use super::{Fetch, PageSaver, Pager};
 use crate::array::VirtualArray;
 use crate::array::testing::{host, one_channel};
 use crate::base::element::Field;
@@ -303,4 +303,23 @@ fn a_long_read_without_stages_goes_on_in_frames() {
         stages.drain(..).for_each(|stage| channel.put_stage(stage));
         assert_eq!(reader.join().unwrap(), values);
     });
+}
+
+/// A device panics while a thread saves a page: the snapshot lacks the page, and fails.
+#[test]
+fn a_panic_while_a_page_is_saved_fails_the_snapshot() {
+    struct PanickingSaver;
+    impl PageSaver for PanickingSaver {
+        fn save(&self, _: &Pager, _: u64) -> crate::Result<()> {
+            panic!("a device panics")
+        }
+    }
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    array.fill(.., 1).unwrap();
+    let snapshot = array.pager().snapshot().unwrap();
+    snapshot.save_by(Box::new(PanickingSaver));
+    let set = std::panic::AssertUnwindSafe(|| array.set(5, 7));
+    assert!(std::panic::catch_unwind(set).is_err());
+    assert!(snapshot.take(0..4).is_err() && snapshot.finish().is_err());
+    array.set(5, 7).unwrap();
 }

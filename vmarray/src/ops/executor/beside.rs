@@ -134,7 +134,11 @@ impl<'a> ReadOperand<'a> {
         let Some(target) = self.operand.target else { return Ok(()) };
         if let Some((device, memory)) = self.on_devices.first() {
             let range = self.operand.start..self.operand.start + self.len;
-            return put_from(target, &range, device, memory.at(0)).map(|is_put| debug_assert!(is_put));
+            if put_from(target, &range, device, memory.at(0))? {
+                return Ok(());
+            }
+            let broken = backend_api::Error::new(backend_api::ErrorKind::Unsupported, "write");
+            return Err(broken.with_detail("a link between devices broke during the launch").into());
         }
         target.write_bytes(self.operand.start, &self.bytes.lock())
     }
