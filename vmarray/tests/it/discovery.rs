@@ -90,7 +90,10 @@ fn a_broken_driver_is_named_and_host_ram_in_its_place_warned_of() {
         return; // This machine's driver has yet another name.
     }
     let cuda = row(&table, "cuda");
-    assert!(cuda.contains("no: unusable") && cuda.contains("libcuda.so") && cuda.contains("reinstall"), "{table}");
+    assert!(
+        cuda.contains("no: unusable") && cuda.contains("libcuda.so") && cuda.contains("reinstall"),
+        "{table}"
+    );
     assert!(row(&table, "opencl").contains("no: no devices"), "{table}");
     assert!(row(&table, "host").ends_with("yes"), "{table}");
     assert_eq!(table.matches("opened 1").count(), 2, "{table}");
