@@ -41,7 +41,10 @@ fn indices_ranges_and_pages() {
         text(small.section(5..).unwrap().get(5)),
         "index 5 is outside of an array of 5 elements; use an index below 5"
     );
-    assert!(text(small.section(5..2)).starts_with("range 5..2 is reversed; give the smaller number first"));
+    let (start, end) = (5, 2);
+    assert!(
+        text(small.section(start..end)).starts_with("range 5..2 is reversed; give the smaller number first")
+    );
     assert_eq!(
         text(array(0).get(0)),
         "index 0 is outside of an array of 0 elements; it is empty: put something into it first"
