@@ -1,5 +1,7 @@
 //! Kernels in their host form and in their lowered form; both must give equal results.
 
+#![allow(clippy::never_loop, clippy::unnecessary_cast, reason = "kernels in unusual forms are the subject")]
+
 mod arrays;
 mod calls;
 mod errors;
