@@ -23,7 +23,7 @@ _numpy: Any = np
 #: Most bytes of a pending expression that are computed to show it.
 _SHOWN_BYTES = 16 << 20
 #: The functions that the operator ``**`` of NumPy calls for a few exponents of Python.
-_POWERS = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
+_POWERS: dict[tuple[type, object], Any] = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
 #: Items that an iterator reads at once.
 _ITERATED = 1 << 16
 
