@@ -393,6 +393,21 @@ impl StoreDevice {
 
     /// Zeroes a page and frees its place: at once if no [`sync`](Device::sync) has stored it, else with the
     /// next one. Does nothing to a page without contents.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+    /// use backend_host::StoreDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-page-cleared-{}", std::process::id()));
+    /// let device = Arc::new(StoreDevice::create(&path, 4096, 2, b"", [0; 3])?);
+    /// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 8192, Commit::Lazy)?);
+    /// device.wait(queue.fill(&Fill { to: pages.at(0), bytes: 8192, pattern: &[7] })?)?;
+    /// device.clear(1);
+    /// assert!(device.has_contents(0) && !device.has_contents(1));
+    /// # drop((pages, queue));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn clear(&self, page: u64) {
         if self.has_contents(page) && !self.is_read_only() {
             self.volume.clear(page);
@@ -505,7 +520,15 @@ impl Drop for StoreDevice {
     }
 }
 
-/// Lock of a path against opening: [`StoreDevice::lock_path`].
+/// Lock of a path against opening: [`StoreDevice::lock_path`]. A drop ends it.
+///
+/// ```
+/// use backend_host::{PathLock, StoreDevice};
+/// let path = std::env::temp_dir().join(format!("vmarray-no-store-{}", std::process::id()));
+/// let _lock: PathLock = StoreDevice::lock_path(&path)?;
+/// assert!(!path.exists(), "a lock creates no file");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct PathLock(#[expect(dead_code, reason = "holds the lock")] Option<FileDisk>);

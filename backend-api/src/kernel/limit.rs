@@ -97,7 +97,20 @@ impl<'a> LoopClock<'a> {
         Self { limit, left: TimeLimit::TURNS, since: None }
     }
 
-    /// Begins an item or a group.
+    /// Begins an item or a group: its time counts from the first reading after this.
+    ///
+    /// ```
+    /// use backend_api::kernel::{LoopClock, Overtime, TimeLimit};
+    /// use std::time::Duration;
+    /// let limit = TimeLimit::new(Duration::ZERO);
+    /// let mut clock = LoopClock::new(Some(&limit));
+    /// let item = |clock: &mut LoopClock<'_>| {
+    ///     clock.begin();
+    ///     (0..10 * TimeLimit::TURNS).find_map(|_| clock.turn())
+    /// };
+    /// assert_eq!(item(&mut clock), Some(Overtime::Own));
+    /// assert_eq!(item(&mut clock), Some(Overtime::OfAnother), "the launch has ended");
+    /// ```
     pub fn begin(&mut self) {
         self.since = None;
     }

@@ -49,6 +49,12 @@ impl Report {
     }
 
     /// Returns the loop in which the item has exceeded the time limit, if it has.
+    ///
+    /// ```
+    /// use backend_api::kernel::Report;
+    /// assert_eq!(Report::time_over(3, 42).loop_over_time(), Some(3));
+    /// assert_eq!(Report::default().loop_over_time(), None);
+    /// ```
     #[must_use]
     pub const fn loop_over_time(self) -> Option<u32> {
         if self.site & Self::TIME_OVER == 0 { None } else { Some(self.site & !Self::TIME_OVER) }

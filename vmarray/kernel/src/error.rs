@@ -79,13 +79,40 @@ impl Error {
         self.function
     }
 
-    /// Its file, as the compiler calls it.
+    /// The file of the function, as the compiler calls it.
+    ///
+    /// ```
+    /// # use vmarray_kernel::{At, Own, kernel, lower};
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn endless(n: u64) -> u64 {
+    ///     if n == 0 { 1 } else { n * endless(n - 1) }
+    /// }
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn factorials(at: At<1>, out: &mut Own<u64>) {
+    ///     out.set(endless(at.index() as u64));
+    /// }
+    /// assert!(lower::<factorials>().unwrap_err().file().ends_with(".rs"));
+    /// ```
     #[must_use]
     pub const fn file(&self) -> &'static str {
         self.file
     }
 
-    /// The fault and its remedy.
+    /// The fault and its remedy, without the place that [`Display`](fmt::Display) adds.
+    ///
+    /// ```
+    /// # use vmarray_kernel::{At, Own, kernel, lower};
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn endless(n: u64) -> u64 {
+    ///     if n == 0 { 1 } else { n * endless(n - 1) }
+    /// }
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn factorials(at: At<1>, out: &mut Own<u64>) {
+    ///     out.set(endless(at.index() as u64));
+    /// }
+    /// let error = lower::<factorials>().unwrap_err();
+    /// assert!(error.to_string().ends_with(error.detail()));
+    /// ```
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail

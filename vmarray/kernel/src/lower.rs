@@ -83,6 +83,18 @@ pub struct Lowered {
     /// Source places of operations that may fail, by their numbers.
     places: Vec<(u32, SourcePlace)>,
     /// The source place of the function.
+    ///
+    /// ```
+    /// use vmarray_kernel::{Own, kernel, lower};
+    ///
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn double(out: &mut Own<u32>) {
+    ///     out.set(out.get() * 2);
+    /// }
+    /// let place = lower::<double>()?.defined_at();
+    /// assert!(place.file.ends_with(".rs") && place.line > 0);
+    /// # Ok::<_, vmarray_kernel::Error>(())
+    /// ```
     defined: SourcePlace,
 }
 

@@ -117,7 +117,7 @@ pub trait AppendTo {
 /// found.sort();
 /// assert_eq!(found, [10, 11, 12]);
 /// let error = odd::run((&array, Appended::to(&mut found, 2))).unwrap_err();
-/// assert!(error.to_string().contains("appends 3 elements to `found`, 2 are allowed"), "{error}");
+/// assert!(error.to_string().contains("appends 3 elements to `found`, but 2 are allowed"), "{error}");
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
