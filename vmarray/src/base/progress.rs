@@ -234,6 +234,7 @@ impl Steps {
     }
 
     /// Notes that the work holds something more until it ends.
+    #[cfg(feature = "host")]
     pub(crate) fn add_hold(&self, hold: WorkHold) {
         self.holds.write().push(hold);
     }
