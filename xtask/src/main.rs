@@ -88,7 +88,7 @@ enum Command {
     /// Runs the tests under AddressSanitizer: half an hour on two cores, some minutes for a sample.
     Sanitize(SampleArgs),
     /// Builds the published crates with the combinations of features that a dependant may select, in some
-    /// minutes. A sample has three: no feature, the default ones, and all.
+    /// minutes. A sample has two: no feature, and the default ones.
     Features(SampleArgs),
     /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
     Ptx(ptx::Args),

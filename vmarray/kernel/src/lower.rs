@@ -83,18 +83,6 @@ pub struct Lowered {
     /// Source places of operations that may fail, by their numbers.
     places: Vec<(u32, SourcePlace)>,
     /// The source place of the function.
-    ///
-    /// ```
-    /// use vmarray_kernel::{Own, kernel, lower};
-    ///
-    /// #[kernel(crate = vmarray_kernel)]
-    /// fn double(out: &mut Own<u32>) {
-    ///     out.set(out.get() * 2);
-    /// }
-    /// let place = lower::<double>()?.defined_at();
-    /// assert!(place.file.ends_with(".rs") && place.line > 0);
-    /// # Ok::<_, vmarray_kernel::Error>(())
-    /// ```
     defined: SourcePlace,
 }
 
@@ -147,6 +135,18 @@ impl Lowered {
     }
 
     /// The source place of the function.
+    ///
+    /// ```
+    /// use vmarray_kernel::{Own, kernel, lower};
+    ///
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn double(out: &mut Own<u32>) {
+    ///     out.set(out.get() * 2);
+    /// }
+    /// let place = lower::<double>()?.defined_at();
+    /// assert!(place.file.ends_with(".rs") && place.line > 0);
+    /// # Ok::<_, vmarray_kernel::Error>(())
+    /// ```
     #[must_use]
     pub const fn defined_at(&self) -> SourcePlace {
         self.defined

@@ -185,11 +185,8 @@ impl Term {
 
 /// True if a backend is compiled in.
 fn is_built(backend: &str) -> bool {
-    match backend {
-        "cuda" => cfg!(feature = "cuda"),
-        "opencl" => cfg!(feature = "opencl"),
-        _ => cfg!(feature = "host"),
-    }
+    let drivers = [("cuda", cfg!(feature = "cuda")), ("opencl", cfg!(feature = "opencl"))];
+    drivers.into_iter().find(|(name, _)| *name == backend).map_or(cfg!(feature = "host"), |(_, is_in)| is_in)
 }
 
 /// Report on all devices, and their use.
