@@ -23,7 +23,16 @@ const BY_PATH: [(&str, &[&str], Check); 6] = [
     ),
     ("kernels", &["vmarray/macros", "vmarray/kernel", "backend-api", "xtask/src/kernels"], kernels::sample),
     ("formats", &["vmarray/formats", "xtask/src/formats"], formats::sample),
-    ("servers", &["vmarray/formats"], formats::servers_sample),
+    (
+        "servers",
+        &[
+            "vmarray/formats/servers",
+            "vmarray/formats/Cargo.toml",
+            "vmarray/formats/src/zarr/location.rs",
+            "vmarray/formats/src/zarr/objects.rs",
+        ],
+        formats::servers_sample,
+    ),
     ("ptx", &["backend-cuda/kernels", "vmarray/src/ops/sort/onesweep", "xtask/src/ptx"], ptx::check),
     ("package", &["Cargo.toml", "*/Cargo.toml"], |sh| package::check(sh, true)),
 ];

@@ -80,8 +80,8 @@ fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
     let _seed = sh.push_env("VMARRAY_FORMATS_SEED", seed.to_string());
     let _count = sh.push_env("VMARRAY_FORMATS_COUNT", count.to_string());
     let test = "python::others_read_what_is_written_and_write_what_is_read";
-    cmd!(sh, "cargo test -p vmarray-formats --all-features --test it --quiet -- --ignored --exact {test}")
-        .run()?;
+    // With the packages and features of the other tests, so that nothing is built anew.
+    cmd!(sh, "cargo test --workspace --all-features --test it --quiet -- --ignored --exact {test}").run()?;
     Ok(Outcome::Passed(format!("{count} files of each kind, from seed {seed} on")))
 }
 
