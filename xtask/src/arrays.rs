@@ -89,13 +89,13 @@ pub struct GateArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Prints a report of measurements that `bench --json` has stored, as Markdown.
+/// Makes BENCHMARKS.md and its plots from the records in docs/benchmarks, or prints a report of one run.
 #[derive(clap::Args, Debug)]
 pub struct ReportArgs {
-    /// The measurements.
-    pub measured: PathBuf,
+    /// Measurements that `bench --json` or `--record` has stored. Prints their report as Markdown.
+    pub measured: Option<PathBuf>,
     /// Lists faster and slower workloads compared with this file of an earlier run.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "measured")]
     pub against: Option<PathBuf>,
 }
 

@@ -18,12 +18,15 @@ mod mapped_file;
 pub mod measure;
 #[cfg(feature = "array")]
 mod native;
+pub mod page;
 #[cfg(feature = "array")]
 mod peer;
 #[cfg(feature = "array")]
 mod plain;
+mod plot;
 #[cfg(feature = "array")]
 mod raw;
+pub mod record;
 #[cfg(feature = "array")]
 mod report;
 #[cfg(feature = "array")]
@@ -55,6 +58,9 @@ pub struct Args {
     /// Stores all numbers, as JSON: for `--against`, `cargo xtask report`, and scripts.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Stores all numbers as a record in docs/benchmarks. `cargo xtask report` makes BENCHMARKS.md of records.
+    #[arg(long, conflicts_with = "json")]
+    record: bool,
     /// Writes a report as Markdown: a summary, tables by family, a legend.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -111,12 +117,25 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// Runs `cargo xtask report`.
+pub fn report(args: &crate::arrays::ReportArgs) -> Result<()> {
+    match &args.measured {
+        None => page::write(),
+        Some(measured) => report_of(measured, args),
+    }
+}
+
+/// Prints a report of one run.
 #[cfg(feature = "array")]
-pub fn report(args: crate::arrays::ReportArgs) -> Result<()> {
-    let measured = results::Measurements::read(&args.measured)?;
+fn report_of(measured: &std::path::Path, args: &crate::arrays::ReportArgs) -> Result<()> {
+    let measured = results::Measurements::read(measured)?;
     let earlier = args.against.as_deref().map(results::Measurements::read).transpose()?;
     print!("{}", report::markdown(&measured, earlier.as_ref()));
     Ok(())
+}
+
+#[cfg(not(feature = "array"))]
+fn report_of(_: &std::path::Path, _: &crate::arrays::ReportArgs) -> Result<()> {
+    crate::arrays::again("array", &[])
 }
 
 /// Returns true if cargo and the sources exist.

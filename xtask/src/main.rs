@@ -74,7 +74,7 @@ enum Command {
     Compare(arrays::CompareArgs),
     /// Judges whether a change made a row of a fixed list slower, by two builds run in turns.
     Gate(arrays::GateArgs),
-    /// Prints a report of the benchmarks' results.
+    /// Makes BENCHMARKS.md and its plots from the records, or prints a report of one run.
     Report(arrays::ReportArgs),
     /// Counts the instructions of accesses to resident pages. Fails if they exceed the known counts.
     Hits,
@@ -160,19 +160,16 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args),
         #[cfg(feature = "array")]
         Command::Gate(args) => gate::run(&args),
-        #[cfg(feature = "array")]
-        Command::Report(args) => bench::report(args),
         #[cfg(not(feature = "array"))]
-        Command::Soak(_)
-        | Command::Kills(_)
-        | Command::Compare(_)
-        | Command::Gate(_)
-        | Command::Report(_) => arrays::again("array", &[]),
+        Command::Soak(_) | Command::Kills(_) | Command::Compare(_) | Command::Gate(_) => {
+            arrays::again("array", &[])
+        }
         Command::Damage(args) => damage::run(args),
         Command::Hits => step("hits", SampleArgs { sample: false }, hits),
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Report(args) => bench::report(&args),
         Command::Ci => ci::run(),
         Command::Nightly(args) => nightly::run(&args),
         Command::Miri(args) => step("Miri", args, miri::check),

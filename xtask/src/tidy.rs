@@ -142,6 +142,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
                 .map(|fault| format!("{name}: {fault}")),
         );
     }
+    faults.extend(crate::bench::page::faults()?);
     let budget = language::Budget::read()?;
     let words = budget.count(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
     faults.extend(budget.faults(&words));

@@ -2,11 +2,14 @@
 
 Run it with an installed wheel: ``python on_card.py [--devices cuda:0] [--gib 8] [--scan-gib 96] [--file PATH]``.
 Numbers are medians, each of several runs, after one that is not counted. torch is left out where it is not installed.
+``--record`` adds the figures to the records in docs/benchmarks, from which ``cargo xtask report`` makes BENCHMARKS.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import datetime
 import json
 import os
 import platform
@@ -16,6 +19,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +33,13 @@ except ImportError:
 
 RECORD = np.dtype([("bytes", "V44")])
 RESULTS: dict[str, dict[str, float]] = {}
+#: Rows of the record, in the form of ``cargo xtask bench``.
+ROWS: list[dict[str, Any]] = []
+#: Bytes of a GPU that stay free next to managed memory. A GPU with too little may stop to answer.
+MANAGED_MARGIN = 4 << 30
+#: The property ``CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`` of a GPU.
+CONCURRENT_ACCESS = 89
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @vm.kernel
@@ -36,22 +48,123 @@ def heat(x, rate):
     return x + rate * flow
 
 
-def seconds(work: Callable[[], object], runs: int = 7) -> float:
+class Median(float):
+    """Median of several times, in seconds."""
+
+    low: float
+    high: float
+    runs: int
+
+    def __new__(cls, times: list[float]) -> Median:
+        median = super().__new__(cls, statistics.median(times))
+        median.low, median.high, median.runs = min(times), max(times), len(times)
+        return median
+
+
+class Managed:
+    """Managed memory of CUDA, which the driver moves between the first GPU and RAM."""
+
+    def __init__(self, cuda: ctypes.CDLL, device: ctypes.c_int, nbytes: int) -> None:
+        self._cuda, self._device, self._nbytes = cuda, device, nbytes
+        self._pointer = ctypes.c_uint64()
+        self._check(cuda.cuMemAllocManaged(ctypes.byref(self._pointer), ctypes.c_size_t(nbytes), 1))
+        memory = (ctypes.c_ubyte * nbytes).from_address(self._pointer.value)
+        self.array = np.frombuffer(memory, "u1")
+
+    @classmethod
+    def allocate(cls, nbytes: int) -> Managed | None:
+        """Allocates memory; ``None`` without a GPU that supports it, or if less than the margin would stay free."""
+        try:
+            cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            return None
+        device, context, value = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0):
+            return None
+        cls._check(cuda.cuDeviceGetAttribute(ctypes.byref(value), CONCURRENT_ACCESS, device))
+        cls._check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+        cls._check(cuda.cuCtxSetCurrent(context))
+        cls._check(cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
+        if value.value == 0 or free.value < nbytes + MANAGED_MARGIN:
+            return None
+        return cls(cuda, device, nbytes)
+
+    @staticmethod
+    def _check(code: int) -> None:
+        if code != 0:
+            raise RuntimeError(f"the CUDA driver returned error {code}")
+
+    def move_to_card(self) -> None:
+        """Moves all of it to the GPU."""
+        size, stream = ctypes.c_size_t(self._nbytes), ctypes.c_void_p()
+        self._check(self._cuda.cuMemPrefetchAsync(self._pointer, size, self._device, stream))
+        self._check(self._cuda.cuCtxSynchronize())
+
+    def seconds(self, work: Callable[[], object], runs: int = 3) -> Median:
+        """Times of work that finds all memory on the GPU."""
+        times = []
+        for _ in range(runs):
+            self.move_to_card()
+            begin = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - begin)
+        return Median(times)
+
+    def free(self) -> None:
+        self._check(self._cuda.cuMemFree_v2(self._pointer))
+
+
+def seconds(work: Callable[[], object], runs: int = 7) -> Median:
     work()
     times = []
     for _ in range(runs):
         begin = time.perf_counter()
         work()
         times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+    return Median(times)
 
 
-def told(name: str, amount: float, unit: str, **times: float) -> None:
-    """Prints the times of one piece of work, and the resulting rates."""
+def told(name: str, amount: float, unit: str, row: str | None = None, **times: float) -> None:
+    """Prints the times of one piece of work, and the resulting rates. ``row`` names its row in records."""
     RESULTS[name] = times
+    # Other forms of ours are no peers.
+    entries = [entry(who, amount, t) for who, t in times.items() if not who.startswith("vmarray,")]
+    ROWS.append({"name": f"python/{row or name}", "unit": unit, "entries": entries})
     first = next(iter(times.values()))
     parts = (f"{who} {1e3 * t:.3f} ms ({amount / t:.2f} {unit}, x{t / first:.2f})" for who, t in times.items())
     print(f"{name}: " + "; ".join(parts), flush=True)
+
+
+def entry(who: str, amount: float, t: float) -> dict[str, Any]:
+    """Rate of a contender, as a record has it."""
+    low, high, runs = (t.low, t.high, t.runs) if isinstance(t, Median) else (t, t, 0)
+    versions = {"numpy": np.__version__} | ({"torch": torch.__version__} if torch else {})
+    found = {"version": versions[who]} if who in versions else {}
+    names = {"vmarray": "ours", "numpy": "NumPy in RAM", "torch": "torch on the GPU", "managed": "managed memory"}
+    summary = {"median": amount / t, "low": amount / high, "high": amount / low, "runs": runs}
+    role = "ours" if who == "vmarray" else "alternative"
+    return {"name": names.get(who, who), **found, "role": role, "summary": summary}
+
+
+def record(devices: str | None) -> Path:
+    """Writes the record of this run."""
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H%M%SZ")
+    commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True)
+    named = ", ".join(str(device) for device in vm.devices(devices or ""))
+    # Names of files differ from machine to machine.
+    pairs = zip(sys.argv, sys.argv[1:], strict=False)
+    words = [word for before, word in pairs if word not in ("--record", "--file") and before != "--file"]
+    facts = {
+        "date": date,
+        "commit": commit.stdout.strip(),
+        "command": " ".join(["python benches/on_card.py", *words]),
+        "machine": f"{named}; {os.cpu_count()} cores, Python {platform.python_version()}",
+    }
+    path = ROOT / "docs" / "benchmarks" / "records" / f"{date}-python.json"
+    text = json.dumps({"about": list(facts.items()), "rows": ROWS}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
 
 
 def importing() -> None:
@@ -95,8 +208,9 @@ def whole_arrays(devices: str | None, gib: float) -> None:
     add = {"vmarray": seconds(ours_add)} | ({"torch": seconds(theirs_add)} if card else {})
     told("c = a * 2 + b, f4", 12 * count / 1e9, "GB/s", **add, numpy=scale * seconds(lambda: np.add(np.multiply(x, 2, out=z), y, out=z), 3))
     told(
-        "a.sum(), f4", 4 * count / 1e9, "GB/s", vmarray=seconds(lambda: a.sum()),
+        "a.sum(), f4", 4 * count / 1e9, "GB/s", row="sum", vmarray=seconds(lambda: a.sum()),
         **with_torch(lambda: tx.sum(dtype=torch.float64).item()), numpy=scale * seconds(lambda: x.sum(), 3),
+        **managed_sum(x, scale),
     )
     told(
         "(a * 2 + b)[a > 0.5].sum(), f4", 8 * count / 1e9, "GB/s",
@@ -169,6 +283,17 @@ def whole_arrays(devices: str | None, gib: float) -> None:
     told("random normals, f8", few / 1e9, "G/s", vmarray=seconds(lambda: rng.normal(size=few), 3))
 
 
+def managed_sum(x: np.ndarray, scale: float) -> dict[str, float]:
+    """The sum by NumPy of a copy of ``x`` in managed memory, which lies on the GPU before."""
+    if (memory := Managed.allocate(x.nbytes)) is None:
+        return {}
+    copy = memory.array.view(x.dtype)
+    copy[...] = x
+    time = scale * memory.seconds(lambda: copy.sum())
+    memory.free()
+    return {"managed": time}
+
+
 def listed(devices: str | None, gib: float, path: str) -> None:
     """``a[idx]`` of 10^6 elements of 44 bytes at random places."""
     count = int(gib * 2**30 / 44)
@@ -207,11 +332,18 @@ def listed(devices: str | None, gib: float, path: str) -> None:
     mapped = np.memmap(path, RECORD, mode="r")
     mapped[indices]
     times["memmap warm"] = seconds(lambda: mapped[indices], 3)
+    in_ram = np.fromfile(path, RECORD)
+    times["numpy"] = seconds(lambda: in_ram[indices], 3)
+    if (memory := Managed.allocate(in_ram.nbytes)) is not None:
+        copy = memory.array.view(RECORD)
+        copy[...] = in_ram
+        times["managed"] = memory.seconds(lambda: copy[indices], 1)
+        memory.free()
     if torch is not None:
-        of = torch.from_numpy(np.fromfile(path, "u1").reshape(-1, 44))
+        of = torch.from_numpy(in_ram.view("u1").reshape(-1, 44))
         wanted = torch.from_numpy(indices)
         times["torch.index_select in RAM"] = seconds(lambda: torch.index_select(of, 0, wanted))
-    told(f"10^6 of {count / 1e6:.0f} M elements of 44 bytes", 1.0, "M/s", **times)
+    told(f"10^6 of {count / 1e6:.0f} M elements of 44 bytes", 1.0, "M/s", row="rows", **times)
     print(f"  cold memmap is {times['memmap cold'] / times['vmarray']:.0f} times slower (1000 wanted),", end=" ")
     print(f"warm {times['memmap warm'] / times['vmarray']:.1f} times (10 wanted)", flush=True)
 
@@ -258,6 +390,7 @@ def main() -> None:
     arguments.add_argument("--gib", type=float, default=4.0, help="GiB of each array that is computed with")
     arguments.add_argument("--scan-gib", type=float, default=32.0, help="GiB that are scanned")
     arguments.add_argument("--file", default=os.path.join(tempfile.gettempdir(), "on_card.bin"), help="a file to map")
+    arguments.add_argument("--record", action="store_true", help="add the figures to docs/benchmarks/records")
     arguments.add_argument("--only", action="append", help="importing, whole_arrays, listed, scan or overheads")
     given = arguments.parse_args()
     print(f"{platform.node()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__},", end=" ")
@@ -278,6 +411,8 @@ def main() -> None:
     if "scan" in wanted:
         scan(given.devices, given.scan_gib)
     print(json.dumps(RESULTS))
+    if given.record:
+        print(record(given.devices))
 
 
 if __name__ == "__main__":

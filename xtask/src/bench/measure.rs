@@ -1,7 +1,7 @@
 //! Measuring: threads that start together, repetitions, medians and spread.
 
+pub use super::record::{Effort, Summary, Unit};
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -19,109 +19,13 @@ pub struct Sample {
     pub threads: usize,
 }
 
-/// The unit of a number: [`UNITS`] has the words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unit {
-    #[serde(rename = "GB/s")]
-    GigabytesPerSecond,
-    #[serde(rename = "G/s")]
-    GigaPerSecond,
-    #[serde(rename = "M/s")]
-    MegaPerSecond,
-    #[serde(rename = "k/s")]
-    KiloPerSecond,
-    #[serde(rename = "ns")]
-    Nanoseconds,
-    #[serde(rename = "us")]
-    Microseconds,
-}
-
-/// All units with their descriptions.
-pub const UNITS: [(Unit, &str); 6] = [
-    (Unit::GigabytesPerSecond, "10^9 bytes a second"),
-    (Unit::GigaPerSecond, "10^9 operations a second"),
-    (Unit::MegaPerSecond, "10^6 operations a second"),
-    (Unit::KiloPerSecond, "10^3 operations a second"),
-    (Unit::Nanoseconds, "nanoseconds that one operation takes one thread: less is better"),
-    (Unit::Microseconds, "microseconds that one operation takes one thread: less is better"),
-];
-
 impl Unit {
-    /// Returns the symbol, the number of units or seconds in it, and whether it is a time, so that less is
-    /// better.
-    fn parts(self) -> (&'static str, f64, bool) {
-        match self {
-            Self::GigabytesPerSecond => ("GB/s", 1e9, false),
-            Self::GigaPerSecond => ("G/s", 1e9, false),
-            Self::MegaPerSecond => ("M/s", 1e6, false),
-            Self::KiloPerSecond => ("k/s", 1e3, false),
-            Self::Nanoseconds => ("ns", 1e9, true),
-            Self::Microseconds => ("us", 1e6, true),
-        }
-    }
-
-    /// The symbol, in reports and in the output of peers.
-    pub fn symbol(self) -> &'static str {
-        self.parts().0
-    }
-
     /// A repetition's result.
     pub fn of(self, sample: &Sample) -> f64 {
         let Sample { wall, amount, threads, .. } = *sample;
         let (_, scale, is_time) = self.parts();
         if is_time { wall * threads as f64 / amount * scale } else { amount / wall / scale }
     }
-
-    /// The speed of `ours` divided by the speed of `other`.
-    pub fn speed_ratio(self, ours: f64, other: f64) -> f64 {
-        if self.parts().2 { other / ours } else { ours / other }
-    }
-}
-
-/// The median of several repetitions, and their range.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// The median; of an even number, the mean of the two in the middle.
-    pub median: f64,
-    /// The lowest value of all repetitions.
-    pub low: f64,
-    /// The highest value of all repetitions.
-    pub high: f64,
-    /// The number of repetitions.
-    pub runs: usize,
-}
-
-impl Summary {
-    /// Summarises at least one value; `None` for an empty list.
-    pub fn of(values: &[f64]) -> Option<Self> {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let (low, high) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median =
-            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
-        Some(Self { median, low, high, runs: sorted.len() })
-    }
-
-    /// The distance between the lowest and the highest, as a share of the median.
-    pub fn spread(&self) -> f64 {
-        if self.median == 0.0 { 0.0 } else { (self.high - self.low) / self.median }
-    }
-
-    /// The same measurement in a unit that is `factor` times smaller.
-    pub fn scaled(&self, factor: f64) -> Self {
-        Self { median: self.median * factor, low: self.low * factor, high: self.high * factor, ..*self }
-    }
-}
-
-/// The number and the length of repetitions.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Effort {
-    /// Repetitions, in addition to one warm-up.
-    pub runs: usize,
-    /// The length of a repetition, if it can be chosen; other repetitions are fewer if they take much
-    /// longer.
-    pub seconds: f64,
 }
 
 /// The repetitions of one contender.
@@ -256,15 +160,6 @@ mod tests {
 
     fn sample(wall: f64, amount: f64) -> Sample {
         Sample { wall, cpu: 0.0, amount, threads: 2 }
-    }
-
-    #[test]
-    fn medians_and_spread() {
-        assert_eq!(Summary::of(&[]), None);
-        let odd = Summary { median: 2.0, low: 1.0, high: 3.0, runs: 3 };
-        assert_eq!((Summary::of(&[3.0, 1.0, 2.0]), odd.spread()), (Some(odd), 1.0));
-        assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 100.0]).unwrap().median, 3.0);
-        assert_eq!(Summary::of(&[0.0]).unwrap().spread(), 0.0);
     }
 
     #[test]

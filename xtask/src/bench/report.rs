@@ -1,6 +1,6 @@
 //! Reports: a line on a terminal for each row, and a page of Markdown for the whole run.
 
-use super::measure::UNITS;
+use super::record::{UNITS, digits};
 use super::results::{Measurements, Role, Row};
 use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
@@ -51,18 +51,6 @@ const LISTED: usize = 12;
 /// Returns the description of a contender.
 pub fn meaning(contender: &str) -> Option<&'static str> {
     CONTENDERS.iter().find(|(name, _)| *name == contender).map(|(_, meaning)| *meaning)
-}
-
-/// Formats a number with three significant digits.
-pub fn digits(value: f64) -> String {
-    match value.abs() {
-        value if value == 0.0 || !value.is_finite() => format!("{value}"),
-        size if size < 0.01 => format!("{value:.1e}"),
-        size if size < 1.0 => format!("{value:.3}"),
-        size if size < 10.0 => format!("{value:.2}"),
-        size if size < 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
 }
 
 /// Formats a row: its name, ours with its spread, and the others, each with the factor by which ours is
@@ -243,12 +231,6 @@ mod tests {
     use super::*;
     use crate::bench::measure::Unit;
     use crate::bench::results::row_of;
-
-    #[test]
-    fn three_digits_count() {
-        let numbers = [0.0, 0.001_234, 0.12345, 1.2345, 12.345, 123.45, 12345.6];
-        assert_eq!(numbers.map(digits), ["0", "1.2e-3", "0.123", "1.23", "12.3", "123", "12346"]);
-    }
 
     #[test]
     fn lines_have_all_contenders() {

@@ -1,6 +1,7 @@
 //! One run: families one after the other, a line for each workload as soon as it is done, reports at the end.
 
 use super::Args;
+use super::page;
 use super::peer;
 use super::plain::Plain;
 use super::raw::Raw;
@@ -29,7 +30,7 @@ pub fn run(args: Args) -> Result<()> {
     let devices = if args.host { Some("host") } else { args.devices.as_deref() };
     let setup =
         Rc::new(Setup { checksums: args.checksums, ..Setup::new(devices, args.threads, args.quick)? });
-    let about = setup.describe();
+    let about = setup.describe(&command());
     for (name, value) in &about {
         println!("{name:13} {value}");
     }
@@ -70,7 +71,8 @@ pub fn run(args: Args) -> Result<()> {
         }
         times.push((family.name, begin.elapsed().as_secs_f64()));
         // The results before an interrupted run are useful as well.
-        if let Some(path) = &args.json {
+        let json = args.record.then(|| page::record_path(&bench.measured)).or_else(|| args.json.clone());
+        if let Some(path) = &json {
             bench.measured.write(path)?;
         }
         if let Some(path) = &args.report {
@@ -87,4 +89,17 @@ pub fn run(args: Args) -> Result<()> {
     );
     println!("{} workloads in {:.1} s", bench.measured.rows.len(), start.elapsed().as_secs_f64());
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+/// The command of this run, without the names of files.
+fn command() -> String {
+    let mut words = vec!["cargo xtask".to_string()];
+    let mut arguments = std::env::args().skip(1);
+    while let Some(word) = arguments.next() {
+        match word.as_str() {
+            "--json" | "--report" | "--against" | "--peer" => drop(arguments.next()),
+            _ => words.push(word),
+        }
+    }
+    words.join(" ")
 }

@@ -104,14 +104,15 @@ impl Setup {
         if self.quick { 1 } else { 4 }
     }
 
-    /// Describes the setup: names and values.
-    pub fn describe(&self) -> Vec<(String, String)> {
+    /// Describes the setup of a command: names and values.
+    pub fn describe(&self, command: &str) -> Vec<(String, String)> {
         let devices: Vec<String> = self.devices.iter().map(|device| device.info().to_string()).collect();
         let drivers: Vec<&str> = self.devices.iter().map(|device| &*device.info().driver).collect();
         let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
         let all = [
             ("date", humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()),
             ("commit", commit()),
+            ("command", command.to_owned()),
             ("devices", devices.join(", ")),
             ("driver", drivers.join(", ")),
             ("processor", processor()),

@@ -5,7 +5,7 @@ use super::{Bench, size};
 use crate::bench::elements::{Payload, zipf};
 use crate::bench::mapped_file::forget;
 use crate::bench::measure::{Sample, Unit, calls, on_threads, until};
-use crate::bench::report::digits;
+use crate::bench::record::digits;
 use crate::bench::results::{Role, Row};
 use crate::bench::setup::{CHUNK_BYTES, pieces};
 use anyhow::{Context, Result};

@@ -8,7 +8,7 @@ use super::random::at_random;
 use super::{Bench, bulk, in_place, serial, size};
 use crate::bench::elements::{self, Block, Payload, Record};
 use crate::bench::measure::{Effort, Sample, Unit, calls, on_threads, repeat, timed, until};
-use crate::bench::report::digits;
+use crate::bench::record::digits;
 use crate::bench::results::Role;
 use crate::bench::setup::{CHUNK_BYTES, Setup};
 use anyhow::Result;

@@ -1,0 +1,254 @@
+//! Records: the results of a run, as a file of JSON stores them. Reading one needs no array.
+
+// Without the array, xtask reads records and writes none.
+#![cfg_attr(not(feature = "array"), allow(dead_code))]
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A record: all results of one run, as a file stores them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Measurements {
+    /// The time, the setup and the machine: names and values.
+    pub about: Vec<(String, String)>,
+    /// The workloads, in the order in which they ran.
+    pub rows: Vec<Row>,
+}
+
+impl Measurements {
+    /// Reads a file that [`write`](Self::write) has written.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} is not what `bench --json` writes", path.display()))
+    }
+
+    /// Writes a file, as JSON.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    /// Returns a fact about the run.
+    pub fn fact(&self, name: &str) -> &str {
+        self.about.iter().find(|(of, _)| of == name).map_or("unknown", |(_, value)| value)
+    }
+}
+
+/// The role of a contender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The array.
+    Ours,
+    /// The hardware's limit.
+    Limit,
+    /// An alternative.
+    Alternative,
+}
+
+/// One contender's result.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name: one of `CONTENDERS` in `bench/report.rs`, or the name of a program.
+    pub name: String,
+    /// The version of a program or a driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Its role.
+    pub role: Role,
+    /// Its repetitions.
+    pub summary: Summary,
+}
+
+/// One workload.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The name: family, operation, sizes, threads, separated by `/`.
+    pub name: String,
+    /// The unit of all its numbers.
+    pub unit: Unit,
+    /// The number and length of its repetitions.
+    #[serde(skip)]
+    pub effort: Effort,
+    /// The contenders, ours first if it is among them.
+    pub entries: Vec<Entry>,
+    /// Further numbers by name: copies, bytes, busy cores.
+    #[serde(default)]
+    pub counts: Vec<(String, f64)>,
+}
+
+impl Row {
+    /// A row without contenders.
+    pub fn new(name: String, unit: Unit, effort: Effort) -> Self {
+        Self { name, unit, effort, entries: Vec::new(), counts: Vec::new() }
+    }
+
+    /// The family's name.
+    pub fn family(&self) -> &str {
+        self.name.split('/').next().unwrap_or_default()
+    }
+
+    /// The contender to compare with: the array.
+    pub fn base(&self) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.role == Role::Ours)
+    }
+
+    /// All entries but ours, each with the factor by which ours is faster.
+    pub fn ratios(&self) -> impl Iterator<Item = (&Entry, f64)> {
+        let base = self.base().map(|entry| entry.summary.median);
+        let others = self.entries.iter().filter(|entry| entry.role != Role::Ours);
+        base.into_iter().flat_map(move |base| {
+            others.clone().map(move |entry| (entry, self.unit.speed_ratio(base, entry.summary.median)))
+        })
+    }
+
+    /// The share of the binding limit that ours reaches: the lowest of several limits.
+    pub fn share_of_limit(&self) -> Option<f64> {
+        let limits = self.ratios().filter(|(entry, _)| entry.role == Role::Limit);
+        limits.map(|(_, ratio)| ratio).max_by(f64::total_cmp)
+    }
+}
+
+/// The unit of a number: [`UNITS`] has the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unit {
+    #[serde(rename = "GB/s")]
+    GigabytesPerSecond,
+    #[serde(rename = "G/s")]
+    GigaPerSecond,
+    #[serde(rename = "M/s")]
+    MegaPerSecond,
+    #[serde(rename = "k/s")]
+    KiloPerSecond,
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    #[serde(rename = "us")]
+    Microseconds,
+    #[serde(rename = "ms")]
+    Milliseconds,
+    #[serde(rename = "s")]
+    Seconds,
+    #[serde(rename = "relative")]
+    Relative,
+}
+
+/// All units with their descriptions.
+pub const UNITS: [(Unit, &str); 9] = [
+    (Unit::GigabytesPerSecond, "10^9 bytes a second"),
+    (Unit::GigaPerSecond, "10^9 operations a second"),
+    (Unit::MegaPerSecond, "10^6 operations a second"),
+    (Unit::KiloPerSecond, "10^3 operations a second"),
+    (Unit::Nanoseconds, "nanoseconds that one operation takes one thread: less is better"),
+    (Unit::Microseconds, "microseconds that one operation takes one thread: less is better"),
+    (Unit::Milliseconds, "milliseconds of the whole work: less is better"),
+    (Unit::Seconds, "seconds of the whole work: less is better"),
+    (Unit::Relative, "times as multiples of ours, for records that have only ratios: less is better"),
+];
+
+impl Unit {
+    /// Returns the symbol, the number of units or seconds in it, and whether it is a time, so that less is
+    /// better.
+    pub(super) fn parts(self) -> (&'static str, f64, bool) {
+        match self {
+            Self::GigabytesPerSecond => ("GB/s", 1e9, false),
+            Self::GigaPerSecond => ("G/s", 1e9, false),
+            Self::MegaPerSecond => ("M/s", 1e6, false),
+            Self::KiloPerSecond => ("k/s", 1e3, false),
+            Self::Nanoseconds => ("ns", 1e9, true),
+            Self::Microseconds => ("us", 1e6, true),
+            Self::Milliseconds => ("ms", 1e3, true),
+            Self::Seconds => ("s", 1.0, true),
+            Self::Relative => ("relative", 1.0, true),
+        }
+    }
+
+    /// The symbol, in reports and in the output of peers.
+    pub fn symbol(self) -> &'static str {
+        self.parts().0
+    }
+
+    /// The speed of `ours` divided by the speed of `other`.
+    pub fn speed_ratio(self, ours: f64, other: f64) -> f64 {
+        if self.parts().2 { other / ours } else { ours / other }
+    }
+}
+
+/// The median of several repetitions, and their range.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The median; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// The lowest value of all repetitions.
+    pub low: f64,
+    /// The highest value of all repetitions.
+    pub high: f64,
+    /// The number of repetitions; 0 if a record has only the median.
+    pub runs: usize,
+}
+
+impl Summary {
+    /// Summarises at least one value; `None` for an empty list.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (low, high) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Some(Self { median, low, high, runs: sorted.len() })
+    }
+
+    /// The distance between the lowest and the highest, as a share of the median.
+    pub fn spread(&self) -> f64 {
+        if self.median == 0.0 { 0.0 } else { (self.high - self.low) / self.median }
+    }
+
+    /// The same measurement in a unit that is `factor` times smaller.
+    pub fn scaled(&self, factor: f64) -> Self {
+        Self { median: self.median * factor, low: self.low * factor, high: self.high * factor, ..*self }
+    }
+}
+
+/// The number and the length of repetitions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Effort {
+    /// Repetitions, in addition to one warm-up.
+    pub runs: usize,
+    /// The length of a repetition, if it can be chosen; other repetitions are fewer if they take much
+    /// longer.
+    pub seconds: f64,
+}
+
+/// Formats a number with three significant digits.
+pub fn digits(value: f64) -> String {
+    match value.abs() {
+        value if value == 0.0 || !value.is_finite() => format!("{value}"),
+        size if size < 0.01 => format!("{value:.1e}"),
+        size if size < 1.0 => format!("{value:.3}"),
+        size if size < 10.0 => format!("{value:.2}"),
+        size if size < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_spread() {
+        assert_eq!(Summary::of(&[]), None);
+        let odd = Summary { median: 2.0, low: 1.0, high: 3.0, runs: 3 };
+        assert_eq!((Summary::of(&[3.0, 1.0, 2.0]), odd.spread()), (Some(odd), 1.0));
+        assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 100.0]).unwrap().median, 3.0);
+        assert_eq!(Summary::of(&[0.0]).unwrap().spread(), 0.0);
+    }
+
+    #[test]
+    fn three_digits_count() {
+        let numbers = [0.0, 0.001_234, 0.12345, 1.2345, 12.345, 123.45, 12345.6];
+        assert_eq!(numbers.map(digits), ["0", "1.2e-3", "0.123", "1.23", "12.3", "123", "12346"]);
+    }
+}
