@@ -128,7 +128,7 @@ const LONG_BYTES: usize = 256;
 /// # Example
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::VirtualArray;
 ///
 /// let array = VirtualArray::<u64>::new(1_000_000)?;
@@ -149,7 +149,7 @@ const LONG_BYTES: usize = 256;
 /// Pages and counters:
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).count_hits(true).build()?;
 /// assert_eq!((array.len(), array.is_empty()), (1000, false));
 /// assert_eq!((array.page_len(), array.page_count()), (64, 16));
@@ -419,7 +419,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`get`](Self::get).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<[u16; 3]>::new(100)?;
     /// array.set(99, [1, 2, 3])?;
     /// assert_eq!(array.get(99)?, [1, 2, 3]);
@@ -629,7 +629,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`get`](Self::get).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u64>::new(10)?;
     /// std::thread::scope(|threads| {
     ///     for _ in 0..4 {

@@ -171,6 +171,22 @@ pub mod nd {
     //! [`NdArray`](crate::NdArray) is the array. [`NdView`] and [`NdViewMut`] add the operations of boxes to
     //! the operations of all [views](crate::views). [`boundary`](crate::boundary) modes define the values
     //! beyond the edges of a box.
+    //!
+    //! A box is a range of positions: `[top, left]..[bottom, right]`. The builder sets the cache and the
+    //! other sizes by [`elements`](NdBuilder::elements):
+    //!
+    //! ```
+    //! use vmarray::prelude::*;
+    //!
+    //! let (rows, columns) = (1000, 1500);
+    //! let builder = NdArray::<f32, 2>::builder([rows, columns]);
+    //! let image = builder.elements(|elements| elements.cache_bytes(1 << 20)).build()?;
+    //! for row in 0..rows {
+    //!     image.write_box([row, 0]..[row + 1, columns], &vec![row as f32; columns])?;
+    //! }
+    //! assert_eq!(image.to_vec([7, 0]..[9, 2])?, [7.0, 7.0, 8.0, 8.0]);
+    //! # Ok::<(), vmarray::Error>(())
+    //! ```
 
     pub use crate::shapes::nd::{
         NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut, Tile, TileMut, TileRef,

@@ -84,7 +84,7 @@ pub use home::{Home, HomeMut};
 /// # Example
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let mut elements = vec![1_u32; 100_000];
 /// let source = Source::new(&mut elements[..])?;
 /// assert_eq!(source.count(.., Field::whole(), &1)?, 100_000);
@@ -99,7 +99,7 @@ pub use home::{Home, HomeMut};
 /// Page states, coherence, and counters:
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let mut source = Source::builder(vec![7_u32; 1000]).page_len(100).device_bytes(4000).build()?;
 /// assert!(source.page_len() == 100 && source.device_bytes() <= 4000);
 /// source.fill(..500, 5)?;
@@ -127,7 +127,7 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
 /// Places of the elements of a page, from [`Source::page_state`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let source = vmarray::Source::builder(vec![0_u32; 1000]).page_len(100).build()?;
 /// source.prefetch(0..100)?;
 /// source.fill(0..10, 1)?;
@@ -154,7 +154,7 @@ pub struct PageState {
 /// A source whose home cannot be returned yet: the error of [`Source::into_home`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// # fn f(source: vmarray::Source<u32>) -> Vec<u32> {
 /// // For instance, try again.
 /// source.into_home().or_else(|unfinished| unfinished.source.into_home()).expect("twice in a row")
@@ -195,7 +195,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// As [`SourceBuilder::build`].
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let owned = Source::new(vec![1_u32, 2, 3])?;
     /// let borrowed = Source::new(&[1_u32, 2, 3][..])?;
     /// assert_eq!(owned.get(2)?, borrowed.get(2)?);

@@ -169,7 +169,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`Builder::build`](crate::Builder::build).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::host::HostDevice;
     /// let device = Arc::new(HostDevice::new(1 << 20)?);

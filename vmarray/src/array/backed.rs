@@ -32,7 +32,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// as [`BackedDevice::new`]. Later, errors of the backing, with the page.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::io;
     /// use vmarray::host::Backing;
     /// /// Squares, computed on demand.

@@ -253,7 +253,7 @@ pub(crate) struct Homes {
 /// | statistics | [published](Self::publish) only if the environment says so |
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::host::HostDevice;
 /// use vmarray::{EvictionPolicy, Placement, VirtualArray};
@@ -431,7 +431,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// 2 GiB.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::{device::HostMemory, ErrorKind, VirtualArray};
     /// use vmarray::host::HostDevice;
@@ -472,7 +472,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// others. Arrays [in files](VirtualArray::create) have their own checksums only.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::builder(1000).checksums(true).build()?;
     /// array.write(0, &[7; 1000])?;
     /// assert!(array.check_pages()?.is_empty());
@@ -524,7 +524,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// variable `VMARRAY_PUBLISH`, set to anything but `0`, publishes all arrays of a process.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::builder(1000).publish("squares").build()?;
     /// for i in 0..1000 {
     ///     array.set(i, (i * i) as u32)?;
@@ -556,7 +556,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`build`](Self::build) fails with [`ErrorKind::Device`] on a device without support for it.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::{VirtualArray, host::FileDevice};
     /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-{}", std::process::id()));

@@ -46,7 +46,7 @@ impl<D: Device> VirtualArray<u8, D> {
     /// The array as a file, positioned at the first byte.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::io::Read;
     /// let mut array = VirtualArray::<u8>::try_from(&b"some bytes"[..])?;
     /// let mut text = String::new();

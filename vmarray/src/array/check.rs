@@ -17,7 +17,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Writing a whole damaged page repairs it.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u64>::builder(1000).checksums(true).build()?;
     /// array.write(0, &[1; 1000])?;
     /// for (page, error) in array.check_pages()? {

@@ -14,7 +14,7 @@ use crate::setup::any::AnyDevice;
 /// comparison and a load. While it lives, other threads cannot write to that page.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
 /// array.fill(.., 2)?;
 /// let mut cursor = array.cursor();
@@ -43,7 +43,7 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
 /// thread can use that page. Pages that were only read are not written back.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
 /// let mut cursor = array.cursor_mut();
 /// for i in 0..array.len() {

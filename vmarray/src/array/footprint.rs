@@ -10,7 +10,7 @@ use crate::base::element::Element;
 /// RAM and device memory of an array, at the time of the call.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
 /// let footprint = array.footprint();
 /// assert_eq!(footprint.device_bytes, 4 << 20);
@@ -42,7 +42,7 @@ pub struct Footprint {
 /// One line for a log.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
 /// let text = array.footprint().to_string();
 /// assert!(text.starts_with("4.0 MiB on devices; RAM: cache "), "{text}");

@@ -35,7 +35,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// devices; or the length that it was built with.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// assert_eq!(VirtualArray::<u32>::new(10)?.max_len(), 10);
     /// assert_eq!(VirtualArray::<u32>::builder(10).max_len(1000).build()?.max_len(), 1000);
     /// # Ok::<(), vmarray::Error>(())
@@ -48,7 +48,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Number of elements with device memory: whole pages, and at least [`len`](Self::len).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::builder(10).page_len(8).max_len(1000).build()?;
     /// assert_eq!((array.len(), array.capacity()), (10, 16));
     /// array.reserve(100)?;
@@ -68,7 +68,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// memory, with the requested and available bytes. The array is then unchanged.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::builder(10).max_len(1000).build()?;
     /// array.reserve(990)?;
     /// assert_eq!((array.capacity(), array.reserve(991).is_err()), (1000, true));
@@ -105,7 +105,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`reserve`](Self::reserve) and [`set`](Self::set); nothing is added then.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u64>::builder(0).max_len(1000).build()?;
     /// std::thread::scope(|threads| {
     ///     for thread in 0..4 {
@@ -163,7 +163,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`reserve`](Self::reserve) and [`write`](crate::views::ViewMut::write); nothing is added then.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let mut array = VirtualArray::<u32>::builder(0).max_len(10).build()?;
     /// array.extend_from_slice(&[1, 2, 3])?;
     /// assert!(array.extend_from_slice(&[0; 8]).is_err());
@@ -181,7 +181,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// the batch of the error: [`len`](Self::len) has their number, and the rest is lost.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let mut array = VirtualArray::<u32>::builder(0).max_len(1000).build()?;
     /// array.try_extend((0..1000).map(|i| i * i))?;
     /// assert_eq!(array.get(31)?, 961);
@@ -207,7 +207,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`get`](Self::get); the element stays then.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let mut array = VirtualArray::try_from(&[1_u32, 2][..])?;
     /// assert_eq!([array.pop()?, array.pop()?, array.pop()?], [Some(2), Some(1), None]);
     /// # Ok::<(), vmarray::Error>(())
@@ -229,7 +229,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// unchanged, except that pages behind `len` may be zeroed.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let mut array = VirtualArray::try_from(&[1_u32, 2, 3][..])?;
     /// array.truncate(1)?;
     /// array.truncate(2)?;
@@ -254,7 +254,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`fill`](crate::views::ViewMut::fill); the array is as it was then.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let mut array = VirtualArray::<u32>::builder(2).max_len(10).build()?;
     /// array.resize(4, 7)?;
     /// array.resize(3, 8)?;
@@ -313,7 +313,7 @@ impl<T: Element, D: Device> Drop for Shortened<'_, T, D> {
 /// On an error.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let mut array = VirtualArray::<u32>::builder(0).max_len(1000).build()?;
 /// array.extend(0..500);
 /// array.extend(&[7, 8]);
@@ -341,7 +341,7 @@ impl<'a, T: Element, D: Device> Extend<&'a T> for VirtualArray<T, D> {
 /// [`try_extend`](VirtualArray::try_extend) to get an error instead.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let squares: VirtualArray<u64> = (0..1000).map(|i| i * i).collect();
 /// assert_eq!((squares.len(), squares.get(999)?), (1000, 998_001));
 /// # Ok::<(), vmarray::Error>(())

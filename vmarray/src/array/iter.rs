@@ -23,7 +23,7 @@ use crate::setup::any::AnyDevice;
 /// loops, and adapters that may end early, take a comparison and a load for each element.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
 /// array.for_each_mut(.., |index, element| *element = index as u32)?;
 /// for (index, element) in array.iter().enumerate() {
@@ -70,7 +70,7 @@ enum End {
 /// An iterator over pages as shared guards.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
 /// let mut pages = array.pages();
 /// assert_eq!(pages.next().unwrap()?.range(), 0..64);
@@ -89,7 +89,7 @@ pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
 /// An iterator over pages as exclusive guards.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
 /// for (number, page) in array.pages_mut().enumerate() {
 ///     page?.fill(number as u32);

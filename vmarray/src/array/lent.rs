@@ -19,9 +19,9 @@ use crate::engine::pager::Pager;
 ///
 /// ```
 /// use vmarray::access::{LentElements, LentRun};
-/// use vmarray::prelude::*;
-/// # let card = || std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20).unwrap());
-/// let mut array = VirtualArray::<u32, _>::builder(1000).page_len(100).devices([card(), card()]).build()?;
+/// use vmarray::{host::HostDevice, prelude::*};
+/// let devices = [HostDevice::new(1 << 20)?, HostDevice::new(1 << 20)?].map(std::sync::Arc::new);
+/// let mut array = VirtualArray::<u32, _>::builder(1000).page_len(100).devices(devices).build()?;
 /// let lent: LentElements<'_> = array.lend(..)?;
 /// let run: LentRun = lent.run(230)?;
 /// assert_eq!(run.len, 70);
@@ -41,7 +41,7 @@ pub struct LentElements<'a> {
 /// ```
 /// use vmarray::access::LentRun;
 /// use vmarray::{device::AddressSpace, prelude::*};
-/// # let card = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
+/// let card = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
 /// let mut array = VirtualArray::<u64, _>::builder(1000).page_len(64).devices([card]).build()?;
 /// let LentRun { space, address, len, .. } = array.lend(10..)?.run(10)?;
 /// assert_eq!((space, address % 8, len), (AddressSpace::Host, 0, 990));
@@ -112,7 +112,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// ```
     /// use vmarray::prelude::*;
-    /// # let card = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
+    /// let card = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
     /// let mut array = VirtualArray::<u32, _>::builder(1000).page_len(100).devices([card]).build()?;
     /// array.set(999, 7)?;
     /// let lent = array.lend(500..)?;

@@ -13,7 +13,7 @@ use crate::base::memory::zeroed_vec;
 /// Use of the contents of a mapped range.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::{access::MapMode, VirtualArray};
 /// let array = VirtualArray::<u32>::new(10)?;
 /// array.map_mut(.., MapMode::Write, |slice| slice.fill(2))?;
@@ -49,7 +49,7 @@ impl MapMode {
 /// Memory of the slice of a mapped range.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::VirtualArray;
 /// use vmarray::access::{MapBuffer, MapMode};
 /// let array = VirtualArray::<u32>::new(1000)?;

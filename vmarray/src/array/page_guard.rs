@@ -23,7 +23,7 @@ use crate::setup::any::AnyDevice;
 /// dropped.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// array.set(3, 7)?;
 /// let page = array.page(0)?;
@@ -41,7 +41,7 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
 /// The guard belongs to its thread. Leaking it locks the page until the array is dropped.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// let mut page = array.page_mut(array.page_of(70))?;
 /// let first = page.range().start;
@@ -62,7 +62,7 @@ pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
 /// and waits for them, asks first.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// assert!(!vmarray::access::must_work_alone());
 /// let page = array.page(0)?;

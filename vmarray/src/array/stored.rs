@@ -103,7 +103,7 @@ impl<T: Element + KernelType> VirtualArray<T> {
     /// As there.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-create-one-{}", std::process::id()));
     /// let array = VirtualArray::<u64>::create(&path, 1000)?;
     /// array.set(7, 8)?;
@@ -121,7 +121,7 @@ impl<T: Element + KernelType> VirtualArray<T> {
     /// As there.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-open-one-{}", std::process::id()));
     /// VirtualArray::<u64>::create(&path, 1000)?.set(7, 8)?;
     /// assert_eq!(VirtualArray::<u64>::open(&path)?.get(7)?, 8);
@@ -152,7 +152,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// next call repeats failed writes.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-sync-{}", std::process::id()));
     /// let array = VirtualArray::<u64>::create(&path, 1_000_000)?;
     /// array.set(7, 8)?;
@@ -177,7 +177,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// Several arrays with one page length can share a tier.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::host::{HostDevice, Tier};
     /// use std::sync::Arc;
     /// # let path = std::env::temp_dir().join(format!("vmarray-tier-{}", std::process::id()));
@@ -225,7 +225,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// left behind; a loss of power in the middle leaves one that cannot be opened.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::kernel::KernelType;
     /// use vmarray::bytemuck::{Pod, Zeroable};
     /// #[derive(Clone, Copy, Pod, Zeroable, KernelType)]
@@ -368,7 +368,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// [`create`](Self::create).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-opened-{}", std::process::id()));
     /// VirtualArray::<u32>::create(&path, 1000)?.fill(.., 7)?;
     /// let array = VirtualArray::<u32>::builder(0).cache_bytes(1 << 20).open([&path])?;
@@ -392,7 +392,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// As there.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-read-only-{}", std::process::id()));
     /// VirtualArray::<u32>::create(&path, 1000)?.fill(.., 7)?;
     /// let open = || VirtualArray::<u32>::builder(0).open_read_only([&path]);

@@ -14,7 +14,7 @@ use crate::setup::profile::limits::{LimitedBy, time_for};
 /// Observation of an array from [`VirtualArray::watch`] on. It costs accesses nothing.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u64>::builder(10_000).page_len(1000).build()?;
 /// array.fill(.., 7)?;
 /// array.set(5, 8)?;
@@ -43,7 +43,7 @@ pub struct Watch<'a, T: Element, D: Device> {
 /// profile is known in this process. They cover *this array*; other work may have used the rest.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::{device::Device, explain::{LimitedBy, Report}};
 /// use vmarray::profile::Profile;
 /// use std::time::Duration;
@@ -71,7 +71,7 @@ pub struct Report {
 /// Work of one device for an array, over all its channels.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::explain::ReportedDevice;
 /// let array = VirtualArray::<u8>::new(100)?;
 /// let watch = array.watch();
@@ -98,7 +98,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Starts a watch of all work on the array, by any thread.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
     /// let watch = array.watch();
     /// array.set(5, 7)?;

@@ -14,7 +14,7 @@ use bytemuck::{NoUninit, Pod};
 /// With the line `#[bytemuck(crate = …)]` the program needs no dependency on `bytemuck` of its own:
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::bytemuck::{Pod, Zeroable};
 /// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 /// #[bytemuck(crate = "vmarray::bytemuck")]
@@ -243,7 +243,7 @@ const fn assert_searchable(bytes: usize) {
 /// [expressions](crate::expr).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<i32>::new(10)?;
 /// array.set(4, -3)?;
 /// let value = Field::<i32, i32>::whole();

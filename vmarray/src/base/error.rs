@@ -644,7 +644,7 @@ impl Error {
     /// ```
     /// use vmarray::{host::SimulatedDevice, prelude::*};
     /// use vmarray::device::{self, Device};
-    /// # use std::sync::Arc;
+    /// use std::sync::Arc;
     /// let card = Arc::new(SimulatedDevice::builder(1).build());
     /// let array = VirtualArray::<u32>::builder(100).devices([card.clone()]).build()?;
     /// card.lose();

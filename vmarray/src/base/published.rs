@@ -32,7 +32,7 @@ const SILENT: Duration = Duration::from_secs(10);
 /// A running program with its published arrays.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::monitor;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).publish("numbers").build()?;
 /// array.fill(.., 7)?;

@@ -40,7 +40,7 @@ macro_rules! counters {
         /// The activity of one channel since the array was built or its statistics were reset.
         ///
         /// ```
-        /// # use vmarray::prelude::*;
+        /// use vmarray::prelude::*;
         /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
         /// array.write(0, &[7; 1000])?;
         /// let before = array.stats().total();
@@ -133,7 +133,7 @@ counters! {
 /// running.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).count_hits(true).build()?;
 /// for i in 0..1000 {
 ///     array.set(i, 7)?;
@@ -174,7 +174,7 @@ impl Stats {
 /// One line for a log, without counters that are zero.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
 /// array.write(0, &[7; 1000])?;
 /// array.flush(..)?;
@@ -220,7 +220,7 @@ impl fmt::Display for ChannelStats {
 /// One line for a log: hits, if they are counted, and the total of all channels.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).count_hits(true).build()?;
 /// for i in 0..1000 {
 ///     array.set(i, 7)?;

@@ -14,7 +14,7 @@ use crate::ops::view::ViewMut as _;
 /// The errors of [`Builder::build`](crate::Builder::build) and [`write`](crate::views::ViewMut::write).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::try_from(&[1_u32, 2, 3][..])?;
 /// assert_eq!(array.to_vec(..)?, [1, 2, 3]);
 /// # Ok::<(), vmarray::Error>(())
@@ -33,7 +33,7 @@ impl<T: Element> TryFrom<&[T]> for VirtualArray<T> {
 /// instead.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array: VirtualArray<f64> = vec![0.5; 1000].try_into()?;
 /// assert_eq!((array.len(), array.get(999)?), (1000, 0.5));
 /// # Ok::<(), vmarray::Error>(())

@@ -18,7 +18,7 @@ use crate::setup::profile::limits::{LimitedBy, time_for};
 /// The kind of an operation, as far as it determines the costs.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::explain::Work;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
 /// array.write(0, &[1; 1000])?;
@@ -83,7 +83,7 @@ impl fmt::Display for PlannedRoute {
 /// [profiles](crate::profile::Profile): slower work had to wait for something else.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::explain::{Explained, Work};
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
 /// let plan: Explained = array.explain(.., Work::Read)?;
@@ -116,7 +116,7 @@ pub struct Explained {
 /// The work of one device, for all of its channels.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::explain::{PlannedDevice, Work};
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
 /// let devices: Vec<PlannedDevice> = array.explain(.., Work::Change)?.devices;

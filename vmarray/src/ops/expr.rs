@@ -6,7 +6,7 @@
 //! `min`, `assign_where`, `transform` and others.
 //!
 //! ```
-//! # use vmarray::prelude::*;
+//! use vmarray::prelude::*;
 //! use bytemuck::{Pod, Zeroable};
 //! use vmarray::field;
 //!
@@ -34,7 +34,7 @@
 //! bools. Such a function can have loops, branches and tables.
 //!
 //! ```
-//! # use vmarray::prelude::*;
+//! use vmarray::prelude::*;
 //! #[vmarray::kernel]
 //! fn escapes(x: f32, y: f32) -> bool {
 //!     let (mut re, mut im, mut turns) = (0.0, 0.0, 0);
@@ -143,7 +143,7 @@ pub use scalar::{Bits, FieldType, Scalar, Signed, Summed};
 /// expression of more than 256 instructions.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::expr::{Expr, index};
 /// let array = VirtualArray::<f32>::new(10)?;
 /// array.set(3, f32::NAN)?;
@@ -181,7 +181,7 @@ impl<T, F> fmt::Debug for Expr<T, F> {
 /// the section.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::expr::index;
 /// let array = VirtualArray::<u64>::new(1000)?;
 /// array.transform(.., Field::whole().set(index() * index()))?;
@@ -238,7 +238,7 @@ impl<T, F: Scalar> Expr<T, F> {
     /// is outside of its element, or of a source that does not exist.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::device::expr::{Binary, Instruction, Program, Type, Value};
     /// use vmarray::expr::Expr;
     /// // Input of a user: 2 * x.
@@ -270,7 +270,7 @@ impl<T, F: Scalar> Expr<T, F> {
     /// [`KernelRefused`](crate::ErrorKind::KernelRefused).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::expr::Expr;
     /// let (program, value) = Expr::<(), f32>::constant(4.0).sqrt().to_program()?;
     /// let array = VirtualArray::<u8>::new(10)?;
@@ -312,7 +312,7 @@ impl<T> Expr<T, bool> {
     /// One value if this condition is true, and another one if it is false.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::expr::Expr;
     /// let array = VirtualArray::<u32>::new(10)?;
     /// array.set(3, 50)?;
@@ -331,7 +331,7 @@ impl<T> Expr<T, bool> {
 /// A value that converts to an expression of type `F`: an [`Expr`], a [`Field`] or a number.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::expr::IntoExpr;
 /// fn larger(than: impl IntoExpr<u32, u32>, array: &VirtualArray<u32>) -> vmarray::Result<usize> {
 ///     array.count_where(.., Field::whole().into_expr().gt(than))
@@ -375,7 +375,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     /// One element of an array.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<[u16; 3]>::new(10)?;
     /// array.set(4, [1, 2, 3])?;
     /// assert_eq!(array.sum(.., Field::<[u16; 3], [u16; 3]>::whole().nth::<2>())?, 3);
@@ -398,7 +398,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
 /// A value, restricted to the elements that meet a condition.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<i32>::new(10)?;
 /// array.set(2, -5)?;
 /// let value = Field::whole();
@@ -426,7 +426,7 @@ impl<T, F> Filtered<T, F> {
 /// An argument of `sum` and other reductions: an expression, or one that is [`Filtered`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::expr::{Filtered, IntoFiltered};
 /// fn total(array: &VirtualArray<u32>, what: impl IntoFiltered<u32, u32>) -> vmarray::Result<i128> {
 ///     array.sum(.., what)
@@ -470,7 +470,7 @@ impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
 /// An assignment of a value to a field.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<f32>::new(10)?;
 /// let value = Field::whole();
 /// array.transform(.., value.set(value + 1.5))?;
@@ -498,7 +498,7 @@ impl<T> Assignment<T> {
     /// the value is a bool.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::device::expr::{Instruction, Program, Type, Value};
     /// use vmarray::expr::Assignment;
     /// let program = Program::new(vec![Instruction::Literal { of: Type::U16, bits: 7 }])?;
@@ -548,7 +548,7 @@ impl<T, F: Scalar> Expr<T, F> {
 /// A device reads all fields of an element before it writes the first.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::expr::IntoAssignments;
 /// let array = VirtualArray::<[u32; 2]>::new(10)?;
 /// array.set(3, [5, 6])?;

@@ -25,7 +25,7 @@ const PIECE: usize = 4096;
 /// The result of a search.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u16>::new(1000)?;
 /// array.fill(10..20, 5)?;
 /// let found = array.find_first(.., Field::whole(), &5, 2)?;

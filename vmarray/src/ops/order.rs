@@ -77,7 +77,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// break ties. The sort is stable: elements with equal keys keep their order.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::order::Descending;
     /// let points = VirtualArray::<[i16; 2]>::new(4)?;
     /// points.write(0, &[[1, 5], [0, 3], [1, 9], [0, 3]])?;
@@ -111,7 +111,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// arrays](crate::Builder::build).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let (names, order) = (VirtualArray::<[u8; 3]>::new(2)?, VirtualArray::<u64>::new(3)?);
     /// names.write(0, &[*b"one", *b"two"])?;
     /// order.write(0, &[1, 1, 0])?;
@@ -180,7 +180,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// Elements of this view come before equal elements of the other.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let (odd, even) = (Source::new(vec![1, 3, 5])?, Source::new(vec![0, 2])?);
     /// assert_eq!(odd.merged(&even)?.to_vec(..)?, [0, 1, 2, 3, 5]);
     /// # Ok::<(), vmarray::Error>(())
@@ -213,7 +213,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// the others below it. 0.5 is the median; of an even number of elements, the upper median.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(101)?;
     /// array.transform(.., Field::whole().set(vmarray::expr::index().cast::<u32>() * 7 % 101))?;
     /// assert_eq!(array.quantiles(.., &[0.0, 0.5, 0.9, 1.0])?, [0, 50, 90, 100]);
@@ -262,7 +262,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// Groups the elements of a range by equal keys: see [`Groups`].
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = Source::new(vec![14_u32, 25, 5])?;
     /// let by_digit = array.group_by(.., Field::<u32, u32>::whole() % 10)?;
     /// assert_eq!(by_digit.keys().to_vec(..)?, [4, 5]);
@@ -284,7 +284,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// of two tables. See [`KeyMatches`].
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::order::MatchKind;
     /// let (orders, customers) = (Source::new(vec![7_u32, 5, 7, 8])?, Source::new(vec![5_u32, 7])?);
     /// let (order, customer) = (Field::<u32, u32>::whole(), Field::<u32, u32>::whole());
@@ -315,7 +315,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// returns the same elements. The call takes memory for `count` numbers, however long the range is.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// array.transform(.., Field::whole().set(vmarray::expr::index().cast::<u32>()))?;
     /// let some = array.sample(500.., 10, 1)?;

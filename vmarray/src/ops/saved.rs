@@ -108,7 +108,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// As [`Builder::create`] and [`read`](View::read).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-saved-{}", std::process::id()));
     /// let array = VirtualArray::<u32>::builder(1000).build()?;
     /// array.fill(.., 7)?;
@@ -130,7 +130,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) for threads that hold guards.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::ops::ControlFlow;
     /// use vmarray::file::SaveOptions;
     /// # let path = std::env::temp_dir().join(format!("vmarray-save-with-{}", std::process::id()));
@@ -180,7 +180,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// As [`build`](Self::build), [`open_read_only`](Self::open_read_only) and [`write`](ViewMut::write).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-loaded-{}", std::process::id()));
     /// VirtualArray::<u8>::create(&path, 1000)?.fill(.., 7)?;
     /// let array = VirtualArray::<u8>::builder(0).load(&path)?;
@@ -198,7 +198,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// As there, and [`Cancelled`](ErrorKind::Cancelled).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::ops::ControlFlow;
     /// # let path = std::env::temp_dir().join(format!("vmarray-load-with-{}", std::process::id()));
     /// VirtualArray::<u8>::create(&path, 1000)?.fill(.., 7)?;

@@ -38,7 +38,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// contents.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let mut array = VirtualArray::<u32>::builder(0).max_len(10).build()?;
     /// array.extend_from_slice(&[1, 2, 5])?;
     /// array.insert(2, &[3, 4])?;
@@ -80,7 +80,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ranges have not moved.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let mut array = VirtualArray::try_from(&[1_u32, 2, 3, 4, 5][..])?;
     /// array.remove(1..3)?;
     /// assert_eq!(array.to_vec(..)?, [1, 4, 5]);
@@ -119,7 +119,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// an error, the array is unchanged.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let mut array = VirtualArray::<u32>::builder(2).max_len(10).build()?;
     /// let other = VirtualArray::try_from(&[1_u32, 2, 3][..])?;
     /// array.append(&other)?;

@@ -64,7 +64,7 @@ impl<S: Store> sealed::Sealed for &S {}
 /// The devices carry out searches and gathers in place, like the queries of [`Query`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// fn loud<'a>(samples: impl View<'a, Element = f32>) -> vmarray::Result<usize> {
 ///     samples.count_where(.., Field::whole().gt(0.5))
 /// }
@@ -81,7 +81,7 @@ impl<S: Store> sealed::Sealed for &S {}
 ///
 /// ```
 /// use futures::executor::block_on;
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// array.write(100, &[1, 2, 3])?;
 /// array.fill(500..600, 5)?;
@@ -219,7 +219,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// The errors of [`find`](Self::find) and [`section`](Self::section).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// array.fill(100..200, 5)?;
     /// let found = array.find_first(150.., Field::whole(), &5, 3)?;
@@ -276,7 +276,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// After an error of a device, the iterator returns it once and ends.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<[u32; 2]>::new(10_000)?;
     /// array.set(7, [1, 100])?;
     /// array.set(9000, [2, 200])?;
@@ -336,7 +336,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// [`RankMismatch`](ErrorKind::RankMismatch) if the view has fewer axes than its store.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, Source::new(vec![3_u32; 1000])?);
     /// prices.fill(.., 2.5)?;
     /// let joined = prices.join((&counts,))?;
@@ -429,7 +429,7 @@ fn sought<'a, V: View<'a>>(
 /// Writes need no exclusive access: any number of writable views may overlap, in any number of threads.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// fn clear<'a>(samples: impl ViewMut<'a, Element = f32>) -> vmarray::Result<()> {
 ///     samples.fill(.., 0.0)
 /// }
@@ -445,7 +445,7 @@ fn sought<'a, V: View<'a>>(
 /// Operations that change elements:
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// let section = array.section_mut(100..)?;
 /// section.set(3, 7)?;
@@ -588,7 +588,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// That error lists the written and the unspecified elements.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// array.write(0, &[1, 2, 3, 4])?;
     /// array.copy_from(2, array.section(..4)?)?;
@@ -597,8 +597,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// assert_eq!(array.to_vec(..3)?, [8, 9, 1]);
     ///
     /// // On devices that reach each other nothing passes through the host.
-    /// # use std::sync::Arc;
-    /// # use vmarray::host::HostDevice;
+    /// use std::sync::Arc;
+    /// use vmarray::host::HostDevice;
     /// let devices = [8 << 20, 8 << 20].map(|bytes| Arc::new(HostDevice::new(bytes).unwrap()));
     /// let builder = || VirtualArray::<u32>::builder(500_000).page_len(4096);
     /// let one = builder().devices([devices[0].clone()]).build()?;
@@ -645,7 +645,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// 1024 items do too.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let (lengths, ends) = (Source::new(vec![200_u8, 0, 100])?, VirtualArray::<u64>::new(3)?);
     /// let joined = ends.join((&lengths,))?;
     /// let (end, length) = joined.rows();
@@ -669,7 +669,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// by zero. Returns the sum of all. See [`prefix_sum`](Self::prefix_sum).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// // Where rows of these lengths begin, and how much room they need.
     /// let rows = VirtualArray::<u32>::new(4)?;
     /// rows.write(0, &[3, 0, 2, 5])?;
@@ -711,7 +711,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// [`with_progress`](crate::progress::with_progress) reports the progress and can stop the sort.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<i32>::new(5)?;
     /// array.write(0, &[3, -1, 2, -7, 0])?;
     /// array.sort(..4)?;
@@ -734,7 +734,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Sorts the elements of a range in descending order. See [`sort`](Self::sort).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<f64>::new(4)?;
     /// array.write(0, &[1.5, f64::INFINITY, -2.0, 9.0])?;
     /// array.sort_descending(..)?;
@@ -761,7 +761,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// must begin at the same place within a turn of pages. Other values pass through RAM.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let ages = VirtualArray::<u8>::new(4)?;
     /// let names = VirtualArray::<[u8; 3]>::new(4)?;
     /// ages.write(0, &[51, 8, 51, 30])?;

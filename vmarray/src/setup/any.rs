@@ -85,7 +85,7 @@ pub enum AnyDevice {
     /// A device of another type, for arrays that mix it with others.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::device::{Device, wrap::Counting};
     /// use vmarray::host::HostDevice;

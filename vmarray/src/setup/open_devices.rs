@@ -145,7 +145,7 @@ impl CardKey {
 /// compiled kernels and some threads. A device is in use as long as an array, a source or the program has it.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::discovery::close_unused;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// array.fill(.., 7)?;
@@ -177,7 +177,7 @@ pub fn close_unused() -> usize {
 /// or in a context of another library. Set them once, before the first array.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::{AnyDevice, discovery::set_devices, host::HostDevice};
 /// let small = HostDevice::builder().bytes(1 << 20).name("small").build()?;

@@ -40,7 +40,7 @@ use turns::take_turns;
 ///
 /// ```
 /// use vmarray::{Placement, host::HostDevice, prelude::*};
-/// # use std::sync::Arc;
+/// use std::sync::Arc;
 /// let device = Arc::new(HostDevice::new(4 << 20)?);
 /// let builder = VirtualArray::<u32>::builder(1 << 20).devices([device]);
 /// let array = builder.placement(Placement::Ratios(vec![3])).build()?;

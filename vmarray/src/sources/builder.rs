@@ -37,7 +37,7 @@ const SLOTS_MAX: usize = 1 << 30;
 /// | import | none: copies go through page-locked staging memory |
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::host::HostDevice;
 /// use vmarray::{EvictionPolicy, Placement};
@@ -128,7 +128,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// Only for memory owned by the home:
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::device::HostMemory;
     /// let source = Source::builder(vec![0_u32; 1000]).import(HostMemory::Pageable).build()?;
     /// # Ok::<(), vmarray::Error>(())

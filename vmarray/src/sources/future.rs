@@ -26,7 +26,7 @@ const PAGES: usize = 16;
 /// still newer on the devices.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use std::pin::pin;
 /// use std::task::{Context, Poll, Waker};
 /// let source = vmarray::Source::new(vec![0_u32; 100])?;
@@ -34,7 +34,7 @@ const PAGES: usize = 16;
 /// let mut done = pin!(source.flush_async(..));
 /// let mut context = Context::from_waker(Waker::noop());
 /// while done.as_mut().poll(&mut context)?.is_pending() {}
-/// # use std::future::Future;
+/// use std::future::Future;
 /// assert_eq!(source.page_state(0)?.newer, 0);
 /// # Ok::<(), vmarray::Error>(())
 /// ```

@@ -24,7 +24,7 @@ const SHORT_BYTES: usize = 256;
 /// The future of [`PagedView::get_async`](crate::views::PagedView::get_async).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// fn is_send<T: Send>(_: &T) {}
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// is_send(&array.get_async(3));
@@ -42,7 +42,7 @@ pub struct GetAsync<'a, T: Element, D: Device = AnyDevice> {
 /// The future of [`PagedViewMut::set_async`](crate::views::PagedViewMut::set_async).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// fn is_send<T: Send>(_: &T) {}
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// is_send(&array.set_async(3, 7));

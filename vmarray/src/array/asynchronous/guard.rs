@@ -33,7 +33,7 @@ struct ComingGuard<'a, T: Element, D: Device> {
 /// The future of [`PagedView::page_async`](crate::views::PagedView::page_async).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use futures::executor::block_on;
 /// use vmarray::{futures::PageAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
@@ -60,7 +60,7 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
 /// The future of [`PagedViewMut::page_mut_async`](crate::views::PagedViewMut::page_mut_async).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use futures::executor::block_on;
 /// use vmarray::{futures::PageMutAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;

@@ -38,7 +38,7 @@ fn next_turn<R>(context: &Context<'_>) -> Poll<R> {
 /// The future of [`PagedView::read_async`](crate::views::PagedView::read_async).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use futures::executor::block_on;
 /// use vmarray::{futures::ReadAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
@@ -114,7 +114,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
 /// The future of [`PagedView::prefetch_async`](crate::views::PagedView::prefetch_async).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use futures::executor::block_on;
 /// use vmarray::{futures::PrefetchAsync, ErrorKind, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
@@ -197,7 +197,7 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
 /// The future of [`View::flush_async`](crate::views::View::flush_async).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use futures::executor::block_on;
 /// use vmarray::{futures::FlushAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;

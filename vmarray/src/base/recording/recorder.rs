@@ -31,7 +31,7 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 /// It stores the first million events; the number of further ones is under `otherData`.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::trace::Recording;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
 /// array.fill(.., 7)?;

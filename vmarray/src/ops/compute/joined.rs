@@ -25,7 +25,7 @@ use crate::ops::view::{INTERNAL, Query, QueryMut, Shape as _, Store, StoreMut as
 /// arrays do not pass through the host ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let (a, b, c) = (VirtualArray::<f32>::new(1000)?, VirtualArray::<f32>::new(1000)?, VirtualArray::<u8>::new(1000)?);
 /// b.fill(.., 2.0)?;
 /// c.fill(500.., 3)?;
@@ -109,9 +109,9 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     /// element types are:
     ///
     /// ```compile_fail,E0599
-    /// # use vmarray::prelude::*;
-    /// # let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<u64>::new(9)?);
-    /// # let joined = a.join((&b,))?;
+    /// use vmarray::prelude::*;
+    /// let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<u64>::new(9)?);
+    /// let joined = a.join((&b,))?;
     /// let (_, y) = joined.rows();
     /// let assignment = y.set(Field::whole(), 7);
     /// # Ok::<(), vmarray::Error>(())

@@ -20,7 +20,7 @@ use crate::ops::view::Query;
 /// [`norm`](Self::norm), [`eq`](Self::eq) and other methods.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::{expr::IntoComplex, num_complex::Complex};
 /// type C = Complex<f32>;
 /// let array = VirtualArray::<C>::new(1000)?;
@@ -60,7 +60,7 @@ impl<T, F> fmt::Debug for ComplexExpr<T, F> {
 /// A value that converts to a complex expression: a [`ComplexExpr`], a [`Field`] or a number.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::{expr::IntoComplex, num_complex::Complex};
 /// let array = VirtualArray::<Complex<f64>>::new(10)?;
 /// let z = Field::<Complex<f64>, Complex<f64>>::whole().into_complex();

@@ -27,7 +27,7 @@ macro_rules! float_methods {
             /// The square root.
             ///
             /// ```
-            /// # use vmarray::prelude::*;
+            /// use vmarray::prelude::*;
             /// let array = VirtualArray::<f64>::new(10)?;
             /// array.fill(.., 2.0)?;
             /// array.transform(.., Field::whole().set(Field::<f64, f64>::whole().sqrt()))?;
@@ -73,7 +73,7 @@ macro_rules! float_methods {
             /// `self * a + b`, rounded once.
             ///
             /// ```
-            /// # use vmarray::prelude::*;
+            /// use vmarray::prelude::*;
             /// let array = VirtualArray::<f32>::new(10)?;
             /// array.fill(.., 1.0 + f32::EPSILON)?;
             /// let value = Field::whole();
@@ -169,7 +169,7 @@ macro_rules! approximate_methods {
                 #[doc = $of]
                 ///
                 /// ```
-                /// # use vmarray::prelude::*;
+                /// use vmarray::prelude::*;
                 /// let array = VirtualArray::<f32>::new(10)?;
                 /// array.fill(.., 0.5)?;
                 /// let value = Field::<f32, f32>::whole();
@@ -212,7 +212,7 @@ macro_rules! integer_methods {
             /// The number of bits that are 1.
             ///
             /// ```
-            /// # use vmarray::prelude::*;
+            /// use vmarray::prelude::*;
             /// let array = VirtualArray::<u8>::new(10)?;
             /// array.fill(.., 0b0010_1100)?;
             /// let byte = Field::<u8, u8>::whole();

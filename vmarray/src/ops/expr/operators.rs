@@ -198,7 +198,7 @@ macro_rules! number_methods {
             /// The value as another type of number, converted as by Rust's `as`.
             ///
             /// ```
-            /// # use vmarray::prelude::*;
+            /// use vmarray::prelude::*;
             /// let array = VirtualArray::<f64>::new(10)?;
             /// array.set(5, 300.7)?;
             /// assert_eq!(array.max(.., Field::whole().cast::<u8>())?, Some(255));
@@ -223,7 +223,7 @@ impl<T: Element, S: FieldType> Field<T, S> {
     /// [`assign_where`](crate::views::QueryMut::assign_where).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::expr::index;
     /// let array = VirtualArray::<u16>::new(10)?;
     /// array.transform(.., Field::whole().set(index().cast::<u16>() + 1))?;

@@ -43,7 +43,7 @@ impl Scalar for bool {
 /// 16 bits rounds to nearest even, and to infinity if the value is too large.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::expr::FieldType;
 /// fn mean<F: FieldType<Value = f32> + vmarray::Element>(array: &VirtualArray<F>) -> vmarray::Result<f64> {
 ///     Ok(array.sum(.., Field::<F, F>::whole())? / array.len() as f64)
@@ -96,7 +96,7 @@ halves! {
 /// Values whose bits can be combined: integers, and bools.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::expr::{Bits, IntoExpr, Scalar};
 /// let array = VirtualArray::<u8>::new(10)?;
 /// assert_eq!(array.max(.., !Field::whole())?, Some(255));
@@ -109,7 +109,7 @@ impl Bits for bool {}
 /// Numbers that have a sign.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<i64>::new(10)?;
 /// array.fill(.., 3)?;
 /// assert_eq!(array.sum(.., -Field::whole())?, -30);

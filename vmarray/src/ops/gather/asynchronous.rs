@@ -39,7 +39,7 @@ enum GatherStep {
 /// The future of [`PagedView::gather_async`](crate::views::PagedView::gather_async).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// fn is_send<T: Send>(_: &T) {}
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// is_send(&array.gather_async(&[3]));

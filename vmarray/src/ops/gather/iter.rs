@@ -22,7 +22,7 @@ fn chunk_len<I, T>() -> usize {
 /// takes indices ahead of the elements. The iterator ends after the first error.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(5, 55)?;
 /// let values: Vec<u32> = array.gather_iter([5, 6]).collect::<vmarray::Result<_>>()?;
@@ -100,7 +100,7 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
     /// The errors of [`gather`](crate::views::View::gather), with positions in the whole sequence.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u64>::new(1000)?;
     /// array.set(6, 5)?;
     /// let mut gathered = array.gather_iter([3, 6, 9]);

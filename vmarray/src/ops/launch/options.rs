@@ -133,9 +133,9 @@ impl<K: Kernel> KernelLaunch<K> {
     /// a [budget](Self::budget) there, which counts iterations on the device.
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::{sync::Arc, time::Duration};
     /// use vmarray::kernel::Own;
-    /// use vmarray::{ErrorKind, prelude::*};
+    /// use vmarray::{AnyDevice, ErrorKind, host::HostDevice, prelude::*};
     ///
     /// #[vmarray::kernel]
     /// fn halved(x: &mut Own<u32>) {
@@ -143,8 +143,8 @@ impl<K: Kernel> KernelLaunch<K> {
     ///         x.set(x.get() / 2);
     ///     }
     /// }
-    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
-    /// let mut array = VirtualArray::<u32>::builder(3).devices(devices).build()?;
+    /// let device = AnyDevice::from(HostDevice::new(1 << 20)?);
+    /// let mut array = VirtualArray::<u32>::builder(3).devices([Arc::new(device)]).build()?;
     /// array.write(0, &[12, 0, 40])?;
     /// let launch = halved::launch().time_limit(Duration::from_millis(10));
     /// let error = launch.run((&mut array,)).unwrap_err();

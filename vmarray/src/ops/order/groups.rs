@@ -172,7 +172,7 @@ fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
 /// Numbers that groups can [reduce](Groups::sum).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::order::Groupable;
 /// fn first_sum<T: Groupable>(keys: &Source<u8>, values: &Source<T>) -> vmarray::Result<T::Sum> {
 ///     keys.group_by(.., Field::<u8, u8>::whole())?.sum(values)?.get(0)
@@ -208,7 +208,7 @@ groupable! {
 /// same on all devices. Sums are `u64`, `i64` (both wrap) or `f64`.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let (cities, sales) = (VirtualArray::<u16>::new(5)?, Source::new(vec![1.5_f32, 2.0, 4.0, -1.0, 0.5])?);
 /// cities.write(0, &[7, 3, 7, 3, 9])?;
 /// let groups = cities.group_by(.., Field::<u16, u16>::whole())?;

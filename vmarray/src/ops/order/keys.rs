@@ -62,7 +62,7 @@ pub trait SingleKey<T>: SortBy<T> {
 /// A key in descending order. Elements with equal keys keep their order. See [`SortBy`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::order::Descending;
 /// let array = VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 3, 1])?;

@@ -14,7 +14,7 @@ use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 /// The kind of the join by [`matches`](super::Order::matches).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::order::MatchKind;
 /// let (left, right) = (Source::new(vec![1_u32, 2])?, Source::new(vec![2_u32, 2])?);
 /// let count = |kind| {

@@ -14,7 +14,7 @@ use crate::ops::view::{INTERNAL, Section, Store, View as _};
 /// The side of equal elements on which [`search_sorted`](super::Order::search_sorted) puts an element.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::order::Side;
 /// let (sorted, wanted) = (Source::new(vec![1, 5, 5, 8])?, Source::new(vec![5])?);
 /// assert_eq!(sorted.search_sorted(&wanted, Side::Left)?.get(0)?, 1);

@@ -61,7 +61,7 @@ use crate::ops::gather::GatherAsync;
 /// thread takes a guard while the future waits. The future returns errors of indices and ranges.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(10).build()?;
 /// array.set_uncached(3, 5)?;
 /// assert_eq!(array.get_uncached(3)?, 5);
@@ -86,7 +86,7 @@ use crate::ops::gather::GatherAsync;
 ///
 /// ```
 /// use futures::executor::block_on;
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 ///
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// array.write(10, &[1, 2, 3])?;
@@ -126,7 +126,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// The errors of [`section`](View::section); [`ListedIndexOutside`](ErrorKind::ListedIndexOutside).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use vmarray::explain::{PlannedRoute, Work};
     /// let array = VirtualArray::<u64>::builder(10_000).page_len(1000).build()?;
     /// array.fill(.., 7)?;
@@ -209,7 +209,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100_000)?;
     /// array.fill(.., 2)?;
     /// let sum = AtomicU64::new(0);
@@ -234,7 +234,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// The errors of [`par_for_each_slice`](Self::par_for_each_slice).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100_000)?;
     /// array.set(77_777, 9)?;
     /// let largest =
@@ -264,7 +264,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use rayon::prelude::*;
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100_000)?;
     /// array.fill(.., 2)?;
     /// let sum = array.par_iter().sum::<Result<u32, _>>()?;
@@ -348,7 +348,7 @@ impl<'a, T: Element, D: Device, V> PagedView<'a, T, D> for V where
 /// A [`PagedView`] with writable elements.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// let section = array.section_mut(100..200)?;
 /// section.for_each_mut(10.., |index, element| *element = index as u32)?;
@@ -499,7 +499,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// [`page_mut`](Self::page_mut).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100_000)?;
     /// array.par_for_each_slice_mut(.., |first, slice| {
     ///     slice.iter_mut().zip(first as u32..).for_each(|(element, i)| *element = i);

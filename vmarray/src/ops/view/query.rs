@@ -29,7 +29,7 @@ use crate::ops::find::Found;
 /// differ only in their constants share a translation.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, VirtualArray::<u32>::new(1000)?);
 /// prices.fill(.., 2.5)?;
 /// counts.fill(..10, 4)?;
@@ -101,7 +101,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// holds a page exclusively.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<f32>::new(10_000)?;
     /// array.fill(100..200, 5.0)?;
     /// let found = array.section(50..)?.find_where(60.., Field::whole().ge(2.5), 3)?;
@@ -269,7 +269,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// is 1 to 4096.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<f32>::new(1000)?;
     /// array.fill(..300, 2.5)?;
     /// let bin = (Field::whole() * 2.0).cast::<u32>();

@@ -23,7 +23,7 @@ use super::{View, ViewMut};
 /// different starts share the expression's translation, because they differ only in a constant.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// let section = array.section_mut(100..200)?;
 /// section.set(20, 7)?;

@@ -19,7 +19,7 @@ use super::store::{Store, StoreMut};
 /// dimensions.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::nd::{NdSection, NdShape};
 ///
 /// let array = VirtualArray::<u8>::new(12)?;
@@ -194,7 +194,7 @@ impl<T> Lowered<T> {
 /// A range of a store, counted from its start.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// use vmarray::views::Linear;
 ///
 /// // Any range: of an array or of a source.

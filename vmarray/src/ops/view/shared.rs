@@ -33,7 +33,7 @@ use crate::base::error::Result;
 /// [`PagedView`](crate::views::PagedView#for-tasks):
 ///
 /// ```
-/// # use futures::executor::block_on;
+/// use futures::executor::block_on;
 /// use std::sync::Arc;
 /// use vmarray::{prelude::*, views::SharedSection, Result};
 ///

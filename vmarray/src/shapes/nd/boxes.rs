@@ -20,7 +20,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
     /// assert_eq!(image.element_ranges([1, 1]..[3, 3])?.collect::<Vec<_>>(), [6..8, 11..13]);
     /// assert_eq!(image.element_ranges([1, 0]..[3, 5])?.collect::<Vec<_>>(), [5..15]);

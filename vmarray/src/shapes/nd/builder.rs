@@ -100,21 +100,20 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for pages of another length than tiles.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// # use std::io;
-    /// # use vmarray::host::Backing;
+    /// use vmarray::prelude::*;
+    /// use std::io;
+    /// use vmarray::host::Backing;
     /// /// Tiles of 16 times 16 pixels, each of the number of its tile.
     /// #[derive(Debug)]
     /// struct Mosaic;
     /// impl Backing for Mosaic {
-    /// #   fn page_bytes(&self) -> usize { 256 }
-    /// #   fn pages(&self) -> u64 { 100 }
-    /// #   fn write_page(&self, _: u64, _: &[u8]) -> io::Result<()> { Ok(()) }
+    ///     fn page_bytes(&self) -> usize { 256 }
+    ///     fn pages(&self) -> u64 { 100 }
+    ///     fn write_page(&self, _: u64, _: &[u8]) -> io::Result<()> { Ok(()) }
     ///     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
     ///         into.fill(page as u8);
     ///         Ok(())
     ///     }
-    ///     // ...
     /// }
     /// let image = NdArray::<u8, 2>::builder([160, 160]).tile([16, 16]).build_over(Mosaic)?;
     /// assert_eq!(image.get([159, 159])?, 99);

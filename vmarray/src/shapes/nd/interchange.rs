@@ -74,7 +74,7 @@ where
 /// [`write_view`](NdViewMut::write_view).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let matrix = ndarray::array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
 /// let array = NdArray::<f64, 2>::try_from(matrix.t().to_owned())?;
 /// assert_eq!((array.shape(), array.get([2, 1])?), ([3, 2], 6.0));
@@ -99,7 +99,7 @@ impl<T: Element, E: Dimension, const N: usize> TryFrom<Array<T, E>> for NdArray<
 /// The errors of [`to_ndarray`](NdView::to_ndarray).
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let image = NdArray::<u8, 2>::builder([2, 3]).tiled().build()?;
 /// image.set([1, 2], 7)?;
 /// let copy: ndarray::Array2<u8> = (&image).try_into()?;

@@ -20,7 +20,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The errors of [`VirtualArray::sync`].
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-sync-{}", std::process::id()));
     /// let image = NdArray::<u16, 2>::builder([300, 400]).create([&path])?;
     /// image.set([1, 2], 3)?;
@@ -40,7 +40,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     /// The errors of [`VirtualArray::save`].
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-saved-{}", std::process::id()));
     /// let image = NdArray::<f32, 2>::builder([30, 40]).tile([8, 8]).build()?;
     /// image.set([29, 39], 7.0)?;
@@ -60,7 +60,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     /// The errors of [`VirtualArray::save_with`].
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::ops::ControlFlow;
     /// use vmarray::file::SaveOptions;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-save-with-{}", std::process::id()));
@@ -86,7 +86,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// The errors of [`Builder::create`](crate::Builder::create) and [`build`](Self::build).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-created-{}", std::process::id()));
     /// let image = NdArray::<u16, 2>::builder([300, 400]).tiled().create([&path])?;
     /// image.set([299, 399], 7)?;
@@ -113,7 +113,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// The errors of [`Builder::open`](crate::Builder::open).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-opened-{}", std::process::id()));
     /// drop(NdArray::<u16, 2>::builder([300, 400]).create([&path])?);
     /// assert_eq!(NdArray::<u16, 2>::builder([0, 0]).open([&path])?.shape(), [300, 400]);
@@ -131,7 +131,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-read-only-{}", std::process::id()));
     /// drop(NdArray::<u8, 2>::builder([30, 40]).create([&path])?);
     /// let image = NdArray::<u8, 2>::builder([0, 0]).open_read_only([&path])?;
@@ -160,7 +160,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// The errors of [`Builder::load`](crate::Builder::load).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-loaded-{}", std::process::id()));
     /// NdArray::<u8, 2>::builder([30, 40]).build()?.save(&path)?;
     /// assert_eq!(NdArray::<u8, 2>::builder([0, 0]).load(&path)?.shape(), [30, 40]);
@@ -177,7 +177,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// The errors of [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// use std::ops::ControlFlow;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-load-with-{}", std::process::id()));
     /// NdArray::<u8, 2>::builder([30, 40]).build()?.save(&path)?;

@@ -35,7 +35,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// index and extent; and errors of [`VirtualArray::page`](crate::views::PagedView::page).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
     /// image.set([17, 33], 5)?;
     /// let tile = image.tile([1, 2])?;
@@ -80,7 +80,7 @@ pub struct Tile<P: TilePage, const N: usize> {
 /// A shared [`Tile`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
 /// let corner: vmarray::nd::TileRef<'_, u8, 2> = image.tile([1, 1])?;
 /// assert_eq!(corner[..], [0; 64]);
@@ -91,7 +91,7 @@ pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>,
 /// An exclusive [`Tile`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
 /// let mut corner: vmarray::nd::TileMut<'_, u8, 2> = image.tile_mut([1, 1])?;
 /// corner.fill(1);

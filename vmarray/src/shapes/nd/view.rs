@@ -54,7 +54,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// [`NoSuchAxis`](ErrorKind::NoSuchAxis) for an axis that the view lacks.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let image = NdArray::<u32, 2>::new([4, 5])?;
     /// let part = image.section_mut([1, 1]..)?;
     /// part.transform(.., Field::whole().set(part.coordinate(1)?.cast::<u32>()))?;
@@ -66,7 +66,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         Ok(self.parts().1.coordinate(axis))
     }
 
-    /// Copies a box of the view into a slice, in row-major order.
+    /// Copies a box of the view, such as `[top, left]..[bottom, right]`, into a slice, in row-major order.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed),
@@ -127,7 +127,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// are copied to one device some 16 MiB at a time.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let image = NdArray::<u8, 2>::new([300, 4])?;
     /// image.fill(.., 2)?;
     /// let (columns, rows) = (VirtualArray::<u32>::new(4)?, NdArray::<f32, 2>::new([300, 1])?);
@@ -154,7 +154,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// count if there are numbers.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let table = NdArray::<i16, 2>::new([2, 3])?;
     /// table.write_box(.., &[4, -5, 6, 1, 2, 3])?;
     /// let least = VirtualArray::<i16>::new(3)?;
@@ -178,7 +178,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// Writes the greatest element along an axis: see [`min_axis`](Self::min_axis).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let table = NdArray::<i16, 2>::new([2, 3])?;
     /// table.write_box(.., &[4, -5, 6, 1, 2, 3])?;
     /// let greatest = NdArray::<i16, 2>::new([2, 1])?;
@@ -203,7 +203,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// extent of the axis, for all.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// #[vmarray::kernel]
     /// fn is_dark(x: u8) -> bool {
     ///     x < 16
@@ -296,7 +296,7 @@ impl<'a, const N: usize, const M: usize, V> NdView<'a, N, M> for V where
 pub trait NdViewMut<'a, const N: usize, const M: usize>:
     NdView<'a, N, M> + ViewMut<'a, Index = [usize; M], Shape = NdShape<N, M>>
 {
-    /// Copies a slice, in row-major order, into a box of the view.
+    /// Copies a slice, in row-major order, into a box of the view, such as `[top, left]..[bottom, right]`.
     ///
     /// # Errors
     /// The errors of [`read_box`](NdView::read_box), and errors of [`write`](ViewMut::write).
@@ -347,7 +347,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// after the other, in `f64` with compensation.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// // The sum of every rectangle from the first element on: a summed-area table.
     /// let image = NdArray::<u32, 2>::new([3, 4])?;
     /// image.fill(.., 1)?;
@@ -370,7 +370,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// as [`prefix_sum_axis`](Self::prefix_sum_axis).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let table = NdArray::<i32, 2>::new([2, 3])?;
     /// table.write_box(.., &[1, 2, 3, 4, 5, 6])?;
     /// table.exclusive_prefix_sum_axis(1)?;
@@ -395,7 +395,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// at a time, at least one line with its neighbours.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::prelude::*;
     /// let table = NdArray::<i32, 2>::new([2, 3])?;
     /// table.write_box(.., &[3, 1, 2, 0, 5, -1])?;
     /// table.sort_axis(1)?;

@@ -114,7 +114,7 @@ impl<S> fmt::Debug for RaggedRow<'_, S> {
 /// An iterator over rows. Ends after the first error.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::prelude::*;
 /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
 /// let mut iter = rows.rows();
 /// assert_eq!(iter.len(), 2);
