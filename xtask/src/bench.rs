@@ -58,7 +58,7 @@ pub struct Args {
     /// Stores all numbers, as JSON: for `--against`, `cargo xtask report`, and scripts.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Stores all numbers as a record in docs/benchmarks. `cargo xtask report` makes BENCHMARKS.md of records.
+    /// Stores all numbers as a record in docs/benchmarks, of which `cargo xtask report` makes BENCHMARKS.md.
     #[arg(long, conflicts_with = "json")]
     record: bool,
     /// Writes a report as Markdown: a summary, tables by family, a legend.
