@@ -3,7 +3,9 @@
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use backend_api::backends::ram::SystemMemory;
 use backend_api::racy;
@@ -333,16 +335,35 @@ mod lock {
     }
 }
 
-/// Returns the size of the RAM and its available part.
-#[cfg(target_os = "linux")]
+/// How long a reading of the system's memory is used again. Linux needs 50 us or more for one, and small
+/// arrays take less to make. Programs fill at most a small part of the head room of `usable_bytes` meanwhile.
+const READING_AGE_MAX: Duration = Duration::from_millis(10);
+
+/// Returns the size of the RAM and its available part, read at most [`READING_AGE_MAX`] ago.
 pub(crate) fn system_memory() -> io::Result<SystemMemory> {
+    static LAST: Mutex<Option<(Instant, SystemMemory)>> = Mutex::new(None);
+    // Another thread may hold the lock, even for ever in a forked process.
+    let Ok(mut last) = LAST.try_lock() else { return read_system_memory() };
+    match *last {
+        Some((at, memory)) if at.elapsed() < READING_AGE_MAX => Ok(memory),
+        _ => {
+            let memory = read_system_memory()?;
+            *last = Some((Instant::now(), memory));
+            Ok(memory)
+        }
+    }
+}
+
+/// Reads the size of the RAM and its available part.
+#[cfg(target_os = "linux")]
+fn read_system_memory() -> io::Result<SystemMemory> {
     let unknown = || io::Error::other("/proc/meminfo says nothing of MemTotal and MemAvailable");
     SystemMemory::of_linux().ok_or_else(unknown)
 }
 
-/// Returns the size of the RAM and its available part.
+/// Reads the size of the RAM and its available part.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn system_memory() -> io::Result<SystemMemory> {
+fn read_system_memory() -> io::Result<SystemMemory> {
     let mut system = sysinfo::System::new().map_err(io::Error::other)?;
     system.refresh_memory();
     match system.total_memory() {

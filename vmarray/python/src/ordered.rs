@@ -20,7 +20,7 @@ use crate::array::{Body, Core, grid, off, options};
 use crate::element::{Kind, Unit};
 use crate::handle::{Handle, Owned};
 use crate::lower::{Lowering, Root};
-use crate::node::{Lazy, Node, View, as_row};
+use crate::node::{Lazy, Node, View, as_row, copied};
 use crate::results::new_array;
 use crate::store::{Elements, MaybeOrdered, Options, Place, Typed};
 use crate::told::told;
@@ -212,17 +212,23 @@ where
 }
 
 /// The items of an array, contiguous, one in each element; `None` if their type is not that of an element.
-/// Computes an expression, and copies items that are not contiguous.
+/// Computes an expression, and copies items that are not contiguous, or that lie in elements of another type.
 fn row(py: Python<'_>, of: &Core) -> PyResult<Option<(View, Range<usize>)>> {
-    let (node, shape) = (of.node(py)?, of.shape_of(py)?);
-    let view = off(py, || as_row(&node, &shape))?;
-    let Some(_) = Root::of(&view) else { return Ok(None) };
-    let unit = view.handle.unit.bytes();
-    if unit != view.geometry.itemsize {
-        return Ok(None);
-    }
-    let (first, count) = (view.geometry.offset / unit, view.geometry.count());
-    Ok(Some((view, first..first + count)))
+    let (node, shape, unit) = (of.node(py)?, of.shape_of(py)?, Unit::of(of.descr.bind(py)));
+    let view = off(py, || {
+        let view = as_row(&node, &shape)?;
+        let is_of_another = view.kind != Kind::Bytes && view.handle.unit != unit;
+        if is_of_another { copied(&view, &shape) } else { Ok(view) }
+    })?;
+    Ok(elements(&view, unit).map(|range| (view, range)))
+}
+
+/// The contiguous elements, of type `unit`, that are the items of a view; `None` if there are none.
+fn elements(view: &View, unit: Unit) -> Option<Range<usize>> {
+    let is_so = view.handle.unit == unit && view.geometry.itemsize == unit.bytes();
+    Root::of(view).filter(|_| is_so)?;
+    let first = view.geometry.offset / unit.bytes();
+    Some(first..first + view.geometry.count())
 }
 
 /// A new array of elements that devices of another array computed.
@@ -259,16 +265,13 @@ fn asked<T: Send>(
 #[pyfunction]
 fn sort(py: Python<'_>, of: &Core, is_descending: bool) -> PyResult<bool> {
     let view = of.writable(py)?;
-    let unit = view.handle.unit.bytes();
-    if view.kind == Kind::Bytes || Root::of(&view).is_none() || view.geometry.itemsize != unit {
-        return Ok(false);
-    }
-    let (first, count) = (view.geometry.offset / unit, view.geometry.count());
+    let range = elements(&view, Unit::of(of.descr.bind(py))).filter(|_| view.kind != Kind::Bytes);
+    let Some(range) = range else { return Ok(false) };
     told(py, view.geometry.bytes(), || {
         let open = view.handle.open()?;
         let Some(ordered) = open.ordered() else { return Ok(false) };
         view.handle.settle(None)?;
-        ordered.sort(first..first + count, is_descending)?;
+        ordered.sort(range, is_descending)?;
         Ok(true)
     })
 }
@@ -390,14 +393,10 @@ fn take(py: Python<'_>, of: &Core, places: &Core) -> PyResult<Option<Core>> {
 #[pyfunction]
 fn shuffle(py: Python<'_>, of: &Core, seed: u64) -> PyResult<bool> {
     let view = of.writable(py)?;
-    let unit = view.handle.unit.bytes();
-    if Root::of(&view).is_none() || view.geometry.itemsize != unit {
-        return Ok(false);
-    }
-    let (first, count) = (view.geometry.offset / unit, view.geometry.count());
+    let Some(range) = elements(&view, view.handle.unit) else { return Ok(false) };
     off(py, || {
         view.handle.settle(None)?;
-        view.handle.open()?.shuffle(first..first + count, seed)?;
+        view.handle.open()?.shuffle(range, seed)?;
         Ok(true)
     })
 }

@@ -333,3 +333,32 @@ def test_sorts_are_stopped_by_signals():
     finally:
         signal.signal(signal.SIGINT, before)
     same(np.sort(np.asarray(array)), np.sort(own))
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 16])
+def test_few_items_are_sorted_alike_by_devices_and_numpy(monkeypatch, small_bytes):
+    from vmarray import _dispatch
+
+    monkeypatch.setattr(_dispatch, "SMALL_BYTES", small_bytes)
+    for own in (np.array([3, 1, 3, 2, 1, 0] * 9, "i4"), np.array([-0.0, 5, np.nan, -0.0, -np.inf, 2] * 9, "f4")):
+        array, numbers = vm.asarray(own), own[own == own]
+        same(np.sort(array), np.sort(own, kind="stable"))
+        same(np.argsort(array), np.argsort(own, kind="stable"))
+        same(vm.unique(array), np.unique(own))
+        same(np.take(array, [5, -1, 0]), np.take(own, [5, -1, 0]))
+        same(np.median(vm.asarray(numbers)), np.median(numbers))
+        same(np.quantile(vm.asarray(numbers), [0, 0.3, 1]), np.quantile(numbers, [0, 0.3, 1]))
+        found = vm.searchsorted(vm.asarray(np.sort(numbers)), vm.asarray(numbers))
+        same(found, np.searchsorted(np.sort(numbers), numbers))
+        array.sort()
+        same(array, np.sort(own, kind="stable"))
+
+
+def test_few_items_are_sorted_without_kernels(monkeypatch):
+    from vmarray import _core
+
+    for name in ("sort", "argsort", "unique", "nth", "take"):
+        monkeypatch.setattr(_core, name, None)
+    array = vm.asarray(np.random.default_rng(1).random(1000))
+    assert np.sort(array).shape == vm.argsort(array).shape == vm.unique(array).shape == (1000,)
+    assert np.median(array) == np.median(np.asarray(array)) and vm.take(array, [1, 2]).shape == (2,)

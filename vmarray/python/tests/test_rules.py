@@ -1,6 +1,7 @@
 """NumPy's rules for rare inputs: byte orders, casts of assigned values, requested dtypes, infinities."""
 
 import multiprocessing
+import operator
 import pickle
 import warnings
 
@@ -499,3 +500,75 @@ def test_what_is_appended_is_cast_as_what_is_assigned():
     for work in (lambda: vm.zeros(0, "u1", max_len=9).append([300]), lambda: vm.Ragged(dtype="i1").append([300])):
         with pytest.raises(OverflowError):
             work()
+
+
+def test_a_cast_that_is_forbidden_is_the_first_error():
+    own = np.array([1, 2], "u4")
+    for work in (
+        lambda a: operator.ipow(a, np.array([1, -2], "i2")),
+        lambda a: operator.itruediv(a, 2),
+        lambda a: np.power(a, np.array([-1, 1]), out=a),
+        lambda a: np.bitwise_xor(a, -1, dtype="u1"),
+    ):
+        errors = []
+        for array in (own.copy(), vm.asarray(own)):
+            with pytest.raises((TypeError, OverflowError)) as raised:
+                work(array)
+            errors.append((raised.type, str(raised.value)))
+        assert errors[0] == errors[1]
+
+
+def test_a_value_that_does_not_fit_is_an_error_before_a_wrong_key():
+    for array in (np.zeros(3, "i1"), vm.zeros(3, "i1")):
+        with pytest.raises(OverflowError):
+            array[[7, 1]] = 300
+        np.copyto(array, np.int32(2**31 - 2))
+        assert array.tolist() == [-2, -2, -2]
+        np.left_shift(array, 1.5, out=array, casting="unsafe", dtype="i1")
+        assert array.tolist() == [-4, -4, -4]
+
+
+def test_strings_are_multiplied_in_place():
+    for own in (np.array(["a", "bc"]), np.array([b"a", b"bc"]), np.array(["a", "bc"], ">U3")):
+        for factor in (2, np.array([0, 3])):
+            array, numpys = vm.asarray(own), own.copy()
+            array *= factor
+            numpys *= factor
+            same(array, numpys)
+
+
+def test_a_zero_between_bounds_keeps_its_sign():
+    for dtype in ("f2", "f4", "f8"):
+        own = np.array([-0.0, 0.0, 1, -1, np.nan], dtype)
+        for least, most in ((0.0, 1), (-0.0, 1), (-1, 0.0), (-1, -0.0), (0, 0), (0.0, -0.0), (np.nan, 1), (0, np.nan)):
+            same(np.clip(vm.asarray(own), least, most), np.clip(own, least, most))
+        bounds = np.array([0.0, -0.0, -0.0, 0.0, 1], dtype)
+        same(np.clip(vm.asarray(own), bounds, 3), np.clip(own, bounds, 3))
+        same(np.clip(vm.asarray(own), -3, vm.asarray(bounds)), np.clip(own, -3, bounds))
+
+
+def test_infinite_items_have_the_quantiles_of_numpy():
+    own = np.array([np.inf, np.inf, 1, -np.inf])
+    with vm.progress(lambda done, total: None), np.errstate(all="ignore"):
+        same(np.quantile(vm.asarray(own), [0, 0.3, 0.5, 1]), np.quantile(own, [0, 0.3, 0.5, 1]))
+        same(np.percentile(vm.asarray(own), 50), np.percentile(own, 50))
+
+
+def test_errors_name_the_value_and_a_remedy():
+    array = vm.zeros(3)
+    xp = array.__array_namespace__()
+    for work, kind, words in (
+        (lambda: vm.arange(1, 2, 3, 4), TypeError, ["not 4", "arange(start, stop, step)"]),
+        (lambda: vm.asarray(array, "i4", copy=False), ValueError, ["float64", "int32", "leave `copy` or `dtype` out"]),
+        (lambda: vm.asarray(np.zeros((2, 3)).T, copy=False), ValueError, ["(8, 24)", "leave `copy` out"]),
+        (lambda: xp.asarray([1], copy=False), ValueError, ["list", "leave `copy` out"]),
+        (lambda: xp.asarray(array, dtype=xp.int32, copy=False), ValueError, ["float64", "leave `copy` out"]),
+        (lambda: xp.from_dlpack(np.zeros(1), copy=False), BufferError, ["ndarray", "leave `copy` out"]),
+        (lambda: vm.IndexSet({0: [1, -7]}), ValueError, ["-7", "from 0"]),
+        (lambda: vm.IndexSet({0: [1.5]}), TypeError, ["float64", "astype(int)"]),
+        (lambda: array.__dlpack__(copy=False), BufferError, ["copy=False", "device_memory()"]),
+    ):
+        with pytest.raises(kind) as raised:
+            work()
+        assert all(word in str(raised.value) for word in words), raised.value
+    assert xp.asarray(array, copy=False) is array

@@ -130,3 +130,48 @@ def test_pieces_are_carried_on(monkeypatch):
         same(np.cumsum(vm.asarray(own), axis), np.cumsum(own, axis))
         same(np.cumprod(vm.asarray(own), axis), np.cumprod(own, axis))
         same(vm.argsort(vm.asarray(own % 7), axis), np.argsort(own % 7, axis, kind="stable"))
+
+
+def test_views_of_another_dtype():
+    own = np.arange(12.0).reshape(3, 4)
+    for dtype in ("i8", "u4", "f4", "u1", "c16", "S2", ">f8", "i4, f4"):
+        array, numpys = vm.asarray(own), own.copy()
+        same(array.view(dtype), numpys.view(dtype))
+        array.view(dtype)[1] = array.view(dtype)[2]
+        numpys.view(dtype)[1] = numpys.view(dtype)[2]
+        same(array, numpys)
+    for wrong in (lambda a: a.T.view("f4"), lambda a: a.view("S3"), lambda a: a[:, ::2].view("u1")):
+        for array in (vm.asarray(own), own):
+            with pytest.raises(ValueError):
+                wrong(array)
+    for wrong, word in (("?", "array != 0"), (np.ndarray, "numpy.asarray")):
+        with pytest.raises(TypeError, match=word):
+            vm.asarray(own).view(wrong)
+
+
+def test_items_of_one_type_in_elements_of_another():
+    """Sorts and searches compare the items, not the elements below them."""
+    own = np.array([1.5, -2, -3, 0, 7])
+    record = np.zeros(5, [("x", "f8")])
+    record["x"] = own
+    for array in (vm.asarray(record)["x"], vm.asarray(own.view("i8")).view("f8"), vm.asarray(own.view("u8")).view("f8")):
+        with vm.progress(lambda done, total: None):
+            same(np.argsort(array), np.argsort(own))
+            same(np.unique(array), np.unique(own))
+            same(np.searchsorted(vm.asarray(np.sort(own)), array), np.searchsorted(np.sort(own), own))
+            assert np.median(array) == np.median(own) and array.max() == 7 and array.sum() == own.sum()
+            same(array.take(vm.asarray([1, 0])), own[[1, 0]])
+            array.sort()
+        same(array, np.sort(own))
+
+
+def test_real_and_imaginary_parts_are_views():
+    for dtype in ("c8", "c16", ">c16"):
+        own = (np.arange(6) + 2j).reshape(2, 3).astype(dtype)
+        for part in ("real", "imag"):
+            array, numpys = vm.asarray(own), own.copy()
+            for one in (array, numpys):
+                getattr(one, part)[:, 1] = 7
+                getattr(np, part)(one)[1] = -1
+            same(array, numpys)
+            same(getattr(array.T, part), getattr(numpys.T, part))

@@ -379,8 +379,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             if np.ndim(key[0]) == self.ndim:
                 text = "boolean array indexing assignment requires a 0 or 1-dimensional input"
                 raise TypeError(f"{text}, input has {np.ndim(value)} dimensions")
-        starts = self._starts(key)
         value = self._items(_in_ram(value))
+        starts = self._starts(key)
         values = _spread(value, starts.shape, _MISMATCH)
         self._core.scatter(starts.ravel(), np.ascontiguousarray(values).ravel())
 
@@ -534,7 +534,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if copy is False:
-            raise BufferError("what is given away is a copy in RAM; `array.device_memory()` lends the items")
+            raise BufferError("DLPack gets a copy in RAM, not copy=False; `array.device_memory()` lends the items")
         return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -670,6 +670,24 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         """A view of the items of a diagonal."""
         return Array._of(self._core.by_method("diagonal", (offset, axis1, axis2)))
+
+    def view(self, dtype: Any = None) -> Array:
+        """A view of the same bytes as items of another dtype: as ``numpy.ndarray.view``.
+
+        Examples
+        --------
+        >>> import vmarray as vm
+        >>> a = vm.array([1.0, 2.0])
+        >>> a.view("u8")[0] = 0
+        >>> a
+        Array([0., 2.], dtype=float64)
+        """
+        if isinstance(dtype, type) and issubclass(dtype, np.ndarray):
+            raise TypeError(f"a vmarray.Array cannot be viewed as {dtype.__name__}; numpy.asarray(array) makes a copy")
+        dtype = self.dtype if dtype is None else np.dtype(dtype)
+        if self.dtype != np.bool_ and dtype.kind in "b":
+            raise TypeError(f"items of dtype {self.dtype} have bytes that are no bools; use `array != 0`")
+        return Array._of(self._core.by_method("view", (dtype,)))
 
     def copy(self, order: str = "C") -> Array:
         """A copy, on the same devices."""
@@ -865,12 +883,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def real(self) -> Array:
-        """The real parts, as a copy unless the items are real."""
+        """A view of the real parts."""
         return np.real(self)
 
     @property
     def imag(self) -> Array:
-        """The imaginary parts, as a copy."""
+        """A view of the imaginary parts; zeroes, which are read-only, if the items are real."""
         return np.imag(self)
 
     def find(self, limit: int | None = None) -> np.ndarray[Any, Any]:
@@ -1069,7 +1087,7 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     Array([2, 5, 8], dtype=int64)
     """
     if not 1 <= len(limits) <= 3:
-        raise TypeError("arange() takes a stop, a start and a stop, or those and a step")
+        raise TypeError(f"arange() takes 1 to 3 numbers, not {len(limits)}; call arange(start, stop, step)")
     start, stop = (0, limits[0]) if len(limits) == 1 else limits[:2]
     step = limits[2] if len(limits) == 3 else 1
     if any(getattr(one, "dtype", np.dtype(float)).kind in "mM" for one in (start, stop, step)):
@@ -1169,14 +1187,19 @@ def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **optio
         return array
     if isinstance(values, Array):
         if copy is False and dtype is not None and values.dtype != dtype:
-            raise ValueError(f"items of dtype {values.dtype} are none of {np.dtype(dtype)} without a copy")
+            raise ValueError(
+                f"items of dtype {values.dtype} need a copy to become {np.dtype(dtype)}; leave `copy` or `dtype` out"
+            )
         same = values if dtype is None else values.astype(dtype, copy=False)
         return same.copy() if copy and same is values else same
     if copy is False:
         # NumPy raises the error if a copy is unavoidable.
         values = np.asarray(values, dtype, copy=False)
         if not values.flags.c_contiguous:
-            raise ValueError("items that do not lie side by side are no home of an array; leave `copy` out")
+            raise ValueError(
+                f"values with the strides {values.strides} are not C-contiguous, so an array needs a copy of them; leave "
+                "`copy` out"
+            )
         if values.size:
             return Array._of(_core.over_memory(values, not values.flags.writeable, _checked(options)))
     values = np.asarray(values, dtype)

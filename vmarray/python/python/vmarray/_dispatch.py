@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from ._array import Array, _beside, asarray
+from ._progress import CALLBACK
 
 #: The most bytes of arrays that are copied to RAM for a function of NumPy's.
 RAM_BYTES_MAX = 256 << 20
+#: The most bytes of arrays that NumPy sorts and searches, instead of devices: their kernels take longer to start.
+SMALL_BYTES = 64 << 10
 #: Functions whose results are small, and arrays of NumPy.
 _GIVES_NUMPYS = {np.nonzero, np.flatnonzero, np.histogram, np.bincount, np.where}
 
@@ -28,6 +31,11 @@ def is_plain(array: Array) -> bool:
         return False
     # Do not count the items of a selection here, because that would compute its mask.
     return not array._core.is_counted or (array.ndim > 0 and array.size > 0)
+
+
+def is_small(*arrays: Array) -> bool:
+    """True if NumPy sorts and searches arrays sooner than devices, and the program asks for no reports of progress."""
+    return CALLBACK.get() is None and sum(one.nbytes for one in arrays) <= SMALL_BYTES
 
 
 def arrays_in(values: Any) -> list[Array]:
@@ -158,6 +166,7 @@ def called(
     implementation: Callable[..., Any],
     is_view: bool,
     is_move: bool,
+    is_search: bool,
     args: tuple[Any, ...],
     given: dict[str, Any],
 ) -> Any:
@@ -165,7 +174,7 @@ def called(
 
     A function that makes views, or asks about shapes and dtypes, is always the package's. Any other is computed by
     the package for numbers that devices know, by keywords that it has, and else by NumPy on copies in RAM. One that
-    moves items takes any dtype when there are too many bytes for that.
+    moves items takes any dtype when there are too many bytes for that. A search of few bytes is NumPy's.
     """
     places, named = _bound(function, args, given)
     for name in ("where", "keepdims", "out"):
@@ -178,6 +187,12 @@ def called(
         return implementation(*places, **named)
     arrays = arrays_in([places, named])
     is_for_devices = all(map(is_plain, arrays)) and "out" not in named and is_computed_as(named.get("dtype"))
+    if is_known and is_search and is_for_devices and is_small(*arrays):
+        if function in (np.sort, np.argsort) and named.get("stable") is None:
+            named["kind"] = "stable"
+        # Distinct items are always sorted.
+        named.pop("sorted", None)
+        return on_copies(function, places, named)
     if not is_known or not is_for_devices:
         is_large = is_known and sum(one.nbytes for one in arrays) > RAM_BYTES_MAX
         if not (is_large and (is_move or is_for_devices)):

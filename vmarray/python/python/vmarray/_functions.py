@@ -32,7 +32,13 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     given.pop("subok", None)
     if given:
         raise _dispatch.refused(ufunc, f"takes no {min(given)}")
-    results = _computed(ufunc, inputs, None if dtype is None else np.dtype(dtype), casting)
+    kind = None if dtype is None else np.dtype(dtype)
+    if outs is not None:
+        # The operands may have errors as well, but NumPy raises that of a forbidden cast first.
+        gives = _types(ufunc, inputs, kind, casting)[ufunc.nin :]
+        if not all(out is None or np.can_cast(one, out.dtype, casting) for one, out in zip(gives, outs)):
+            _raised_by_numpy(ufunc, inputs, kind, casting, outs)
+    results = _computed(ufunc, inputs, kind, casting)
     if outs is None:
         if mask is not True:
             raise TypeError("where= needs out=, which has the items that are not computed")
@@ -51,8 +57,7 @@ def _arrays(inputs: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
 def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is_own: bool) -> Any:
     """Writes a result to `out`. If `is_own`, no other object refers to the result."""
     if not np.can_cast(result.dtype, out.dtype, casting):
-        # Same text as NumPy's error.
-        np.positive(np.ones(1, result.dtype), out=np.ones(1, out.dtype), casting=casting)
+        _raised_by_numpy(np.positive, (result,), None, casting, (out,))
         raise TypeError(f"cannot cast the output of {ufunc.__name__} from {result.dtype} to {out.dtype}")
     if np.broadcast_shapes(out.shape, np.shape(result)) != out.shape:
         raise ValueError(
@@ -75,6 +80,28 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
     return out
 
 
+def _types(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any) -> tuple[Any, ...]:
+    """The types that a function converts its operands to, and gives."""
+    try:
+        return _ufuncs.resolved(ufunc, tuple(map(_ufuncs.kind, inputs)), dtype, casting)
+    except TypeError:
+        # An integer of Python that the dtype cannot hold is another error.
+        _raised_by_numpy(ufunc, inputs, dtype, casting, None)
+        raise
+
+
+def _raised_by_numpy(
+    ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any, outs: tuple[Any, ...] | None
+) -> None:
+    """Calls a function without items, so that NumPy raises its error for the types of operands and results."""
+    options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    if outs is not None:
+        options["out"] = tuple(None if one is None else np.empty(0, one.dtype) for one in outs)
+    kinds = map(_ufuncs.kind, inputs)
+    probes = (np.empty(0, kind) if isinstance(kind, np.dtype) else one for one, kind in zip(inputs, kinds))
+    ufunc(*probes, casting=casting, **options)
+
+
 def _check_mask(mask: Any) -> None:
     kind = getattr(mask, "dtype", None) or np.asarray(mask).dtype
     if kind != np.bool_:
@@ -85,7 +112,7 @@ def _computed(
     ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any = "same_kind"
 ) -> tuple[Any, ...]:
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
-    types = _ufuncs.resolved(ufunc, tuple(_ufuncs.kind(one) for one in inputs), dtype, casting)
+    types = _types(ufunc, inputs, dtype, casting)
     casts, gives = types[: ufunc.nin], types[ufunc.nin :]
     if ufunc is np.power and gives[0].kind == "f" and isinstance(inputs[0], Array) and np.size(inputs[1]) == 1:
         # NumPy takes the root, whose results for -0.0 and infinities are others.
@@ -112,7 +139,9 @@ def _on_devices(
             operands.append(one._core)
         elif np.ndim(one) == 0:
             try:
-                operands.append(np.asarray(one, cast))
+                # A float of Python becomes an integer as an item does, if the program permits that.
+                is_unsafe = type(one) is float and cast.kind in "iu"
+                operands.append(np.asarray(one).astype(cast) if is_unsafe else np.asarray(one, cast))
             except OverflowError:
                 if name in _COMPARISONS:
                     return None
@@ -414,10 +443,10 @@ def clip(
     array: Any, a_min: Any = np._NoValue, a_max: Any = np._NoValue, *, min: Any = np._NoValue, max: Any = np._NoValue
 ) -> Any:
     """As ``numpy.clip``."""
-    if (min is not np._NoValue or max is not np._NoValue) and (a_min is not np._NoValue or a_max is not np._NoValue):
-        raise ValueError("Passing `min` or `max` keyword argument when `a_min` and `a_max` are provided is forbidden.")
     if (a_min is np._NoValue) != (a_max is np._NoValue):
         raise TypeError("clip() takes `a_min` and `a_max`, or none of them")
+    if (min is not np._NoValue or max is not np._NoValue) and (a_min is not np._NoValue or a_max is not np._NoValue):
+        raise ValueError("Passing `min` or `max` keyword argument when `a_min` and `a_max` are provided is forbidden.")
     least, most = (
         None if one is np._NoValue and other is np._NoValue else other if one is np._NoValue else one
         for one, other in ((a_min, min), (a_max, max))
@@ -435,6 +464,14 @@ def clip(
     if most is None:
         return np.maximum(array, least)
     kind = _ufuncs.resolved(_CLIP, tuple(map(_ufuncs.kind, (array, least, most))), None)[-1]
+    if kind.kind == "f" and (kind == np.float16 or np.size(least) == np.size(most) == 1):
+        # NumPy keeps a zero of the other sign here, in place of the bound.
+        array, least, most = (
+            one.astype(kind, copy=False) if isinstance(one, Array) else np.asarray(one, kind)
+            for one in (array, least, most)
+        )
+        array = where_of(np.less(array, least) | np.isnan(least), least, array)
+        return where_of(np.greater(array, most) | np.isnan(most), most, array)
     return np.minimum(np.maximum(array, least, dtype=kind), most, dtype=kind)
 
 
@@ -446,7 +483,8 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
     if not array.ndim:
         raise np.exceptions.AxisError(axis, 0)
     own = axis_of(axis, array.ndim)
-    if array.ndim == 1 and array.dtype.kind in "iuf" and array.dtype.isnative and array.dtype != np.float16:
+    is_small = _dispatch.is_small(array)
+    if array.ndim == 1 and not is_small and _dispatch.is_plain(array) and array.dtype not in (np.bool_, np.float16):
         if array.dtype.kind == "f":
             # Devices sort -0.0 before 0.0, although they are equal, and sort NaNs with a sign first.
             has_zeroes, has_nans = _signed(array)
@@ -544,7 +582,9 @@ def copyto(target: Any, source: Any, casting: str = "same_kind", where: Any = Tr
         item = np.empty((), target.dtype)
         np.copyto(item, source, casting=casting)
         source = item
-    _written(target, source if hasattr(source, "dtype") else np.asarray(source), where, casting, np.positive, False)
+    # NumPy assigns a scalar of its own by other rules than it copies an array.
+    source = source if isinstance(source, Array) else np.asarray(source)
+    _written(target, source, where, casting, np.positive, False)
 
 
 def _same(array: Array, order: Any = "K", subok: bool = False) -> Array:
@@ -674,7 +714,9 @@ def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> A
             (MOVES | _order.MOVES | _shapes.MOVES, False, True),
             (FUNCTIONS | _order.FUNCTIONS | _shapes.FUNCTIONS, False, False),
         ):
-            _KNOWN.update({known: (implementation, is_view, is_move) for known, implementation in of.items()})
+            _KNOWN.update(
+                {known: (work, is_view, is_move, known in _order.SEARCHES) for known, work in of.items()}
+            )
     if function not in _KNOWN:
         name = f"{function.__module__}.{function.__name__}"
         raise TypeError(
@@ -684,5 +726,5 @@ def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> A
     return _dispatch.called(function, *_KNOWN[function], args, given)
 
 
-#: For each function how the package computes it, whether it makes views, and whether it moves items.
-_KNOWN: dict[Any, tuple[Any, bool, bool]] = {}
+#: For each function how the package computes it, and whether it makes views, moves items, or searches.
+_KNOWN: dict[Any, tuple[Any, bool, bool, bool]] = {}

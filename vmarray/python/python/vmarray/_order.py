@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _array, _core, _ufuncs
 from ._array import Array
-from ._dispatch import NotOnDevices
+from ._dispatch import NotOnDevices, is_small
 from ._functions import lines, where_of
 
 #: The most bins that devices count at once.
@@ -191,6 +191,9 @@ def _uniques(array: Array, wants_index: bool, wants_inverse: bool, wants_counts:
         values, index, inverse, counts = (_array.asarray(one, **_array._beside(array)) for one in whole)
         return UniqueResult(values, index, inverse.reshape(array.shape), counts)
     values, index, inverse, counts = Array._of(core), None, None, None
+    if flat.dtype.kind == "f" and len(zero := (values == 0).find(1)):
+        # The keys have zeroes of one sign; the result has the first zero.
+        values[int(zero[0])] = flat[int((flat == 0).find(1)[0])]
     if wants_inverse:
         inverse = _places(_core.search(key._core, core, False)).reshape(array.shape)
     if wants_index or wants_counts:
@@ -454,6 +457,8 @@ def quantile(
         return lines(
             lambda part, own: np.quantile(part, q, own, method=method, keepdims=True), array, axis, kind, keepdims
         )
+    if is_small(array):
+        return np.quantile(np.asarray(array), q, method=method, keepdims=keepdims)
     whole = np.quantile(np.zeros(2, array.dtype), q, method=method)
     if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
         result = np.full(shares.shape, np.nan, whole.dtype)
@@ -469,7 +474,6 @@ def quantile(
         else:
             step = np.subtract(items[1], items[0], dtype=whole.dtype)
             result = np.where(share < 0.5, items[0] + step * share, items[1] - step * (1 - share))
-            result = np.where(share == 0, items[0], result)
         result = result.astype(whole.dtype)
     if keepdims:
         result = result.reshape(*shares.shape, *(1,) * array.ndim)
@@ -511,17 +515,17 @@ def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool 
 
 def partition(array: Array, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
     """A copy in an order that NumPy's partition may give: that of a sort."""
-    _check_places(array, kth, axis)
     if order is not None or kind != "introselect":
         raise NotOnDevices
+    _check_places(array, kth, axis)
     return np.sort(array, axis)
 
 
 def argpartition(array: Array, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
     """Indices in an order that NumPy's argpartition may give: that of a sort."""
-    _check_places(array, kth, axis)
     if order is not None or kind != "introselect":
         raise NotOnDevices
+    _check_places(array, kth, axis)
     return np.argsort(array, axis)
 
 
@@ -574,6 +578,8 @@ class UniqueInverse(NamedTuple):
 
 #: Functions that move items: of any dtype.
 MOVES: dict[Any, Any] = {np.take: take, np.argsort: argsort}
+#: Functions that NumPy computes sooner than devices if there are few bytes.
+SEARCHES = {np.sort, np.take, np.argsort, np.searchsorted, np.unique, np.median}
 #: Functions that compute.
 FUNCTIONS: dict[Any, Any] = {
     np.searchsorted: searchsorted,

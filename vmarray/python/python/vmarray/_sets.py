@@ -19,9 +19,9 @@ _ITERATED = 1 << 14
 def _indices(values: ArrayLike) -> NDArray[np.uint64]:
     given = np.asarray(values)
     if given.size and given.dtype.kind not in "ui":
-        raise TypeError(f"indices are integers, not items of dtype {given.dtype}")
-    if given.dtype.kind == "i" and given.size and int(given.min()) < 0:
-        raise ValueError("indices are not below 0")
+        raise TypeError(f"indices are integers, not items of dtype {given.dtype}; convert them by `astype(int)`")
+    if given.dtype.kind == "i" and given.size and (least := int(given.min())) < 0:
+        raise ValueError(f"index {least} is negative; count indices from 0")
     return np.ascontiguousarray(given, np.uint64)
 
 

@@ -396,7 +396,8 @@ def average(
     if weights is None:
         result = array.mean(axis, keepdims=keepdims)
         count = np.asarray(array.size / max(1, np.size(result)), result.dtype)
-        total = _array.full(result.shape, count, **_array._beside(array)) if isinstance(result, Array) else count[()]
+        is_array = isinstance(result, Array)
+        total = _array.full(result.shape, count, **_array._beside(array)) if is_array else np.full_like(result, count)[()]
     else:
         if np.shape(weights) != array.shape:
             if axis is None:
@@ -505,8 +506,7 @@ def _imaginary(part: str) -> Any:
             # A single zero, which is only read.
             zero = _array._result((), array.dtype, **_array._beside(array))
             return array if part == "real" else np.broadcast_to(zero, array.shape)
-        kind = np.empty(0, array.dtype).real.dtype
-        return _ufuncs.by_pieces(lambda one: getattr(one, part), [array], array.shape, (kind,))[0]
+        return Array._of(array._core.by_attribute(part))
 
     return work
 

@@ -84,10 +84,12 @@ def _options(device: Any) -> dict[str, Any]:
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Array:
     """Values as an array."""
+    is_same = isinstance(obj, Array) and (dtype is None or dtype == obj.dtype)
+    if copy is False and not is_same:
+        kind = f"an array of dtype {obj.dtype}" if isinstance(obj, Array) else f"a value of type {type(obj).__name__}"
+        raise ValueError(f"{kind} becomes such an array by a copy only; leave `copy` out")
     if isinstance(obj, Array) and not copy:
-        return obj if dtype is None or dtype == obj.dtype else obj.astype(dtype)
-    if copy is False:
-        raise ValueError("values of others are copied; leave `copy` out")
+        return obj if is_same else obj.astype(dtype)
     return _array.array(obj, dtype, **_options(device))
 
 
@@ -132,7 +134,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
     """A copy of another package's array."""
     if copy is False:
-        raise BufferError("values of others are copied; leave `copy` out")
+        raise BufferError(f"an array of type {type(x).__name__} can only be copied; leave `copy` out")
     return _array.from_dlpack(x, **_options(device))
 
 
