@@ -191,9 +191,6 @@ def _uniques(array: Array, wants_index: bool, wants_inverse: bool, wants_counts:
         values, index, inverse, counts = (_array.asarray(one, **_array._beside(array)) for one in whole)
         return UniqueResult(values, index, inverse.reshape(array.shape), counts)
     values, index, inverse, counts = Array._of(core), None, None, None
-    if flat.dtype.kind == "f" and len(zero := (values == 0).find(1)):
-        # The keys have zeroes of one sign; the result has the first zero.
-        values[int(zero[0])] = flat[int((flat == 0).find(1)[0])]
     if wants_inverse:
         inverse = _places(_core.search(key._core, core, False)).reshape(array.shape)
     if wants_index or wants_counts:
@@ -202,6 +199,9 @@ def _uniques(array: Array, wants_index: bool, wants_inverse: bool, wants_counts:
         starts = _core.search(core, ordered, False)
         index = _places(_core.take(order, starts))
         counts = (Array._of(_core.search(core, ordered, True)) - Array._of(starts)).astype(np.intp)
+    if flat.dtype.kind == "f" and len(zero := (values == 0).find(1)):
+        # The searches above need keys with zeroes of one sign; the result has the first zero.
+        values[int(zero[0])] = flat[int((flat == 0).find(1)[0])]
     return UniqueResult(values, index, inverse, counts)
 
 
