@@ -86,7 +86,8 @@ impl DataType {
     /// [`Unsupported`](Error::Unsupported) for types that are not plain data.
     pub(crate) fn of<T: KernelType + Element>(path: &Path) -> Result<Self> {
         let of = Self::of_layout(&T::layout()).filter(|of| of.bytes() == Some(size_of::<T>() as u64));
-        of.ok_or_else(|| Error::unsupported(path, "the elements have parts that files have no types for"))
+        let what = "the elements have parts without a type in files; store numbers, arrays or structs";
+        of.ok_or_else(|| Error::unsupported(path, what))
     }
 
     fn of_layout(layout: &Layout) -> Option<Self> {

@@ -27,18 +27,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[allow(missing_docs, reason = "fields whose names say what they are")]
 pub enum Error {
     /// The system refused an action on a file or folder.
-    #[error("cannot {action} {}: {cause}", path.display())]
+    #[error("cannot {action} {}: {cause}; {}", path.display(), file_advice(cause))]
     File { action: &'static str, path: PathBuf, cause: io::Error },
     /// The description in a file is invalid.
-    #[error("{} is damaged, or no file of this kind: {reason}", path.display())]
+    #[error(
+        "{} is damaged or of another format: {}",
+        path.display(),
+        with_remedy(reason, "name another path, write the file again, or restore it from a copy")
+    )]
     Malformed { path: PathBuf, reason: String },
     /// A valid file has contents that this crate does not read, or a format cannot store the elements.
-    #[error("{}: {what}", path.display())]
+    #[error(
+        "{}: {}",
+        path.display(),
+        with_remedy(what, "use another element type or setting, or convert the file with its own program")
+    )]
     Unsupported { path: PathBuf, what: String },
     /// A file has fewer bytes than its description, or another length than requested.
     #[error(
-        "{} has {found_bytes} bytes where {expected_bytes} are wanted; write it anew, or look whether it was \
-         copied whole",
+        "{} has {found_bytes} bytes, but needs {expected_bytes}; write it again, or copy the whole file",
         path.display()
     )]
     LengthMismatch { path: PathBuf, expected_bytes: u64, found_bytes: u64 },
@@ -55,7 +62,10 @@ pub enum Error {
     )]
     ShapeMismatch { path: PathBuf, expected: Vec<usize>, found: Vec<usize> },
     /// A file has another number of axes than requested.
-    #[error("{} has {found} axes, {expected} were asked for", path.display())]
+    #[error(
+        "{} has {found} axes, but the program expects {expected}; use an array of {found} axes",
+        path.display()
+    )]
     RankMismatch { path: PathBuf, expected: usize, found: usize },
     /// The path of a new folder exists already.
     #[error("{} exists already; remove it first, or choose another name", path.display())]
@@ -67,11 +77,14 @@ pub enum Error {
     )]
     Corrupted { path: PathBuf, chunk: String, reason: String },
     /// A Zarr store could not be read or written.
-    #[error("{}: {cause}", path.display())]
+    #[error(
+        "{}: {cause}; check that the path names a whole Zarr store that this user may use",
+        path.display()
+    )]
     Zarr { path: PathBuf, cause: Box<dyn std::error::Error + Send + Sync> },
     /// The program's callback cancelled the work. An unfinished file is removed; a view has some of the
     /// elements of the file.
-    #[error("cancelled after {done_bytes} of {total_bytes} bytes")]
+    #[error("cancelled after {done_bytes} of {total_bytes} bytes; call it again to start from the beginning")]
     Cancelled { done_bytes: u64, total_bytes: u64 },
     /// The array failed.
     #[error(transparent)]
@@ -96,6 +109,26 @@ impl Error {
 
     pub(crate) fn unsupported(path: &Path, what: impl Into<String>) -> Self {
         Self::Unsupported { path: path.to_path_buf(), what: what.into() }
+    }
+}
+
+/// Returns a description with its remedy: its own after a semicolon, or else the usual one.
+fn with_remedy(what: &str, usual: &str) -> String {
+    if what.contains("; ") { what.to_owned() } else { format!("{what}; {usual}") }
+}
+
+/// Returns advice for a failed action on a file.
+fn file_advice(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::NotFound => "name a path that exists, or make its folder first",
+        io::ErrorKind::PermissionDenied => "see that this user may read and write the file and its folder",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, and try again",
+        io::ErrorKind::ReadOnlyFilesystem => "name a path on another disk",
+        io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "name a regular file",
+        io::ErrorKind::NotADirectory => "a part of the path before the last is a file; name another path",
+        io::ErrorKind::AlreadyExists => "remove it first, or name another path",
+        io::ErrorKind::UnexpectedEof => "write the file again, or copy the whole file",
+        _ => "try again; if it persists, look for faults of the drive in the log of the system",
     }
 }
 

@@ -129,7 +129,7 @@ impl NpyFile {
         let bytes = elements.zip(header.of.bytes()).and_then(|(elements, bytes)| elements.checked_mul(bytes));
         let expected_bytes = bytes.and_then(|bytes| bytes.checked_add(header.offset)).ok_or_else(|| {
             let shape = &header.shape;
-            Error::malformed(&path, format!("a shape of {shape:?} has more bytes than can be counted"))
+            Error::malformed(&path, format!("a shape of {shape:?} has more bytes than the address space"))
         })?;
         if expected_bytes > found_bytes {
             return Err(Error::LengthMismatch { path, expected_bytes, found_bytes });

@@ -40,17 +40,17 @@ impl Header {
         files::read_at(file, path, 0, prefix)?;
         let (start, text_bytes) = match prefix {
             [magic @ .., _, _, _, _, _, _] if magic != MAGIC => {
-                return Err(malformed("it does not begin with \\x93NUMPY"));
+                return Err(malformed("the file does not begin with \\x93NUMPY"));
             }
             [.., 1, _, a, b, _, _] => (10, u64::from(u16::from_le_bytes([*a, *b]))),
             [.., 2 | 3, _, a, b, c, d] => (12, u64::from(u32::from_le_bytes([*a, *b, *c, *d]))),
             [.., version, _, _, _, _, _] => {
                 return Err(Error::unsupported(
                     path,
-                    format!("version {version} of the format is not known"),
+                    format!("version {version} of the format is not supported"),
                 ));
             }
-            _ => return Err(malformed("it is too short for a header")),
+            _ => return Err(malformed("the file is too short for a header")),
         };
         let offset = start + text_bytes;
         if offset > file_bytes {
@@ -61,7 +61,9 @@ impl Header {
             });
         }
         if text_bytes > TEXT_MAX {
-            return Err(malformed("its header is longer than any"));
+            return Err(malformed(&format!(
+                "its header has {text_bytes} bytes, but at most {TEXT_MAX} are supported"
+            )));
         }
         let mut text = vec![0; text_bytes as usize];
         files::read_at(file, path, start, &mut text)?;
@@ -127,7 +129,7 @@ impl From<&str> for Fault {
 
 fn parse(text: &str) -> Result<(DataType, bool, Vec<usize>), Fault> {
     let Literal::Named(values) = Literal::parse(text)? else {
-        return Err("its header is no dictionary".into());
+        return Err("its header is not a dictionary".into());
     };
     let (mut of, mut is_first_fastest, mut shape) = (None, None, None);
     for (name, value) in values {
@@ -135,18 +137,25 @@ fn parse(text: &str) -> Result<(DataType, bool, Vec<usize>), Fault> {
             ("descr", value) => of = Some(type_of(&value)?),
             ("fortran_order", Literal::Bool(value)) => is_first_fastest = Some(value),
             ("shape", Literal::Several(extents)) => shape = Some(extents_of(&extents)?),
-            (name, _) => return Err(format!("its header has an unknown `{name}`").into()),
+            (name, _) => {
+                return Err(format!(
+                    "its header has the unknown key `{name}`, or a value of a wrong type for it"
+                )
+                .into());
+            }
         }
     }
     match (of, is_first_fastest, shape) {
         (Some(of), Some(is_first_fastest), Some(shape)) => Ok((of, is_first_fastest, shape)),
-        _ => Err("its header has not all of `descr`, `fortran_order` and `shape`".into()),
+        _ => Err("its header lacks `descr`, `fortran_order` or `shape`".into()),
     }
 }
 
 fn extents_of(extents: &[Literal]) -> Result<Vec<usize>, Fault> {
     if extents.len() > AXES_MAX {
-        return Err("its shape has more axes than any".into());
+        return Err(
+            format!("its shape has {} axes, but at most {AXES_MAX} are supported", extents.len()).into()
+        );
     }
     let extent = |extent: &Literal| match extent {
         Literal::Number(extent) => usize::try_from(*extent).ok(),
@@ -154,7 +163,7 @@ fn extents_of(extents: &[Literal]) -> Result<Vec<usize>, Fault> {
     };
     extents
         .iter()
-        .map(|of| extent(of).ok_or_else(|| "its shape has an extent that is no number".into()))
+        .map(|of| extent(of).ok_or_else(|| "its shape has an extent that is not a number".into()))
         .collect()
 }
 
@@ -166,16 +175,14 @@ fn type_of(value: &Literal) -> Result<DataType, Fault> {
             let mut parts = Vec::with_capacity(fields.len());
             for field in fields {
                 let Literal::Several(parts_of_field) = field else {
-                    return Err("a field of its elements is no tuple".into());
+                    return Err("a field of its elements is not a tuple".into());
                 };
                 let (name, of, shape) = match &parts_of_field[..] {
                     [name, of] => (name, of, Vec::new()),
                     [name, of, Literal::Several(shape)] => (name, of, extents_of(shape)?),
                     [name, of, Literal::Number(len)] => (name, of, extents_of(&[Literal::Number(*len)])?),
                     _ => {
-                        return Err(
-                            "a field of its elements has other than a name, a type and a shape".into()
-                        );
+                        return Err("a field of its elements is not a name, a type and a shape".into());
                     }
                 };
                 let name = match name {
@@ -196,7 +203,11 @@ fn type_of(value: &Literal) -> Result<DataType, Fault> {
 }
 
 fn number_of(code: &str) -> Result<DataType, Fault> {
-    let unsupported = || Fault::Unsupported(format!("elements of NumPy's type {code:?} have no type here"));
+    let unsupported = || {
+        Fault::Unsupported(format!(
+            "elements of NumPy's type {code:?} are not supported; convert them by `astype` to numbers"
+        ))
+    };
     let (order, rest) = match code.as_bytes().first() {
         Some(b'<') => (ByteOrder::Little, &code[1..]),
         Some(b'>') => (ByteOrder::Big, &code[1..]),
@@ -249,7 +260,7 @@ fn described(of: &DataType) -> Result<String, String> {
                 Number::F64 => "f8",
                 Number::Complex64 => "c8",
                 Number::Complex128 => "c16",
-                Number::Bf16 => return Err("NumPy has no type for bf16".into()),
+                Number::Bf16 => return Err("NumPy has no type for bf16; write f32 instead".into()),
             };
             let order = match order {
                 _ if number.bytes() == 1 => '|',
@@ -258,7 +269,10 @@ fn described(of: &DataType) -> Result<String, String> {
             };
             Ok(format!("'{order}{code}'"))
         }
-        DataType::Array(..) => Err("an array that is no field has no type of NumPy's".into()),
+        DataType::Array(..) => {
+            Err("NumPy has no type for this array outside of a field; write its numbers along another axis"
+                .into())
+        }
         DataType::Struct(fields) => {
             let mut text = String::from("[");
             for (name, of) in fields {

@@ -42,7 +42,7 @@ impl Rest<'_> {
     }
 
     fn unexpected(&self, what: char) -> String {
-        format!("there is {what:?} at character {} of the header", self.at)
+        format!("the header has an unexpected {what:?} at character {}", self.at)
     }
 
     /// Consumes a character if it is next.
@@ -58,12 +58,12 @@ impl Rest<'_> {
         if self.take(wanted) {
             return Ok(());
         }
-        Err(format!("there is no {wanted:?} at character {} of the header", self.at))
+        Err(format!("the header lacks {wanted:?} at character {}", self.at))
     }
 
     fn value(&mut self, depth: u32) -> Result<Literal, String> {
         if depth > DEPTH_MAX {
-            return Err("the header has values too deep within others".into());
+            return Err(format!("the header nests values more than {DEPTH_MAX} levels deep"));
         }
         match self.next().ok_or("the header ends too early")? {
             '(' => self.several('(', ')', depth),
@@ -112,7 +112,7 @@ impl Rest<'_> {
             }
             let name = match self.next() {
                 Some('\'' | '"') => self.text()?,
-                _ => return Err(format!("there is no name at character {} of the header", self.at)),
+                _ => return Err(format!("the header lacks a name at character {}", self.at)),
             };
             self.need(':')?;
             values.push((name, self.value(depth + 1)?));

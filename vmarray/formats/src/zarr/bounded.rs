@@ -89,7 +89,7 @@ impl BytesToBytesCodecTraits for Bounded {
     ) -> Result<ArrayBytesRaw<'a>, CodecError> {
         let most = decoded.size().map_or(self.most, |size| size.min(self.most));
         let too_many =
-            || CodecError::Other(format!("a chunk has more than {most} bytes when it is decompressed"));
+            || CodecError::Other(format!("a decompressed chunk exceeds the limit of {most} bytes"));
         match self.of {
             EncodedBy::Zstd => {
                 let bytes = zstd::bulk::decompress(&encoded, most as usize);
@@ -110,7 +110,7 @@ impl BytesToBytesCodecTraits for Bounded {
                         self.codec.decode(encoded, decoded, options)
                     }
                     Some(_) if encoded.len() >= 16 => Err(too_many()),
-                    _ => Err(CodecError::Other("blosc: there is no header".into())),
+                    _ => Err(CodecError::Other("blosc: the header is missing".into())),
                 }
             }
         }

@@ -100,7 +100,9 @@ impl<T: Element> Description<'_, T> {
         let (number_bytes, mut fills) = (leaf.number.bytes(), fill.chunks(leaf.number.bytes()));
         let first = fills.next().unwrap_or_default().to_vec();
         if fills.any(|other| other != first) {
-            return Err(unsupported("numbers of one array have one fill value".to_owned()));
+            let what =
+                "the fill value has different numbers for one array; use one fill value for all of them";
+            return Err(unsupported(what.to_owned()));
         }
         let (shape, chunk) = (with_axes(self.shape), with_axes(self.stored));
         let mut builder =
@@ -126,7 +128,7 @@ impl<T: Element> Description<'_, T> {
         let mut names = self.encoding.axis_names.clone();
         let names_of = names.get_or_insert_with(|| (0..axes).map(|axis| format!("dim_{axis}")).collect());
         if names_of.len() != axes {
-            let what = format!("there are {} names for {axes} axes", names_of.len());
+            let what = format!("{} names for {axes} axes; give one name for each axis", names_of.len());
             return Err(Error::unsupported(self.path, what));
         }
         let field = self.leaf.path.rsplit('/').next().filter(|field| !field.is_empty()).unwrap_or("element");
@@ -139,8 +141,10 @@ impl<T: Element> Description<'_, T> {
 fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path: &Path) -> Result<()> {
     for extents in [stored, chunk] {
         if extents.len() != axes {
-            let what =
-                format!("chunks and shards have {axes} axes here, {} extents are given", extents.len());
+            let what = format!(
+                "chunks and shards have {} extents, but the array has {axes} axes; give one extent for each axis",
+                extents.len()
+            );
             return Err(Error::unsupported(path, what));
         }
         if let Some(axis) = extents.iter().position(|extent| *extent == 0) {
@@ -148,11 +152,16 @@ fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path
         }
     }
     if stored.iter().zip(chunk).any(|(shard, chunk)| shard % chunk != 0) {
-        return Err(Error::unsupported(path, "shards are multiples of chunks along each axis"));
+        let what = format!(
+            "shards of {stored:?} are not multiples of chunks of {chunk:?}; use a multiple along each axis"
+        );
+        return Err(Error::unsupported(path, what));
     }
     let bytes = stored.iter().try_fold(size_of::<T>() as u64, |bytes, of| bytes.checked_mul(*of as u64));
     if bytes.is_none_or(|bytes| bytes > CHUNK_MAX) {
-        let what = format!("chunks and shards have at most {CHUNK_MAX} bytes; take shorter ones");
+        let what = format!(
+            "chunks or shards of {stored:?} elements exceed the limit of {CHUNK_MAX} bytes; use shorter ones"
+        );
         return Err(Error::unsupported(path, what));
     }
     Ok(())

@@ -42,7 +42,7 @@ fn decoded<B>(read: impl FnOnce() -> Result<B, ArrayError>) -> Result<B, Failure
     // has changed then.
     let read = || read().map_err(classified);
     catch_unwind(AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Err(Failure::Damage("its index points outside".into())))
+        .unwrap_or_else(|_| Err(Failure::Damage("its index points outside of the file".into())))
 }
 
 fn classified(error: ArrayError) -> Failure {

@@ -33,7 +33,7 @@ pub(super) fn expect(store: &ReadableWritableStorage, description: &StoreKey) ->
     if store.size_key(description)?.is_some() {
         return Ok(());
     }
-    let what = format!("the store was removed: there is no {description} any more");
+    let what = format!("the store was removed: {description} does not exist");
     Err(io::Error::new(io::ErrorKind::NotFound, what).into())
 }
 

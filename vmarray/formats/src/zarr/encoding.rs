@@ -203,7 +203,7 @@ impl Compression {
             Self::None => Vec::new(),
             Self::Zstd { level } => {
                 if !(1..=22).contains(&level) {
-                    return Err(format!("Zstandard has no level {level}; take one from 1 to 22"));
+                    return Err(format!("Zstandard has no level {level}; use one from 1 to 22"));
                 }
                 vec![Arc::new(ZstdCodec::new(level, false))]
             }
@@ -217,7 +217,7 @@ impl Compression {
                     Blosc::Zstd => BloscCompressor::Zstd,
                 };
                 let level = BloscCompressionLevel::try_from(level)
-                    .map_err(|level| format!("Blosc has no level {level}; take one from 0 to 9"))?;
+                    .map_err(|level| format!("Blosc has no level {level}; use one from 0 to 9"))?;
                 let codec = BloscCodec::new(by, level, None, BloscShuffleMode::Shuffle, Some(number_bytes));
                 vec![Arc::new(codec.map_err(|error| error.to_string())?)]
             }

@@ -155,7 +155,10 @@ impl<T: Element + KernelType> Home<T> {
     /// Writes a chunk, with fill values beyond the edges, because the array may grow there.
     fn write(&self, page: u64, chunk: &mut [T]) -> Result<()> {
         let Some(writes) = &self.writes else {
-            return Err(Error::unsupported(&self.store.path, "it is open to read alone"));
+            return Err(Error::unsupported(
+                &self.store.path,
+                "the store is open for reading only; open it for writing",
+            ));
         };
         let cell = self.grid.cell(page as usize);
         let len = element_count(&lengths(&cell.part));

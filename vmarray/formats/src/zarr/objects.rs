@@ -202,7 +202,8 @@ impl ReadableStorageTraits for Objects {
                     expect_short(&path, len)?;
                     let bytes = object.bytes().await?;
                     if wanted.is_some_and(|wanted| wanted != bytes.len() as u64) {
-                        let source = format!("{} bytes of {wanted:?} that were asked for", bytes.len());
+                        let requested = wanted.unwrap_or(0);
+                        let source = format!("{path} gave {} of {requested} requested bytes", bytes.len());
                         return Err(ObjectError::Generic { store: "object", source: source.into() });
                     }
                     Ok(Some(bytes))

@@ -100,11 +100,14 @@ impl<T: Element + KernelType> Zarr<T> {
         let first = fields.first().map(|(_, first)| first.shape.clone()).unwrap_or_default();
         let bytes = first.iter().try_fold(size_of::<T>(), |bytes, extent| bytes.checked_mul(*extent));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            let what = format!("a shape of {first:?} has more bytes than can be counted");
+            let what = format!("a shape of {first:?} has more bytes than the address space");
             return Err(Error::malformed(path, what));
         }
         if let Some((leaf, stored)) = fields.iter().find(|(_, stored)| stored.shape != first) {
-            let what = format!("`{}` has the shape {:?}, others have {first:?}", leaf.path, stored.shape);
+            let what = format!(
+                "`{}` has the shape {:?}, but the first field has {first:?}",
+                leaf.path, stored.shape
+            );
             return Err(Error::malformed(path, what));
         }
         let (location, path, node) = (at.clone(), path.to_path_buf(), node.to_owned());
@@ -245,7 +248,9 @@ impl<T: Element + KernelType> Zarr<T> {
             let bytes = damaged::read_box(stored, &subset, codecs, &self.path)?;
             let bytes = bytes.into_fixed().map_err(Error::zarr(&self.path))?;
             if bytes.len() != elements.len() * leaf.bytes() {
-                return Err(Error::malformed(&self.path, "a chunk has other bytes than its elements"));
+                let needed = elements.len() * leaf.bytes();
+                let what = format!("a chunk has {} bytes, but its elements have {needed}", bytes.len());
+                return Err(Error::malformed(&self.path, what));
             }
             leaf.put(&bytes, cast_slice_mut(elements));
         }
@@ -342,11 +347,15 @@ impl<T: Element + KernelType> Zarr<T> {
     pub(super) fn chunk_arrays(&self, shape: &[usize]) -> Result<ChunkArrays> {
         let array = |(leaf, stored): &(Leaf, Stored)| {
             if stored.chunk != self.chunk() || stored.own_chunk != leaf.axes {
-                let what = "fields with different chunks, or in several of them, are not written to";
+                let what = "the fields have different chunks, or elements in several chunks, so they can only be read; \
+                            write the store again";
                 return Err(Error::unsupported(&self.path, what));
             }
             if stored.is_truth {
-                return Err(Error::unsupported(&self.path, "truth is read as numbers, but not written"));
+                return Err(Error::unsupported(
+                    &self.path,
+                    "bool can be read as u8, but not written; write a new store of u8",
+                ));
             }
             let with_axes: Vec<u64> = shape.iter().chain(&leaf.axes).map(|extent| *extent as u64).collect();
             let mut builder = stored.array.builder();

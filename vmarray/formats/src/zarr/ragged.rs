@@ -97,7 +97,10 @@ pub fn read_ragged<T: Element + KernelType, D: Device>(
     let items = Zarr::<T>::open_node(store, &from, "items")?;
     let ([offsets_len], [total]) = (offsets.extents()?, items.extents()?);
     if offsets_len == 0 {
-        return Err(Error::malformed(path, "there are no offsets, not even that of the end"));
+        return Err(Error::malformed(
+            path,
+            "the offsets are empty, but need at least the end of the last row",
+        ));
     }
     let mut failed = None;
     let lengths = Lengths::new(&offsets, total, &options, &mut failed);
@@ -107,7 +110,7 @@ pub fn read_ragged<T: Element + KernelType, D: Device>(
     }
     let rows = rows?;
     if rows.item_total() != total {
-        let what = format!("rows end at item {} of {total}", rows.item_total());
+        let what = format!("the rows end at item {}, but there are {total} items", rows.item_total());
         return Err(Error::malformed(path, what));
     }
     options.of_several = Some((bytes::<u64>(offsets_len), bytes::<u64>(offsets_len) + bytes::<T>(total)));
@@ -161,7 +164,9 @@ impl<'a> Lengths<'a> {
             let is_right =
                 offset <= self.total as u64 && self.last.map_or(offset == 0, |last| last <= offset);
             if !is_right {
-                let what = format!("a row begins at item {offset}, before others, or beyond the last one");
+                let what = format!(
+                    "a row begins at item {offset}, before the row in front of it or beyond the last item"
+                );
                 return Err(Error::malformed(&self.offsets.path, what));
             }
             if let Some(last) = self.last.replace(offset) {

@@ -84,12 +84,16 @@ fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<Valu
     let key = metadata_key(node, path)?;
     let malformed = |reason: String| Error::malformed(path, reason);
     match store.size_key(&key).map_err(Error::zarr(path))? {
-        None => return Err(malformed(format!("there is no {key}"))),
-        Some(bytes) if bytes > METADATA_MAX => return Err(malformed(format!("{key} is longer than any"))),
+        None => return Err(malformed(format!("{key} does not exist"))),
+        Some(bytes) if bytes > METADATA_MAX => {
+            return Err(malformed(format!(
+                "{key} has {bytes} bytes, but at most {METADATA_MAX} are supported"
+            )));
+        }
         Some(_) => {}
     }
     let bytes = store.get(&key).map_err(Error::zarr(path))?;
-    let bytes = bytes.ok_or_else(|| malformed(format!("there is no {key}")))?;
+    let bytes = bytes.ok_or_else(|| malformed(format!("{key} does not exist")))?;
     serde_json::from_slice(&bytes).map_err(|error| malformed(format!("{key}: {error}")))
 }
 
@@ -124,23 +128,32 @@ impl Description<'_> {
     fn open(&self, store: &ReadableWritableStorage, leaf: &Leaf) -> Result<Opened> {
         let metadata = self.metadata;
         if metadata["zarr_format"] != 3 {
-            return Err(self.unsupported("this is not version 3 of Zarr"));
+            return Err(self.unsupported(&format!(
+                "version {} of Zarr is not supported; convert the store to version 3",
+                metadata["zarr_format"]
+            )));
         }
         if metadata["node_type"] != "array" {
-            return Err(self.malformed("there is no array, but arrays may be in groups below"));
+            return Err(
+                self.malformed("the node is a group, not an array; open an array in the group by its path")
+            );
         }
         let transformed = metadata["storage_transformers"].as_array().is_some_and(|list| !list.is_empty());
         if transformed {
-            return Err(self.unsupported("storage transformers are not known"));
+            return Err(self.unsupported("storage transformers are not supported"));
         }
         let shape = self.extents(&metadata["shape"], "shape", 0)?;
         let (grid, settings) = self.named(&metadata["chunk_grid"])?;
         if grid != "regular" {
-            return Err(self.unsupported(&format!("a chunk grid {grid:?} is not known")));
+            return Err(self.unsupported(&format!("the chunk grid {grid:?} is not supported")));
         }
         let chunk = self.extents(&settings["chunk_shape"], "chunk shape", 1)?;
         if chunk.len() != shape.len() {
-            return Err(self.malformed("chunks have other axes than the array"));
+            return Err(self.malformed(&format!(
+                "chunks have {} axes, but the array has {}",
+                chunk.len(),
+                shape.len()
+            )));
         }
         let axes = shape.len().checked_sub(leaf.axes.len());
         let (name, settings) = self.named(&metadata["data_type"])?;
@@ -166,7 +179,9 @@ impl Description<'_> {
         let extents: Vec<u64> = shape.iter().map(|extent| *extent as u64).collect();
         let chunks: Vec<u64> = chunk.iter().map(|extent| *extent as u64).collect();
         let mut builder = ArrayBuilder::new(extents, chunks, data_type, fill);
-        let to_bytes = codecs.to_bytes.ok_or_else(|| self.malformed("no codec makes bytes of numbers"))?;
+        let to_bytes = codecs
+            .to_bytes
+            .ok_or_else(|| self.malformed("the codecs lack one that turns numbers into bytes"))?;
         let keys: MetadataV3 = self.typed(&metadata["chunk_key_encoding"])?;
         let keys = ChunkKeyEncoding::from_metadata(&keys).map_err(Error::zarr(self.path))?;
         builder
@@ -190,7 +205,7 @@ impl Description<'_> {
     fn named<'v>(&self, value: &'v Value) -> Result<(&'v str, &'v Value)> {
         match value.as_str().or_else(|| value["name"].as_str()) {
             Some(name) => Ok((name, &value["configuration"])),
-            None => Err(self.malformed("something has no name")),
+            None => Err(self.malformed("an extension has no name")),
         }
     }
 
@@ -201,7 +216,9 @@ impl Description<'_> {
         };
         let extents = value.as_array().filter(|extents| extents.len() <= AXES_MAX);
         let extents = extents.and_then(|extents| extents.iter().map(extent).collect::<Option<Vec<_>>>());
-        extents.ok_or_else(|| self.malformed(&format!("its {of} is no list of some numbers")))
+        extents.ok_or_else(|| {
+            self.malformed(&format!("its {of} is not a list of at most {AXES_MAX} numbers from {least} up"))
+        })
     }
 
     /// Checks that `len` numbers fit the limit in RAM.
@@ -210,7 +227,7 @@ impl Description<'_> {
             extents.iter().try_fold(number_bytes as u64, |bytes, extent| bytes.checked_mul(*extent as u64));
         match bytes {
             Some(bytes) if bytes <= CHUNK_MAX => Ok(()),
-            _ => Err(self.unsupported(&format!("chunks of more than {CHUNK_MAX} bytes are not read"))),
+            _ => Err(self.unsupported(&format!("chunks of more than {CHUNK_MAX} bytes are not supported"))),
         }
     }
 
@@ -224,7 +241,8 @@ impl Description<'_> {
         depth: u32,
     ) -> Result<Codecs> {
         let list = list.as_array().filter(|list| list.len() <= CODECS_MAX);
-        let list = list.ok_or_else(|| self.malformed("its codecs are no list of some"))?;
+        let list = list
+            .ok_or_else(|| self.malformed(&format!("its codecs are not a list of at most {CODECS_MAX}")))?;
         let mut codecs = Codecs::default();
         for codec in list {
             let (name, settings) = self.named(codec)?;
@@ -246,7 +264,7 @@ impl Description<'_> {
                 "sharding_indexed" if codecs.to_bytes.is_none() => {
                     // A transposition would also apply to the extents of chunks within a shard.
                     if !codecs.to_arrays.is_empty() {
-                        return Err(self.unsupported("shards whose axes are transposed are not known"));
+                        return Err(self.unsupported("shards with transposed axes are not supported"));
                     }
                     codecs.to_bytes = Some(self.shards(settings, chunk, data_type, number_bytes, depth)?);
                     codecs.part =
@@ -262,7 +280,11 @@ impl Description<'_> {
                     };
                     codecs.of_bytes.push(Arc::new(Bounded { of, codec, most: 2 * CHUNK_MAX }));
                 }
-                _ => return Err(self.unsupported(&format!("a codec {name:?} at this place is not known"))),
+                _ => {
+                    return Err(self.unsupported(&format!(
+                        "the codec {name:?} is not supported at this place of the list"
+                    )));
+                }
             }
         }
         // Data compressed as a whole are read as a whole.
@@ -280,12 +302,14 @@ impl Description<'_> {
         depth: u32,
     ) -> Result<Arc<dyn ArrayToBytesCodecTraits>> {
         if depth == DEPTH_MAX {
-            return Err(self.unsupported("shards are too deep within others"));
+            return Err(self.unsupported(&format!("shards are nested more than {DEPTH_MAX} levels deep")));
         }
         let chunk = self.extents(&settings["chunk_shape"], "shape of chunks in shards", 1)?;
         let is_part = |(shard, chunk): (&usize, &usize)| shard % chunk == 0;
         if chunk.len() != shard.len() || !shard.iter().zip(&chunk).all(is_part) {
-            return Err(self.malformed("shards have no whole number of chunks"));
+            return Err(
+                self.malformed(&format!("shards of {shard:?} are not multiples of chunks of {chunk:?}"))
+            );
         }
         // An index has two numbers a chunk.
         let counts: Vec<usize> = shard.iter().zip(&chunk).map(|(shard, chunk)| shard / chunk).collect();
@@ -293,12 +317,12 @@ impl Description<'_> {
         let is_plain =
             |codec: &Value| self.named(codec).is_ok_and(|(name, _)| matches!(name, "bytes" | "crc32c"));
         if !settings["index_codecs"].as_array().is_some_and(|list| list.iter().all(is_plain)) {
-            return Err(self.unsupported("an index of shards that is compressed is not known"));
+            return Err(self.unsupported("compressed indices of shards are not supported"));
         }
         let codecs = self.codecs(&settings["codecs"], &chunk, data_type, number_bytes, depth + 1)?;
         let index = self.codecs(&settings["index_codecs"], &[], data_type, number_bytes, DEPTH_MAX)?;
         let (Some(bytes), Some(index_bytes)) = (codecs.to_bytes, index.to_bytes) else {
-            return Err(self.malformed("no codec makes bytes of what is in shards"));
+            return Err(self.malformed("the codecs of shards lack one that turns numbers into bytes"));
         };
         let of_chunk: Vec<NonZeroU64> =
             chunk.iter().filter_map(|extent| NonZeroU64::new(*extent as u64)).collect();
@@ -312,8 +336,10 @@ impl Description<'_> {
             .index_location(match settings["index_location"].as_str() {
                 None | Some("end") => ShardingIndexLocation::End,
                 Some("start") => ShardingIndexLocation::Start,
-                Some(_) => {
-                    return Err(self.malformed("the index of shards is neither at the start nor at the end"));
+                Some(place) => {
+                    let what =
+                        format!("the index of shards is at {place:?}, but must be at \"start\" or \"end\"");
+                    return Err(self.malformed(&what));
                 }
             });
         Ok(Arc::new(builder.build()))

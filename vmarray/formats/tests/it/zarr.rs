@@ -225,10 +225,10 @@ fn nothing_is_written_that_cannot_be_read_again() {
     let elements = array::<u32>(100, 16);
     let write = |encoding| zarr::write(&path, &elements, encoding, Options::new()).unwrap_err();
     for (encoding, text) in [
-        (Encoding::new().chunk([4, 4]), "1 axes here, 2 extents"),
+        (Encoding::new().chunk([4, 4]), "2 extents, but the array has 1 axes"),
         (Encoding::new().chunk([0]), "an extent of 0 along axis 0"),
         (Encoding::new().chunk([10]).shard([25]), "multiples"),
-        (Encoding::new().chunk([1 << 40]), "at most"),
+        (Encoding::new().chunk([1 << 40]), "exceed the limit"),
         (Encoding::new().axis_names(["x", "y"]), "2 names for 1 axes"),
         (Encoding::new().compression(Compression::Zstd { level: 40 }), "no level 40"),
         (Encoding::new().compression(Compression::Gzip { level: 40 }), "40"),
