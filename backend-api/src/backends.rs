@@ -65,7 +65,7 @@ impl<B, H> Memory<B, H> {
     pub fn buffer(&self, operation: &'static str, id: BufferId) -> Result<&Arc<B>> {
         let unknown = || {
             Error::new(ErrorKind::UnknownHandle, operation)
-                .with_detail("the buffer is released, or of another device")
+                .with_detail("the buffer is released, or belongs to another device")
         };
         self.buffers.get(&id).map(|(_, buffer)| buffer).ok_or_else(unknown)
     }
@@ -77,7 +77,7 @@ impl<B, H> Memory<B, H> {
     pub fn host(&self, operation: &'static str, id: HostId) -> Result<&Arc<H>> {
         let unknown = || {
             Error::new(ErrorKind::UnknownHandle, operation)
-                .with_detail("the host memory is released, or of another device")
+                .with_detail("the host memory is released, or belongs to another device")
         };
         self.hosts.get(&id).map(|(_, piece)| piece).ok_or_else(unknown)
     }

@@ -106,6 +106,6 @@ impl<Q> Queues<Q> {
     #[must_use]
     pub fn unknown(operation: &'static str) -> Error {
         Error::new(ErrorKind::UnknownHandle, operation)
-            .with_detail("the queue is released, or of another device")
+            .with_detail("the queue is released, or belongs to another device")
     }
 }

@@ -73,7 +73,7 @@ pub trait Extents {
     fn check_device(&self, operation: &'static str, at: DeviceSpan<'_>, bytes: u64) -> Result<()> {
         let length = self.device_bytes(at.buffer()).ok_or_else(|| {
             Error::new(ErrorKind::UnknownHandle, operation)
-                .with_detail("the buffer is released, or of another device")
+                .with_detail("the buffer is released, or belongs to another device")
         })?;
         within(operation, "device memory", at.offset(), bytes, length)
     }
@@ -85,7 +85,7 @@ pub trait Extents {
     fn check_host(&self, operation: &'static str, at: HostSpan<'_>, bytes: u64) -> Result<()> {
         let length = self.host_bytes(at.host()).ok_or_else(|| {
             Error::new(ErrorKind::UnknownHandle, operation)
-                .with_detail("the host memory is released, or of another device")
+                .with_detail("the host memory is released, or belongs to another device")
         })?;
         within(operation, "host memory", at.offset(), bytes, length)
     }

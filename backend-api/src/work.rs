@@ -19,7 +19,7 @@ use crate::{
 /// #     fn device_bytes(&self, _: backend_api::BufferId) -> Option<u64> { None }
 /// #     fn host_bytes(&self, _: backend_api::HostId) -> Option<u64> { None }
 /// # }
-/// assert_eq!(request.check(&Nothing).unwrap_err().detail(), "the buffer is released, or of another device");
+/// assert_eq!(request.check(&Nothing).unwrap_err().detail(), "the buffer is released, or belongs to another device");
 /// assert_eq!(request.start(&device, &queue).unwrap_err().operation(), "fill");
 /// # Ok::<_, backend_api::Error>(())
 /// ```

@@ -32,7 +32,8 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::{copy, kernel, peers};
 
-const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all what is page-locked already";
+const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pageable, in particular memory \
+                             that is page-locked already";
 
 /// An open NVIDIA GPU.
 ///
@@ -463,7 +464,7 @@ unsafe impl Device for CudaDevice {
         let unknown = || {
             self.core.here(
                 Error::new(ErrorKind::UnknownHandle, OPERATION)
-                    .with_detail("the buffer is released, or of another device"),
+                    .with_detail("the buffer is released, or belongs to another device"),
             )
         };
         let memory = self.core.memory.device(buffer.id()).ok_or_else(unknown)?;

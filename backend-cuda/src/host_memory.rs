@@ -76,7 +76,7 @@ impl HostRange {
             Err(code) => tracing::debug!(
                 ?code,
                 bytes,
-                "memory of ours was not page-locked; the driver is asked for some"
+                "page-locking memory of this library failed, so the driver allocates it"
             ),
         }
         Self::from_driver(context, bytes)

@@ -73,12 +73,12 @@ impl CudaDevice {
         self.core.check_lost(OPERATION)?;
         let unknown = || {
             let error = Error::new(ErrorKind::UnknownHandle, OPERATION);
-            self.core.here(error.with_detail("the buffer is released, or of another device"))
+            self.core.here(error.with_detail("the buffer is released, or belongs to another device"))
         };
         let bytes = self.core.memory.lookup().device_bytes(buffer.id()).ok_or_else(unknown)?;
         let each = size_of::<T>() as u64;
         if each == 0 || !bytes.is_multiple_of(each) {
-            let detail = format!("{bytes} bytes are no whole number of elements of {each}");
+            let detail = format!("{bytes} bytes are not a multiple of the element size of {each} bytes");
             let error =
                 Error::new(ErrorKind::InvalidArgument, OPERATION).with_bytes(bytes).with_detail(detail);
             return Err(self.core.here(error));

@@ -143,9 +143,7 @@ impl StoreDevice {
         let invalid = |detail| Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail);
         let fits = (pages as u128) * (page_bytes as u128) <= u128::from(FILE_BYTES_MAX);
         if page_bytes == 0 || page_bytes as u64 > PAGE_BYTES_MAX || !fits {
-            return Err(invalid(
-                "pages of no bytes or of more than a GiB, or more bytes than a file can have",
-            ));
+            return Err(invalid("pages need 1 byte to 1 GiB, and all pages must fit into a file"));
         }
         let metadata = metadata.to_vec();
         Ok(Self::new(path, Self::make(OPERATION, path, (page_bytes, pages), metadata, note)?))
@@ -477,7 +475,7 @@ impl StoreDevice {
         };
         if share.number == share.shares {
             let error = Error::new(ErrorKind::OutOfMemory, "allocate").with_bytes(bytes);
-            return Err(error.with_detail("each share of the store has its buffer"));
+            return Err(error.with_detail("all shares of the store have a buffer already"));
         }
         let part = Part::share(&self.volume, share, bytes, most)?;
         *next = Some(Share { number: share.number + 1, ..share });
@@ -515,7 +513,7 @@ impl Drop for StoreDevice {
     fn drop(&mut self) {
         // Written pages are in the file unless the power fails. A drop cannot return an error, so warn.
         if let Err(error) = self.volume.close() {
-            tell::warn(format!("{}: not all of it is stored: {error}", self.path.display()));
+            tell::warn(format!("{}: not all pages could be stored: {error}", self.path.display()));
         }
     }
 }
@@ -588,7 +586,10 @@ unsafe impl Device for StoreDevice {
         self.engine.named(check_extensible(bytes, most))?;
         if !self.is_shared_out() {
             let error = Error::new(ErrorKind::Unsupported, OPERATION).with_bytes(bytes);
-            return self.engine.named(Err(error.with_detail("pages of the store are not shared out")));
+            return self.engine.named(Err(error.with_detail(
+                "the store is not divided into shares; call \
+                                                            `share_out` first",
+            )));
         }
         self.engine.named(self.memory_of(bytes, most, commit)).map(|memory| self.add(memory))
     }

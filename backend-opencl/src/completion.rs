@@ -415,7 +415,7 @@ fn elsewhere(track: Arc<Track>, value: u64) {
         wake_all(due);
     };
     if let Err(error) = std::thread::Builder::new().name("opencl-wake".into()).spawn(work) {
-        tracing::error!(%error, "no thread to wake a waiter; it is woken when anybody polls");
+        tracing::error!(%error, "no thread can wake a waiter; the next poll wakes it");
         counter.fetch_sub(1, Ordering::AcqRel);
     }
 }

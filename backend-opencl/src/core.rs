@@ -181,7 +181,7 @@ impl Core {
     /// Declares the device lost since the driver does not report the state of work.
     pub fn give_up(&self, operation: &'static str, status: cl_int) -> Error {
         let gone = error::severity(status) == Severity::Lost;
-        self.lost_with(operation, status, "the driver does not say whether its work is over", gone)
+        self.lost_with(operation, status, "the driver does not report whether its work is complete", gone)
     }
 
     fn lost_with(&self, operation: &'static str, status: cl_int, detail: &str, gone: bool) -> Error {

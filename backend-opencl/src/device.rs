@@ -272,7 +272,10 @@ impl OpenClDevice {
                 // A buffer of OpenCL 1.2 has no address that a kernel could receive in a list.
                 let View::Run(elements) = elements else {
                     let pages = Error::new(ErrorKind::Unsupported, operation);
-                    return Err(self.named(pages.with_detail("the elements lie in several places")));
+                    return Err(self.named(pages.with_detail(
+                        "the device does not support elements in \
+                                                             several places",
+                    )));
                 };
                 let (buffer, list, packed) = (buffer(elements.start)?, host(indices)?, host(values)?);
                 drop(memory);

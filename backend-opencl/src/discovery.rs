@@ -164,8 +164,14 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
         } else {
             let names: Vec<String> = listed.iter().map(ToString::to_string).collect();
             let names = names.join(", ");
-            let advice = "look at the device's driver and at the rights of this user to use it";
-            (AbsenceKind::Unusable, format!("drivers are listed that show nothing ({names}); {advice}"))
+            let advice = "check the device's driver, and whether this user may use it";
+            (
+                AbsenceKind::Unusable,
+                format!(
+                    "the loader lists drivers without a platform ({names}); \
+                                             {advice}"
+                ),
+            )
         };
         absent(kind, reason);
     }
@@ -183,7 +189,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
                 CL_DEVICE_NOT_FOUND => (AbsenceKind::NoDevices, "knows no device".to_owned()),
                 code => (AbsenceKind::Unusable, format!("does not name its devices: {}", name(code))),
             };
-            let advice = "look at the device's driver and at the rights of this user to use it";
+            let advice = "check the device's driver, and whether this user may use it";
             absent(kind, format!("the driver {platform_name} {said}; {advice}"));
             Vec::new()
         });

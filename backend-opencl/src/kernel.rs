@@ -77,7 +77,8 @@ impl Kernels {
         let info = found.info();
         let mut cache_error = None;
         let mut or_tell = |error: io::Error| {
-            tracing::debug!(%error, device = %info, "built kernels were not read from disk, or are not kept there");
+            tracing::debug!(%error, device = %info, "built kernels could not be read from disk or stored \
+                                                     there");
             cache_error.get_or_insert(error);
         };
         let entry = Entry::new(&with.kernel_cache, key(found, &options)).unwrap_or_else(|error| {
@@ -110,7 +111,7 @@ impl Kernels {
                     });
                 }
                 Err(status) => {
-                    tracing::debug!(status, "a driver refused kernels that it built itself");
+                    tracing::debug!(status, "a driver refused kernels that it had built itself");
                 }
             }
         }
@@ -123,7 +124,7 @@ impl Kernels {
             match program.binary() {
                 Ok(binary) if !binary.is_empty() => entry.store(&binary).unwrap_or_else(or_tell),
                 Ok(_) => {}
-                Err(status) => tracing::debug!(status, "a driver does not give built kernels away"),
+                Err(status) => tracing::debug!(status, "a driver does not return built kernels"),
             }
         }
         let (cached, translations) = (false, AtomicU64::new(0));

@@ -177,7 +177,7 @@ impl<T: Element, H: Home<T>, D: Device> fmt::Debug for Unfinished<T, H, D> {
 
 impl<T: Element, H: Home<T>, D: Device> fmt::Display for Unfinished<T, H, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "elements cannot be brought home: {}", self.error)
+        write!(f, "elements cannot be copied back from devices: {}", self.error)
     }
 }
 

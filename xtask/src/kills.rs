@@ -153,14 +153,14 @@ fn kills(args: &KillsArgs, folder: &Path, before: u64) -> Result<u64> {
         }
         let life = SplitMix64::new(args.seed ^ kill << 20).index(LIFE_MICROSECONDS) as u64;
         let mut victim = Victim { folder: folder.to_owned(), seed, life: kill }.spawn()?;
-        let output = BufReader::new(victim.stdout.take().context("it has an output")?);
+        let output = BufReader::new(victim.stdout.take().context("the victim has an output")?);
         // Sometimes the kill comes while the process creates or opens the files.
         let writes =
             kill % 4 == 3 || output.lines().map_while(Result::ok).any(|line| line.ends_with("writing"));
         std::thread::sleep(Duration::from_micros(life));
         victim.kill()?;
         let status = victim.wait()?;
-        ensure!(writes && status.code().is_none(), "it ended by itself: {status}");
+        ensure!(writes && status.code().is_none(), "the victim ended before it was killed: {status}");
         synced += look(&shape).with_context(|| format!("kill {kill}, seed {seed}"))?;
         if let Some(file) = &args.resume {
             std::fs::write(file, (kill + 1).to_string())?;
@@ -208,7 +208,7 @@ fn counts(array: &VirtualArray<Words>) -> Result<[u64; THREADS]> {
     for (index, found) in array.to_vec(..)?.into_iter().enumerate() {
         let thread = (found[0] >> 32) as usize;
         let number = version(thread, found).with_context(|| format!("at {index}"))?;
-        let count = counts.get_mut(thread).context("an element is of no thread")?;
+        let count = counts.get_mut(thread).context("an element belongs to no thread")?;
         *count += 1;
         ensure!(
             number == *count,

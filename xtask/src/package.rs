@@ -35,7 +35,10 @@ pub fn oldest_rust(sh: &Shell) -> Result<Outcome> {
         return Ok(Outcome::Passed(format!("{oldest} is in use: all other steps check it")));
     }
     if tools::find("rustup").is_none() {
-        return Ok(Outcome::Skipped(format!("no rustup to install Rust {oldest} with; this is {used}")));
+        return Ok(Outcome::Skipped(format!(
+            "rustup is missing, which would install Rust {oldest}; this is \
+                                            {used}"
+        )));
     }
     cmd!(sh, "rustup toolchain install {oldest} --profile minimal --no-self-update").run()?;
     // Not the common build folder, whose lock other commands would wait for.

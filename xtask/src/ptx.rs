@@ -70,7 +70,7 @@ fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
         stale.extend(unknown.map(|name| format!("{folder}/{name} (has no source)")));
     }
     if only_compare && !stale.is_empty() {
-        bail!("not what the sources give: {}; run `cargo xtask ptx`", stale.join(", "));
+        bail!("not up to date with the sources: {}; run `cargo xtask ptx`", stale.join(", "));
     }
     eprintln!("{made} files, {} of them changed {}", stale.len(), stale.join(", "));
     Ok(made)

@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let folder = project::members()?.target_directory.join("python");
     let Some(maturin) = builder(sh, &folder) else {
-        return Ok(Outcome::Skipped("there is no python3 with PyPI to install maturin from".into()));
+        return Ok(Outcome::Skipped("no python3 can install maturin from PyPI".into()));
     };
     cmd!(sh, "cargo fmt --check --manifest-path {MANIFEST}").run()?;
     if !args.sample {

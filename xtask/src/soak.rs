@@ -158,7 +158,7 @@ fn watch(is_over: &AtomicBool) {
         if now != seen.0 {
             seen = (now, Instant::now());
         } else if seen.1.elapsed() > PATIENCE {
-            eprintln!("nothing has moved for a minute after {now} operations");
+            eprintln!("no thread has made progress for a minute after {now} operations");
             std::process::abort();
         }
     }
@@ -285,14 +285,14 @@ fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> R
         });
         let worked = work(&array, (args.threads, args.round), seed);
         is_over.store(true, Ordering::Relaxed);
-        breaking.join().unwrap_or_else(|_| bail!("the thread panicked that loses devices"))?;
+        breaking.join().unwrap_or_else(|_| bail!("the thread that breaks devices panicked"))?;
         worked
     })?;
     let homes = array.homes();
     let are_whole = |home: &ChannelHome| {
         home.lost_pages == 0 && home.replicas.iter().all(|one| one.state == ReplicaState::Current)
     };
-    ensure!(homes.iter().all(are_whole), "not all was rebuilt: {homes:?}");
+    ensure!(homes.iter().all(are_whole), "a device was not rebuilt: {homes:?}");
     ensure!(failures == 0, "{failures} calls failed");
     Ok(0)
 }

@@ -128,8 +128,9 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
         faults.extend(found.into_iter().map(|fault| format!("{name}{fault}")));
     }
     let twice = types.into_iter().filter(|(_, files)| files.len() > 1);
-    faults
-        .extend(twice.map(|(name, files)| format!("several types are called {name}: {}", files.join(", "))));
+    faults.extend(
+        twice.map(|(name, files)| format!("several types have the name {name}: {}", files.join(", "))),
+    );
     let metadata = project::members()?;
     faults.extend(package_faults(&metadata, &documents));
     for (name, text) in texts.iter().filter(|(name, _)| FEATURE_TABLES.contains(&name.as_str())) {
@@ -226,7 +227,7 @@ fn layer_faults(path: &str, text: &str) -> Vec<String> {
         before = line;
         for name in MODULE.captures_iter(line).filter(|_| !is_text) {
             if layer_of(&name[1]).is_some_and(|layer| layer > own) {
-                faults.push(format!(":{number}: {} must not know {}", LAYERS[own], &name[1]));
+                faults.push(format!(":{number}: {} must not use {}", LAYERS[own], &name[1]));
             }
         }
     }

@@ -51,7 +51,7 @@ pub struct Specialization {
 /// assert_eq!((task.value(), task.filter()), (Some(Value(3)), None));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "as in Action")]
+#[expect(missing_docs, reason = "the names of fields are those of `Action`")]
 pub enum Task {
     /// [`Action::Find`].
     Find { predicate: Value },

@@ -384,7 +384,7 @@ impl Across {
 /// assert_eq!(read, [0, 1, 2]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "fields: `to` is written; the others are said beside each operation")]
+#[expect(missing_docs, reason = "fields: `to` is the written register; the operation describes the others")]
 pub enum Op {
     /// Loads these bits, of the register's type.
     Literal { to: Reg, bits: u64 },

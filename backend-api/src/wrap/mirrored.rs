@@ -164,7 +164,7 @@ impl Mirrored {
         };
         if devices.is_empty() || devices.iter().enumerate().any(is_twice) {
             return Err(Error::new(ErrorKind::InvalidArgument, "mirror")
-                .with_detail("no device, or one device twice")
+                .with_detail("the list of devices is empty, or has a device twice")
                 .with_advice("give one device or more, each once"));
         }
         let info = info(&devices);
@@ -293,7 +293,7 @@ impl Core {
         match newest {
             Some(newest) if ticket.value <= newest => Ok(ended.is_some()),
             Some(_) => Err(self.unknown(operation, &format!("ticket {} was never issued", ticket.value))),
-            None => Err(self.unknown(operation, "the queue is released, or of another device")),
+            None => Err(self.unknown(operation, "the queue is released, or belongs to another device")),
         }
     }
 

@@ -143,7 +143,7 @@ impl ParityGroup {
         };
         if devices.len() < 3 || devices.iter().enumerate().any(is_twice) {
             return Err(Error::new(ErrorKind::InvalidArgument, "parity")
-                .with_detail("fewer than three devices, or one device twice")
+                .with_detail("the list has fewer than three devices, or a device twice")
                 .with_advice("give three devices or more, each once"));
         }
         let about: Vec<_> =

@@ -18,7 +18,7 @@ impl SplitMix64 {
         Self(seed)
     }
 
-    #[allow(clippy::should_implement_trait, reason = "it never ends")]
+    #[allow(clippy::should_implement_trait, reason = "the sequence never ends")]
     #[inline]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(Self::STEP);

@@ -96,7 +96,10 @@ impl Planned {
             most.map_or(launch.arena_bytes, |most| most.min(launch.arena_bytes))
         });
         if let Some(bytes) = slab_bytes.filter(|bytes| *bytes > u32::MAX.into()) {
-            let detail = format!("an item takes up to {bytes} bytes for itself");
+            let detail = format!(
+                "an item needs up to {bytes} bytes of private memory, but 4 GiB are \
+                                  supported"
+            );
             return Err(Error::new(ErrorKind::OutOfMemory, operation).with_detail(detail).with_bytes(bytes));
         }
         Ok(Self { shape, bases, head: head.min(launch.items), pitch, slab_bytes })

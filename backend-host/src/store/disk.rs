@@ -45,7 +45,7 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
 
 /// Reason why no program will find the writes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(unix), expect(dead_code, reason = "not found out there"))]
+#[cfg_attr(not(unix), expect(dead_code, reason = "only Unix systems detect it"))]
 pub(crate) enum Loss {
     /// The file has no name.
     Removed,
@@ -266,7 +266,7 @@ impl FileDisk {
 
     /// Refuses to change the file of the parent in a process that was forked off it.
     fn expect_own(&self) -> io::Result<()> {
-        let refused = || io::Error::other("this process was forked off the one that has the file open");
+        let refused = || io::Error::other("this process was forked from the process that has the file open");
         if self.is_own() { Ok(()) } else { Err(refused()) }
     }
 
@@ -276,7 +276,7 @@ impl FileDisk {
         if offset + bytes as u64 <= self.len()? {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "another program has cut the file"))
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "another program has shortened the file"))
     }
 }
 

@@ -167,7 +167,10 @@ impl Superblock {
         if metadata.len() <= METADATA_BYTES_MAX {
             return Ok(metadata.to_vec());
         }
-        let detail = format!("a description of {} bytes; {METADATA_BYTES_MAX} at most", metadata.len());
+        let detail = format!(
+            "the description has {} bytes, but at most {METADATA_BYTES_MAX} are supported",
+            metadata.len()
+        );
         Err(Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail))
     }
 

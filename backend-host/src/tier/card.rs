@@ -347,7 +347,7 @@ impl Lane {
             if error.kind() != ErrorKind::PinRefused {
                 return Err(error);
             }
-            tracing::debug!(%error, "pages are copied to and from a card by way of pageable memory");
+            tracing::debug!(%error, "pages are copied to and from a card through pageable memory");
             HostBuffer::new(device, bytes, HostMemory::Pageable)
         })?;
         Ok(Self { queue: Queue::new(device)?, host })

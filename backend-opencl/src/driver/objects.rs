@@ -68,7 +68,7 @@ macro_rules! owner {
 
         impl $name {
             /// The driver's handle, for other code that uses it.
-            #[allow(dead_code, reason = "of some only")]
+            #[allow(dead_code, reason = "the macro uses it for some types only")]
             pub fn handle(&self) -> $handle {
                 self.handle
             }

@@ -38,7 +38,11 @@ pub struct Anywhere<T: 'static, const N: usize = 1>(AroundElements<'static, T, N
 
 impl<T: Memory> Anywhere<T> {
     /// Number of elements.
-    #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "kernels cannot call `is_empty`; they compare `len` with \
+                                                    zero"
+    )]
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {

@@ -20,7 +20,7 @@ use std::fmt;
 /// }
 /// let error = lower::<factorials>().unwrap_err();
 /// assert_eq!((error.kind(), error.function()), (ErrorKind::TooDeep, "endless"));
-/// assert!(error.line() > 0 && error.to_string().contains("write a loop"));
+/// assert!(error.line() > 0 && error.to_string().contains("use a loop"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {

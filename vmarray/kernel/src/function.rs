@@ -13,8 +13,8 @@ use backend_api::kernel::{self, Type};
 /// assert_eq!(<(f32, bool)>::TYPES, [f32::TYPE, bool::TYPE]);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no tuple of one to eight numbers and `bool`s",
-    note = "expressions call functions of numbers and bools"
+    message = "`{Self}` is not a tuple of one to eight numbers and `bool`s",
+    note = "expressions can call functions whose arguments are numbers and `bool`s"
 )]
 pub trait ScalarArguments: Sized {
     /// Their types on devices.

@@ -49,9 +49,9 @@ const BLOCK_ITEMS: usize = 512;
 /// let nothing: <scale as Kernel>::Returned = ();
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is a function of values, which runs for no items: launch a kernel with a `&mut Own<T>` that \
-               calls it",
-    label = "this is not launched"
+    message = "`{Self}` has only value parameters and cannot be launched: launch a kernel with a `&mut \
+               Own<T>` that calls it",
+    label = "this cannot be launched"
 )]
 pub trait Kernel: Define {
     /// Sources of the parameters on the host, in their order: nothing for [`At`](crate::At), values for

@@ -112,8 +112,9 @@ impl Layout {
 /// assert_eq!(values, [1_f32.to_bits().into(), 2_f32.to_bits().into()]);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "kernels cannot hold a `{Self}`",
-    note = "they hold numbers of at most 64 bits, `bool`, tuples and arrays of these, and structs with \
+    message = "kernels do not support values of type `{Self}`",
+    note = "kernel values are numbers of at most 64 bits, `bool`, tuples and arrays of these, and structs \
+            with \
             `#[derive(Clone, Copy, KernelType)]`"
 )]
 pub trait KernelType: Copy + Send + Sync + 'static {
@@ -156,12 +157,12 @@ macro_rules! tuples {
                 Layout::Tuple(vec![$($T::layout()),*])
             }
 
-            #[allow(unused_variables, reason = "there is an empty tuple")]
+            #[allow(unused_variables, reason = "the macro also makes the empty tuple")]
             fn values(self, into: &mut Vec<u64>) {
                 $(self.$number.values(into);)*
             }
 
-            #[allow(unused_variables, clippy::unused_unit, reason = "there is an empty tuple")]
+            #[allow(unused_variables, clippy::unused_unit, reason = "the macro also makes the empty tuple")]
             fn of_values(next: &mut impl FnMut() -> u64) -> Self {
                 ($($T::of_values(next),)*)
             }

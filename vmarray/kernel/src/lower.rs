@@ -322,7 +322,7 @@ fn lowered_here(form: &Form, with: &dyn Fn(Lower) -> Result<Lowered>) -> std::re
     let attempt = |is_unrolled| {
         with(Lower::new(is_unrolled, form.clone())).map_err(|exit| match exit {
             Exit::Error(error) => *error,
-            Exit::Diverges => unreachable!("the end of a function takes what diverges"),
+            Exit::Diverges => unreachable!("functions have handled divergence at their end"),
         })
     };
     match attempt(true) {
@@ -380,8 +380,10 @@ impl Lower {
         }
         if group.len() > 1 {
             if own_axes != Some(group.len()) {
-                let detail =
-                    format!("its groups have {0} axes, and so has its place: take an `At<{0}>`", group.len());
+                let detail = format!(
+                    "its groups have {0} axes: use a place with as many axes, `At<{0}>`",
+                    group.len()
+                );
                 let error = Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail);
                 return Err(Exit::Error(Box::new(error)));
             }
@@ -401,7 +403,10 @@ impl Lower {
             }
             if matches!(parameter.kind, ParameterKind::Group(..)) && !self.has_group {
                 let name = parameter.name;
-                let detail = format!("`{name}` needs a group: say how long it is, `#[kernel(group = 64)]`");
+                let detail = format!(
+                    "`{name}` needs groups of items: set their length, `#[kernel(group = \
+                                      64)]`"
+                );
                 let error = Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail);
                 return Err(Exit::Error(Box::new(error)));
             }
@@ -431,7 +436,10 @@ impl Lower {
                 let error = |detail: &str| {
                     Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail.into())
                 };
-                return Err(Exit::Error(Box::new(error("it never returns: expressions need its result"))));
+                return Err(Exit::Error(Box::new(error(
+                    "the function never returns, but the expression needs \
+                                                       its result: end its loop",
+                ))));
             }
             result => result?,
         };
@@ -472,8 +480,8 @@ impl Lower {
                 Some(site) => {
                     let place = places.iter().find(|place| place.0 == site).map(|place| place.1);
                     let SourcePlace { file, line } = place.unwrap_or(defined);
-                    let detail = "not all items of a group need to come here, or equally often: put it where \
-                                  conditions and turns of loops are the same for all of them";
+                    let detail = "some items of a group may skip this or run it more often than others: \
+                                  move it out of conditions and loops that differ between items";
                     Error::new(ErrorKind::Divergent, name, file, line, detail.into())
                 }
                 None => Error::new(ErrorKind::TooLarge, name, defined.file, defined.line, detail),
@@ -766,12 +774,12 @@ impl Lower {
             return Ok(());
         }
         let detail =
-            format!("{what} needs a group: say how long it is at the kernel, `#[kernel(group = 64)]`");
+            format!("{what} needs groups of items: set their length at the kernel, `#[kernel(group = 64)]`");
         Err(self.error(ErrorKind::Unsupported, detail))
     }
 
     /// An impossible case, because rustc has checked the function.
     fn unexpected(&self, what: &str) -> Exit {
-        self.error(ErrorKind::Unsupported, format!("kernels do not know {what}"))
+        self.error(ErrorKind::Unsupported, format!("kernels do not support {what}"))
     }
 }

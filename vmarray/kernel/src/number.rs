@@ -11,8 +11,8 @@ use backend_api::expr::{self, Type};
 /// assert_eq!((<f32 as Scalar>::from_value(0x3F80_0000), Scalar::to_value(true)), (1.0, 1));
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no number of at most 64 bits, and no `bool`",
-    note = "numbers of different types do not mix: write `x as T`"
+    message = "`{Self}` is neither a number of at most 64 bits nor a `bool`",
+    note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Scalar: KernelType + PartialEq {
     /// Its type on devices.
@@ -49,8 +49,8 @@ pub enum Widened {
 /// assert_eq!((positive_part(-3), positive_part(2.5)), (0, 2.5));
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no number of at most 64 bits",
-    note = "numbers of different types do not mix: write `x as T`"
+    message = "`{Self}` is not a number of at most 64 bits",
+    note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Number: Scalar + PartialOrd {
     /// One.
@@ -107,7 +107,7 @@ pub trait Signed: Number {}
 /// assert_eq!((only_first(0b1100, 0b1010), only_first(true, false)), (0b0100, true));
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no bits for operators",
+    message = "`{Self}` has no bitwise operators",
     note = "take a float's bits by `x.to_bits()`"
 )]
 pub trait Bits: Scalar {}
@@ -128,7 +128,7 @@ pub trait Bits: Scalar {}
 /// assert_eq!((gcd(12_u8, 18), gcd(35_i64, 21)), (6, 7));
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no integer of at most 64 bits",
+    message = "`{Self}` is not an integer of at most 64 bits",
     note = "write `x as i64`, or the method for floats"
 )]
 pub trait Integer: Number + Bits {
@@ -179,7 +179,7 @@ pub trait Integer: Number + Bits {
 /// }
 /// assert_eq!((norm(3_f32, 4.0), norm(5.0, 12.0)), (5.0, 13.0));
 /// ```
-#[diagnostic::on_unimplemented(message = "`{Self}` is no `f32` or `f64`", note = "write `x as f32`")]
+#[diagnostic::on_unimplemented(message = "`{Self}` is neither `f32` nor `f64`", note = "write `x as f32`")]
 pub trait Float: Signed {
     /// The integer of its width.
     type Bits: Integer;
@@ -225,8 +225,9 @@ pub trait Float: Signed {
 /// # }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no float of 16 bits",
-    note = "those are `half::f16` and `half::bf16`, with the feature `half`; cast others: `x as f32`"
+    message = "`{Self}` is not a 16-bit float",
+    note = "16-bit floats are `half::f16` and `half::bf16`, with the feature `half`; cast other numbers: `x \
+            as f32`"
 )]
 pub trait Half: Arithmetic + Negated + Ordered {
     /// The value as `f32`.

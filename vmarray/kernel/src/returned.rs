@@ -58,7 +58,7 @@ macro_rules! tuples {
             }
 
             #[inline(always)]
-            #[allow(unused_variables, reason = "there is an empty tuple")]
+            #[allow(unused_variables, reason = "the macro also makes the empty tuple")]
             fn each(self, visit: &mut impl FnMut(usize, Type, u64)) {
                 $(visit($number, $T::TYPE, self.$number.to_value());)*
             }

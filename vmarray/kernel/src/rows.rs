@@ -42,7 +42,11 @@ pub struct RowElements<'s, T> {
 
 impl<T: Memory> Rows<T> {
     /// Number of rows.
-    #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "kernels cannot call `is_empty`; they compare `len` with \
+                                                    zero"
+    )]
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {

@@ -11,8 +11,8 @@ use backend_api::expr::{Integer as _, Number as _};
 
 /// Types with `+`, `-`, `*` and `/`: numbers, and numbers of other crates.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no number of at most 64 bits",
-    note = "numbers of different types do not mix: write `x as T`"
+    message = "`{Self}` is not a number of at most 64 bits",
+    note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Arithmetic: KernelType {
     fn added(self, other: Self) -> Self;
@@ -58,16 +58,16 @@ impl<T: Signed> Negated for T {
 
 /// Types with `==` and `!=`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no number of at most 64 bits, and no `bool`",
-    note = "numbers of different types do not mix: write `x as T`"
+    message = "`{Self}` is neither a number of at most 64 bits nor a `bool`",
+    note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Equality: KernelType + PartialEq {}
 impl<T: Scalar> Equality for T {}
 
 /// Types with `<` and related operators.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no number of at most 64 bits",
-    note = "numbers of different types do not mix: write `x as T`"
+    message = "`{Self}` is not a number of at most 64 bits",
+    note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Ordered: Equality + PartialOrd {}
 impl<T: Number> Ordered for T {}
@@ -280,9 +280,9 @@ pub fn from_f32<T: Half>(a: f32) -> T {
 
 /// Types whose elements are read by an index.
 #[diagnostic::on_unimplemented(
-    message = "a `{I}` is no index of a `{Self}`: write `a[i as usize]`, `a[[i, j]]` along several axes, and a \
-               place `at` for a `Window`",
-    label = "another index is needed here"
+    message = "a `{I}` cannot index a `{Self}`: write `a[i as usize]`, `a[[i, j]]` along several axes, and \
+               `a[at]` for a `Window`",
+    label = "wrong type of index"
 )]
 pub trait Elements<I> {
     type Element: KernelType;
@@ -388,9 +388,9 @@ impl<const N: usize> Elements<usize> for At<N> {
 
 /// Types whose elements are assigned by an index.
 #[diagnostic::on_unimplemented(
-    message = "elements of a `{Self}` are not assigned by a `{I}`: local arrays are, by `a[i as usize] = value`; \
-               memory of a group and of an item by `a.set(i, value)`",
-    label = "is not assigned so"
+    message = "a `{I}` cannot index a `{Self}` in an assignment: write `a[i as usize] = value` for a local \
+               array, `a.set(i, value)` for memory of a group or an item",
+    label = "this cannot be assigned"
 )]
 pub trait ElementsMut<I> {
     type Element;
@@ -420,7 +420,7 @@ pub fn at<A: Elements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
 
 /// A value as an element of a type: only of this one.
 #[diagnostic::on_unimplemented(
-    message = "the elements are `{T}`, this value is a `{Self}`: cast numbers, `value as {T}`",
+    message = "the elements are `{T}`, but this value is a `{Self}`: cast it, `value as {T}`",
     label = "a `{T}` is needed here"
 )]
 pub trait Fits<T> {
@@ -429,7 +429,7 @@ pub trait Fits<T> {
 
 /// A number as an index: only of this type.
 #[diagnostic::on_unimplemented(
-    message = "an index is a `{T}` here, this is a `{Self}`: cast it, `i as {T}`",
+    message = "the index must be a `{T}`, but this is a `{Self}`: cast it, `i as {T}`",
     label = "a `{T}` is needed here"
 )]
 pub trait FitsIndex<T> {

@@ -20,8 +20,8 @@ use std::marker::PhantomData;
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "a `{Self}` cannot be changed as one step",
-    note = "it has to be a number of 32 or 64 bits"
+    message = "a `{Self}` cannot be changed atomically",
+    note = "atomics need a number of 32 or 64 bits"
 )]
 pub trait Atomic: Number + Memory {}
 
@@ -120,8 +120,8 @@ impl<T, const A: usize, const B: usize, const C: usize, const D: usize> std::fmt
 /// is_index::<8, 8>([1_usize, 7]);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "a `{Self}` is no index of this memory of a group",
-    note = "take a `usize` for `Group<T, N>`, `[y, x]` for `Group<T, A, B>`, and so on for up to four axes"
+    message = "a `{Self}` cannot index this memory of a group",
+    note = "use a `usize` for `Group<T, N>`, `[y, x]` for `Group<T, A, B>`, and so on for up to four axes"
 )]
 pub trait GroupIndex<const A: usize, const B: usize, const C: usize, const D: usize> {}
 impl<const A: usize> GroupIndex<A, 0, 0, 0> for usize {}
@@ -131,7 +131,7 @@ impl<const A: usize, const B: usize, const C: usize, const D: usize> GroupIndex<
 
 impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usize> Group<T, A, B, C, D> {
     /// Number of elements.
-    #[allow(clippy::len_without_is_empty, reason = "it has as many as its type says")]
+    #[allow(clippy::len_without_is_empty, reason = "the type states the length")]
     #[must_use]
     pub const fn len(&self) -> usize {
         A * if B > 0 { B } else { 1 } * if C > 0 { C } else { 1 } * if D > 0 { D } else { 1 }
@@ -189,7 +189,11 @@ impl<T> std::fmt::Debug for Alloc<T> {
 
 impl<T: Memory> Alloc<T> {
     /// Number of elements.
-    #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "kernels cannot call `is_empty`; they compare `len` with \
+                                                    zero"
+    )]
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
@@ -264,7 +268,11 @@ impl<T> std::fmt::Debug for Shared<T> {
 
 impl<T: Atomic> Shared<T> {
     /// Number of elements.
-    #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "kernels cannot call `is_empty`; they compare `len` with \
+                                                    zero"
+    )]
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {

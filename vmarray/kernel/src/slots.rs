@@ -67,7 +67,7 @@ impl<C: Define> Slots for Call<C> {
 macro_rules! tuples {
     ($($($S:ident)*;)*) => { $(
         impl<$($S: Slots),*> Slots for ($($S,)*) {
-            #[allow(unused_variables, reason = "there is an empty tuple")]
+            #[allow(unused_variables, reason = "the macro also makes the empty tuple")]
             fn append(into: &mut Vec<Slot>) {
                 $($S::append(into);)*
             }
@@ -85,7 +85,7 @@ pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<Slot> {
 
 /// A value of any type, for code that is compiled and never run.
 pub fn never<T>() -> T {
-    unreachable!("this code is there for its types")
+    unreachable!("rustc only checks the types of this code; it never runs")
 }
 
 /// A constant: its parts as bits, in the order of its type.
@@ -144,7 +144,7 @@ pub struct Definition {
 /// assert_eq!(name_of::<double>(), "double");
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no kernel function",
+    message = "`{Self}` is not a kernel function",
     note = "put `#[kernel]` above the function"
 )]
 pub trait Define: 'static {
@@ -170,8 +170,8 @@ pub trait Define: 'static {
 /// assert_eq!(<square as Function<_, _>>::call((3.0,)), 9.0);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no kernel function with these arguments and this output",
-    note = "functions with references among their parameters cannot be given as type parameters"
+    message = "`{Self}` is not a kernel function with these arguments and this output",
+    note = "a function with a reference parameter cannot be a type parameter"
 )]
 pub trait Function<Arguments, Output>: Define {
     /// Calls it on the host.
@@ -196,9 +196,10 @@ impl CalledByKernels for &'static () {}
 
 /// A kernel that runs for items.
 #[diagnostic::on_unimplemented(
-    message = "a function of values is not launched: write a kernel with a `&mut Own<T>` that calls it",
-    label = "this function runs for no items",
-    note = "expressions of elements call it as well: `name::of(…)`"
+    message = "a function with only value parameters cannot be launched: write a kernel with a `&mut \
+               Own<T>` that calls it",
+    label = "this function has only value parameters",
+    note = "expressions can also call it: `name::of(…)`"
 )]
 pub trait LaunchedForItems {}
 impl LaunchedForItems for &'static Definition {}

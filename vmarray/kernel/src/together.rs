@@ -20,7 +20,7 @@ pub const fn check_group(extents: &[usize]) {
 pub const fn check_lanes(extents: &[usize]) {
     assert!(
         product(extents).is_multiple_of(32),
-        "operations across lanes need whole lanes: make the group a multiple of 32 items, as in `group = 64`"
+        "operations across lanes need groups of a multiple of 32 items, as in `group = 64`"
     );
 }
 
@@ -40,7 +40,7 @@ pub fn barrier() {
 }
 
 pub(crate) fn never<T>() -> T {
-    panic!("items of a group meet when the kernel is launched, not when its function is called")
+    panic!("a kernel with groups runs only when it is launched: do not call its function")
 }
 
 /// Operations across lanes.

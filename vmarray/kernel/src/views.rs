@@ -16,7 +16,7 @@ use std::ops::Range;
 /// assert_eq!(bytes_of(&[[1_u16, 2]]), 4);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be an element that kernels see",
+    message = "`{Self}` cannot be an element in kernels",
     note = "elements are plain data: numbers, arrays of them, and structs with \
             `#[derive(Clone, Copy, Pod, Zeroable, KernelType)]`"
 )]

@@ -38,9 +38,7 @@ impl Parse for Arguments {
                 input.parse::<Token![=]>()?;
                 arguments.group = Some(input.parse()?);
             } else {
-                return Err(input.error(
-                    "the arguments are `group = length of a group` and `crate = path::of::vmarray::kernel`",
-                ));
+                return Err(input.error("expected `group = LENGTH` or `crate = path::of::vmarray::kernel`"));
             }
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;

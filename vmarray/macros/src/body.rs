@@ -133,7 +133,7 @@ impl Body<'_> {
     /// Refuses attributes, which would apply to one form only.
     pub fn no_attributes(&mut self, attributes: &[syn::Attribute]) {
         for attribute in attributes {
-            self.error(attribute, "attributes belong to the whole kernel function: put this one there");
+            self.error(attribute, "kernels do not support attributes here: put it on the whole function");
         }
     }
 
@@ -222,20 +222,20 @@ impl Body<'_> {
     fn refused(&mut self, expr: &Expr) -> Code {
         let text = match expr {
             Expr::Reference(_) => {
-                "references are made as arguments of kernel functions only: use the variable itself"
+                "`&` is supported only in arguments of kernel functions: use the variable itself"
             }
             Expr::Closure(_) => {
-                "closures are outside of the subset: write a kernel function and pass it as a type parameter"
+                "kernels do not support closures: write a kernel function and pass it as a type parameter"
             }
-            Expr::Macro(_) => "macros are outside of the subset: write out what it stands for",
-            Expr::Range(_) => "ranges stand behind `in` of a `for` only: compare with both ends",
-            Expr::Try(_) => "`?` is outside of the subset: use `if` and `return`",
-            Expr::Let(_) => "`let` in conditions is outside of the subset: use `match` on a number",
-            Expr::Async(_) | Expr::Await(_) => "kernels do not wait: leave `async` out",
+            Expr::Macro(_) => "kernels do not support macros: write the expanded code",
+            Expr::Range(_) => "ranges are supported only after `in` of a `for`: compare with both ends",
+            Expr::Try(_) => "kernels do not support `?`: use `if` and `return`",
+            Expr::Let(_) => "kernels do not support `let` in conditions: use `match` on a number",
+            Expr::Async(_) | Expr::Await(_) => "kernels cannot be asynchronous: leave `async` out",
             Expr::Unsafe(_) => "kernels are safe: leave `unsafe` out",
             Expr::Const(_) => "put the constant outside of the function",
-            Expr::Infer(_) => "`_` stands for no value here: write it out",
-            _ => "this is outside of the subset of Rust that kernels are written in",
+            Expr::Infer(_) => "`_` cannot be a value here: write the value",
+            _ => "kernels do not support this part of Rust",
         };
         self.error(expr, text)
     }
@@ -274,7 +274,7 @@ impl Body<'_> {
                 let of = self.expr(&unary.expr);
                 of.with_rust(|of| quote!((*#of))).with_tree(|of| quote!(#k::Expr::Deref(&#of)))
             }
-            _ => self.error(unary, "`*` follows references among the parameters only: leave it out"),
+            _ => self.error(unary, "`*` is supported only for reference parameters: leave it out"),
         }
     }
 
@@ -304,7 +304,7 @@ impl Body<'_> {
     pub fn operation(&mut self, op: &BinOp, left: &Code, right: &Code) -> Code {
         let k = located(&self.k, op.span());
         let Some((operator, function)) = operator(op) else {
-            return self.error(op, "kernels do not know this operator");
+            return self.error(op, "kernels do not support this operator");
         };
         let name = syn::Ident::new(operator, Span::call_site());
         let function = syn::Ident::new(function, op.span());
@@ -317,7 +317,7 @@ impl Body<'_> {
 
     fn cast(&mut self, of: &Expr, to: &Type, span: Span) -> Code {
         if let Type::Infer(_) = to {
-            return self.error(to, "name the type: `as _` is outside of the subset");
+            return self.error(to, "kernels do not support `as _`: name the type");
         }
         let name = to.to_token_stream().to_string();
         if let Some((literal, is_negative)) = literal_of(of)

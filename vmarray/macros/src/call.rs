@@ -53,7 +53,7 @@ impl Body<'_> {
             return self.call_function(callee.clone(), callee, &arguments, call.span());
         }
         if callee.path.get_ident().is_some_and(|name| self.scope.find(&name.to_string()).is_some()) {
-            let text = "functions are no values in kernels: take one as a type parameter, `F: Function<…>`, \
+            let text = "functions are not values in kernels: use a type parameter, `F: Function<…>`, \
                         and write `F::call((…))`";
             return self.error(callee, text);
         }
@@ -96,7 +96,7 @@ impl Body<'_> {
             _ => None,
         };
         let (Some(of), 1) = (of, call.args.len()) else {
-            return self.error(call, "say of which elements, and how many: `alloc::<f32>(n)`");
+            return self.error(call, "give the type and the number of elements: `alloc::<f32>(n)`");
         };
         let (len, number, span) = (self.expr(&call.args[0]), self.type_number(of), call.span());
         let k = located(&self.k, span);
@@ -110,7 +110,7 @@ impl Body<'_> {
             return self.error(&call.args, "`barrier()` takes no arguments");
         }
         if !self.is_grouped {
-            return self.ungrouped(call, "items of a group meet at a barrier");
+            return self.ungrouped(call, "a barrier needs groups of items");
         }
         let span = call.span();
         let k = located(&self.k, span);
@@ -120,19 +120,18 @@ impl Body<'_> {
 
     /// Refuses group operations in a kernel without groups.
     fn ungrouped(&mut self, at: impl ToTokens, text: &str) -> Code {
-        self.error(at, format!("{text}: say how long it is, `#[kernel(group = 64)]`"))
+        self.error(at, format!("{text}: set their length, `#[kernel(group = 64)]`"))
     }
 
     /// `lanes::sum(x)` and similar calls.
     fn call_lanes(&mut self, name: &Ident, call: &ExprCall) -> Code {
         let text = name.to_string();
         let Some(takes) = methods::lanes(&text) else {
-            let text =
-                format!("there is no operation `{text}` across lanes: take `lanes::sum`, `min`, `max`, …");
+            let text = format!("`lanes` has no operation `{text}`: use `lanes::sum`, `min`, `max`, …");
             return self.error(name, text);
         };
         if !self.is_grouped {
-            return self.ungrouped(name, "lanes are those of a group");
+            return self.ungrouped(name, "operations across lanes need groups of items");
         }
         self.lanes.get_or_insert_with(|| name.clone());
         if call.args.len() != takes {
@@ -200,7 +199,7 @@ impl Body<'_> {
             );
         }
         if call.args.is_empty() {
-            return self.error(call, "kernels do not know this function of numbers");
+            return self.error(call, "kernels do not support this function of numbers");
         }
         let arguments: Vec<&Expr> = call.args.iter().collect();
         self.method(name, &arguments)
@@ -235,7 +234,7 @@ impl Body<'_> {
     pub fn method_call(&mut self, call: &ExprMethodCall) -> Code {
         self.no_attributes(&call.attrs);
         if let Some(turbofish) = &call.turbofish {
-            return self.error(turbofish, "methods of kernels have no parameters: leave this out");
+            return self.error(turbofish, "methods in kernels have no type parameters: leave them out");
         }
         let arguments: Vec<&Expr> = [&*call.receiver].into_iter().chain(&call.args).collect();
         self.method(&call.method, &arguments)
@@ -328,10 +327,10 @@ impl Body<'_> {
                 Some(format!("`{of}` has several axes: write `{of}[0]`, `{of}[1]` and so on"))
             }
             ("in_group" | "group" | "groups", View::At(_)) if !self.is_grouped => {
-                Some("this kernel has no groups: say how long they are, `#[kernel(group = 64)]`".into())
+                Some("this kernel has no groups: set their length, `#[kernel(group = 64)]`".into())
             }
             ("set", View::Own { is_mutable: false }) => {
-                Some(format!("`{of}` is read only: take `{of}: &mut Own<T>`"))
+                Some(format!("`{of}` is read-only: use `{of}: &mut Own<T>`"))
             }
             ("set", View::Anywhere(_) | View::Window | View::Rows | View::Shared | View::Append) => {
                 Some(view.as_element(&of))

@@ -74,7 +74,7 @@ impl Body<'_> {
                     .with_rust(|value| quote!(return #value))
                     .with_tree(|value| quote!(#k::Expr::Return(#value)))
             }
-            other => self.error(other, "this is outside of the subset of Rust that kernels are written in"),
+            other => self.error(other, "kernels do not support this part of Rust"),
         }
     }
 
@@ -100,7 +100,7 @@ impl Body<'_> {
         match self.scope.target(name.as_deref()) {
             Some(number) => number,
             None => {
-                self.error(at, "there is no such loop or block around this");
+                self.error(at, "no enclosing loop or block has this label");
                 0
             }
         }
@@ -127,7 +127,7 @@ impl Body<'_> {
                     self.error(item, "put this outside of the kernel function");
                 }
                 Stmt::Macro(call) => {
-                    self.error(call, "macros are outside of the subset: write out what it stands for");
+                    self.error(call, "kernels do not support macros: write the expanded code");
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Body<'_> {
         let value = match &local.init {
             Some(init) => {
                 if let Some((_, other)) = &init.diverge {
-                    self.error(other, "`let … else` is outside of the subset: use `if` or `match`");
+                    self.error(other, "kernels do not support `let … else`: use `if` or `match`");
                 }
                 // A reference would be a second name for a place.
                 let value = self.expr(&init.expr);
@@ -229,8 +229,8 @@ impl Body<'_> {
                 ("step_by", 1) if step.is_none() && !is_reversed => step = Some(&call.args[0]),
                 ("rev", 0) if !is_reversed => is_reversed = true,
                 _ => {
-                    let text = "ranges have `.rev()`, `.step_by(n)`, or `.rev().step_by(n)`: for all else \
-                                compute the number from the loop's";
+                    let text = "ranges support `.rev()`, `.step_by(n)` and `.rev().step_by(n)`: compute any \
+                                other number from the loop variable";
                     return self.error(&call.method, text);
                 }
             }

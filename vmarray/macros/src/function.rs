@@ -83,7 +83,7 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
 fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
     let mut parameters = Parameters { patterns: Vec::new(), types: Vec::new() };
     if let Some(word) = &signature.asyncness {
-        body.error(word, "kernels do not wait: leave `async` out");
+        body.error(word, "kernels cannot be asynchronous: leave `async` out");
     }
     if let Some(word) = &signature.unsafety {
         body.error(word, "kernels are safe: leave `unsafe` out");
@@ -97,7 +97,7 @@ fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
     for parameter in &signature.generics.params {
         match parameter {
             GenericParam::Lifetime(lifetime) => {
-                body.error(lifetime, "leave lifetimes out: references last for the call");
+                body.error(lifetime, "kernels do not support lifetimes: leave them out");
             }
             GenericParam::Type(of) => {
                 body.scope.type_parameters.insert(of.ident.to_string());
@@ -108,7 +108,7 @@ fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
     for input in &signature.inputs {
         match input {
             FnArg::Receiver(receiver) => {
-                body.error(receiver, "kernels are functions, not methods: take `value: Type`");
+                body.error(receiver, "kernels are functions, not methods: use `value: Type`");
             }
             FnArg::Typed(input) => {
                 body.no_attributes(&input.attrs);
@@ -135,21 +135,21 @@ fn check_type(body: &mut Body<'_>, of: &Type, may_refer: bool) {
     let text = match of {
         Type::Reference(reference) if may_refer => {
             if let Some(lifetime) = &reference.lifetime {
-                body.error(lifetime, "leave lifetimes out: references last for the call");
+                body.error(lifetime, "kernels do not support lifetimes: leave them out");
             }
             return check_type(body, &reference.elem, false);
         }
-        Type::Reference(_) => "references stand before a parameter's whole type only: leave this one out",
+        Type::Reference(_) => "references within a type are not supported: leave this one out",
         Type::Slice(_) => {
             "kernels need the length: write `&[T; N]`, or `&Anywhere<T>` for elements of an array"
         }
-        Type::Ptr(_) => "kernels have no pointers: take `&Anywhere<T>` and an index",
+        Type::Ptr(_) => "kernels have no pointers: use `&Anywhere<T>` and an index",
         Type::ImplTrait(_) => "name the type: `fn f<T: Trait>(x: T)`",
-        Type::TraitObject(_) => "kernels know all types when they are compiled: take a type parameter",
+        Type::TraitObject(_) => "kernels need all types at compile time: use a type parameter",
         Type::BareFn(_) => {
             "functions are type parameters: `F: Function<(A, B), C>`, called by `F::call((a, b))`"
         }
-        Type::Never(_) => "kernels come to an end: return a value, or nothing",
+        Type::Never(_) => "kernels must return: return a value, or nothing",
         Type::Array(array) => return check_type(body, &array.elem, false),
         Type::Tuple(tuple) => return tuple.elems.iter().for_each(|part| check_type(body, part, false)),
         Type::Path(path) => {
@@ -168,15 +168,13 @@ fn check_type(body: &mut Body<'_>, of: &Type, may_refer: bool) {
 /// Advice for an unknown type of Rust's library.
 fn unknown_type(name: &str) -> Option<&'static str> {
     Some(match name {
-        "Option" | "Result" => {
-            "there is no `Option` or `Result` in kernels: take or return a value and a `bool`"
-        }
-        "String" | "str" => "kernels have no strings: take bytes, `&Anywhere<u8>`",
+        "Option" | "Result" => "kernels do not support `Option` and `Result`: use a value and a `bool`",
+        "String" | "str" => "kernels have no strings: use bytes, `&Anywhere<u8>`",
         "Vec" | "Box" | "Rc" | "Arc" | "HashMap" | "HashSet" | "BTreeMap" | "VecDeque" => {
-            "kernels have no heap: take `&Anywhere<T>` or `&[T; N]`"
+            "kernels have no heap: use `&Anywhere<T>` or `&[T; N]`"
         }
-        "u128" | "i128" => "kernels know integers of at most 64 bits: take two `u64`",
-        "char" => "kernels know no `char`: take a `u8` or `u32`",
+        "u128" | "i128" => "kernels support integers of at most 64 bits: use two `u64`",
+        "char" => "kernels do not support `char`: use a `u8` or `u32`",
         _ => return None,
     })
 }

@@ -15,13 +15,14 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     }
     let (k, name) = (arguments.module(), &input.ident);
     let Data::Struct(data) = &input.data else {
-        let text = "only structs are values of kernels: write a number for each variant, and `match` on it";
+        let text = "kernels support only structs: for an enum use a number for each variant, and `match` on \
+                    it";
         return Err(Error::new_spanned(name, text));
     };
     if let Some(lifetime) = input.generics.lifetimes().next() {
         return Err(Error::new_spanned(
             lifetime,
-            "values of kernels hold no references: leave lifetimes out",
+            "kernel values cannot hold references: leave lifetimes out",
         ));
     }
     let members: Vec<Member> = data.fields.members().collect();

@@ -29,7 +29,7 @@ impl Body<'_> {
             return Code::same(literal.to_token_stream(), quote!(#k::Expr::Bool(#value)));
         }
         let Some((digits, suffix)) = number(literal) else {
-            return self.error(literal, "kernels know numbers and bools: write letters as `b'a'`");
+            return self.error(literal, "kernels support numbers and `bool`: write letters as `b'a'`");
         };
         let minus = is_negative.then(|| quote_spanned!(literal.span()=> -));
         let text = if is_negative { format!("-{digits}") } else { digits };
@@ -45,7 +45,7 @@ impl Body<'_> {
             };
         }
         if !NUMBERS.contains(&known) {
-            return self.error(literal, "kernels know integers of at most 64 bits, `f32` and `f64`");
+            return self.error(literal, "kernels support integers of at most 64 bits, `f32` and `f64`");
         }
         let of = syn::Ident::new(known, literal.span());
         let rust = if suffix.is_empty() { quote!(#minus #literal as #of) } else { quote!(#minus #literal) };
@@ -64,7 +64,7 @@ impl Body<'_> {
         match number(literal) {
             Some((digits, _)) => quote!(#k::Pattern::Literal(#digits)),
             None => {
-                self.error(literal, "kernels compare with numbers and bools: write letters as `b'a'`");
+                self.error(literal, "patterns in kernels are numbers and `bool`: write letters as `b'a'`");
                 quote!(#k::Pattern::Wild)
             }
         }

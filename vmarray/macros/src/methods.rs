@@ -224,24 +224,31 @@ pub fn advice(name: &str) -> String {
         name if is_iterator(name) => {
             "kernels have no iterators and slices: write `for i in 0..n` and `a[i]`".into()
         }
-        "clone" | "to_owned" => "values of kernels are copied: leave it out".into(),
+        "clone" | "to_owned" => "kernel values are copied: leave it out".into(),
         "checked_add" | "checked_sub" | "checked_mul" | "checked_div" => {
-            "there is no `Option` in kernels: compare before, or take `wrapping_…` or `saturating_…`".into()
+            "kernels do not support `Option`: compare first, or use `wrapping_…` or `saturating_…`".into()
         }
         "unwrap" | "expect" | "unwrap_or" | "unwrap_or_default" | "is_some" | "is_none" | "is_ok"
         | "is_err" => {
-            "there is no `Option` or `Result` in kernels: compare before, or return a value and a `bool`"
+            "kernels do not support `Option` and `Result`: compare first, or return a value and a `bool`"
                 .into()
         }
-        "into" | "try_into" | "from" | "try_from" => "numbers are cast by `x as T`: write that".into(),
+        "into" | "try_into" | "from" | "try_from" => "kernels do not support this conversion: cast numbers \
+                                                      by `x as T`"
+            .into(),
         "to_string" | "push_str" | "as_str" | "as_bytes" | "chars" => {
-            "kernels have no strings: take bytes, `&Anywhere<u8>`".into()
+            "kernels have no strings: use bytes, `&Anywhere<u8>`".into()
         }
         "spawn" | "lock" | "unlock" => {
-            "items of kernels run at once already: share by `&Shared<T>`, meet at `barrier()`".into()
+            "items of a kernel already run in parallel: share data by `&Shared<T>`, and wait at a \
+             `barrier()`"
+                .into()
         }
         _ => {
-            format!("`{name}` is no method that kernels know: make it a kernel function and call `{name}(x)`")
+            format!(
+                "kernels do not support the method `{name}`: write a kernel function and call \
+                     `{name}(x)`"
+            )
         }
     }
 }
@@ -252,11 +259,12 @@ pub fn associated(path: &str) -> String {
     let of = path.split("::").next().unwrap_or_default();
     match of {
         "Vec" | "Box" | "Rc" | "Arc" | "HashMap" | "HashSet" | "BTreeMap" | "VecDeque" => {
-            "kernels have no heap: take an array, `[0; N]`, or memory of the item, `alloc::<T>(n)`".into()
+            "kernels have no heap: use an array, `[0; N]`, or memory of the item, `alloc::<T>(n)`".into()
         }
-        "String" => "kernels have no strings: take bytes, `&Anywhere<u8>`".into(),
+        "String" => "kernels have no strings: use bytes, `&Anywhere<u8>`".into(),
         _ => format!(
-            "`{path}` is a function of a type: write it as a function with `#[kernel]`, outside of `impl`"
+            "kernels cannot call the associated function `{path}`: write it as a function with `#[kernel]`, \
+             outside of `impl`"
         ),
     }
 }

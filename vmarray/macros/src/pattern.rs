@@ -17,7 +17,7 @@ impl Body<'_> {
             Pat::Ident(ident) => {
                 self.no_attributes(&ident.attrs);
                 if ident.by_ref.is_some() {
-                    self.error(ident, "leave `ref` out: values of kernels are copied");
+                    self.error(ident, "leave `ref` out: kernel values are copied");
                 }
                 let name = ident.ident.to_string();
                 let is_constant = name.starts_with(|first: char| first.is_uppercase());
@@ -68,7 +68,7 @@ impl Body<'_> {
                 let parts: Vec<TokenStream> =
                     alternatives.cases.iter().map(|part| self.pattern(part, false)).collect();
                 if self.scope.enter() > before {
-                    self.error(pattern, "bind the whole: `name @ (a | b)`");
+                    self.error(pattern, "bind the whole pattern: `name @ (a | b)`");
                 }
                 quote!(#k::Pattern::Or(&[#(#parts),*]))
             }
@@ -84,13 +84,17 @@ impl Body<'_> {
         if let Pat::Verbatim(_) | Pat::Const(_) | Pat::Macro(_) = pattern {
             self.error(pattern, "compare with a number, a range, or a constant in capitals");
         } else if let Pat::Reference(_) = pattern {
-            self.error(pattern, "leave `&` out: values of kernels are copied");
+            self.error(pattern, "leave `&` out: kernel values are copied");
         } else if let Pat::Rest(_) = pattern {
             self.error(pattern, "name all parts, or write `_` for each");
         } else if let Pat::Slice(_) = pattern {
-            self.error(pattern, "take arrays apart by indices: `a[0]`");
+            self.error(pattern, "kernels do not support array patterns: use indices, `a[0]`");
         } else {
-            self.error(pattern, "kernels know patterns of tuples, structs, numbers and bools: use these");
+            self.error(
+                pattern,
+                "kernels support only patterns of tuples, structs, numbers and `bool`: use \
+                                 these",
+            );
         }
         let k = &self.k;
         quote!(#k::Pattern::Wild)

@@ -120,7 +120,7 @@ impl Body<'_> {
     pub fn compound(&mut self, binary: &ExprBinary) -> Code {
         let value = self.value(&binary.right);
         let Some((operator, function)) = operator(&binary.op) else {
-            return self.error(binary.op, "kernels do not know this operator");
+            return self.error(binary.op, "kernels do not support this operator");
         };
         let (k, operator) = (self.k.clone(), syn::Ident::new(operator, Span::call_site()));
         let function = syn::Ident::new(function, binary.op.span());
@@ -136,7 +136,7 @@ impl Body<'_> {
         }
         let (mut steps, mut indices) = (Vec::new(), Vec::new());
         let Some((root, tree)) = self.steps(expr, &mut steps, &mut indices) else {
-            return self.error(expr, "only variables, their fields and elements are assigned");
+            return self.error(expr, "only variables, their fields and their elements can be assigned");
         };
         let (k, name) = (self.k.clone(), syn::Ident::new("value", Span::mixed_site()));
         let mut place = root;
@@ -232,7 +232,11 @@ impl Body<'_> {
                 });
                 Code::same(quote!(#root #(.#fields)*), tree)
             }
-            _ => self.error(expr, "only a variable or a field of one can stand here: use a variable for it"),
+            _ => self.error(
+                expr,
+                "only a variable or its field can be used here: store the value in a \
+                                   variable first",
+            ),
         }
     }
 }

@@ -73,7 +73,7 @@ impl View {
                 format!("write the item's own element by `{name}.set(value)`")
             }
             Self::Own { is_mutable: false } => {
-                format!("`{name}` is read only: take `{name}: &mut Own<T>`, and write `{name}.set(value)`")
+                format!("`{name}` is read-only: use `{name}: &mut Own<T>`, and write `{name}.set(value)`")
             }
             Self::At(_) => {
                 format!("the place of an item does not change: use a variable instead of `{name}`")
@@ -90,7 +90,7 @@ impl View {
                 format!("the place of an item does not change: use a variable instead of `{name}`")
             }
             Self::Anywhere(_) | Self::Window | Self::Rows => format!(
-                "`{name}` is read only: write the item's own element by `&mut Own<T>`, any other one by \
+                "`{name}` is read-only: write the item's own element by `&mut Own<T>`, any other one by \
                  `&Shared<T>`"
             ),
             Self::Group => format!("write memory of a group by `{name}.set(i, value)`"),
@@ -118,16 +118,16 @@ impl View {
     /// Advice for a wrong or missing `&` of the parameter.
     pub fn wrong_reference(self, of: &Type) -> Option<&'static str> {
         match (self, of) {
-            (Self::At(_), Type::Reference(_)) => Some("a place is taken by value: leave `&` out"),
+            (Self::At(_), Type::Reference(_)) => Some("a place is passed by value: leave `&` out"),
             (Self::Own { .. }, Type::Reference(_)) => None,
             (Self::Own { .. }, _) => {
-                Some("the item's own element is taken by reference: `&Own<T>` or `&mut Own<T>`")
+                Some("the item's own element is passed by reference: `&Own<T>` or `&mut Own<T>`")
             }
             (_, Type::Reference(reference)) if reference.mutability.is_some() => Some(
-                "only `Own` is taken by `&mut`: read by `&Anywhere<T>`, change any element by `&Shared<T>`",
+                "only `Own` is passed by `&mut`: read by `&Anywhere<T>`, change any element by `&Shared<T>`",
             ),
             (Self::At(_), _) | (_, Type::Reference(_)) => None,
-            _ => Some("views are taken by reference: write `&` before the type"),
+            _ => Some("views are passed by reference: write `&` before the type"),
         }
     }
 
@@ -136,8 +136,8 @@ impl View {
     pub fn by_index(self, name: &str, at: Option<(&str, Self)>, index: &Expr) -> Option<String> {
         match (self, at) {
             (Self::Own { .. }, _) => Some(format!(
-                "`{name}` is the item's own element: read it by `{name}.get()`, or take `{name}: &Anywhere<T>` \
-                 to read elements by index"
+                "`{name}` is the item's own element: read it by `{name}.get()`, or use `{name}: \
+                 &Anywhere<T>` to read elements by index"
             )),
             (Self::Append, _) => Some(self.as_value(name)),
             (Self::Window, None) if is_number(index) => Some(format!(
@@ -196,9 +196,9 @@ pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
     let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
     let GenericArgument::Type(element) = arguments.args.first()? else { return None };
     match (view, element.to_token_stream().to_string().as_str()) {
-        (_, "bool") => Some((element, "elements of arrays are not `bool`: use `u8`, and compare with 0")),
+        (_, "bool") => Some((element, "arrays cannot have `bool` elements: use `u8`, and compare with 0")),
         (View::Shared, "u8" | "u16" | "i8" | "i16") => {
-            Some((element, "elements that are changed as one step have 4 or 8 bytes: use `u32` or `i32`"))
+            Some((element, "elements that are changed atomically have 4 or 8 bytes: use `u32` or `i32`"))
         }
         _ => None,
     }

@@ -80,7 +80,7 @@ fn check(files: &[&str]) -> ExitCode {
                     println!("{file}: version 2, which can only be read; `--convert` it to write to it");
                 }
                 if report.unfinished_pages > 0 {
-                    println!("{file}: a commit of {} pages did not come to its end", report.unfinished_pages);
+                    println!("{file}: a commit of {} pages was interrupted", report.unfinished_pages);
                 }
                 report.damaged_pages.iter().for_each(|(_, what)| println!("{file}: {what}"));
                 is_sound &= report.damaged_pages.is_empty();

@@ -383,7 +383,7 @@ impl Core {
             },
         };
         if !makes_a_view {
-            return Err(PyTypeError::new_err("the key makes no view"));
+            return Err(PyTypeError::new_err("the key does not select a view"));
         }
         self.viewed(py, self.grid(py)?.get_item(key)?)
     }
@@ -626,7 +626,7 @@ impl Core {
             "int_max" => Asked::IntExtreme { is_least: false },
             "float_min" => Asked::FloatExtreme { is_least: true },
             "float_max" => Asked::FloatExtreme { is_least: false },
-            _ => return Err(PyValueError::new_err(format!("{what} is no reduction"))),
+            _ => return Err(PyValueError::new_err(format!("{what} is not a reduction"))),
         };
         Ok(match self.asked(py, asked)? {
             Reduced::Int(value) => value.into_pyobject(py)?.into_any(),

@@ -176,7 +176,7 @@ impl Lent {
         is_read_only: bool,
     ) -> PyResult<Self> {
         if geometry.count() == 0 {
-            return Err(raised(py, "InvalidError", "an array without items lies nowhere"));
+            return Err(raised(py, "InvalidError", "an array without items has no memory"));
         }
         let ((first, end), unit) = (geometry.span(), handle.unit.bytes());
         let range = first / unit..end.div_ceil(unit);
@@ -196,7 +196,7 @@ impl Lent {
         match self.space {
             AddressSpace::Host => Ok([dlpack::CPU, 0]),
             AddressSpace::Cuda { ordinal } => Ok([dlpack::CUDA, ordinal as i32]),
-            _ => Err(PyBufferError::new_err("DLPack has no name for the device")),
+            _ => Err(PyBufferError::new_err("DLPack does not support the device")),
         }
     }
 }
@@ -246,15 +246,17 @@ impl Lent {
             _ => 255,
         };
         if code == 255 || descr.is_native_byteorder() == Some(false) {
-            return Err(PyBufferError::new_err(format!("DLPack has no items of dtype {descr}")));
+            return Err(PyBufferError::new_err(format!("DLPack does not support items of dtype {descr}")));
         }
         if self.is_read_only && !is_versioned {
             return Err(PyBufferError::new_err(
-                "the array shows items several times, and DLPack before version 1 has none that is only read",
+                "the array shows items several times, so it is read-only, which DLPack before version 1 \
+                 does not support",
             ));
         }
         if self.geometry.strides.iter().any(|stride| stride % itemsize as isize != 0) {
-            return Err(PyBufferError::new_err("items of DLPack lie whole numbers of items apart"));
+            return Err(PyBufferError::new_err("DLPack needs strides that are multiples of the item size; \
+                                               copy the array"));
         }
         let shape = self.geometry.shape.iter().map(|extent| *extent as i64).collect::<Vec<_>>();
         let strides = self.geometry.strides.iter().map(|stride| *stride as i64 / itemsize as i64).collect();

@@ -83,7 +83,8 @@ impl LentElements<'_> {
             backend_api::Error::new(backend_api::ErrorKind::Unsupported, OPERATION)
                 .with_detail("no other library can use the memory of the device")
                 .with_advice(
-                    "lend arrays on NVIDIA's cards and in RAM, without mirrors and checksums; copy others",
+                    "use an array on NVIDIA GPUs or in RAM, without mirrors and checksums, or copy the \
+                     elements",
                 )
                 .on(device.info())
         })?;

@@ -90,7 +90,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             MapBuffer::Borrowed(slice) => {
                 let got = slice.len();
                 let slice = slice.get_mut(..range.len()).ok_or(ErrorKind::LengthMismatch {
-                    of: "the lent buffer",
+                    of: "the caller's buffer",
                     expected: range.len(),
                     got,
                 })?;

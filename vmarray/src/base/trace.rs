@@ -23,7 +23,7 @@ pub(crate) fn pin_refused(error: &backend_api::Error) {
 /// A read-ahead failed.
 pub(crate) fn read_ahead_failed(error: &crate::Error) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(%error, "read-ahead failed; the access itself will tell");
+    tracing::debug!(%error, "read-ahead failed; the access itself reports the error");
     #[cfg(not(feature = "tracing"))]
     let _ = error;
 }
@@ -31,15 +31,15 @@ pub(crate) fn read_ahead_failed(error: &crate::Error) {
 /// The program's executor has a waker that panics.
 pub(crate) fn waker_panicked() {
     #[cfg(feature = "tracing")]
-    tracing::error!("a waker panicked; its task may not be polled any more");
+    tracing::error!("a waker panicked, so its task may never be polled again");
 }
 
 /// A link between devices delivered wrong bytes.
 pub(crate) fn link_broken(from: &backend_api::DeviceInfo, to: &backend_api::DeviceInfo) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(%from, %to, "a link between devices brings wrong bytes: copies go through the host");
+    tracing::warn!(%from, %to, "a link between devices corrupts data: copies go through the host");
     #[cfg(not(feature = "tracing"))]
-    eprintln!("vmarray: the link from {from} to {to} brings wrong bytes: copies go through the host");
+    eprintln!("vmarray: the link from {from} to {to} corrupts data: copies go through the host");
 }
 
 /// A link between devices could not be tested, so it is not used for now.
@@ -104,9 +104,13 @@ fn say_once(what: &str, details: impl FnOnce() -> String) {
 /// A source was dropped whose devices had newer elements that could not be copied back.
 pub(crate) fn not_brought_home(error: &crate::Error) {
     #[cfg(feature = "tracing")]
-    tracing::error!(%error, "a source was dropped, and elements that were newer on its devices are lost");
+    tracing::error!(%error, "a source was dropped before its changed elements were copied back, so these \
+                             changes are lost");
     #[cfg(not(feature = "tracing"))]
-    eprintln!("vmarray: a source was dropped, and elements that were newer on its devices are lost: {error}");
+    eprintln!(
+        "vmarray: a source was dropped before its changed elements were copied back, so these changes \
+               are lost: {error}"
+    );
 }
 
 /// A device's profile could not be read from its file, or cannot be stored for the next process.

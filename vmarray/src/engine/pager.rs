@@ -681,12 +681,16 @@ impl Pager {
             state.any(EXCLUSIVE) && state.guards() > 0
         };
         if (0..self.table.len()).any(is_held) {
-            tell::warn("an array is dropped of which a page is held for ever: no more is stored".into());
+            tell::warn(
+                "an array was dropped while a page guard still exists, so its last changes are not \
+                        stored"
+                    .into(),
+            );
             return false;
         }
         let synced = self.sync();
         if let Err(error) = &synced {
-            tell::warn(format!("an array is dropped of which not all is stored: {error}"));
+            tell::warn(format!("an array was dropped, but not all of its pages could be stored: {error}"));
         }
         synced.is_ok()
     }

@@ -111,9 +111,14 @@ impl Redundancy {
         let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
         let _only = self.replacing.lock();
         let mirrors = match &self.keeper {
-            _ if devices.is_empty() => return refused("no device is given to move to; name at least one"),
+            _ if devices.is_empty() => {
+                return refused(
+                    "the list of devices to move to is empty; name at \
+                                                       least one",
+                );
+            }
             Keeper::Mirrors(_) if devices.iter().all(|one| is_same(one, &devices[0])) => {
-                return refused("a mirror is on two devices; name two different devices");
+                return refused("a mirror needs two devices; name two different devices");
             }
             Keeper::None => {
                 return refused("the array was not built as movable; build it with `Builder::movable`");

@@ -39,7 +39,7 @@ use crate::ops::executor::OperandStore;
 /// assert_eq!(squares.values(), [4, 9]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-#[allow(clippy::len_without_is_empty, reason = "nobody needs it here")]
+#[allow(clippy::len_without_is_empty, reason = "no caller uses it")]
 pub trait Tuples: Sync {
     /// The labels of the columns, all distinct: operations refuse duplicates with
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension).

@@ -341,12 +341,12 @@ impl<T> Expr<T, bool> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no expression of type `{F}` over elements of type `{T}`",
+    message = "`{Self}` is not an expression of type `{F}` over elements of type `{T}`",
     label = "not an expression",
-    note = "comparisons are methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, `a.ge(b)`; operators such \
-            as `a == b` give a `bool` before any element is looked at",
+    note = "comparisons are methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, `a.ge(b)`; \
+            operators such as `a == b` give a `bool` before any element is read",
     note = "a condition that always holds is `Expr::constant(true)`",
-    note = "types are not converted by themselves: see `cast`"
+    note = "types are not converted implicitly: use `cast`"
 )]
 pub trait IntoExpr<T, F> {
     /// Converts to the expression.

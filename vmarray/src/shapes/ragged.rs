@@ -138,7 +138,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         let (offsets, rows, total) = offsets_of(lengths, &offsets)?;
         if total > items.item_count() {
             let (expected, got) = (total, items.item_count());
-            return Err(ErrorKind::LengthMismatch { of: "what the rows are made of", expected, got }.into());
+            return Err(ErrorKind::LengthMismatch { of: "the view of the items", expected, got }.into());
         }
         Ok(Self::of(offsets, (rows, total), items))
     }

@@ -176,12 +176,17 @@ fn launches_name_the_kernel_and_its_place() {
         assert!(text.contains(&format!("`{kernel}`")) && text.contains(rest), "{text}");
         assert!(text.contains("error_texts.rs:") && !text.contains(".rs:0"), "{text}");
     };
-    placed(text(without_result::run((&x,))), "without_result", "it has no result: take a `&mut Own<T>`");
-    placed(text(meets::run((&mut y,))), "met", "say how long it is at the kernel, `#[kernel(group = 64)]`");
-    placed(text(recursive::run((&mut wide,))), "endless", "write a loop");
+    placed(text(without_result::run((&x,))), "without_result", "it has no result: use a `&mut Own<T>`");
+    placed(text(meets::run((&mut y,))), "met", "set their length at the kernel, `#[kernel(group = 64)]`");
+    placed(text(recursive::run((&mut wide,))), "endless", "use a loop");
     placed(text(beyond::run((&x, &mut y))), "beyond", "item 9 used index 10");
     let mut bins = array(1);
-    placed(text(counted::run((&mut bins,))), "counted", "it runs for no elements: take an `Own<T>`");
+    placed(
+        text(counted::run((&mut bins,))),
+        "counted",
+        "nothing sets the number of items: use an `Own<T>` \
+                                                         parameter",
+    );
     let short = array(9);
     let other_length = text(copied::run((&short, &mut y)));
     assert!(other_length.contains('9') && other_length.contains("10"), "{other_length}");

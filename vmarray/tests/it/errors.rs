@@ -138,7 +138,7 @@ fn borrowed_buffers_that_are_too_short() {
     let mut short = [0; 3];
     let buffer = vmarray::access::MapBuffer::Borrowed(&mut short);
     let error = array.map_in(0..4, vmarray::access::MapMode::Read, buffer, |_| ()).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the lent buffer", expected: 4, got: 3 });
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the caller's buffer", expected: 4, got: 3 });
 }
 
 #[test]

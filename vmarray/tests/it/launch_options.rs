@@ -343,7 +343,7 @@ fn numbers_are_run_over_on_the_device_that_is_named() -> Result<()> {
     assert_eq!(prime::launch().over(0..1000).on(&device).sum(())?, (168, 1000));
     assert_eq!(prime::launch().on(&device).over(7..7).sum(())?, (0, 0));
     let error = prime::launch().over(0..10).sum(()).unwrap_err();
-    assert!(error.to_string().contains("name one by `on`"), "{error}");
+    assert!(error.to_string().contains("choose a device by `launch().on(device)`"), "{error}");
     assert!(prime::sum(()).unwrap_err().to_string().contains("over(range)"));
     let mut counts = Shape::one(9, 3).describe::<u32, _>(60, vec![device]).build()?;
     divisors::launch().over(0..60).run((&mut counts,))?;

@@ -169,9 +169,9 @@ fn what_goes_wrong_is_told_of_items_that_have_an_element() -> vmarray::Result<()
     assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
     let mut found = Vec::new();
     let error = placed::run((&mut out, Appended::in_order(&mut found, 30))).unwrap_err();
-    assert!(error.to_string().contains("has no order"), "{error}");
+    assert!(error.to_string().contains("use `Appended::to`"), "{error}");
     let error = below::sum((&of, &mut out)).unwrap_err();
-    assert!(error.to_string().contains("are not reduced if groups are tiles"), "{error}");
+    assert!(error.to_string().contains("cannot be reduced if groups are tiles"), "{error}");
     let mut line = VirtualArray::<u32>::builder(6).devices(devices(1)).build()?;
     let error = below::run((&of, &mut line)).unwrap_err();
     assert!(error.to_string().contains("`At<2>`"), "{error}");

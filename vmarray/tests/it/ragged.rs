@@ -193,10 +193,7 @@ fn misuse_is_an_error_that_names_the_values() {
     assert!(rows.row_of(0).is_err());
     let elements = VirtualArray::<u32>::new(3).unwrap();
     let error = Ragged::new(elements, [2, 2], VirtualArray::builder(0)).unwrap_err();
-    assert_eq!(
-        *error.kind(),
-        ErrorKind::LengthMismatch { of: "what the rows are made of", expected: 4, got: 3 }
-    );
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the view of the items", expected: 4, got: 3 });
     assert!(RaggedArray::<u32>::builder().with_lengths([usize::MAX, 1]).is_err());
 }
 

@@ -576,7 +576,7 @@ fn views_refuse_what_does_not_fit() {
     let position = ErrorKind::PositionOutside { axis: 1, index: 4, extent: 4 };
     assert_eq!(*view.project::<1>(1, 4).unwrap_err().kind(), position);
     assert_eq!(*view.project::<1>(2, 0).unwrap_err().kind(), ErrorKind::NoSuchAxis { axis: 2, axes: 2 });
-    let length = ErrorKind::LengthMismatch { of: "what is joined", expected: 12, got: 11 };
+    let length = ErrorKind::LengthMismatch { of: "the other view of the join", expected: 12, got: 11 };
     assert_eq!(*array.join((&source,)).unwrap_err().kind(), length);
     assert!(array.section(1..).unwrap().join((&source,)).is_ok());
     let listed = |result: Result<Vec<u8>>| result.unwrap_err().kind().clone();

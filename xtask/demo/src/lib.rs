@@ -68,7 +68,7 @@ pub fn run(args: DemoArgs) -> Result<()> {
     let default = root.join("xtask/demo/data/NC_008253.fna.gz");
     let out = args.out.unwrap_or_else(|| root.join("target/demo"));
     let side = args.side;
-    ensure!(args.threads != Some(0), "no thread is too few");
+    ensure!(args.threads != Some(0), "--threads must be at least 1");
     ensure!(
         (1..=1 << 15).contains(&side),
         "a picture of {side} by {side} pixels is not possible: 1 to 32768 a side"

@@ -123,7 +123,7 @@ impl Drop for Native {
 impl NativeMemory {
     /// Writes values to its beginning.
     pub fn write<T: Pod>(&self, values: &[T]) -> Result<()> {
-        ensure!(size_of_val(values) <= self.bytes, "more than there is room for");
+        ensure!(size_of_val(values) <= self.bytes, "the values exceed the memory");
         self.context.bind_to_thread()?;
         // SAFETY: the memory has room for these bytes.
         unsafe { result::memcpy_htod_sync(self.address, values)? };
@@ -132,7 +132,7 @@ impl NativeMemory {
 
     /// The values at its beginning.
     pub fn read<T: Pod>(&self, len: usize) -> Result<Vec<T>> {
-        ensure!(len * size_of::<T>() <= self.bytes, "more than there is");
+        ensure!(len * size_of::<T>() <= self.bytes, "the length exceeds the memory");
         self.context.bind_to_thread()?;
         let mut values = vec![T::zeroed(); len];
         // SAFETY: the memory has these bytes, and any bits are a value.

@@ -87,7 +87,7 @@ impl Mirrored {
             member.map(|member| (member.id, member.is_there()))
         };
         match member {
-            None => Err(self.core.refused("the device to replace is not a device of the mirror")),
+            None => Err(self.core.refused("the device to replace does not belong to the mirror")),
             Some((_, false)) => self.core.join(Some(old), new).and_then(|id| self.core.complete(id, None)),
             Some((left, true)) => {
                 let joined = self.core.join(None, new)?;
@@ -103,7 +103,8 @@ impl Mirrored {
 pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Device>) -> Vec<u64> {
     let tell = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
         let (from, to) = (from.info(), to.info());
-        tracing::warn!(%from, %to, ?error, "a mirror is copied through the host, as a link is not sound");
+        tracing::warn!(%from, %to, ?error, "a mirror is copied through the host, because a link corrupts \
+                                            data");
     };
     let linked = devices
         .iter()

@@ -44,7 +44,11 @@ impl Core {
         let mut state = self.enter();
         let touches = loop {
             if !state.queues.contains_key(&id) {
-                return Err(self.unknown(request.operation(), "the queue is released, or of another device"));
+                return Err(self.unknown(
+                    request.operation(),
+                    "the queue is released, or belongs to another \
+                                                              device",
+                ));
             }
             request.check(&*state).map_err(|error| error.on(&self.info))?;
             let touches = Touches::of(request);
@@ -79,7 +83,11 @@ impl Core {
             if behind.is_empty() { Vec::new() } else { entry.touches.writes.iter().cloned().collect() };
         let first = entry.parts.first().cloned();
         let Some(log) = state.queues.get_mut(&id) else {
-            return Err(self.unknown(request.operation(), "the queue is released, or of another device"));
+            return Err(self.unknown(
+                request.operation(),
+                "the queue is released, or belongs to another \
+                                                          device",
+            ));
         };
         log.newest += 1;
         entry.value = log.newest;
@@ -231,7 +239,7 @@ impl Core {
         let (_call, id) = (Call::begin(), queue.id());
         let mut state = self.enter();
         if !state.queues.contains_key(&id) {
-            return Err(self.unknown(OPERATION, "the queue is released, or of another device"));
+            return Err(self.unknown(OPERATION, "the queue is released, or belongs to another device"));
         }
         if self.check_ticket(&state, OPERATION, ticket)? {
             return Ok(());
@@ -265,7 +273,7 @@ impl Core {
 fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) -> Result<Part> {
     let unknown = || {
         Error::new(ErrorKind::UnknownHandle, "order_after")
-            .with_detail("the queue is released, or of another device")
+            .with_detail("the queue is released, or belongs to another device")
     };
     let entries = state.queues.get(&ticket.queue).map(|log| &log.entries);
     // The submission of the ticket is behind the order of the same number.

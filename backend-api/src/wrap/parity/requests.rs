@@ -357,7 +357,7 @@ impl Core {
     fn host_address(&self, seat: usize, host: HostId, offset: u64, bytes: u64) -> Result<*mut u8> {
         let unknown = || {
             Error::new(crate::ErrorKind::UnknownHandle, "parity")
-                .with_detail("the host memory is released, or of another device")
+                .with_detail("the host memory is released, or belongs to another device")
         };
         let known = self.seats[seat].lock().hosts.get(&host).copied();
         let known = known.filter(|host| offset.checked_add(bytes).is_some_and(|end| end <= host.bytes));

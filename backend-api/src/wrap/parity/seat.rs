@@ -215,7 +215,7 @@ impl SeatState {
         match newest {
             Some(newest) if ticket.value <= newest => Ok(ended.is_some()),
             Some(_) => Err(unknown(format!("ticket {} was never issued", ticket.value))),
-            None => Err(unknown("the queue is released, or of another device".into())),
+            None => Err(unknown("the queue is released, or belongs to another device".into())),
         }
     }
 

@@ -35,7 +35,7 @@ impl Seated {
         let mut state = seat.lock();
         let unknown = || {
             let error = Error::new(ErrorKind::UnknownHandle, request.operation());
-            error.with_detail("the queue is released, or of another device").on(&self.info)
+            error.with_detail("the queue is released, or belongs to another device").on(&self.info)
         };
         if !state.queues.contains_key(&id) {
             return Err(unknown());
@@ -77,7 +77,7 @@ impl Seated {
         let mut state = self.core.seats[self.at].lock();
         if !state.queues.contains_key(&id) {
             let error = Error::new(ErrorKind::UnknownHandle, OPERATION)
-                .with_detail("the queue is released, or of another device");
+                .with_detail("the queue is released, or belongs to another device");
             return Err(error.on(&self.info));
         }
         if state.check_ticket(OPERATION, ticket)? || state.settle(ticket).is_none() {
@@ -239,7 +239,10 @@ impl Seated {
         let run = || kept.with(|request| self.core.carry_out(self.at, request));
         let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
             // The contents on the device are unknown.
-            let error = Error::new(ErrorKind::KernelFailed, "parity").with_detail("a device panicked");
+            let error = Error::new(ErrorKind::KernelFailed, "parity").with_detail(
+                "the code of a device \
+                                                                                   panicked",
+            );
             let id = seat.lock().member.id;
             self.core.lose(self.at, id, &error);
             Err(error)

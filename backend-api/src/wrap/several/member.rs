@@ -76,7 +76,7 @@ impl Member {
     ) -> Result<Ticket> {
         let unknown = || {
             Error::new(ErrorKind::UnknownHandle, request.operation())
-                .with_detail("the queue is released, or of another device")
+                .with_detail("the queue is released, or belongs to another device")
         };
         let queue = self.queues.get(&queue).ok_or_else(unknown)?;
         self.start_on(&*self.device, queue, request, adapted)
@@ -87,7 +87,7 @@ impl Places for Member {
     fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
         let unknown = || {
             Error::new(ErrorKind::UnknownHandle, "submit")
-                .with_detail("the buffer is released, or of another device")
+                .with_detail("the buffer is released, or belongs to another device")
         };
         Ok(self.buffers.get(&at.buffer()).ok_or_else(unknown)?.at(at.offset()))
     }
@@ -95,7 +95,7 @@ impl Places for Member {
     fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>> {
         let unknown = || {
             Error::new(ErrorKind::UnknownHandle, "submit")
-                .with_detail("the host memory is released, or of another device")
+                .with_detail("the host memory is released, or belongs to another device")
         };
         Ok(self.hosts.get(&at.host()).ok_or_else(unknown)?.at(at.offset()))
     }

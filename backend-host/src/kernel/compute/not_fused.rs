@@ -13,7 +13,7 @@ use crate::registry::Place;
 #[derive(Debug)]
 pub(super) enum Numbers {}
 
-#[expect(clippy::unused_self, clippy::missing_safety_doc, reason = "as in `fused`")]
+#[expect(clippy::unused_self, clippy::missing_safety_doc, reason = "same signature as in `fused`")]
 impl Numbers {
     pub fn new<M: Medium>(_: &Compute<'_>, _: &[Place<M>], _: Value) -> Option<Self> {
         None

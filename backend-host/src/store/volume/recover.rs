@@ -191,7 +191,7 @@ impl Volume {
     pub fn open(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
         let mut found = Found::on(&*disk)?;
         if found.stored.version < VERSION && !is_read_only {
-            let detail = format!("a store of version {}, which can only be read", found.stored.version);
+            let detail = format!("the store has version {}, which can only be read", found.stored.version);
             let advice = "open it for reading only, or convert it by `vmarray-monitor --convert FILE`";
             return Err(wrong(detail).with_advice(advice));
         }
@@ -307,7 +307,7 @@ impl Found {
         let refused = |cause: std::io::Error| failed("open", &cause);
         let length = disk.len().map_err(refused)?;
         if length < HEAD_BYTES {
-            return Err(wrong("too short for a store"));
+            return Err(wrong("the file is too short for a store"));
         }
         let read = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(refused);
         let (stored, damaged_superblocks, are_superblocks_equal) = Self::superblock(read)?;
@@ -320,7 +320,7 @@ impl Found {
                 .with_advice(if is_cut {
                     "restore the file from a copy"
                 } else {
-                    "cut the file to that length; what was appended belongs to no store"
+                    "truncate the file to that length: the appended bytes are not part of the store"
                 }));
         }
         let place_bytes = place_bytes(stored.page_bytes);
@@ -381,8 +381,10 @@ impl Found {
         if let Some(Err(NoSuperblock::Version(version))) =
             decoded.iter().find(|block| matches!(block, Err(NoSuperblock::Version(_))))
         {
-            let detail =
-                format!("a store of version {version}; this program reads {VERSION_MIN} to {VERSION}");
+            let detail = format!(
+                "the store has version {version}, but this program reads versions {VERSION_MIN} to \
+                         {VERSION}"
+            );
             return Err(wrong(detail).with_advice(if *version < VERSION {
                 "use the version of this library that made it"
             } else {
@@ -411,7 +413,7 @@ impl Found {
             && newest.generation < NUMBER_MAX
             && newest.first_record < NUMBER_MAX;
         if !sane {
-            return Err(corrupted("open", "the superblock of the store has impossible numbers"));
+            return Err(corrupted("open", "the superblock of the store has invalid numbers"));
         }
         Ok((newest.clone(), damaged, blocks[0] == blocks[1]))
     }
@@ -436,7 +438,7 @@ impl Found {
             self.is_closed = number == closing.last_record;
             if number < closing.last_record || self.is_closed && checksum != closing.checksum {
                 let detail = format!(
-                    "the log of the store ends at record {number}, and record {} was the last one",
+                    "the log of the store ends at record {number}, but its last record was {}",
                     closing.last_record
                 );
                 return Err(corrupted("open", detail));
@@ -595,7 +597,7 @@ impl Found {
     }
 
     fn apply(&mut self, record: &Record, bytes: u64, places: u64) -> Result<()> {
-        let impossible = || corrupted("open", "the log of the store names impossible pages");
+        let impossible = || corrupted("open", "the log of the store names pages that cannot exist");
         if !is_possible(record.pages, self.stored.page_bytes) {
             return Err(impossible());
         }

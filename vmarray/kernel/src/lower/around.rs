@@ -271,7 +271,7 @@ impl Lower {
     pub(super) fn around_element(&mut self, view: usize, at: &[Operand]) -> Result<Value> {
         let layout = self.views[view].layout.clone();
         let Some(around) = self.views[view].around.as_ref() else {
-            return Err(self.unexpected("places in this view"));
+            return Err(self.unexpected("this view with an index by place"));
         };
         let (mut number, count) = (around.base, around.axes.len());
         let (mut fails, mut values) = (Vec::new(), Vec::new());

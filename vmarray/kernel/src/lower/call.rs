@@ -35,8 +35,7 @@ impl Lower {
         self.frames.push(frame);
         if self.frames.len() > CALLS_MAX {
             let detail = format!(
-                "calls lie more than {CALLS_MAX} deep within one another, as those of a recursion do: \
-                 write a loop"
+                "calls are nested more than {CALLS_MAX} levels deep, perhaps by recursion: use a loop instead"
             );
             return Err(self.error(ErrorKind::TooDeep, detail));
         }
@@ -128,7 +127,8 @@ impl Lower {
                 Some(Across::ShuffleXor(*mask as u8))
             }
             ("shuffle_xor", _) => {
-                let detail = "the mask of `shuffle_xor` is a constant below 32: take `shuffle` for others";
+                let detail = "the mask of `shuffle_xor` must be a constant below 32: use `shuffle` for any \
+                              other lane";
                 return Err(self.error(ErrorKind::Unsupported, detail.into()));
             }
             ("ballot", _) => Some(Across::Ballot),

@@ -133,7 +133,9 @@ impl Lower {
             Expr::Array(parts) => {
                 let parts = self.several(parts)?;
                 let Some(first) = parts.first() else {
-                    return Err(self.error(ErrorKind::Unsupported, "an empty array is of no use".into()));
+                    return Err(
+                        self.error(ErrorKind::Unsupported, "an array must have at least one element".into())
+                    );
                 };
                 let layout = Layout::Array(Box::new(first.layout.clone()), parts.len());
                 let place = self.place(&layout, self.depth)?;
@@ -313,7 +315,7 @@ impl Lower {
             return Ok(of);
         }
         if let (Node::Parts(_), Operand::Constant(_, axis)) = (&of.node, at) {
-            return of.part(axis as usize).ok_or_else(|| self.unexpected("an axis that is not there"));
+            return of.part(axis as usize).ok_or_else(|| self.unexpected("an axis that does not exist"));
         }
         match of.node {
             Node::View(view) => Ok(self.view_element(view, Some(at))),
@@ -352,10 +354,13 @@ impl Lower {
             usize::try_from(*len).ok()
         });
         let Some(len) = len.filter(|len| *len > 0) else {
-            return Err(self.error(ErrorKind::Unsupported, "an empty array is of no use".into()));
+            return Err(self.error(ErrorKind::Unsupported, "an array must have at least one element".into()));
         };
         if len > usize::from(u16::MAX) {
-            let detail = format!("an array of {len} elements, at most 8 KiB of arrays are possible");
+            let detail = format!(
+                "an array of {len} elements exceeds the limit of 8 KiB for the arrays of \
+                                  an item"
+            );
             return Err(self.error(ErrorKind::TooLarge, detail));
         }
         let layout = Layout::Array(Box::new(value.layout.clone()), len);

@@ -21,7 +21,7 @@ impl Lower {
     /// The `f32` of a 16-bit float.
     pub fn widened(&mut self, of: &Value) -> Result<Operand> {
         let (Some((widen, _)), Some(bits)) = (conversions(&of.layout), of.part(0)) else {
-            return Err(self.unexpected("this type as a float of 16 bits"));
+            return Err(self.unexpected("this type as a 16-bit float"));
         };
         let bits = self.operand(&bits)?;
         Ok(self.unary(widen, bits))
@@ -30,7 +30,7 @@ impl Lower {
     /// The 16-bit float nearest to an `f32`.
     pub fn nearest(&mut self, of: Operand, layout: &Layout) -> Result<Value> {
         let Some((_, narrow)) = conversions(layout) else {
-            return Err(self.unexpected("this type as a float of 16 bits"));
+            return Err(self.unexpected("this type as a 16-bit float"));
         };
         let bits = self.unary(narrow, of);
         Ok(assembled(layout.clone(), vec![Value::scalar(self.type_of(bits), bits)]))

@@ -21,7 +21,9 @@ impl Lower {
 
     /// Start and length of a row: 0 and 0 for a missing row.
     fn row(&mut self, view: usize, row: Operand) -> Result<(Operand, Operand)> {
-        let Some(starts) = self.views[view].starts else { return Err(self.unexpected("rows of this")) };
+        let Some(starts) = self.views[view].starts else {
+            return Err(self.unexpected("rows of this argument"));
+        };
         // The end first, because it is missing for the first row out of bounds.
         let after = self.binary(Binary::Add, row, number(1));
         let end = self.view_element(starts, Some(after));

@@ -90,7 +90,12 @@ impl Lower {
     /// The element that a view has at the item's own place.
     pub(super) fn own_element(&mut self, view: usize) -> Result<Value> {
         let of = self.views[view].around.as_ref().map(super::Around::places);
-        let Some((mut number, axes)) = of else { return Err(self.unexpected("places in this view")) };
+        let Some((mut number, axes)) = of else {
+            return Err(self.unexpected(
+                "this view with an index by \
+                                                                             place",
+            ));
+        };
         for (axis, (first, stride)) in axes.into_iter().enumerate() {
             let position = self.binary(Binary::Sub, self.own[axis], first);
             let along = self.binary(Binary::Mul, position, stride);

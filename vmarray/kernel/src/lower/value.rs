@@ -204,7 +204,12 @@ impl Lower {
     /// The only scalar of a value.
     pub fn operand(&mut self, value: &Value) -> Result<Operand> {
         let Node::Leaf(leaf) = &value.node else {
-            return Err(self.error(ErrorKind::Unsupported, "this is no number and no `bool`: use one".into()));
+            return Err(self.error(
+                ErrorKind::Unsupported,
+                "this is neither a number nor a `bool`: use one \
+                                                           of them"
+                    .into(),
+            ));
         };
         let (of, leaf) = match leaf {
             Leaf::Value(operand) => return Ok(*operand),
@@ -248,7 +253,10 @@ impl Lower {
             }
             Leaf::Table(_, table) => Op::Lookup { to, table, at },
             Leaf::Field(of, view, offset) => Op::Load { to, view, at, offset, of: Memory::Value(of) },
-            Leaf::Value(_) | Leaf::Variable(_) | Leaf::Arena(..) => unreachable!("these were returned"),
+            Leaf::Value(_) | Leaf::Variable(_) | Leaf::Arena(..) => unreachable!(
+                "the `match` above has \
+                                                                                  returned these"
+            ),
         };
         self.code.push(op);
         if let (Some(there), Some(outer)) = (there, outer) {
@@ -284,7 +292,7 @@ impl Lower {
     /// The element of an array.
     pub fn element(&mut self, of: &Value, at: Operand) -> Result<Value> {
         let (Node::Array(len, element), Layout::Array(layout, _)) = (&of.node, &of.layout) else {
-            return Err(self.error(ErrorKind::Unsupported, "this is no array: use one".into()));
+            return Err(self.error(ErrorKind::Unsupported, "this is not an array: use one".into()));
         };
         let (len, layout) = (*len, (**layout).clone());
         let node = (**element).clone();
@@ -431,7 +439,14 @@ impl Lower {
             self.arrays.push((decl, None));
         }
         self.arrays[number].1 = Some(depth);
-        u16::try_from(number).map_err(|_| self.error(ErrorKind::TooLarge, "more than 65536 arrays".into()))
+        u16::try_from(number).map_err(|_| {
+            self.error(
+                ErrorKind::TooLarge,
+                "the kernel has more than 65536 \
+                                                                           arrays: use fewer"
+                    .into(),
+            )
+        })
     }
 
     /// Memory of the group, for its whole lifetime.
@@ -592,7 +607,14 @@ impl Lower {
             Leaf::Field(of, view, offset) => {
                 self.code.push(Op::Store { view: *view, at, offset: *offset, of: Memory::Value(*of), value });
             }
-            _ => return Err(self.error(ErrorKind::Unsupported, "this cannot be assigned".into())),
+            _ => {
+                return Err(self.error(
+                    ErrorKind::Unsupported,
+                    "this cannot be assigned: assign to a \
+                                                                variable"
+                        .into(),
+                ));
+            }
         }
         Ok(())
     }

@@ -18,14 +18,14 @@ struct Pair {
 #[kernel(crate = vmarray_kernel)]
 fn elements(at: At<1>, x: &Own<f32>, y: &mut Own<f32>, i: usize) {
     y.set(x[i]); //~ `x` is the item's own element: read it by `x.get()`
-    y.set(x[0]); //~ or take `x: &Anywhere<T>` to read elements by index
+    y.set(x[0]); //~ or use `x: &Anywhere<T>` to read elements by index
     y[i] = 3.0; //~ write the item's own element by `y.set(value)`
     *y = x.get(); //~ write the item's own element by `y.set(value)`
     *y = 3.0; //~ write the item's own element by `y.set(value)`
     *y += 3.0; //~ write the item's own element by `y.set(y.get() + …)`
     y = 3.0; //~ write the item's own element by `y.set(value)`
-    *x = 3.0; //~ `x` is read only: take `x: &mut Own<T>`, and write `x.set(value)`
-    x.set(3.0); //~ `x` is read only: take `x: &mut Own<T>`
+    *x = 3.0; //~ `x` is read-only: use `x: &mut Own<T>`, and write `x.set(value)`
+    x.set(3.0); //~ `x` is read-only: use `x: &mut Own<T>`
     y.set(*x + 1.0); //~ `x` is the item's own element: read it by `x.get()`
     y.set(x + 1.0); //~ `x` is the item's own element: read it by `x.get()`
     y.set(-x); //~ `x` is the item's own element: read it by `x.get()`
@@ -56,12 +56,12 @@ fn places(
     y.set(r[at.index()]); //~ a row and an index in it are needed: write `r[[row, i]]`
     y.set(at2.index() as f32); //~ `at2` has several axes: write `at2[0]`, `at2[1]` and so on
     y.set(a.get(0)); //~ `a` has many elements: read one by an index, `a[i]`
-    a.set(0, 1.0); //~ `a` is read only: write the item's own element by `&mut Own<T>`
-    a[0] = 1.0; //~ `a` is read only: write the item's own element by `&mut Own<T>`
-    y.set(a[0..3]); //~ ranges stand behind `in` of a `for` only
-    y.set(at.in_group() as f32); //~ this kernel has no groups: say how long they are
-    barrier(); //~ say how long it is, `#[kernel(group = 64)]`
-    y.set(lanes::sum(y.get())); //~ say how long it is, `#[kernel(group = 64)]`
+    a.set(0, 1.0); //~ `a` is read-only: write the item's own element by `&mut Own<T>`
+    a[0] = 1.0; //~ `a` is read-only: write the item's own element by `&mut Own<T>`
+    y.set(a[0..3]); //~ ranges are supported only after `in` of a `for`
+    y.set(at.in_group() as f32); //~ this kernel has no groups: set their length
+    barrier(); //~ set their length, `#[kernel(group = 64)]`
+    y.set(lanes::sum(y.get())); //~ set their length, `#[kernel(group = 64)]`
 }
 
 #[kernel(crate = vmarray_kernel)]
@@ -71,16 +71,16 @@ fn collections(x: &Anywhere<f32>, table: &[f32; 4], y: &mut Own<f32>) {
     for v in table.windows(2) {} //~ loops run over ranges
     y.set(x.iter().sum()); //~ kernels have no iterators and slices: write `for i in 0..n` and `a[i]`
     y.set(table.iter().map(|v| v * 2.0).sum()); //~ kernels have no iterators and slices
-    let v = Vec::new(); //~ kernels have no heap: take an array, `[0; N]`, or memory of the item
+    let v = Vec::new(); //~ kernels have no heap: use an array, `[0; N]`, or memory of the item
     let v = Box::new(1.0); //~ kernels have no heap
-    let v = vec![0.0; 4]; //~ macros are outside of the subset
-    let s = String::from("a"); //~ kernels have no strings: take bytes, `&Anywhere<u8>`
+    let v = vec![0.0; 4]; //~ kernels do not support macros
+    let s = String::from("a"); //~ kernels have no strings: use bytes, `&Anywhere<u8>`
     let s = "a".to_string(); //~ kernels have no strings
-    let p = Pair::new(1.0); //~ `Pair::new` is a function of a type
+    let p = Pair::new(1.0); //~ kernels cannot call the associated function `Pair::new`
     let z = u32::try_from(3); //~ numbers are cast by `x as T`
     let z: u32 = 3.into(); //~ numbers are cast by `x as T`
-    let z = y.get().partial_cmp(&1.0).unwrap(); //~ `partial_cmp` is no method that kernels know
-    assert!(y.get() > 0.0); //~ macros are outside of the subset
+    let z = y.get().partial_cmp(&1.0).unwrap(); //~ kernels do not support the method `partial_cmp`
+    assert!(y.get() > 0.0); //~ kernels do not support macros
 }
 
 #[kernel(crate = vmarray_kernel, group = 64)]
@@ -94,36 +94,36 @@ fn shared(bins: &Shared<u32>, part: &Group<f32, 64>, found: &Append<u32>, y: &mu
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn no_option(x: Option<f32>) {} //~ there is no `Option` or `Result` in kernels
+fn no_option(x: Option<f32>) {} //~ kernels do not support `Option` and `Result`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_result(x: &Own<f32>) -> Option<f32> {} //~ take or return a value and a `bool`
+fn no_result(x: &Own<f32>) -> Option<f32> {} //~ use a value and a `bool`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_string(x: &str) {} //~ kernels have no strings: take bytes, `&Anywhere<u8>`
+fn no_string(x: &str) {} //~ kernels have no strings: use bytes, `&Anywhere<u8>`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_vector(x: Vec<f32>) {} //~ kernels have no heap: take `&Anywhere<T>` or `&[T; N]`
+fn no_vector(x: Vec<f32>) {} //~ kernels have no heap: use `&Anywhere<T>` or `&[T; N]`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_letter(x: char) {} //~ kernels know no `char`: take a `u8` or `u32`
+fn no_letter(x: char) {} //~ kernels do not support `char`: use a `u8` or `u32`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_wide_integer(x: u128) {} //~ kernels know integers of at most 64 bits: take two `u64`
+fn no_wide_integer(x: u128) {} //~ kernels support integers of at most 64 bits: use two `u64`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_bools(x: &Own<bool>, y: &mut Own<f32>) {} //~ elements of arrays are not `bool`: use `u8`
+fn no_bools(x: &Own<bool>, y: &mut Own<f32>) {} //~ arrays cannot have `bool` elements: use `u8`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_value(x: Own<f32>) {} //~ the item's own element is taken by reference
+fn no_value(x: Own<f32>) {} //~ the item's own element is passed by reference
 
 #[kernel(crate = vmarray_kernel)]
-fn no_view_by_value(x: Anywhere<f32>) {} //~ views are taken by reference: write `&` before the type
+fn no_view_by_value(x: Anywhere<f32>) {} //~ views are passed by reference: write `&` before the type
 
 #[kernel(crate = vmarray_kernel)]
-fn no_mutable_view(x: &mut Anywhere<f32>) {} //~ only `Own` is taken by `&mut`
+fn no_mutable_view(x: &mut Anywhere<f32>) {} //~ only `Own` is passed by `&mut`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_reference_to_a_place(at: &At<1>) {} //~ a place is taken by value: leave `&` out
+fn no_reference_to_a_place(at: &At<1>) {} //~ a place is passed by value: leave `&` out
 
 fn main() {}

@@ -52,12 +52,12 @@ fn conversions(
     bins.add(0, x.get()); //~ the elements are `u32`, this value is a `f32`: cast numbers, `value as u32`
     bins.add(i, 1); //~ an index is a `usize` here, this is a `u32`: cast it, `i as usize`
     found.push(x.get()); //~ the elements are `u32`, this value is a `f32`
-    y.set(a[i]); //~ a `u32` is no index of a
+    y.set(a[i]); //~ a `u32` cannot index a
     let mut table = [0.0; 4];
-    table[i] = 1.0; //~ are not assigned by a `u32`
-    y.set(table[1_u8]); //~ a `u8` is no index of a `[f32; 4]`: write `a[i as usize]`
+    table[i] = 1.0; //~ a `u32` cannot index a
+    y.set(table[1_u8]); //~ a `u8` cannot index a `[f32; 4]`: write `a[i as usize]`
     if x.get() {} //~ expected `bool`, found `f32`
-    let c = x.get() as char; //~ `char` is no number of at most 64 bits
+    let c = x.get() as char; //~ `char` is not a number of at most 64 bits
     let z: f32 = while true { break 1.0 }; //~ `
 }
 
@@ -82,13 +82,13 @@ fn empty_group(at: At<1>, y: &mut Own<f32>) {}
 
 #[kernel(crate = vmarray_kernel, group = 48)]
 fn part_of_lanes(y: &mut Own<f32>) {
-    y.set(lanes::sum(y.get())); //~ make the group a multiple of 32 items, as in `group = 64`
+    y.set(lanes::sum(y.get())); //~ groups of a multiple of 32 items, as in `group = 64`
 }
 
 fn launch<K: Kernel>() {}
 
 fn main() {
-    launch::<square>(); //~ is a function of values, which runs for no items: launch a kernel
-    square::run((1.0,)); //~ a function of values is not launched: write a kernel with a `&mut Own<T>`
-    square::launch().run((1.0,)); //~ a function of values is not launched
+    launch::<square>(); //~ has only value parameters and cannot be launched: launch a kernel
+    square::run((1.0,)); //~ a function with only value parameters cannot be launched: write
+    square::launch().run((1.0,)); //~ a function with only value parameters cannot be launched
 }

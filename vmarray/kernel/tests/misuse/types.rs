@@ -24,13 +24,13 @@ fn applied<F: Function<(f32,), f32>>(x: f32) -> f32 {
 #[kernel(crate = vmarray_kernel)]
 fn operators(of: &Anywhere<f32>, x: f32, i: i32, out: &mut Own<f32>) {
     let a = x + i; //~ mismatched types
-    let b = x % 2.0; //~ `f32` is no integer of at most 64 bits
-    let c = x & x; //~ `f32` has no bits for operators
-    let d = i.sqrt(); //~ `i32` is no `f32` or `f64`
+    let b = x % 2.0; //~ `f32` is not an integer of at most 64 bits
+    let c = x & x; //~ `f32` has no bitwise operators
+    let d = i.sqrt(); //~ `i32` is neither `f32` nor `f64`
     let e = -(i as u32); //~ `u32` has no sign
     let f = of[i]; //~ a `i32` is no index of a `vmarray_kernel::Anywhere<f32>`: write `a[i as usize]`
     let g = [x, x][0_u8]; //~ expected `usize`, found `u8`
-    let h = (x, 1) == (x, 1); //~ is no number of at most 64 bits, and no `bool`
+    let h = (x, 1) == (x, 1); //~ is neither a number of at most 64 bits nor a `bool`
     let k = applied::<square>(i); //~ mismatched types
     out.set(i); //~ the elements are `f32`, this value is a `i32`: cast numbers, `value as f32`
     if i {} //~ mismatched types

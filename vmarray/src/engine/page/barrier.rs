@@ -38,10 +38,10 @@ pub(crate) fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
         && let Err(error) = os::visit_processors(&threads())
     {
         eprintln!(
-            "vmarray: the system has refused membarrier ({refused}), which it had granted to this process before, and \
-             to move a thread in its place ({error}). Pages cannot be taken from other threads without, so the process \
-             ends. Allow membarrier or sched_setaffinity in the seccomp filter, or install it before the first array \
-             is used."
+            "vmarray: the system call membarrier failed ({refused}), although it worked before in this \
+             process, and so did sched_setaffinity ({error}). Without either, no page can be evicted \
+             safely, so the process aborts. Allow one of them in the seccomp filter, or install the filter \
+             before the first array is used."
         );
         std::process::abort();
     }

@@ -306,7 +306,7 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
         let expected = shape.axes();
         for other in others.listed(INTERNAL) {
             match (&expected[..], &other.extents[..]) {
-                ([expected], [got]) => expect_len("what is joined", *expected, *got)?,
+                ([expected], [got]) => expect_len("the other view of the join", *expected, *got)?,
                 (expected, got) if expected != got => {
                     let (kernel, argument) = ("join".into(), "others".into());
                     let (expected, got) = (expected.to_vec(), got.to_vec());

@@ -93,9 +93,10 @@ impl<F: Define> CallInExpr for F {}
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no list of expressions over elements of type `{T}` with the types `{A}`",
-    note = "a function of one parameter takes an expression, a field or a number; one of several a tuple of them",
-    note = "types are not converted by themselves: see `cast`"
+    message = "`{Self}` is not a list of expressions over elements of type `{T}` with the types `{A}`",
+    note = "a function of one parameter takes an expression, a field or a number; a function of several \
+            parameters takes a tuple of them",
+    note = "types are not converted implicitly: use `cast`"
 )]
 pub trait ExprArguments<T, A> {
     /// Returns the instructions of the arguments, and the number of each argument's value.

@@ -68,8 +68,8 @@ impl<T, F> fmt::Debug for ComplexExpr<T, F> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no complex expression with parts of type `{F}` over elements of type `{T}`",
-    note = "of two expressions make one: `ComplexExpr {{ re, im }}`"
+    message = "`{Self}` is not a complex expression with parts of type `{F}` over elements of type `{T}`",
+    note = "make one of two expressions: `ComplexExpr {{ re, im }}`"
 )]
 pub trait IntoComplex<T, F> {
     /// Converts to the expression.
@@ -215,7 +215,7 @@ macro_rules! complex {
 complex!([T, F: Signed + Float] ComplexExpr<T, F>);
 complex!([T, F: Signed + Float] &ComplexExpr<T, F>);
 
-#[allow(clippy::should_implement_trait, reason = "they give expressions, not bools")]
+#[allow(clippy::should_implement_trait, reason = "these methods return expressions, not bools")]
 impl<T, F: Signed + Float> ComplexExpr<T, F> {
     /// The complex conjugate.
     pub fn conj(&self) -> ComplexExpr<T, F> {

@@ -76,21 +76,21 @@ prefix!(Not not Bits);
 #[diagnostic::on_unimplemented(
     message = "fields and expressions are compared by methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, \
                `a.ge(b)`",
-    label = "gives a `bool` before any element is looked at: write `.eq(…)`, `.lt(…)`, …"
+    label = "gives a `bool` before any element is read: write `.eq(…)`, `.lt(…)`, …"
 )]
 trait ComparableByOperators {}
 
 /// Makes comparison operators a compile error.
 macro_rules! not_compared_by_operators {
     ($Self:ty) => {
-        #[allow(private_bounds, reason = "nobody can meet it")]
+        #[allow(private_bounds, reason = "no type implements it")]
         impl<T, F, R: ComparableByOperators> PartialEq<R> for $Self {
             fn eq(&self, _: &R) -> bool {
                 unreachable!("nothing meets the bound")
             }
         }
 
-        #[allow(private_bounds, reason = "nobody can meet it")]
+        #[allow(private_bounds, reason = "no type implements it")]
         impl<T, F, R: ComparableByOperators> PartialOrd<R> for $Self {
             fn partial_cmp(&self, _: &R) -> Option<cmp::Ordering> {
                 unreachable!("nothing meets the bound")
@@ -139,7 +139,8 @@ left_literals!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 macro_rules! methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
-        #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
+        #[allow(clippy::should_implement_trait, reason = "these methods return expressions, not bools or \
+                                                          numbers")]
         impl<$($generics)*> $Self {
             /// Returns true if the value equals another value.
             pub fn eq(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
@@ -158,7 +159,8 @@ methods!([T: Element, S: FieldType] Field<T, S>, S::Value);
 
 macro_rules! number_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
-        #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
+        #[allow(clippy::should_implement_trait, reason = "these methods return expressions, not bools or \
+                                                          numbers")]
         impl<$($generics)*> $Self {
             /// Returns true if the value is less than another value.
             pub fn lt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {

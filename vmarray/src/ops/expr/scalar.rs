@@ -65,9 +65,9 @@ impl Scalar for bool {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "a field of type `{Self}` is no value of expressions",
-    note = "those are numbers of at most 64 bits; with the feature `half` its `f16` and `bf16`; of arrays one takes \
-            an element by `nth`, of complex numbers a part by `re` and `im`"
+    message = "expressions do not support fields of type `{Self}`",
+    note = "expressions support numbers of at most 64 bits, and `f16` and `bf16` with the feature `half`; \
+            select an element of an array by `nth`, a part of a complex number by `re` or `im`"
 )]
 pub trait FieldType: sealed::SealedFieldType + NoUninit {
     /// The type of the field's value in expressions.

@@ -252,8 +252,8 @@ pub struct Windowed<V, I> {
 #[diagnostic::on_unimplemented(
     note = "for `&Append<T>` give `Appended::to(&mut vector, most)`",
     message = "a kernel cannot take a `{Self}` as its parameter of type `{P}`",
-    label = "this is no argument for `{P}`",
-    note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
+    label = "this cannot be the argument for `{P}`",
+    note = "for a value parameter give a value of its type, for `&[T; N]` a reference to such an array",
     note = "for `&Own<T>` give `&array`, `&source` or a section, whose elements are `T`",
     note = "for `&Anywhere<T, N>` the same, for `&Window<T, N>` `view.window(halo)` or `view.bounded(mode).window(halo)`",
     note = "for `&Rows<T>` give `&ragged_array`, or `(&starts, &elements)`, whose starts are `u64`",
@@ -409,7 +409,7 @@ impl<'a, T: Memory, S: StoreMut<Element = T> + Sync> Argument<'a, &'static mut O
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the kernel's parameters are `{P}`, which `{Self}` does not fit",
-    label = "these are other arguments, or not as many",
+    label = "wrong arguments, or a wrong number of them",
     note = "arguments are one tuple, in the order of the parameters: `name::run((a, b))?`; `At` is left out"
 )]
 pub trait Arguments<'a, P> {
@@ -422,7 +422,7 @@ macro_rules! arguments {
         impl<'a, $($P: Parameter, $A: Argument<'a, $P, $P::Kind>),*> Arguments<'a, ($($P,)*)> for ($($A,)*) {
             fn bound(self, _: Internal) -> Vec<Bound<'a>> {
                 let ($($a,)*) = self;
-                #[allow(unused_mut, reason = "without arguments there is nothing to push")]
+                #[allow(unused_mut, reason = "for the empty tuple the macro pushes nothing")]
                 let mut all = Vec::new();
                 $($a.bounds(&mut all, INTERNAL);)*
                 all
@@ -432,7 +432,7 @@ macro_rules! arguments {
         impl<$($P: Parameter, $A: SessionArgument<$P, $P::Kind>),*> SessionArguments<($($P,)*)> for ($($A,)*) {
             fn held(self, _: Internal) -> Vec<HeldBound> {
                 let ($($a,)*) = self;
-                #[allow(unused_mut, reason = "without arguments there is nothing to push")]
+                #[allow(unused_mut, reason = "for the empty tuple the macro pushes nothing")]
                 let mut all = Vec::new();
                 $($a.all_held(&mut all, INTERNAL);)*
                 all

@@ -51,7 +51,7 @@ impl<K: Kernel> CodedKernel<K> {
         let mut kernels = Kernels::of::<K>()?;
         if !kernels.tile.is_empty() {
             // The code would receive elements in the order of tiles, and another kernel would reorder them.
-            let reason = "its groups are tiles of a result, which code from elsewhere is not given: write the \
+            let reason = "its groups are tiles of a result, which native code does not support: write the \
                           code for groups along one axis, `group = N`";
             return Err(kernels.usual.refused(reason));
         }

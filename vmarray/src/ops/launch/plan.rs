@@ -93,7 +93,8 @@ pub(super) fn run(
     let has_result = elsewhere.iter().any(|argument| argument.operand.target.is_some());
     if first.is_none() && !has_result && appended.is_empty() && matches!(wanted, Wanted::Nothing) {
         return Err(refused(
-            "it has no result: take a `&mut Own<T>`, `&Shared<T>` or `&Append<T>`, or reduce what items return",
+            "it has no result: use a `&mut Own<T>`, `&Shared<T>` or `&Append<T>`, or reduce the values that \
+             items return",
         ));
     }
     if let Some(first) = first {
@@ -103,13 +104,13 @@ pub(super) fn run(
     let group_len = kernels.group_len.unwrap_or(1);
     let numbers = over.and_then(|over| OverStore::new(over, &counters, given, group_len));
     if over.is_some() && (!own.is_empty() || around.iter().any(|argument| argument.halo.is_some())) {
-        return Err(refused("`over` is for kernels without `Own` and `Window`: leave it out"));
+        return Err(refused("`over` does not apply to kernels with `Own` or `Window`: leave it out"));
     }
     let (domain, extents) = match (own.first(), over) {
         (Some((_, name, Placed { extents, stored, .. })), _) => {
             let Some(domain) = stored.clone() else {
                 let reason = format!(
-                    "`{name}` has fewer axes than the array that it is a part of: give that array, or a section of it"
+                    "`{name}` has fewer axes than its array: give the array, or a section with all its axes"
                 );
                 return Err(refused(&reason));
             };
@@ -118,9 +119,17 @@ pub(super) fn run(
         (None, Some(over)) if numbers.is_some() => {
             (StoredBox::range_of(0, over.range.len()), vec![over.range.len()])
         }
-        (None, Some(_)) => return Err(refused("none of its arguments lies on a device: name one by `on`")),
+        (None, Some(_)) => {
+            return Err(refused(
+                "none of its arguments is stored on a device: choose a device \
+                                               by `launch().on(device)`",
+            ));
+        }
         (None, None) => {
-            return Err(refused("it runs for no elements: take an `Own<T>`, or say `launch().over(range)`"));
+            return Err(refused(
+                "nothing sets the number of items: use an `Own<T>` parameter, or \
+                                `launch().over(range)`",
+            ));
         }
     };
     for (_, name, placed) in own.iter().skip(1) {
@@ -132,8 +141,8 @@ pub(super) fn run(
     form.ordered =
         appended.iter().filter(|argument| argument.is_ordered).map(|argument| argument.number).collect();
     if !form.ordered.is_empty() && (kernels.code.is_some() || !kernels.tile.is_empty()) {
-        let reason = "what code from elsewhere appends, or items of groups that are tiles of a result, has no order: \
-                      take `Appended::to`";
+        let reason = "`Appended::in_order` supports neither native code nor groups that are tiles of a \
+                      result: use `Appended::to`";
         return Err(refused(reason));
     }
     let (mut columns, mut reordered, mut results) = (Vec::new(), Vec::new(), Vec::new());
@@ -141,7 +150,8 @@ pub(super) fn run(
     let numbers = match &tiles {
         Some(_) if !matches!(wanted, Wanted::Nothing | Wanted::Facts(_)) => {
             return Err(refused(
-                "values that items return are not reduced if groups are tiles: write them to an `Own`, and sum that",
+                "returned values cannot be reduced if groups are tiles of a result: write them to an \
+                 `Own<T>`, and sum it",
             ));
         }
         Some(tiles) => Some(OverStore::beside(own[0].2.operand.store, tiles.len())),
@@ -167,7 +177,7 @@ pub(super) fn run(
                 let stored = placed.stored.clone().filter(|stored| stored.axes.len() == domain.axes.len());
                 let Some(stored) = stored else {
                     return Err(refused(&format!(
-                        "`{name}` has fewer axes than the array that it is a part of: give the whole array"
+                        "`{name}` has fewer axes than its array: give the whole array"
                     )));
                 };
                 let of = Box::new(Room(operand.stride()));
@@ -204,7 +214,9 @@ pub(super) fn run(
     apart(&kernels.usual, &columns, &elsewhere)?;
     if tiles.is_some() {
         if results.is_empty() {
-            return Err(refused("its groups are tiles of a result: take a `&mut Own<T>`"));
+            return Err(refused(
+                "its groups are tiles of a result, but it has no result: use a `&mut Own<T>`",
+            ));
         }
         columns.clear();
     }
@@ -216,7 +228,8 @@ pub(super) fn run(
     form.returns = matches!(wanted, Wanted::Reduced(_));
     if form.returns && (form.is_part || form.is_tiled) {
         return Err(refused(
-            "values that items return are reduced over ranges and whole arrays in rows: copy the elements to one",
+            "returned values can be reduced over ranges and over whole arrays that are stored row by row: \
+             copy the elements to such an array",
         ));
     }
     let (range, Operand { store, target, .. }) = (domain.range(), columns[0].operand);
@@ -446,10 +459,13 @@ pub(super) fn form(
         _ => None,
     });
     if let Some(at) = at.filter(|at| *at != axes) {
-        return Err(format!("it takes an `At<{at}>`, and its result has {axes} axes: take an `At<{axes}>`"));
+        return Err(format!("it has an `At<{at}>`, but its result has {axes} axes: use an `At<{axes}>`"));
     }
     if windows.any(|of| of != axes) {
-        return Err(format!("its result has {axes} axes, and so have windows: take `Window<T, {axes}>`"));
+        return Err(format!(
+            "its result has {axes} axes, but a window has another number of axes: use \
+                            `Window<T, {axes}>`"
+        ));
     }
     if !kernels.tile.is_empty() {
         let mut axes = domain.axes.iter().zip(&kernels.tile);
@@ -460,13 +476,19 @@ pub(super) fn form(
         return Ok(Form::default());
     }
     if axes > 4 {
-        return Err("its result has more than 4 axes".into());
+        return Err("its result has more than 4 axes: use a section of at most 4".into());
     }
     if kernels.group_len.is_some() && domain.is_part() {
-        return Err("its groups would have items between elements of the result: give all of an array".into());
+        return Err(
+            "its result is a section of an array, which groups do not support: give the whole array".into()
+        );
     }
     if results > 1 && domain.is_cut() {
-        return Err("it has several results, which are parts of arrays: give all of them".into());
+        return Err(
+            "its results are sections of arrays, which is supported for one result only: give whole \
+                    arrays"
+                .into(),
+        );
     }
     let axes = if at.is_some() { 0 } else { axes };
     Ok(Form { axes, is_tiled: domain.is_tiled(), is_part: domain.is_part(), ..Form::default() })

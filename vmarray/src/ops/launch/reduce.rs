@@ -35,9 +35,9 @@ const REPORT_WORDS: usize = Report::BYTES as usize / 8;
 /// # let _ = sums;
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "there is no sum of `{Self}`",
+    message = "values of type `{Self}` cannot be summed",
     label = "this kernel returns a `{Self}`",
-    note = "there are sums of numbers, of `bool`, and of tuples of these"
+    note = "numbers, `bool`, and tuples of these can be summed"
 )]
 pub trait ReturnedSum: Returned {
     /// The type of the sum.

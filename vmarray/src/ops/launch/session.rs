@@ -249,7 +249,11 @@ impl<'a> Session<'a> {
         view: V,
     ) -> Result<SessionCopy<T, <V::Shape as Shape>::Copied>> {
         if self.lanes.is_empty() {
-            return Err(refused("a copy in a session", "nothing is held yet: hold what is changed first"));
+            return Err(refused(
+                "a copy in a session",
+                "the session holds no array yet: hold the arrays that \
+                                                       kernels change first",
+            ));
         }
         let (store, shape) = view.parts();
         let (extents, stride, mut copies) = (shape.axes(), size_of::<T>(), Vec::new());
@@ -507,7 +511,8 @@ impl<K: Kernel> KernelLaunch<K> {
         arguments: impl SessionArguments<K::Parameters>,
     ) -> Result<()> {
         if self.is_over_numbers() {
-            let reason = "in a session it runs for the elements of an `Own`: leave `over` and `on` out";
+            let reason = "in a session, a kernel runs for the elements of its `Own`: leave `over` and `on` \
+                          out";
             return Err(Kernels::of::<K>()?.usual.refused(reason));
         }
         let kernels = Kernels::of::<K>()?;

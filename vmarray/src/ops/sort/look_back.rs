@@ -217,7 +217,7 @@ fn no_refusal(error: backend_api::Error) -> backend_api::Error {
         return error;
     }
     let changed = backend_api::Error::new(ErrorKind::KernelFailed, "prefix sum");
-    changed.with_detail(format!("after it had begun: {error}"))
+    changed.with_detail(format!("the operation failed after its start: {error}"))
 }
 
 impl Drop for TileStates<'_> {

@@ -58,7 +58,10 @@ impl Drop for RowsKept {
             return;
         }
         if let Err(error) = self.kept.store(Some(self.rows as u64)) {
-            tell::warn(format!("a ragged array is dropped of which not all rows are stored: {error}"));
+            tell::warn(format!(
+                "a ragged array was dropped, but not all of its rows could be stored: \
+                                {error}"
+            ));
         }
     }
 }

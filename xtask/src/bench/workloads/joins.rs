@@ -66,7 +66,7 @@ fn one(bench: &mut Bench, kind: &str, log2: u32) -> Result<()> {
         let expected = a.combine(&b)?;
         let merged = on_devices.combine(&of_b)?;
         println!("    {} results", merged.len());
-        ensure!(merged.to_index_set(..)? == expected, "the devices join otherwise than the host");
+        ensure!(merged.to_index_set(..)? == expected, "the devices' join differs from the host's");
         let (mut merged, mut in_ram) = (Some(merged), Some(expected));
         row.measure_in_turn(&mut [
             ("ours", Role::Ours, &mut || {
@@ -94,7 +94,7 @@ fn one(bench: &mut Bench, kind: &str, log2: u32) -> Result<()> {
 #[cfg(feature = "trace")]
 fn traced(a: &PagedIndexSet, b: &PagedIndexSet) -> Result<()> {
     use anyhow::Context;
-    let recording = vmarray::trace::Recording::begin().context("somebody else records")?;
+    let recording = vmarray::trace::Recording::begin().context("another recording is active")?;
     let merged = a.combine(b)?;
     let mut json = Vec::new();
     recording.write(&mut json)?;

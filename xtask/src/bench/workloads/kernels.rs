@@ -417,12 +417,12 @@ fn prefix_sum<T: PrefixSummed + PartialEq>(
         Ok(x.to_vec(..)?)
     });
     let [ours, of_host] = sums;
-    ensure!(ours? == of_host?, "{what}: others than those of the host");
+    ensure!(ours? == of_host?, "{what}: the results differ from the host's");
     let x = stage.array_on(devices, stage.bytes / size_of::<T>(), &[value(1)])?;
     // As if each element were read once and written once.
     let amount = (2 * stage.bytes) as f64;
     let ours = || calls(stage.calls, amount, || Ok(sum_up(&x)?));
-    let by_hand = || bail!("{what}: there is none by hand");
+    let by_hand = || bail!("{what}: there is no kernel written by hand");
     compare(bench, &what, Unit::GigabytesPerSecond, false, ours, by_hand)
 }
 

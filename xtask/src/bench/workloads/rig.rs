@@ -164,7 +164,7 @@ fn divided(bench: &mut Bench) -> Result<()> {
 #[cfg(feature = "trace")]
 fn traced(array: &VirtualArray<u32>, setup: &Setup) -> Result<()> {
     use anyhow::Context;
-    let recording = vmarray::trace::Recording::begin().context("somebody else records")?;
+    let recording = vmarray::trace::Recording::begin().context("another recording is active")?;
     sum(array, setup)?;
     let mut json = Vec::new();
     recording.write(&mut json)?;

@@ -274,7 +274,7 @@ fn write(words: &[AtomicU32], path: &Path, is_ahead: bool) -> Result<f64> {
         }
     };
     all(&copy)?;
-    file.sync_data().context("the disk fails")?;
+    file.sync_data().context("the disk cannot store the file")?;
     Ok(size_of_val(words) as f64)
 }
 

@@ -78,7 +78,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                             let bytes = bytemuck::cast_slice(&chunk[..piece.len()]);
                             file.write_all_at(bytes, piece.start as u64 * 4)?;
                         }
-                        file.sync_data().context("the disk fails")
+                        file.sync_data().context("the disk cannot store the file")
                     })
                 }),
             ])

@@ -248,12 +248,13 @@ pub enum HeldBound {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a kernel in a session cannot take a `{Self}` as its parameter of type `{P}`",
-    label = "this is no argument for `{P}`",
-    note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
-    note = "for `&Own<T>` and `&Anywhere<T, N>` give what `session.hold(&mut array)?` or `session.copy(&view)?` has returned",
-    note = "for `&Window<T, N>` give `held.bounded(mode)` of such",
-    note = "for `&Rows<T>` give `(starts, elements)` of such",
-    note = "for `&mut Own<T>` and `&Shared<T>` give what `session.hold(&mut array)?` has returned"
+    label = "this cannot be the argument for `{P}`",
+    note = "for a value parameter give a value of its type, for `&[T; N]` a reference to such an array",
+    note = "for `&Own<T>` and `&Anywhere<T, N>` give the result of `session.hold(&mut array)?` or \
+            `session.copy(&view)?`",
+    note = "for `&Window<T, N>` give `held.bounded(mode)` of such a result",
+    note = "for `&Rows<T>` give `(starts, elements)`, two such results",
+    note = "for `&mut Own<T>` and `&Shared<T>` give the result of `session.hold(&mut array)?`"
 )]
 pub trait SessionArgument<P, Kind> {
     #[doc(hidden)]
@@ -338,7 +339,7 @@ elements! {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the kernel's parameters are `{P}`, which `{Self}` does not fit",
-    label = "these are other arguments, or not as many",
+    label = "wrong arguments, or a wrong number of them",
     note = "arguments are one tuple, in the order of the parameters; `At` is left out"
 )]
 pub trait SessionArguments<P> {

@@ -105,11 +105,15 @@ impl Session<'_> {
         let (values, taken) = self.taken(name, parameters, arguments)?;
         apart(&usual, &taken)?;
         if !taken.iter().any(TakenElements::is_result) {
-            return Err(refused(name, "it has no result: take a `&mut Own<T>` or a `&Shared<T>`"));
+            return Err(refused(name, "it has no result: use a `&mut Own<T>` or a `&Shared<T>`"));
         }
         let own = || taken.iter().filter(|taken| taken.is_own());
         let Some(first) = own().find(|taken| taken.is_result()).or_else(|| own().next()) else {
-            return Err(refused(name, "it runs for no elements: take an `&Own<T>` or a `&mut Own<T>`"));
+            return Err(refused(
+                name,
+                "nothing sets the number of items: use an `&Own<T>` or a `&mut Own<T>` \
+                                      parameter",
+            ));
         };
         let domain = &first.stored;
         for other in own() {
@@ -229,17 +233,14 @@ impl Session<'_> {
             let Some(modes) = modes.filter(|modes| !modes.iter().any(is_long)) else {
                 return Err(refused(
                     name,
-                    "devices know none but the library's own boundary modes: use one of them",
+                    "devices support only the boundary modes of this library: use one of them",
                 ));
             };
             if of.session != self.number {
                 return Err(refused(name, "an argument is of another session: hold the array in this one"));
             }
             let Some(stored) = stored else {
-                let reason = format!(
-                    "`{}` has fewer axes than the array that it is a part of: hold the whole array",
-                    info.name
-                );
+                let reason = format!("`{}` has fewer axes than its array: hold the whole array", info.name);
                 return Err(refused(name, &reason));
             };
             let mut taken = TakenElements { parameter, info, number: of.number, extents, stored, modes };
@@ -331,13 +332,14 @@ impl Session<'_> {
             }
             let reason = match other.info.kind {
                 ParameterKind::Shared(_) => format!(
-                    "its elements are on several devices: there `{}`, which any item changes, cannot be",
+                    "its elements are on several devices, but `{}`, which any item may change, must be on \
+                     one device with them",
                     other.info.name
                 ),
                 _ => format!(
-                    "its elements are on several devices or channels: there `{}` has to lie beside `{}`, as part of \
-                     an array that is held and alike in devices, channels and page length, from the same index on; \
-                     `empty_like` makes such an array",
+                    "its elements are on several devices or channels, so `{}` must be stored like `{}`: \
+                     hold an array with the same devices, channels and page length, such as `empty_like` \
+                     makes, and begin both at the same index",
                     other.info.name, first.info.name
                 ),
             };
@@ -391,8 +393,9 @@ impl Session<'_> {
                     if !*known[number].get_or_insert_with(maps) {
                         if other.info().identity == device.info().identity {
                             let reason = format!(
-                                "`{}` is on {} as well, but through another device: make all arrays without a list of \
-                                 devices or with the same `Arc`, and without checksums and `movable`",
+                                "`{}` is on {} as well, but through another device object: build all arrays \
+                                 without a list of devices or with the same `Arc`, and without checksums \
+                                 and `movable`",
                                 of.info.name,
                                 device.info().name
                             );
@@ -537,8 +540,8 @@ impl Session<'_> {
 
 fn too_many_channels(name: &str, channels: usize) -> String {
     format!(
-        "`{name}` has {channels} channels, and a kernel reads from {READ_IN_PLACE_MAX} at most: build the array with \
-         fewer"
+        "`{name}` has {channels} channels, but a kernel reads from at most {READ_IN_PLACE_MAX}: build the \
+         array with fewer"
     )
 }
 
