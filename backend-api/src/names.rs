@@ -37,7 +37,7 @@ impl Hasher for NameHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // 2^64 divided by the golden ratio spreads neighbours over all bits.
+        // Multiplying by 2^64 divided by the golden ratio spreads neighbouring numbers over all bits.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
 

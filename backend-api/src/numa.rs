@@ -36,7 +36,7 @@ pub fn numa_node(address: &str) -> Option<u32> {
 }
 
 fn node_of(bus: &Path, address: &str) -> Option<u32> {
-    // The kernel reports -1 if it does not know the node.
+    // The operating system reports -1 if it does not know the node.
     read_to_string(bus.join(address).join("numa_node")).ok()?.trim().parse().ok()
 }
 
@@ -148,8 +148,8 @@ impl Drop for OnNode {
         match &self.before {
             Before::Nothing => {}
             Before::AnyMemory => system::any_memory(),
-            // The system refuses only if these processors were taken from the process meanwhile; then it
-            // moves the threads itself.
+            // The system refuses only if it took these processors from the process meanwhile. It has then
+            // moved the threads itself.
             Before::Processors(before) => drop(before.move_here()),
         }
     }
@@ -340,7 +340,7 @@ mod tests {
             };
             assert_eq!(seen(Some(0), HostMemory::Pinned), [Some(libc::MPOL_PREFERRED)]);
             assert_eq!(seen(None, HostMemory::Pinned), [Some(libc::MPOL_DEFAULT)]);
-            // The pages are placed when the program touches them, independent of the policy now.
+            // The system places the pages when the program first touches them, whatever the policy is then.
             assert_eq!(seen(Some(0), HostMemory::Pageable), [Some(libc::MPOL_DEFAULT)]);
         }
     }

@@ -26,7 +26,7 @@ pub fn warn(text: String) {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut said = SAID.lock();
     if said.len() < SAID_MAX && !said.contains(&text) {
-        // Not by `eprintln`: a program without standard error must not panic during a release.
+        // `eprintln` would panic if the program has no standard error, and a release must not panic.
         let _ = writeln!(std::io::stderr(), "vmarray: {text}");
         said.push(text);
     }

@@ -219,7 +219,7 @@ impl Context {
         let _current = self.enter()?;
         let stream = self.make_stream()?;
         if let Err(stream) = self.wiper.set(stream) {
-            // Another thread was faster.
+            // Another thread has stored its stream first, so destroy this one.
             self.destroy(stream);
         }
         Ok(())

@@ -317,7 +317,7 @@ fn by_kernel(
         return Ok(());
     }
 
-    // An upper bound of the remaining parts.
+    // Upper bound of the number of remaining parts.
     let parts_max = load.pieces as u64 + load.bytes / part_bytes;
     let is_reused = parts_max > (FEW + FIRST_LIST + GROWTH * FIRST_LIST + (LISTS - 2) * LIST) as u64;
     let mut lists = Lists { loans: [None; LISTS], given: 0, is_reused };

@@ -123,7 +123,7 @@ impl Core {
     pub(crate) fn examine(&self, queue: &Queue) {
         let newest = queue.newest();
         match queue.query() {
-            // A shortage proves nothing about the work, which continues.
+            // A lack of resources says nothing about the work, which continues.
             Err(Code::NOT_READY | Code::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
             // All work up to `newest` and its events were in the stream before it was found empty.
@@ -161,7 +161,7 @@ impl Core {
             !is_waiting
         });
         if is_waiting && let Err(error) = self.watch.add(self, queue) {
-            // No other thread will poll: this one blocks, which is late but never wrong.
+            // This thread blocks, because no other thread will poll. That is slow but correct.
             tracing::warn!(%error, "no thread for wakers");
             while !self.is_settled(queue, value) {
                 std::thread::yield_now();

@@ -661,7 +661,7 @@ unsafe impl Device for CudaDevice {
     fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.core.queue_of("wake", ticket) {
             Ok(Some(queue)) => self.core.wake(&queue, ticket.value, waker),
-            // The work has ended, or will never end.
+            // The work has ended or will never end, so wake the task at once.
             Ok(None) | Err(_) => waker.wake(),
         }
     }
@@ -703,7 +703,7 @@ mod tests {
     #[test]
     fn a_shortage_is_no_loss_of_the_device() {
         let scene = Scene::new(0);
-        // A submission fails, and at first the wait for it fails, too.
+        // The submission fails, and at first the wait for it fails as well.
         driven(|driven| (driven.short_records, driven.short_questions) = (1, 5));
         let left = || {
             let driven = driven(|_| ());

@@ -709,7 +709,7 @@ fn card_on(driver: &'static Driver, ordinal: c_int, options: &Options) -> Arc<Cu
 /// Creates devices of one driver, for the GPUs of these numbers. Other GPUs reach GPUs 0 and 1.
 pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>; N] {
     let driver = leaked(Table { primary_retain, ..driver(false).table });
-    // Kernels that copy do nothing here.
+    // In this fake driver the copy kernels do nothing.
     let options = Options::new().with_route(crate::options::Route::Single);
     ordinals.map(|ordinal| card_on(driver, ordinal, &options))
 }

@@ -134,8 +134,8 @@ impl HostRange {
             if room > bytes.max(1) || start.addr().is_multiple_of(HOST_ALIGNMENT) {
                 break;
             }
-            // Short allocations share pages: a second attempt has room to begin at a page. SAFETY: the
-            // address is from just above, and no other code has it.
+            // Short allocations share pages, so allocate again with room to begin at a page boundary. SAFETY:
+            // the address is from just above, and no other code has it.
             check(unsafe { (table.mem_free_host)(start) })?;
             room = bytes.max(1).checked_add(HOST_ALIGNMENT).ok_or(Code::OUT_OF_MEMORY)?;
         }
@@ -224,8 +224,8 @@ impl Drop for HostRange {
             // it.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
-        // Held until the driver has unlocked the memory, so that no other thread locks the same memory
-        // meanwhile.
+        // Hold this lock until the driver has unlocked the memory, so that no other thread locks the same
+        // memory meanwhile.
         let mut known = matches!(self.owner, Owner::Registered { _ours: None }).then(|| REGISTERED.lock());
         if let Some(users) = known.as_mut().and_then(|known| known.get_mut(&self.registration())) {
             *users -= 1;

@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(memory(2 * BYTES).unwrap_err().kind(), ErrorKind::OutOfMemory);
         driven(|driven| driven.no_bytes_above = None);
         assert_eq!(freed(), BYTES / 2 + BYTES);
-        // Also if another device of the GPU has cached it.
+        // Another device object of the same GPU can also have cached it.
         let second = crate::fake::again(&device);
         drop(memory(BYTES).unwrap());
         assert_eq!(second.memory().unwrap().free_bytes, before + BYTES);

@@ -193,7 +193,7 @@ impl Work<'_> {
         let mut blocks = blocks.clamp(1, (SLABS_BYTES / of_block).max(1));
         let found =
             self.order.slabs.as_ref().map_or((0, 0), |slabs| (slabs.address, slabs.bytes() / of_block));
-        // A refused length is not requested again, if the memory suffices for one block.
+        // Do not request a refused length again if the existing memory suffices for one block.
         if found.1 >= blocks || (found.1 > 0 && blocks * of_block <= self.order.slabs_wanted) {
             return Ok((found.0, blocks.min(found.1)));
         }

@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(mapped_bytes() - before, PIECE, "it is there already");
         memory.extend(5 * PIECE + 1, Commit::Proven).unwrap();
         assert_eq!(mapped_bytes() - before, 6 * PIECE);
-        // The driver has no more memory; or it cannot map its memory, or not for all GPUs.
+        // The driver has no more memory, or it cannot map its memory for this GPU or for all GPUs.
         type Change = fn(&mut crate::fake::Driven);
         let changes: [Change; 3] = [
             |driven| driven.no_bytes_above = Some(PIECE as usize),

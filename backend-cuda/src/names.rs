@@ -160,7 +160,7 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
             Some((first, found)) if *first == id => Some(found),
             _ => self.others.get(&id),
         };
-        // Results stay valid for this call, also if the name was removed meanwhile.
+        // A result stays valid during this call, even if another thread removes the name meanwhile.
         if let Some(found) = known {
             return Some(read(found));
         }

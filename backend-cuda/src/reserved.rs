@@ -77,7 +77,7 @@ impl Reserved {
             return Err(Code::NOT_SUPPORTED);
         }
         let (properties, mut granularity) = (AllocationProperties::on(ordinal), 0);
-        // The larger of two granularities, that of the GPU's large pages.
+        // Recommended granularity: that of the GPU's large pages, the larger of the two.
         const RECOMMENDED: u32 = 1;
         // SAFETY: writes one integer; the properties are read.
         check(unsafe { (calls.granularity)(&raw mut granularity, &raw const properties, RECOMMENDED) })?;

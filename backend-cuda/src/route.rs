@@ -155,19 +155,19 @@ mod tests {
             (256, 64 << 10, Download, ALL, Route::Kernel),
             (256, 1 << 20, Upload, ALL, Route::Batch),
             (256, 1 << 20, Download, ALL, Route::Batch),
-            // A few short ones are downloaded as a batch and uploaded by kernel.
+            // For a few short pieces, downloads use a batch and uploads use a kernel.
             (3, 4096, Download, ALL, Route::Batch),
             (3, 4096, Upload, ALL, Route::Kernel),
             (3, 4096, Upload, NO_KERNEL, Route::Batch),
             (8, 16 << 10, Download, ALL, Route::Batch),
             (8, 16 << 10, Upload, ALL, Route::Kernel),
             (8, 16 << 10, Upload, NO_KERNEL, Route::Batch),
-            // Pieces in both directions go by kernel.
+            // A kernel copies pieces in both directions.
             (2, 4096, Mixed, ALL, Route::Kernel),
             (256, 4096, Mixed, ALL, Route::Kernel),
             (2, 1 << 20, Mixed, ALL, Route::Kernel),
             (256, 1 << 20, Mixed, ALL, Route::Kernel),
-            // Within the GPU only many small ones are worth a kernel.
+            // Within the GPU a kernel is worth its cost only for many small pieces.
             (2, 100, Internal, ALL, Route::Single),
             (100, 4096, Internal, ALL, Route::Kernel),
             (100, 1 << 20, Internal, ALL, Route::Single),

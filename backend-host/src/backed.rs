@@ -310,7 +310,7 @@ unsafe impl Device for BackedDevice {
 
 /// Calls a method of the program, and turns a panic into an error.
 fn caught(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // The state of the program's own type after its panic is the program's concern.
+    // After a panic, the state of the program's own type is the program's concern.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(io::Error::other("the program's code panicked")))
 }

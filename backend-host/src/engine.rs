@@ -201,7 +201,7 @@ impl<M: Medium> Engine<M> {
     pub fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.registry.queue_of("wake", ticket) {
             Ok(Some(lane)) => lane.wake_at(ticket.value, waker),
-            // Done, or an error that the next poll returns.
+            // The work is done, or the next poll returns the error.
             Ok(None) | Err(_) => waker.wake(),
         }
     }
@@ -258,7 +258,7 @@ impl<M: Medium> Addresses for Engine<M> {
 /// True if work may touch memory whose name is forgotten: work in flight owns the memory, too. So a device
 /// asks its queues, of which each array has some, only for memory that is in use.
 fn is_used<M>(memory: &mut Arc<M>) -> bool {
-    // Synchronizes with the end of the last owner.
+    // The check synchronizes with the drop of the last other owner.
     Arc::get_mut(memory).is_none()
 }
 

@@ -208,7 +208,7 @@ mod tests {
         let error = pinning.allocate(6_000, HostMemory::Pinned).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PinRefused);
         assert_eq!((error.bytes(), error.available_bytes()), (Some(6_000), Some(4_000)));
-        // The error does not blame the system's limit.
+        // The error text must not suggest to raise the limit of the system.
         let text = error.to_string();
         assert!(text.contains("; raise `pinned_max_bytes`") && !text.contains("ulimit"), "{text}");
         assert_eq!(pinning.allocate(6_000, HostMemory::Pageable).unwrap().kind(), HostMemory::Pageable);

@@ -70,7 +70,7 @@ impl Map {
         if let Some(map) = self.map.as_ref().filter(|_| bytes > 0)
             && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, bytes)
         {
-            // Without huge pages the map is slower, but correct.
+            // The memory works without huge pages, but is slower.
             tracing::debug!(%error, bytes, "no huge pages");
         }
     }
@@ -91,7 +91,7 @@ impl Map {
     /// Commits all unused pages of a part, so that lack of memory shows now.
     pub fn populate(&self, part: Range<usize>) -> io::Result<()> {
         assert!(part.end <= self.bytes, "{part:?} is outside of {} bytes", self.bytes);
-        // The first, partial page may be in use.
+        // The first page is partial, so other data may use the rest of it.
         let part = part.start.next_multiple_of(ALIGNMENT_BYTES).min(part.end)..part.end;
         let Some(_map) = self.map.as_ref().filter(|_| !part.is_empty()) else { return Ok(()) };
         #[cfg(all(target_os = "linux", not(miri)))]

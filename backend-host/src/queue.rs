@@ -471,7 +471,7 @@ mod tests {
             scope.spawn(|| lane.wait(first.value).unwrap());
             has_begun.recv().unwrap();
             scope.spawn(|| lane.wait(second.value).unwrap());
-            // Until the second thread sleeps, or is about to.
+            // Wait until the second thread sleeps, or is about to.
             while lane.state.lock().sleepers == 0 {
                 std::thread::yield_now();
             }

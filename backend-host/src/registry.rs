@@ -103,7 +103,7 @@ impl<M: Medium, Q> Registry<M, Q> {
     /// Registers the new length of an extended buffer.
     pub fn extend_buffer(&self, handle: &BufferHandle, buffer: Arc<M>) -> Result<()> {
         let mut memory = self.memory.write();
-        // Read under the lock: the last of several threads registers the final length.
+        // Read the length under the lock, so that the last of several threads registers the final length.
         self.named(memory.extend_buffer(handle, buffer.bytes(), buffer))
     }
 

@@ -302,7 +302,7 @@ impl Cards {
             is_checked: tier.is_checked,
             turn: AtomicU64::new(0),
             counts: Counts::default(),
-            // In an entry 0 means never.
+            // Start at 1, because 0 in an entry means "never".
             clock: AtomicU32::new(1),
         })
     }

@@ -128,7 +128,7 @@ impl Pool {
     fn assist(self: &Arc<Self>, team: &Arc<Team>, helpers: usize) {
         let mut state = self.state.lock();
         for _ in 0..helpers {
-            // At the front: finish started jobs before others begin.
+            // Push to the front, so that workers finish started jobs before they begin others.
             state.work.push_front(Work::Assist(Arc::clone(team)));
         }
         self.backlog.store(true, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Pool {
         while wanted > 0 && state.threads.len() < self.threads_max && !state.stopping {
             wanted -= 1;
             if let Err(error) = self.start_one(state) {
-                // At least one thread exists, and does all the work.
+                // At least one thread exists, so it does all the work.
                 tracing::warn!(%error, threads = state.threads.len(), "no further worker thread");
                 break;
             }
@@ -355,7 +355,7 @@ mod tests {
         pool.ensure_started().unwrap();
         for urgency in [Urgency::Short, Urgency::Long] {
             pool.push(Arc::new(Nothing), urgency);
-            // Without a time limit: the loop ends when all threads sleep without a timeout.
+            // Run without a time limit: the loop ends when all threads sleep without a timeout.
             loop {
                 let state = pool.state.lock();
                 if state.work.is_empty() && !state.watching && state.sleeping == state.threads.len() {

@@ -224,7 +224,7 @@ impl Track {
     pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
         let pending = self.pending.lock();
         let first = pending.front()?.value;
-        // Values are consecutive.
+        // Values are consecutive, so the difference is the position.
         let at = usize::try_from(value.checked_sub(first)?).ok()?;
         pending.get(at).cloned()
     }
@@ -357,7 +357,8 @@ impl Track {
         }
         self.wakers.lock().push((value, waker));
         let Some(mark) = self.find(value) else { return self.advance(u64::MAX) };
-        // Lost meanwhile: the thread that declared it may have checked for wakers too early.
+        // The device was lost meanwhile: the thread that declared the loss may have checked for wakers too
+        // early.
         if !matches!(self.timeline.poll(value), Ok(Progress::Pending)) {
             return wake_all(self.due());
         }

@@ -195,7 +195,7 @@ impl Core {
 
     /// Makes the device do work that cannot fail on a working one.
     fn probe(&self) -> Status<()> {
-        // Lives for ever: if `finish` fails, the driver may read it later.
+        // The value is static, because the driver may read it later if `finish` fails.
         static VALUE: [u8; 4] = [0; 4];
         // SAFETY: the buffer has four bytes, and so has the value.
         let written = unsafe { self.service.write(VALUE.as_ptr(), &self.probe, 0, 4, None) };

@@ -151,7 +151,7 @@ impl OpenClDevice {
     /// tuning.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        // Hold the lock, so that a queue that ends meanwhile is counted once.
+        // Hold the lock, so that the sum counts a queue that ends meanwhile once.
         let ended = self.ended.lock();
         let mut sum = *ended;
         self.queues.live().iter().for_each(|queue| sum += queue.statistics());
@@ -595,7 +595,7 @@ mod tests {
                 assert_eq!(error.driver().unwrap().name, "CL_DEVICE_NOT_AVAILABLE");
             };
             device.poll(done).unwrap();
-            // It may have been done before the loss.
+            // The work may have ended before the loss.
             if let Err(error) = device.wait(pending) {
                 is_lost(error);
             }
@@ -606,7 +606,7 @@ mod tests {
             is_lost(device.allocate_host(1, HostMemory::Pageable).unwrap_err());
             is_lost(device.memory().unwrap_err());
             is_lost(device.order_after(&queue, done).unwrap_err());
-            // By the courier: the caller of `lose` may hold a lock.
+            // The completion thread runs the waker, because the caller of `lose` may hold a lock.
             while count.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
@@ -670,7 +670,7 @@ mod tests {
             let to = buffer.at(0);
             let ticket = device.fill(&queue, &Fill { to, bytes: 32 << 20, pattern: &[1] }).unwrap();
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                // Woken here and now if the work is done already.
+                // If the work is done already, this call runs the waker.
                 device.wake(ticket, waker(|| panic!("a waker that panics, as the test wants")));
                 device.wait(ticket)
             }));

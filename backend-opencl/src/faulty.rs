@@ -157,7 +157,7 @@ const BYTES: usize = 64 << 10;
 impl Rig {
     fn new() -> Option<Self> {
         static TURNS: Mutex<()> = Mutex::new(());
-        // Lives as long as the process, and stays reachable, so leak checkers do not report it.
+        // The table lives as long as the process and stays reachable, so leak checkers do not report it.
         static TABLES: Mutex<Vec<&'static Sys>> = Mutex::new(Vec::new());
         let turn = Turn(TURNS.lock());
         let found = crate::devices().into_iter().next()?;
@@ -264,7 +264,7 @@ fn what_a_device_may_still_use_that_is_gone_is_neither_wiped_nor_freed() {
     rig.device.release_host(rig.host.take().unwrap());
     rig.device.release(rig.buffer.take().unwrap());
     assert_eq!((rig.first_byte(), kept() - before), (7, 2));
-    // No work has touched it.
+    // No work has used the memory.
     rig.device.release_host(done);
     assert_eq!(kept() - before, 2);
 }

@@ -39,7 +39,7 @@ impl Uses {
     pub fn wait(&self) -> bool {
         let uses = std::mem::take(&mut *self.0.lock());
         let queues = uses.into_iter().filter_map(|(queue, value)| Some((queue.upgrade()?, value)));
-        // Wait for all queues, also after one whose end is unknown.
+        // Wait for all queues, also after a queue whose end is unknown.
         queues.fold(true, |known, (queue, value)| queue.wait_for_noted(value) && known)
     }
 }
@@ -175,8 +175,8 @@ impl Buffer {
         let whole = bytes.checked_next_multiple_of(1 << self.shift).ok_or_else(|| refused(bytes))?;
         let more = whole - ((self.pieces.len() as u64) << self.shift);
         let extended = self.with_pieces(core, budget, bytes, more).map(Some);
-        // A request above the device's capacity is here a request for too much in addition to the existing
-        // pieces.
+        // A request above the capacity of the device means that the new pieces do not fit next to the
+        // existing ones.
         extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
     }
 
@@ -229,7 +229,8 @@ pub(crate) struct Budget {
 impl Budget {
     pub fn new(core: &Core, bytes: Option<u64>) -> Self {
         let total = core.info.total_bytes;
-        // Reserve for the driver, for kernels and scratch memory; on shared memory also for the host.
+        // Leave memory for the driver, for kernels and for scratch memory; on shared memory also for the
+        // host.
         let head_room = match core.info.kind {
             backend_api::DeviceKind::DiscreteGpu => (total / 50).max(384 << 20),
             _ => total / 8,

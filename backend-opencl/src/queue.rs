@@ -192,7 +192,7 @@ impl Queue {
 
     /// Blocks until done or failed, or the device is gone.
     fn wait_quietly(&self, value: u64) {
-        // Every outcome but "pending" will do.
+        // Any outcome other than "pending" ends the wait.
         if value > 0 && !self.core.is_gone() {
             drop(self.track.wait(value));
         }
@@ -365,7 +365,7 @@ impl<'q> Submission<'q> {
         if let Some(outgrown) = self.state.scratch[place].take() {
             self.keep(outgrown);
         }
-        // Growing by doubling, from 4 KiB on.
+        // Grow by doubling, from 4 KiB on.
         let length = bytes.max(4096).checked_next_power_of_two().unwrap_or(bytes);
         let length =
             if length > self.core.info.largest_allocation_bytes.max(1 << 20) { bytes } else { length };
@@ -374,7 +374,7 @@ impl<'q> Submission<'q> {
             .map_err(|_| full(Error::new(ErrorKind::OutOfMemory, self.operation).on(&self.core.info)))?;
         let memory = OwnMemory::new(&self.queue.core, size).map_err(|status| full(self.refused(status)))?;
         let memory = Arc::new(memory);
-        // Data that another program left there must not appear in an answer.
+        // Clear the memory, because data of another program must not appear in an answer.
         let vectors = length / 16;
         let arguments =
             [Argument::Buffer(&memory), Argument::U64(0), Argument::U64(vectors), Argument::Vector([0; 4])];
@@ -382,7 +382,7 @@ impl<'q> Submission<'q> {
         let cleared = unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments) };
         match cleared {
             Ok(()) => self.state.scratch[place] = Some(Arc::clone(&memory)),
-            // The driver may still use it, and it is wiped after that.
+            // The driver may still use the memory, so keep it and wipe it later.
             Err(_) => self.keep(Arc::clone(&memory)),
         }
         cleared.map(|()| memory)
@@ -477,7 +477,7 @@ impl Drop for Submission<'_> {
             return;
         }
         if let Err(status) = insist(PATIENCE, || self.queue.commands.finish()) {
-            // Enqueued commands may still use its memory, so that is never released.
+            // Enqueued commands may still use its memory, so never release that memory.
             self.queue.track.lose_sight();
             self.core.give_up(self.operation, status);
             keep_for_good((self.verdict.take(), std::mem::take(&mut self.keep)));

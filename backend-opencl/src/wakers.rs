@@ -37,8 +37,8 @@ impl Courier {
         let work = move || {
             for Errand { track, done } in received {
                 if let Some(mark) = done {
-                    // Its commands are done: if this blocks, then only until the driver has marked the
-                    // earlier ones.
+                    // The commands are done. If this call blocks, it blocks only until the driver has marked
+                    // earlier commands.
                     drop(track.wait_for_outcome(mark.value));
                 }
                 let due = track.due();

@@ -127,7 +127,7 @@ fn random(c: &mut Criterion) {
     });
     set.finish();
 
-    // The loop has only the accesses, which overlap as far as the processor can: the hardest comparison.
+    // The loop consists of independent accesses, which the processor overlaps: the hardest comparison.
     let places = places(len, 1);
     let mut get = group(c, "get u32 by a list of places", STEPS);
     get.bench_function("vec", |b| {

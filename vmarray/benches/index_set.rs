@@ -40,7 +40,7 @@ fn by_map(a: &IndexSet, b: &IndexSet) -> Vec<[u64; 6]> {
 }
 
 fn combine(c: &mut Criterion) {
-    // About four results a tuple.
+    // The join gives about four results for each tuple.
     let (a, b) = (random([0, 1, 2, 3], 1, 126, false), random([0, 2, 5, 6], 2, 126, false));
     let count = Combine::new(&a, &b).run().expect("a join").len();
     let mut group = c.benchmark_group("combine");

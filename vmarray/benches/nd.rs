@@ -36,7 +36,7 @@ fn windows(c: &mut Criterion) {
             let mut group = c.benchmark_group(format!("window, {name} of {tile}x{tile} f32"));
             group.throughput(Throughput::Elements((extent * extent) as u64));
             let mut buffer = vec![0.0; extent * extent];
-            // Tiles in the middle of the image, one after the other.
+            // Use tiles in the middle of the image, one after the other.
             let places: Vec<usize> = (4..side / tile - 4).map(|i| i * tile).collect();
             let halo = (extent - tile) / 2;
             let mut next = places.iter().cycle();

@@ -5,18 +5,18 @@
 use vmarray::prelude::*;
 
 fn main() -> vmarray::Result<()> {
-    // The devices of the machine, and the ones in use.
+    // Print the devices of the machine, and the ones in use.
     println!("{}", vmarray::Discovery::from_env()?.report());
 
     // A new array is full of zeroes.
     let squares = VirtualArray::<u64>::new(1_000_000)?;
     assert_eq!(squares.get(999_999)?, 0);
 
-    // One element at a time.
+    // Access one element at a time.
     for i in 0..1000 {
         squares.set(i, (i * i) as u64)?;
     }
-    // Or many.
+    // Access many elements at once.
     let rest: Vec<u64> = (1000..1_000_000).map(|i| i * i).collect();
     squares.write(1000, &rest)?;
 

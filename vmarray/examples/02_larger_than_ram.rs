@@ -47,9 +47,9 @@ fn main() -> vmarray::Result<()> {
     assert_eq!(footprint.device_bytes, 32 << 20);
     assert!(footprint.cache_bytes <= 1 << 20);
 
-    // The same two hundred thousand reads, over the whole array, and within a part that fits in the cache. A
-    // read of an uncached page copies the element alone. When such reads of a page have cost as much as the
-    // page itself, the array fetches the page.
+    // Read 200 000 elements at random: over the whole array, and within a part that fits in the cache. A read
+    // of an uncached page copies the element alone. When such reads of a page have cost as much as the page
+    // itself, the array fetches the page.
     for (what, span) in [("all over", LEN), ("within half a MiB", 1 << 16)] {
         array.evict(..)?;
         array.reset_stats();

@@ -10,7 +10,7 @@ const ROLLS: usize = 100_000;
 fn main() -> vmarray::Result<()> {
     // The frequency of each sum of three dice.
     let counts = VirtualArray::<u64>::new(19)?;
-    // The next block of rolls that no thread has taken.
+    // Index of the next block of rolls that no thread has taken.
     let next = VirtualArray::<u32>::new(1)?;
 
     let blocks = std::thread::scope(|threads| {

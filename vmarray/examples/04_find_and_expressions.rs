@@ -59,13 +59,13 @@ fn main() -> vmarray::Result<()> {
         expected.iter().map(|trade| f64::from(trade.price * trade.amount as f32)).sum::<f64>()
     );
 
-    // The sum of a function of the program.
+    // Sum the results of a function that the program defines.
     let (costly, most) =
         trades.arg_max(.., fee::of(price * amount.cast::<f32>()))?.expect("there are trades");
     println!("trade {costly} costs the most, {most}");
     assert_eq!(all.iter().map(|trade| fee(trade.price * trade.amount as f32)).reduce(f32::max), Some(most));
 
-    // Extremes and their indices.
+    // Find extremes and their indices.
     let (at, highest) = trades.arg_max(.., price)?.expect("there are trades");
     println!("the highest price is {highest}, first at {at}");
     assert_eq!((at, highest), (99, 109.0));

@@ -10,14 +10,14 @@ const WIDTH: usize = 64;
 type Row = [f32; WIDTH];
 
 fn main() -> vmarray::Result<()> {
-    // 12.8 MB of rows, and 1 MiB of RAM.
+    // The table has 12.8 MB of rows, and uses 1 MiB of RAM.
     let table = VirtualArray::<Row>::builder(ROWS).cache_bytes(1 << 20).build()?;
     table.fill(.., [1.0; WIDTH])?;
 
     let mut expected = vec![1.0_f32; ROWS];
     let mut state = 7_usize;
     for _batch in 0..20 {
-        // A batch: numbers of rows in any order, each once, because the last of two values for a row wins.
+        // A batch of row numbers in any order, each once: for a repeated row, the last value would win.
         let mut words: Vec<usize> = (0..256)
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -8,7 +8,8 @@ use vmarray::prelude::*;
 fn main() -> vmarray::Result<()> {
     let mut samples: Vec<f32> = (0..1_000_000).map(|i| (i % 1000) as f32).collect();
 
-    // Borrowed, with 1 MiB of device memory for 4 MB of elements: the device processes them piece by piece.
+    // Borrow the samples, with 1 MiB of device memory for 4 MB of elements: the device processes them piece
+    // by piece.
     let source = Source::builder(&mut samples[..]).device_bytes(1 << 20).build()?;
     let value = Field::whole();
     let loud = source.count_where(.., value.ge(900.0))?;

@@ -15,7 +15,8 @@ const LEN: usize = 5 << 18;
 fn main() -> vmarray::Result<()> {
     let mut speeds = Vec::new();
     for placement in [Placement::Equal, Placement::Capacity, Placement::Balanced(Default::default())] {
-        // 11, 8 and 2 MiB; 1, 4 and 4 GB/s. Time is virtual, so the figures are the same on all machines.
+        // Devices of 11, 8 and 2 MiB with 1, 4 and 4 GB/s. Time is virtual, so the figures are the same on
+        // all machines.
         let cards = [(11, 1), (8, 4), (2, 4)].map(|(mib, speed)| {
             let speed = speed * 1_000_000_000;
             let card = SimulatedDevice::builder(1).bytes(mib << 20).bandwidth(speed).jitter(0.0);
@@ -24,7 +25,7 @@ fn main() -> vmarray::Result<()> {
             Profile::new(speed, speed, speed, 65_536).remember(&card.info().identity);
             card
         });
-        // 5 MiB of elements, in pages of 16 KiB.
+        // The array has 5 MiB of elements, in pages of 16 KiB.
         let array = VirtualArray::<u32>::builder(LEN)
             .devices(cards.clone())
             .placement(placement.clone())
@@ -55,7 +56,7 @@ fn main() -> vmarray::Result<()> {
     let readable = (0..30).filter(|page| array.get(page * 100).is_ok()).count();
     println!("one card of three is lost: {readable} of 30 pages are still there");
     assert_eq!(readable, 20);
-    // Page 2 was on it.
+    // The lost device stored page 2.
     let error = array.get(299).unwrap_err();
     println!("of the others it is said: {error}");
     assert_eq!(error.device_error().map(device::Error::kind), Some(device::ErrorKind::Lost));

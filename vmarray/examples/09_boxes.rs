@@ -30,7 +30,7 @@ fn main() -> vmarray::Result<()> {
     let row = block.coordinate(1)?;
     block.assign_where(.., row.eq(19_u64), Field::whole().set(5))?;
 
-    // With a fixed index along one axis: a two-dimensional view from the side.
+    // With a fixed index along one axis, the result is a two-dimensional view from the side.
     let side = volume.project::<2>(0, 12)?;
     println!("layer 12, every second row and column of a part:");
     for y in (18..42).step_by(2) {

@@ -10,7 +10,7 @@ fn main() -> vmarray::Result<()> {
     let picture = NdArray::<u8, 2>::new([3, 4])?;
     picture.write_box(.., b"abcdefghijkl")?;
 
-    // A window of signed positions: two rows and three columns more on each side.
+    // Read a window of signed positions: two rows and three columns more on each side.
     let modes: [(&str, &dyn Boundary<u8, 2>); 6] = [
         ("Zero", &Zero),
         ("Constant", &Constant(b'x')),
@@ -28,7 +28,7 @@ fn main() -> vmarray::Result<()> {
                 row.iter().map(|byte| if *byte == 0 { '.' } else { char::from(*byte) }).collect();
             println!("    {} {} {}", &row[..3], &row[3..7], &row[7..]);
         }
-        // Inside, all modes are equal.
+        // Inside the array, all modes give the same elements.
         assert_eq!(&window[23..27], b"abcd");
     }
     let edge = picture.bounded(Mirror);
@@ -38,7 +38,7 @@ fn main() -> vmarray::Result<()> {
     let cylinder = picture.bounded((Clamp, Circular));
     assert_eq!(cylinder.get([-1, -1])?, b'd');
 
-    // A mean of 3 x 3 elements, at the corners as anywhere else.
+    // Each result is a mean of 3 x 3 elements, at the corners as well.
     let light = NdArray::<u8, 2>::new([3, 4])?;
     light.set([0, 0], 90)?;
     let mut window = [0; 5 * 6];

@@ -79,7 +79,7 @@ fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Err
         assert_eq!(in_memory, (set.len(), in_pages), "the same results in the same order");
         assert_eq!(in_memory, *digest.get_or_insert(in_memory));
 
-        // In another order, since the second set is cut into blocks.
+        // The results are in another order, because the second set is cut into blocks.
         let start = Instant::now();
         let combination =
             Combine::new(&paged_a, &paged_b).threads(threads).memory_bytes(MEMORY_BYTES).run()?;

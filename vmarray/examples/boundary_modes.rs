@@ -59,12 +59,12 @@ pub fn files() -> Result<Vec<(String, String)>> {
         let view = image.bounded(mode);
         let pixels = (0..EXTENT[0] * EXTENT[1]).map(|number| {
             let at = [number / EXTENT[1], number % EXTENT[1]];
-            // An error cannot be drawn.
+            // Draw a position that gives an error as a blank.
             view.get([ORIGIN[0] + at[0] as isize, ORIGIN[1] + at[1] as isize]).unwrap_or(b' ')
         });
         drawings.push((name, drawing(&pixels.collect::<Vec<_>>(), shape)));
     }
-    // Writes: a square larger than the corner that it is written to.
+    // Write a square that extends beyond the corner.
     let view = image.bounded(Checked).with_writes(Ignored);
     view.write_window([3, 5], [6, 6], &[b'x'; 36])?;
     let pixels = (0..EXTENT[0] * EXTENT[1]).map(|number| {

@@ -333,7 +333,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if size_of::<T>() > LONG_BYTES {
             return self.get_long(index);
         }
-        // Not returned unchanged: a result built in memory there would have to be built in memory here too.
+        // Write to a local value: with a returned value, the compiler would build the result in memory here
+        // too.
         let mut value = T::zeroed();
         match self.get_slowly(index, &mut value) {
             Ok(()) => Ok(value),
@@ -669,7 +670,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let second = self.get(b)?;
         let first = self.replace(a, second)?;
         self.set(b, first).inspect_err(|_| {
-            // Undo, if possible.
+            // Restore the first element, if possible.
             let _ = self.set(a, first);
         })
     }

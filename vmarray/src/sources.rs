@@ -117,7 +117,7 @@ pub use home::{Home, HomeMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
-    // Declared first, dropped first: it copies newer elements home.
+    // Declared first, so that it is dropped first: its drop copies newer elements back.
     core: Box<Core<T>>,
     /// Never accessed while the core exists; boxed, so that it does not move.
     home: Box<H>,

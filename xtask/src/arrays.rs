@@ -117,7 +117,7 @@ pub fn demo(command: &str, args: &DemoArgs) -> anyhow::Result<()> {
     let run = ["--profile", "quick", "--manifest-path"];
     let status = xshell::cmd!(sh, "cargo run {run...} {manifest} -- {command} {arguments...}").quiet().run();
     if status.is_err() {
-        std::process::exit(1); // The command has reported the error.
+        std::process::exit(1); // The command has reported the error already.
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ pub fn again(feature: &str, more: &[&str]) -> anyhow::Result<()> {
     let status =
         xshell::cmd!(sh, "cargo run --manifest-path {manifest} {options...} -- {arguments...}").quiet().run();
     if status.is_err() {
-        std::process::exit(1); // The command has said why.
+        std::process::exit(1); // The command has reported the error already.
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use xshell::{Shell, cmd};
 /// features.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let metadata = project::members()?;
-    // Not the common build folder, whose lock other commands would wait for.
+    // Use a separate build folder, because other commands would wait for the lock of the common one.
     let _target =
         (!sample).then(|| sh.push_env("CARGO_TARGET_DIR", metadata.target_directory.join("features")));
     let (mut built, mut failed) = (0, Vec::new());
@@ -106,7 +106,7 @@ mod tests {
     fn of_many_features_two_are_on_or_off() {
         let names = ["a", "b", "c", "d", "e", "f"];
         let all = combinations(&features(&names.map(|name| (name, [].as_slice()))), 2, 2);
-        // None, each, each pair; all, all but one, all but two.
+        // Combinations: no feature, each, each pair; all features, all but one, all but two.
         assert_eq!(all.len(), 2 * (1 + 6 + 15));
         assert!(all.iter().all(|set| set.split(',').count() != 3));
         let sampled = sampled(&features(&[("default", &["b"]), ("a", &[]), ("b", &[])]));

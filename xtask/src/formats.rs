@@ -60,7 +60,7 @@ fn servers(sh: &Shell, programs: usize, with_s3s: bool) -> Result<Outcome> {
     let _programs = sh.push_env("VMARRAY_FORMATS_PROGRAMS", programs.to_string());
     let features: &[&str] = if with_s3s { &[] } else { &["--no-default-features"] };
     let (manifest, folder) = ("vmarray/formats/servers/Cargo.toml", project::members()?.target_directory);
-    // Four at a time: they mostly wait for servers.
+    // Run four tests at a time, because they mostly wait for servers.
     cmd!(sh, "cargo test --manifest-path {manifest} --target-dir {folder} --locked --quiet {features...}")
         .args(["--", "--test-threads", "4"])
         .run()?;

@@ -257,7 +257,7 @@ impl Victim {
         let mut array = if shape.are_made() {
             shape.builder().open(&shape.files)?
         } else {
-            // Killed during the creation: no element was synced.
+            // The process was killed during the creation, so no element was synced.
             shape.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
             shape.builder().create(&shape.files)?
         };
@@ -265,7 +265,7 @@ impl Victim {
         if shape.grows {
             if array.len() > GROWN_MAX {
                 let len = SplitMix64::new(self.life).index(GROWN_MAX);
-                // Before the truncation: from now on no more elements need exist.
+                // Record this before the truncation: from now on no more elements need exist.
                 known.synced(0).fetch_min(len as u64, Ordering::Relaxed);
                 array.truncate(len)?;
             }
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_sample_of_kills_loses_nothing() {
-        // Both kinds of shapes.
+        // Test both kinds of shapes.
         run(KillsArgs { count: 120, seed: 1, folder: None, resume: None }).unwrap();
     }
 

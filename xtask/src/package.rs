@@ -41,7 +41,7 @@ pub fn oldest_rust(sh: &Shell) -> Result<Outcome> {
         )));
     }
     cmd!(sh, "rustup toolchain install {oldest} --profile minimal --no-self-update").run()?;
-    // Not the common build folder, whose lock other commands would wait for.
+    // Use a separate build folder, because other commands would wait for the lock of the common one.
     let _target = sh.push_env("CARGO_TARGET_DIR", metadata.target_directory.join("oldest"));
     // The program is the wrapper of the toolchain in use, which exports its name to child processes.
     let _toolchain = sh.push_env("RUSTUP_TOOLCHAIN", &oldest);

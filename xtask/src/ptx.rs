@@ -47,7 +47,7 @@ fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
     let (mut stale, mut made) = (Vec::new(), 0);
     let shim = project::root().join("backend-cuda/kernels/shim.h");
     for (folder, card) in FOLDERS {
-        // Relative names, from inside the folder: no path of this machine gets into the text.
+        // Use relative names, from inside the folder, so that no path of this machine gets into the text.
         let _folder = sh.push_dir(folder);
         let mut names = Vec::new();
         for source in with_extension(sh, "cu")? {

@@ -90,7 +90,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         cmd!(sh, "{python} -m venv --clear {environment}").run()?;
         let python = inside(&environment);
         cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {wheel}{EXTRA}").run()?;
-        // Not from the sources, which are in the parent folder.
+        // Run in the tests' folder, so that Python does not import from the sources in the parent folder.
         let _folder = sh.push_dir("vmarray/python/tests");
         cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider .").run()?;
         if tested.len() + 1 == pythons.len() && programs > 0 {

@@ -43,7 +43,7 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
     let _flags =
         sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "-Zsanitizer=address --cfg portable_copy"));
-    // Enough for the sanitizer's reports.
+    // This much debug information is enough for the sanitizer's reports.
     let _debug = ["DEV", "TEST"]
         .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
     // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap; and a refused

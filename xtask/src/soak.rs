@@ -265,7 +265,7 @@ fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> R
         let breaking = scope.spawn(|| -> Result<u64> {
             let mut losses = 0;
             while losses < LOSSES {
-                // Spread over the round, so that some operations run with all devices.
+                // Spread the losses over the round, so that some operations run with all devices.
                 let next = PROGRESS.load(Ordering::Relaxed) + args.round / (LOSSES + 2);
                 while PROGRESS.load(Ordering::Relaxed) < next && !is_over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(1));
@@ -273,7 +273,7 @@ fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> R
                 let at = random.index(cards.len());
                 let old = std::mem::replace(&mut cards[at], card(random.next())?);
                 if moves {
-                    // To some of the current devices.
+                    // Move the array to some of the current devices.
                     array.rebalance(cards[random.index(at + 1)..=at].iter().cloned())?;
                 } else {
                     old.lose();
@@ -422,7 +422,7 @@ impl Worker {
 
     /// Returns the next value for one of its own elements.
     fn begin<T: Cell>(&mut self, place: usize) -> T {
-        // Until the write is known to have succeeded, the old version may be stored, too.
+        // Until the write is known to have succeeded, the old version is permitted, too.
         self.own[place].0 += 1;
         T::of(self.index(place), self.own[place].0)
     }
@@ -534,7 +534,7 @@ async fn operate<T: Cell>(
                 1
             }
             38 => {
-                // A future that is polled once and dropped.
+                // Poll a future once, and drop it.
                 let _ = futures::poll!(array.get_async(worker.any(array.len())));
                 1
             }

@@ -54,8 +54,8 @@ pub(super) fn batches_of_thousands_of_pieces<D: Device>(cx: &Context<'_, D>) {
     const PIECES: usize = 3000;
     let mut scene = Scene::new(cx, PIECES * 100, PIECES * 100);
     for bytes in [1, 8, 50] {
-        // In reverse, so that no neighbours can be merged, and in a second batch in order, so that all
-        // can.
+        // The pieces are in reverse order, so a device can merge no neighbours. A second batch has them in
+        // order, so it can merge all.
         let reverse: Vec<_> =
             (0..PIECES).map(|k| scene.upload(k * 100, (PIECES - 1 - k) * 100, bytes)).collect();
         scene.submit(&reverse);
@@ -113,7 +113,7 @@ pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
     for route in all {
         cx.device().set_routing(Routing::only(route));
         for (number, pieces) in [0, 1, 2, 9, PIECES].into_iter().enumerate() {
-            // In reverse, so that no neighbours can be merged.
+            // The pieces are in reverse order, so a device can merge no neighbours.
             let place = |k: usize| (PIECES - 1 - k) * ROOM + number;
             let bytes = |k: usize| (k * 7 + number) % (ROOM - 8);
             let up: Vec<_> = (0..pieces).map(|k| scene.upload(k * ROOM + 3, place(k), bytes(k))).collect();
@@ -126,7 +126,7 @@ pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
             scene.submit(&down);
             scene.assert_as_expected(&format!("{pieces} copies by a table with the route {route:?}"));
         }
-        // Both directions in one call.
+        // One call copies in both directions.
         let half = PIECES * ROOM / 2;
         let both: Vec<_> = (0..PIECES / 2)
             .flat_map(|k| {

@@ -75,7 +75,7 @@ fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     let float = |x: f64| if of == Type::F32 { u64::from((x as f32).to_bits()) } else { x.to_bits() };
     let common = [0.0, -0.0, 1.0, -1.5, 127.5, 255.0, -128.9, 65535.6, 0.1, 3.0];
     let extreme = [-9.3e18, 1.9e19, 1e-40, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-    // The ends of integers and of the mantissas of short floats.
+    // Limits of integers, and of the mantissas of short floats.
     let ends = [31, 32, 24].map(|bits| (1_u64 << bits) as f64 + f64::from(u8::from(bits == 24)));
     let floats = [&common[..], &extreme, &ends].concat();
     let integers = [0, 1, 2, 7, u64::MAX, top, top - 1, top + 1, 31, 32, 64, 0x5555_5555_5555_5555, 100];
@@ -94,7 +94,7 @@ fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
     let width = of.bytes() as usize;
     let number = |_| {
         let number = edges(of, random);
-        // The lower bytes, in the machine's byte order.
+        // Take the lower bytes, in the byte order of the machine.
         let shifted = if cfg!(target_endian = "big") { number << (64 - 8 * width) } else { number };
         shifted.to_ne_bytes().into_iter().take(width)
     };
@@ -352,7 +352,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         let count_all = round % 2 == 0;
         run(&program, find(if count_all { limit } else { limit.min(1) }, count_all), "find");
         run(&program, Action::Sum { value: integer, filter, answer }, "sum");
-        // Sums of these are exact, so the order does not matter.
+        // Sums of these integers are exact, so the order of the additions does not matter.
         let (exact, value) = cast(integer, &[Type::I16, Type::F32]);
         run(&exact, Action::Sum { value, filter, answer }, "sum of floats");
         let extremes = |least, greatest| Action::Extremes { value: number, filter, least, greatest, answer };
@@ -443,7 +443,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         let mut run_at = |geometry, action: Action<'_>, what: &str| {
             scene.compute(&program, &sources, geometry, action, &format!("{what} of many {of}"));
         };
-        // Ranges that cross 2^32, and that cross 2^64, at which indices wrap.
+        // Ranges that cross 2^32, or 2^64, where indices wrap around.
         for first in [(1 << 32) - 70_000, u64::MAX - 70_000] {
             let geometry = Geometry { first, page_len: 1000, channel: 1, channels: 3 };
             run_at(geometry, Action::Sum { value: index, filter: None, answer }, "sum of large indices");
@@ -492,7 +492,7 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
         let predicate = sketch.binary(Binary::Lt, wide, b);
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
-        // The elements start at a multiple of 16, and elsewhere.
+        // The elements start at a multiple of 16 bytes in some rounds, and at other addresses in the rest.
         for (start, counts) in
             [(0, &[1, 7, 8, 9, 1029, 2047, 2048, 2050, 33_333, MOST][..]), (first, &[3000])]
         {
@@ -535,8 +535,8 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
         let wide = sketch.cast(c, Type::U32);
         let less = sketch.binary(Binary::Lt, a, b);
         let program = sketch.program();
-        // Fields are exchanged, twice in one element. This works as a device reads all fields before it
-        // writes any.
+        // Swap fields twice within an element. The result is correct because a device reads all fields before
+        // it writes any.
         let records = scene.elements(0, COUNT, 12);
         let others = scene.elements(COUNT * 12, COUNT, 6);
         let sources = [records, others, records];
@@ -603,7 +603,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
             device.prepare(&compute).expect("a preparation");
         };
         let before = scene.submit(&[]);
-        // Prepare by two threads at once, then a second time, and for no elements.
+        // Prepare in two threads at the same time, then a second time, and once for zero elements.
         std::thread::scope(|scope| {
             scope.spawn(|| prepare(&all));
             prepare(&all);

@@ -49,8 +49,8 @@ pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'
     const PIECE: usize = 256;
     let mut scene = Scene::new(cx, 66 * PIECE * 2, 66 * PIECE * 2);
     for bytes in SMALL {
-        // Piece k begins k bytes behind a boundary on one side. On the other side the distance to a
-        // boundary varies.
+        // On one side, piece k begins k bytes after an aligned address. On the other side, this distance
+        // varies.
         let places: Vec<_> = (0..=64).map(|k| (k * PIECE + k, k * PIECE + (k * 7 + bytes) % 65)).collect();
         let far = 66 * PIECE;
         for (round, &(one, other)) in places.iter().enumerate() {
@@ -88,12 +88,12 @@ pub(super) fn copies_of_large_and_odd_sizes<D: Device>(cx: &Context<'_, D>) {
         scene.submit(&[scene.upload(one, other, bytes)]);
         scene.submit(&[scene.internal(other, room + one, bytes)]);
         scene.submit(&[scene.download(room + one, room + other, bytes)]);
-        // The large ones are compared together.
+        // Compare the large copies together.
         if bytes < room / 2 || i + 1 == sizes.len() {
             scene.assert_as_expected(&format!("copies of {bytes} bytes"));
         }
     }
-    // The whole memory at once, from the first byte to the last.
+    // Copy the whole memory in one request.
     scene.submit(&[scene.upload(0, 0, 2 * room)]);
     scene.assert_as_expected("an upload of everything");
     scene.fill(0, 2 * room, b"0123456789");
@@ -103,13 +103,13 @@ pub(super) fn copies_of_large_and_odd_sizes<D: Device>(cx: &Context<'_, D>) {
 
 pub(super) fn copies_within_and_between_buffers<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 10_000, 10_000);
-    // Neighbours that touch but do not overlap, in both directions.
+    // Copy between neighbouring ranges that touch but do not overlap, in both directions.
     for bytes in [1, 2, 7, 8, 31, 64, 100, 2048] {
         scene.submit(&[scene.internal(333, 333 + bytes, bytes)]);
         scene.submit(&[scene.internal(5000, 5000 - bytes, bytes)]);
         scene.assert_as_expected(&format!("neighbours of {bytes} bytes"));
     }
-    // A chain of copies through other buffers and back.
+    // Copy in a chain through other buffers and back.
     let others = [cx.memory(777), cx.memory(777)];
     let hop = |from, to| Transfer::Internal { from, to, bytes: 700 };
     let path = [scene.memory.at(1234), others[0].at(77), others[1].at(0), scene.memory.at(7001)];

@@ -20,8 +20,8 @@ pub(super) fn fills_with_patterns_of_every_length<D: Device>(cx: &Context<'_, D>
     let lengths = (1..=70).chain([100, 127, 128, 255, 256, 257, 1000, 1024, 4095, 4096]);
     for length in lengths {
         let pattern = cx.noise(length as u64, length);
-        // Lengths with a cut pattern at the end, one pattern, whole patterns, and less than one
-        // pattern.
+        // Lengths that end with a part of a pattern, and lengths of one pattern, of several, and of less than
+        // one.
         scene.fill(length % 67, 3 * length + length / 2, &pattern);
         scene.fill(15_000 + length % 5, length, &pattern);
         scene.fill(20_000 + length % 3, 4 * length, &pattern);

@@ -35,7 +35,7 @@ fn turning(group_len: u32) -> Body {
         Op::Literal { to: last, bits: u64::from(group_len) - 1 },
         sub(other, last, own_place),
     ];
-    // An element that no item has written is zero, in each group anew.
+    // An element that no item has written is zero, at the start of each group.
     code.push(Op::Get { to: sum, array: 0, at: other });
     code.push(Op::Barrier);
     for _ in 0..2 {
@@ -65,7 +65,7 @@ fn turning(group_len: u32) -> Body {
 
 pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // Whole groups, a partial group, fewer items than a group has, and many groups.
+    // Item counts that give whole groups, a partial last group, a single partial group, and many groups.
     for (group_len, items) in [(32, 96), (64, 100), (128, 7), (1, 5), (50, 4000), (256, 3000)] {
         let name = format!("groups of {group_len} for {items} items");
         if !run(cx, &mut scene, &case(&name, turning(group_len), items, vec![numbers(cx, items)])) {
@@ -299,7 +299,7 @@ pub(super) fn atomics_of_every_kind<D: Device>(cx: &Context<'_, D>) {
             let (items, bytes) = (1000_u64, of.bytes() as usize);
             let mut values = cx.noise(7, items as usize * bytes);
             let mut bins = cx.noise(8, 3 * 2 * bytes);
-            // Floats of few digits, so that sums are the same in any order.
+            // Floats with few significant bits, whose sums are exact in any order.
             if of == Type::F32 {
                 let float = |number: u8| (f32::from(number) / 4.0).to_ne_bytes();
                 values = values.iter().step_by(4).flat_map(|byte| float(*byte)).collect();
@@ -396,12 +396,13 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     let code = vec![
         Op::Where { to: item, what: Where::Item },
         Op::Literal { to: one, bits: 1 },
-        // This register has one write. But if budgets can end loops, no register counts as constant.
+        // This register has one write. But if a budget can end loops, code generators must treat no register
+        // as constant.
         Op::Literal { to: place, bits: 1 },
         Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
         Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
-        // Odd items loop without end, then all items do.
+        // First only the odd items loop without end, then all items do.
         Op::If { when: Reg(4), then: vec![Op::Loop { body: vec![more.clone()] }], otherwise: vec![] },
         Op::Barrier,
         Op::Loop { body: vec![Op::Barrier, more] },
@@ -455,14 +456,14 @@ fn taking_memory(group_len: Option<u32>) -> Body {
         each(second, fill),
         each(second, add),
         vec![
-            // The first allocation is unchanged; also read as a number of one byte.
+            // The first allocation is unchanged. This also reads it as a number of one byte.
             Op::ArenaLoad { to: word, at: first },
             binary(Binary::Xor, sum, sum, word),
             binary(Binary::Add, at, first, one),
             Op::ArenaLoad { to: byte, at },
             Op::Cast { to: word, of: byte },
             binary(Binary::Add, sum, sum, word),
-            // A misaligned place counts as outside.
+            // A misaligned offset counts as out of bounds.
             Op::ArenaLoad { to: word, at },
             binary(Binary::Add, sum, sum, word),
         ],

@@ -93,7 +93,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
     for (round, stride) in [1, 2, 3, 4, 7, 8, 12, 16, 44, 96, 512].into_iter().enumerate() {
         for by in [Gathered, Scattered] {
             let mut indices = indices_for(by, stride as u64, COUNT, COUNT);
-            // Leave out some entries, all, and all but one.
+            // Lists that leave out some entries, all entries, and all but one.
             let mut random = SplitMix64::new(round as u64);
             indices.iter_mut().for_each(|index| match (round % 4, random.below(2)) {
                 (0, _) | (1..3, 0) => *index = LEFT_OUT,
@@ -103,7 +103,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
                 indices[1..].fill(LEFT_OUT);
             }
             scene.write_indices(0, &indices);
-            // A value of zeroes must be moved, too.
+            // The device must also move a value that consists of zeroes.
             scene.fill(0, COUNT * stride / 2, &[0]);
             let (elements, values) =
                 (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);

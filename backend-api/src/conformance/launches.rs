@@ -233,7 +233,7 @@ fn every_operation(of: Type) -> Case {
     // Casts from `F64` include the casts to `F64`: a device without that type must not see them.
     for to_type in Type::NUMBERS.into_iter().filter(|to| *to != Type::F64 || of == Type::F64) {
         result(to_type, &|to| Op::Cast { to, of: a });
-        // Not the bits of a NaN, which are unspecified.
+        // Skip the bits of a NaN, because they are unspecified.
         if to_type.bytes() == bytes && !of.is_float() {
             result(to_type, &|to| Op::Bits { to, of: a });
         }
@@ -302,7 +302,7 @@ pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<
     let mut carried_out = 0;
     let seeds: Vec<u64> = seeds.collect();
     for seeds in seeds.chunks(256) {
-        // Some have `f64`.
+        // Some cases use `f64`.
         let cases: Vec<Case> = seeds.iter().map(|seed| Case::new(*seed, seed % 3 == 0)).collect();
         prepare(cx, &scene, &cases);
         carried_out += cases.iter().filter(|case| run(cx, &mut scene, case)).count() as u64;
@@ -312,8 +312,8 @@ pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<
 
 pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // Converts every half-precision number to a float and back, and rounds floats between two of them. By
-    // loads and stores, and by operations, also with bfloats.
+    // Converts every half-precision number to a float and back, and rounds floats that lie between two of
+    // them: by loads and stores, by operations, and for bfloats.
     let [item, zero, half, float, bits, same, none, third] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
     let (of, single, word) = (Memory::F16, Memory::Value(Type::F32), Memory::Value(Type::U16));
     let (a, b) = (Type::U16, Type::F32);
@@ -338,7 +338,7 @@ pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
         code.extend([
             Op::Binary { op: Binary::Eq, to: same, left: of, right: of },
             Op::Unary { op, to, of },
-            // Not the bits of a NaN, which are unspecified.
+            // Skip the bits of a NaN, because they are unspecified.
             Op::Select { to, when: same, yes: to, no: none },
             Op::Store { view: 1, at: zero, offset, of: word, value: to },
         ]);
@@ -447,9 +447,9 @@ pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {
             Op::Literal { to: at, bits: 0 },
             Op::Literal { to: one, bits: 1 },
             Op::Where { to: item, what: Where::Item },
-            // Outside for items from 5 on: reads 0.
+            // For items from 5 on the index is out of bounds, so the load gives 0.
             Op::Load { to: value, view: 1, at: item, offset: 0, of },
-            // Always outside of the tile: writes nothing.
+            // The index is always outside of the tile, so the store writes nothing.
             Op::Store { view: 0, at: one, offset: 0, of, value },
             Op::Lookup { to: Reg(4), table: 0, at: item },
             Op::Cast { to: item, of: Reg(4) },
@@ -539,7 +539,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let unknown =
         Launch { views: &views, params: &[1], ..Launch::new(&kernel, 10, Geometry::plain(0), report_at) };
     assert_refused("unknown memory", scene.queue.launch(&unknown), ErrorKind::UnknownHandle);
-    // The ticket of the launch at the beginning.
+    // The ticket of an earlier submission, to see that the launches have their own.
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
     assert_eq!(report(&mut scene), Report::default());

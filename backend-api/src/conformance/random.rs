@@ -249,7 +249,7 @@ impl Case {
             if *op == Op::Barrier {
                 continue;
             }
-            // First without the operation, then with its nested code in its place.
+            // First try without the operation, then with its nested operations instead of it.
             let attempts = if op.count() > 1 { 2 } else { 1 };
             let shorter = (0..attempts).find_map(|keep_within| {
                 let mut body = best.kernel.body().clone();
@@ -368,7 +368,7 @@ impl<'r> Maker<'r> {
         let mut types = vec![Type::Bool, Type::U64];
         let all = Type::NUMBERS.into_iter().filter(|of| *of != Type::U64 && (doubles || *of != Type::F64));
         let others: Vec<Type> = all.collect();
-        // A few types per program, so that values meet.
+        // Use few types in a program, so that operations find operands of equal types.
         while types.len() < 5 {
             let of = rng.pick(&others);
             if !types.contains(&of) {

@@ -49,7 +49,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 1024, 1024);
     let (memory, host) = (scene.at(0), scene.host_at(0));
     let device = &**cx.device();
-    // Another device, whose handles are valid, but not here.
+    // Handles of another device are valid only there.
     let other = ReferenceDevice::new(4096);
     let other_queue = other.create_queue().expect("a queue");
     let other_memory = other.allocate(1024, Commit::Lazy).expect("device memory");

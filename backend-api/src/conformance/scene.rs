@@ -324,7 +324,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.finish();
         assert_bytes(&format!("{what}: device memory"), &self.contents(), &self.expected);
         if let Some(direct) = self.cx.device().direct_reads() {
-            // In two parts, the second at an arbitrary alignment.
+            // Read in two parts, the second at an arbitrary alignment.
             let mut read = vec![0x5C; self.expected.len()];
             let (first, second) = read.split_at_mut(self.expected.len() / 3);
             let place = self.memory.at(first.len() as u64);
@@ -339,7 +339,7 @@ impl<'a, D: Device> Scene<'a, D> {
     #[track_caller]
     pub fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.expected.len()];
-        // Old contents of the mirror must not pass for the device's.
+        // Overwrite the mirror, so that its old contents cannot be taken for the device's.
         self.mirror.write(0, &vec![0x5C; contents.len()]);
         let from = self.memory.at(0);
         let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };

@@ -29,7 +29,7 @@ fn haystack(
         let field = &mut element[field_offset..field_offset + value.len()];
         field.copy_from_slice(value);
         if !matches(i) {
-            // The first byte, the last, or any.
+            // The position of the wrong byte: the first, the last, or any other.
             let n = value.len();
             let wrong = [0, n - 1, random.index(n)][i % 3];
             field[wrong] ^= 1 << random.below(8);
@@ -102,7 +102,7 @@ pub(super) fn searches_list_no_more_than_the_limit<D: Device>(cx: &Context<'_, D
     let elements = scene.elements(3, COUNT, 12);
     for limit in [0, 1, 2, 3, 63, 64, 65, 249, 250, 251, 999, 1000, 1001, u64::MAX] {
         for count_all in [true, false] {
-            // Overwrites the former answer, which must not pass for this one.
+            // Overwrite the previous answer, so that it cannot be taken for the new one.
             scene.write_host(0, &vec![0xEE; 32 + 8 * COUNT]);
             scene.search(elements, 2, &value, limit, count_all, 8);
             scene.assert_as_expected(&format!("a search with limit {limit}"));

@@ -20,7 +20,7 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
     let queues = [cx.queue(), cx.queue()];
     for round in 0..5 {
         for (q, queue) in queues.iter().enumerate() {
-            // Each queue counts for itself.
+            // Each queue numbers its own tickets.
             for _ in 0..=q {
                 let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
                 let (value, answer) = (&[1], host.at(256));
@@ -77,7 +77,7 @@ pub(super) fn tickets_that_were_never_given_are_unknown<D: Device>(cx: &Context<
 pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     let tickets: Vec<_> = (0..10).map(|k| scene.submit(&[scene.upload(k, 2 * k, 1 << 19)])).collect();
-    // Polling alone must suffice to see work end.
+    // Polling alone must be enough to detect the end of work.
     let deadline = Instant::now() + cx.limits().patience;
     let mut done = 0;
     while done < tickets.len() {
@@ -171,7 +171,7 @@ struct Telling(Sender<()>);
 
 impl Wake for Telling {
     fn wake(self: Arc<Self>) {
-        // After a failed check no receiver is left.
+        // After a failed check the receiver no longer exists, so ignore the error.
         let _ = self.0.send(());
     }
 }

@@ -519,7 +519,7 @@ impl<'s, V: Views> State<'s, V> {
                         }
                         Some(budget) => {
                             item.fail(site, budget);
-                            // Other items may wait for it at a later barrier.
+                            // Other items may wait for this item at a later barrier.
                             let after = self.flat.ops[site as usize].next;
                             item.next = if self.flat.meets { after } else { Next::End };
                             continue;
@@ -942,10 +942,10 @@ mod tests {
             let mut views = Slices::new(vec![(&mut out[..], 8)]);
             let reports = interpreter.reports(0..interpreter.parts(), &mut views).unwrap();
             assert_eq!(reports, [Report::time_over(4, 3)], "{group_len:?}");
-            // Items that begin afterwards end at once, without a report of their own.
+            // Items that begin after the time limit end at once, without a report of their own.
             let part = 3 / u64::from(group_len.unwrap_or(1));
             assert_eq!(interpreter.run_together(part..part + 1, &mut views).unwrap(), Report::default());
-            // Items of one group begin together.
+            // The items of one group begin together, so all of them have or lack the old value.
             let is_old = out[40..] == [0; 8] || group_len == Some(8);
             assert!(limit.is_exceeded() && is_old, "item 5 has run: {group_len:?}");
             let again = TimeLimit::new(std::time::Duration::from_millis(1));

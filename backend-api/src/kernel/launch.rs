@@ -251,7 +251,7 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Re
         check_view(extents, launch, number, view, &mut reached)?;
     }
     for (at, one) in reached.iter().enumerate().filter(|(_, one)| launch.writes(one.view)) {
-        // If both views are written, the check of the second finds the first.
+        // If the launch writes both views, the check of the second view finds the first.
         for (_, other) in reached.iter().enumerate().filter(|(number, _)| *number != at) {
             let apart = one.buffer != other.buffer
                 || one.bytes.is_empty()
@@ -288,7 +288,7 @@ pub(crate) fn check_shape<E: Extents + ?Sized>(
                      and at least 1 element and byte are supported"
                 ));
             }
-            // All later products are smaller.
+            // All later products are smaller, so they cannot overflow.
             let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
             match rounds_up {
                 None => {

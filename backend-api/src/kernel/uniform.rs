@@ -275,7 +275,7 @@ mod tests {
         assert!(verify(64, vec![Op::Barrier, on(1, vec![Op::Barrier])]).is_ok());
         let error = verify(64, vec![on(0, vec![Op::Barrier])]).unwrap_err();
         assert!(error.detail().starts_with("operation 6: some items of a group may skip it"), "{error}");
-        // After the end of the block that some items leave, all items are together again.
+        // All items of a group are together again after the block that some items leave.
         let some_leave = |then| Op::Block { body: vec![on(0, vec![LEAVE]), then] };
         assert!(verify(64, vec![some_leave(LEAVE), Op::Barrier]).is_ok());
         assert!(verify(64, vec![some_leave(Op::Barrier)]).is_err());

@@ -443,7 +443,7 @@ mod tests {
     fn registers_are_written_on_every_way_to_where_they_are_read() {
         assert!(body(vec![on(0, vec![WRITE_3], vec![WRITE_3]), READ_3]).verify().is_ok());
         refused(vec![on(0, vec![WRITE_3], vec![]), READ_3], "operation 4: register 3 is read before");
-        // The path that breaks does not reach the read.
+        // The code path with the `break` does not reach the read.
         let leave = |out| Op::Break { out };
         assert!(
             body(vec![Op::Block { body: vec![on(0, vec![WRITE_3], vec![leave(0)]), READ_3] }])

@@ -289,7 +289,7 @@ unsafe impl<D: Device> Device for Counting<D> {
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         self.granted(self.inner.extend(buffer, bytes, commit), |state, ()| {
-            // Of several concurrent calls the longest counts, in any order.
+            // The longest of several concurrent calls determines the length, in any order.
             let held = state.buffers.entry(buffer.id()).or_default();
             let more = bytes.saturating_sub(*held);
             *held += more;

@@ -213,7 +213,7 @@ impl<D: Device> Faulty<D> {
         if error.kind() == ErrorKind::Lost {
             let operation = error.operation();
             self.lose_and_wake(state, operation);
-            // The ticket itself was in flight at the loss.
+            // The ticket was in flight when the device was lost.
             if let Some(loss) = &mut self.state.lock().lost {
                 let done = loss.done.entry(ticket.queue).or_default();
                 *done = (*done).min(ticket.value - 1);

@@ -60,7 +60,8 @@ impl Programs {
         if let Some(found) = self.0.find(&shape) {
             return Ok(found);
         }
-        // Other programs continue meanwhile. Two threads may translate the same program.
+        // Do not hold a lock here, so that other programs continue. Two threads may translate the same
+        // program.
         let (text, names) = source(&shape);
         let module = Module::load(context, &codegen::splice(text, &shape, names))?;
         let functions = names.iter().map(|name| module.function(name)).collect::<Outcome<Vec<_>>>()?;

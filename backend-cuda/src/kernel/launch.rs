@@ -281,10 +281,10 @@ pub(crate) fn run(
     let report = Answer::new(work, report, Report::BYTES)?;
     let mut pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
     if is_around {
-        // Only whole warps have pieces.
+        // Only whole warps process pieces.
         pieces -= pieces % u64::from(WARP);
     }
-    // Blocks of rows; each warp takes one row.
+    // The work is divided into blocks of rows; each warp takes one row.
     let dealt = pieces / u64::from(WARP * ROWS) / pitch.max(1) * pitch;
     let items = launch.items - pieces * (lanes - 1);
     let at_once = built.blocks.map_or(u32::MAX, |blocks| core.card.multiprocessors.saturating_mul(blocks));

@@ -189,7 +189,7 @@ impl Text {
         let factor = (power.div_ceil(divisor.into()) - (1 << 64)) as u64;
         let half = self.temporary("b64");
         emit!(self, "mul.hi.u64 {name}, {value}, 0x{factor:X}");
-        // The sum of both may have 65 bits.
+        // The sum of both may need 65 bits.
         emit!(self, "sub.u64 {half}, {value}, {name}");
         emit!(self, "shr.u64 {half}, {half}, 1");
         emit!(self, "add.u64 {name}, {name}, {half}");
@@ -236,7 +236,7 @@ impl Text {
             emit!(self, "{guard}{way}.{} {name}, [{at}+{from}]", memory_suffix(of));
             return;
         }
-        // Piece by piece, the low ones first.
+        // Count piece by piece, the low pieces first.
         let (kind, bits) = if is_wide(of) { ("b64", 64) } else { ("b32", 32) };
         let whole = self.temporary(kind);
         emit!(self, "mov.{kind} {whole}, 0");
@@ -364,7 +364,7 @@ impl Text {
             }
             _ => {
                 if unused > 0 {
-                    // An extra bit at which the count ends.
+                    // This extra bit ends the count.
                     emit!(self, "or.b32 {own}, {own}, 0x{:X}", 1_u32 << bits);
                 }
                 emit!(self, "brev.{kind} {own}, {own}");
@@ -433,7 +433,7 @@ impl Text {
             }
             Binary::Ne if of == Type::Bool => emit!(self, "xor.pred {name}, {a}, {b}"),
             Binary::Eq => emit!(self, "setp.eq.{s} {name}, {a}, {b}"),
-            // Also true for a NaN.
+            // This comparison is also true for a NaN.
             Binary::Ne if of.is_float() => emit!(self, "setp.neu.{s} {name}, {a}, {b}"),
             Binary::Ne => emit!(self, "setp.ne.{s} {name}, {a}, {b}"),
             Binary::Lt => emit!(self, "setp.lt.{s} {name}, {a}, {b}"),
@@ -457,7 +457,7 @@ impl Text {
             minus
         });
         if op == Binary::Rem {
-            // The remainder modulo 1 is 0, as modulo -1.
+            // The remainder modulo 1 is 0, and so is the remainder modulo -1.
             emit!(self, "rem.{s} {name}, {a}, {divisor}");
             emit!(self, "selp.{r} {name}, {a}, {name}, {zero}");
             return;

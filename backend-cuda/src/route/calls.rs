@@ -51,7 +51,7 @@ fn each_route_is_taken_when_it_is_named() {
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
     assert_eq!(scene.submitted_by(Route::Kernel, 20), [0, 0, 1]);
     assert_eq!(scene.submitted_by(Route::Batch, 1), [0, 1, 0]);
-    // The route was for these calls only.
+    // The route applied to these calls only, so the next call uses the default.
     assert_eq!(scene.submitted(20), [0, 0, 1]);
     assert_eq!(scene.submitted(8), [0, 1, 0]);
     assert_eq!(scene.submitted(1), [1, 0, 0]);

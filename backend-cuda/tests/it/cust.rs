@@ -62,7 +62,7 @@ fn memory_of_cust_is_used_like_any_other_and_goes_back() {
     // A range beyond the end is refused as with any memory.
     let beyond = Transfer::Download { from: memory.at(1), to: host.at(0), bytes: 40_000 };
     assert_eq!(queue.submit(&[beyond]).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    // The way back waits for work in flight.
+    // The conversion back waits for work in flight.
     queue.fill(&Fill { to: memory.at(0), bytes: 20_000, pattern: &[9, 0, 0, 0] }).unwrap();
     let (error, memory) = device.export_cust::<[u8; 7]>(memory).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);

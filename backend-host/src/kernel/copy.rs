@@ -134,7 +134,7 @@ impl<M: Medium> Copies<M> {
 
     /// Number of bytes that they move.
     pub fn bytes(&self) -> u64 {
-        // Each is at most as long as an existing piece of memory, but there may be many.
+        // Each length is at most that of a piece of memory, but the sum of many lengths may overflow.
         self.as_slice().iter().map(Move::bytes).fold(0, u64::saturating_add)
     }
 

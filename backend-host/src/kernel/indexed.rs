@@ -37,7 +37,7 @@ pub(crate) struct Indexed<M> {
 impl<M: Medium> Indexed<M> {
     /// Number of bytes that it moves.
     pub fn bytes(&self) -> u64 {
-        // Checked not to overflow.
+        // The launch was checked, so this product does not overflow.
         self.count * self.stride
     }
 

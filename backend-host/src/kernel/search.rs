@@ -48,7 +48,7 @@ impl<M: Medium> SearchJob<M> {
 
     /// Number of bytes that it reads.
     pub fn bytes(&self) -> u64 {
-        // Checked not to overflow.
+        // The search was checked, so this product does not overflow.
         self.count * self.matcher.stride() as u64
     }
 

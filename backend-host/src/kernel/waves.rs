@@ -154,14 +154,15 @@ impl Waves {
         // If all elements fit in the list, no wave can end early.
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<Found>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
-        // First in waves that list: a wave bounds the memory for indices, and the search can end early.
+        // First run waves that list matches: a wave limits the memory for indices, and the search can end
+        // early.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
             self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
             next = end;
             wave_bytes = (wave_bytes * WAVE_GROWTH).min(wave_bytes_max);
         }
-        // Then all remaining elements at once, if only their matches are counted.
+        // Then process all remaining elements at once, because only their matches are counted.
         if self.count_all && next < self.count {
             let rest = self.count - next;
             let per_part = self.elements_in(SEARCH_PART_BYTES);
@@ -348,7 +349,8 @@ mod tests {
                 if part.first == 0 { one(77) } else { linger(part) }
             });
             assert_eq!(found.unwrap().listed, [77]);
-            // The search has read only parts that a thread may have begun before the match was known.
+            // The search has read only parts that a thread may have begun before another thread reported the
+            // match.
             let begun: BTreeSet<u64> = (0..threads as u64).map(|number| number * PART).collect();
             assert!(looked.lock().is_subset(&begun), "{threads} threads looked at {looked:?}");
             pool.stop();

@@ -47,7 +47,7 @@ impl Routes {
     }
 
     fn by_table(&self, transfers: &[Transfer]) -> Option<Route> {
-        // Saturating, because other code refuses an overflow.
+        // Saturate here, because other code refuses an overflow.
         let bytes = transfers.iter().fold(0_u64, |sum, transfer| sum.saturating_add(transfer.bytes()));
         let routing = self.routing();
         if transfers.iter().all(|transfer| matches!(transfer, Transfer::Upload { .. })) {

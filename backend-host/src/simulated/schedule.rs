@@ -198,7 +198,7 @@ impl Schedule {
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         self.submissions += 1;
-        // Every submission is an operation that a rule can count.
+        // A rule can count every submission as an operation.
         let strike = Operation::of_name(operation)
             .and_then(|operation| self.settings.plan.strike(operation, Some(queue)));
         let failure = match strike {
@@ -303,7 +303,8 @@ impl Schedule {
         }
         let outcome = match failure {
             None => {
-                // From a copy of the generator, so that delays and failures do not depend on it.
+                // Use a copy of the random generator, so that this call does not change later delays and
+                // failures.
                 self.chance.clone().litter_left_out(&work);
                 let outcome = work.run(Crew::Alone);
                 if is_broken {
@@ -325,7 +326,8 @@ impl Schedule {
         }
         // Drop the work first: then a caller that waits and releases the memory is its last owner.
         drop(work);
-        // Under the lock, so that the tickets of a queue complete in order. The timeline has no wakers.
+        // Complete the ticket under the lock, so that the tickets of a queue complete in order. The timeline
+        // has no wakers here.
         timeline.complete(ticket.value, outcome);
         if failure == Some(ErrorKind::Lost) {
             self.lose();

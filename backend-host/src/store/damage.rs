@@ -228,7 +228,7 @@ impl Shape {
                 format!("{unit} bytes of {} at {}", units[0], units[1])
             }
             _ if fits => {
-                // A write that never reached the disk.
+                // This write never reached the disk.
                 let old = &self.before[random.index(self.before.len())];
                 let old = old.get(units[0]..units[0] + unit).map_or(vec![0; unit], <[u8]>::to_vec);
                 image[units[0]..][..unit].copy_from_slice(&old);
@@ -277,7 +277,7 @@ fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -
             Ok(found) => {
                 let expected = expected.get(&page).cloned().unwrap_or_else(zeroes);
                 assert!(found == expected || !has_checksums, "page {page} is of another moment");
-                // A part of it, read separately.
+                // Read a part of the page separately.
                 let (at, bytes) = (found.len() / 3, found.len().min(50));
                 let mut part = vec![0; bytes.min(found.len() - at)];
                 let offset = page * found.len() as u64 + at as u64;
@@ -504,7 +504,7 @@ fn a_torn_record_proves_the_one_before_it() {
     let torn = commit_pages(&volume, 1, 2).start;
     commit_pages(&volume, 1, 3);
     let mut image = disk.0.lock().clone();
-    // The checksum of the record, and all bytes behind it.
+    // Damage the checksum of the record and all bytes after it.
     image[torn + 64..torn + 8192].fill(0);
     assert_eq!(note_of(image.clone()), Ok(2));
     let page = image.windows(16).position(|bytes| bytes == [2; 16]).unwrap();

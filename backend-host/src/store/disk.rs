@@ -125,7 +125,7 @@ impl FileDisk {
             let locked = if is_read_only { file.try_lock_shared() } else { file.try_lock() };
             locked.map_err(io::Error::from)?;
             let disk = Self::new(file, path);
-            // Before the lock another file may have replaced it.
+            // Another file may have replaced this one before the lock was taken.
             if disk.loss().is_none() {
                 return Ok(disk);
             }
@@ -144,7 +144,7 @@ impl Drop for FileDisk {
     /// Releases the lock. A close alone does not, while a process that another thread has just forked has the
     /// file open too.
     fn drop(&mut self) {
-        // The lock of the parent stays.
+        // Only the process that took the lock releases it; a forked child must not.
         if self.is_own() {
             // The close may still release it.
             let _ = self.file.unlock();
@@ -201,7 +201,7 @@ impl Disk for FileDisk {
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.expect_own()?;
         let length = self.len()?;
-        // Only the new part, because other threads may write to the old part meanwhile.
+        // Allocate only the new part, because other threads may write to the old part meanwhile.
         #[cfg(target_os = "linux")]
         if bytes > length {
             use std::os::fd::AsRawFd;
@@ -217,7 +217,7 @@ impl Disk for FileDisk {
                 let cause = io::Error::last_os_error();
                 match cause.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Blocks are allocated on write; a full disk shows then.
+                    // The system allocates blocks on write, and reports a full disk only then.
                     Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => break,
                     _ => return Err(cause),
                 }
@@ -288,7 +288,7 @@ mod tests {
     fn a_file_that_is_closed_is_free_though_a_forked_process_has_it_open() {
         let path = std::env::temp_dir().join(format!("vmarray-lock-{}", std::process::id()));
         let disk = FileDisk::create(&path).unwrap();
-        // As in a forked process that has not called `exec` yet.
+        // The clone acts like a forked process that has not called `exec` yet.
         let inherited = disk.file.try_clone().unwrap();
         let refused = FileDisk::open(&path, true).map(drop).map_err(|cause| cause.kind());
         assert_eq!(refused, Err(io::ErrorKind::WouldBlock));

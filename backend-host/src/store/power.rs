@@ -220,7 +220,7 @@ fn what_is_noted_is_there() {
                             *pushed
                         };
                         if random.index(9) == 0 {
-                            // Under the lock, so that a slower thread cannot lower the note.
+                            // Hold the lock, so that a slower thread cannot store a lower note.
                             let noted = pushed.lock();
                             volume.set_note([*noted, 0, 0]).unwrap();
                             drop(noted);
@@ -476,7 +476,7 @@ fn pages_are_whole_while_threads_write() {
             let least = synced[thread].load(Ordering::SeqCst);
             assert!(number >= least && number <= written[thread].load(Ordering::SeqCst), "{number}, {least}");
             for page in 0..64 {
-                // All pages are of the same moment.
+                // All pages must have the number of the same job.
                 assert_eq!(read(&volume, (thread * 64 + page) as u64).unwrap(), first, "page {page}");
             }
         }
@@ -563,7 +563,7 @@ fn a_commit_that_was_taken_back_does_not_return() {
     write(&volume, 512, &[2; 512]).unwrap();
     volume.sync().unwrap();
     drop(volume);
-    // The whole commit was stored except the page.
+    // The disk stored the whole commit except this page.
     let at = find(&disk, &[2; 512]);
     let after = disk.0.lock().stored.clone();
     let platter = &mut *disk.0.lock();
@@ -572,7 +572,7 @@ fn a_commit_that_was_taken_back_does_not_return() {
     platter.stored[at..at + 512].copy_from_slice(&old);
     platter.seen.clone_from(&platter.stored);
     platter.cached.clear();
-    // Its confirmation was not stored either.
+    // The disk did not store the confirmation of the commit either.
     let log = super::format::HEAD_BYTES as usize;
     platter.seen[log + 8192..log + 12288].fill(0);
     platter.stored.clone_from(&platter.seen);
@@ -580,7 +580,7 @@ fn a_commit_that_was_taken_back_does_not_return() {
     let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
     assert_eq!((read(&volume, 0).unwrap(), read(&volume, 1).unwrap()), (vec![1; 512], vec![0; 512]));
     volume.sync().unwrap();
-    // Any place it gets now has the same bytes.
+    // Any place that the page gets now has the same bytes.
     disk.0.lock().seen[at..at + 512].fill(2);
     drop(volume);
     let volume = Volume::open(Box::new(disk.clone()), false).unwrap();

@@ -317,7 +317,7 @@ impl Volume {
             .read_at(self.offset(place) + blocks.start as u64, into)
             .map_err(|cause| self.unreadable(operation, piece.first, &cause))?;
         let is_sound = self.sums.fit(sums_read, blocks.start / BLOCK_BYTES, into);
-        // Otherwise the caller reads the whole page, and reports damage if that fails too.
+        // Otherwise the caller reads the whole page. If that fails too, it reports the damage.
         let start = sums.bytes() + wanted.start - blocks.start;
         Ok(is_sound.then_some(start..start + wanted.len()))
     }
@@ -415,7 +415,7 @@ impl Volume {
         let (mut at, end) = (range.start / length, range.end.div_ceil(length));
         while at < end {
             let here = word(at);
-            // Adjacent on the disk too.
+            // The places of these pages are adjacent on the disk too.
             let mut next = at + 1;
             while next < end && here != 0 && self.are_packed() && word(next) == here + (next - at) as u64 {
                 next += 1;
@@ -480,7 +480,7 @@ impl Volume {
                 continue;
             }
             let count = (at..end).take_while(|at| !is_zero(*at)).count();
-            // Never to a used place, even without a commit: a failed write would tear the page.
+            // Never write to a used place, even before the first commit: a failed write would tear the page.
             let places = self.take_places(operation, count as u64)?;
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
@@ -503,7 +503,7 @@ impl Volume {
     fn moved(&self, group: &mut Changed, page: u64, word: u64, sum: u64) {
         let place = self.table.word(page);
         if word == 0 && place.load(Ordering::Relaxed) == 0 {
-            // Zeroes, as in the last commit.
+            // The page has been zero since the last commit, so there is nothing to do.
             return;
         }
         let before = place.swap(word | FRESH, Ordering::Relaxed);
@@ -567,7 +567,8 @@ impl Volume {
             }
             let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
             let reserved = self.disk.reserve(generous).or_else(|_| self.disk.reserve(needed));
-            // Also after an error: a file system may keep the part for which it had room, as ext4 does.
+            // Update the length even after an error: a file system such as ext4 may keep the part that
+            // fitted.
             let length = self.disk.len();
             space.reserved = length.as_ref().map_or(space.reserved, |length| *length);
             if let Err(cause) = reserved.and(length) {
@@ -608,7 +609,7 @@ impl Volume {
     /// Writes the checksums of the blocks of pages with consecutive places.
     fn write_block_sums(&self, place: u64, blocks: &[u8]) {
         if let Some(sums) = self.sums.blocks.filter(|_| !blocks.is_empty()) {
-            // Without them pages are read as a whole.
+            // Without stored block checksums, readers check whole pages, so ignore an error.
             let _ = self.disk.write_at(HEAD_BYTES + sums.offset(place), blocks);
         }
     }

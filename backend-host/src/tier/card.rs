@@ -179,7 +179,7 @@ impl Card {
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
-        // The load first: readers of one page share the cache line while none of them writes.
+        // Load before the store: while no reader of a page writes, readers share the cache line.
         if !usage.used.load(Ordering::Relaxed) {
             usage.used.store(true, Ordering::Relaxed);
         }
@@ -211,7 +211,7 @@ impl Card {
             clock.owners[at as usize] = Some(owner);
             return Some((Taken::new(self, at), false));
         }
-        // One revolution to find all of them used, and one to find an unused slot.
+        // The first revolution may find all slots used; the second one then finds an unused slot.
         for _ in 0..2 * self.slots.len() {
             let at = clock.hand;
             clock.hand = (at + 1) % self.slots.len();

@@ -141,7 +141,7 @@ fn two_devices_never_have_one_file() {
     assert_eq!(FileDevice::create(&path.0, 100).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(rig.download(&buffer, 0, 4).unwrap(), b"mine");
     drop((buffer, rig));
-    // Not in sequence either.
+    // Creating it again fails too.
     assert_eq!(FileDevice::create(&path.0, 100).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read(&path.0).unwrap()[..4], *b"mine");
 }
@@ -254,7 +254,7 @@ fn memory_is_wiped_in_the_file_when_it_is_given_back() {
     drop((first, unwiped));
     assert_eq!(at(&ranges), [6; 1000]);
     rig.device.wipe_on_release().unwrap();
-    // In two pieces, the second of them longer than a block.
+    // The buffer is in two pieces, the second of them longer than a block.
     let split = rig.buffer((1 << 20) - 2000);
     let ranges = rig.device.file_ranges(split.id()).unwrap();
     assert_eq!(ranges.len(), 2);

@@ -121,7 +121,7 @@ fn sums_and_extremes_are_those_of_a_loop() {
             assert_eq!(extremes.iter().map(|part| part.count).sum::<u64>(), keys.len() as u64);
             let sums = Partial::list(&asked.ask(&program, 0, Action::Sum { value, filter, answer }));
             if of == Type::F32 {
-                // Sixteen partial sums, added in pairs.
+                // Expect sixteen partial sums, added in pairs.
                 let mut lanes = [0.0_f64; 16];
                 let floats = asked.words.iter().map(|bits| f64::from(f32::from_bits(*bits)));
                 floats.enumerate().for_each(|(at, float)| lanes[at % 16] += float);

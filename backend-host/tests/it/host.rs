@@ -64,7 +64,7 @@ fn long_copies_are_shared_out_and_complete() {
     let host = HostBuffer::new(&device, 2 * bytes, HostMemory::Pageable).unwrap();
     let source: Vec<u8> = (0..bytes as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     host.write(0, &source);
-    // One long copy and many short ones in a call.
+    // Submit one long copy and many short ones in a call.
     let (long, short) = (19_000_000_u64, 1_000_u64);
     let mut transfers = vec![Transfer::Upload { from: host.at(0), to: memory.at(5), bytes: long }];
     let mut at = long;
@@ -94,7 +94,7 @@ fn work_that_nobody_waits_for_is_done_and_wakes() {
         told.recv().unwrap();
         device.poll(ticket).unwrap();
     }
-    // The same with polls alone.
+    // Do the same with polls alone.
     let ticket = queue.submit(&[]).unwrap();
     while device.poll(ticket).unwrap() == backend_api::Progress::Pending {
         std::thread::yield_now();
@@ -162,7 +162,7 @@ fn two_faced() -> Kernel {
     };
     let write_two = |items: &HostItems<'_>| {
         let failed = items.items().filter(|item| !items.view(0).store(*item, 0, 2_u32));
-        // Elements of another part cannot be written.
+        // The launch must not write elements of another part.
         let failures = failed.count() as u64 + u64::from(items.view(0).store(items.items().end, 0, 3_u32));
         Report { failures, ..Report::default() }
     };

@@ -43,7 +43,7 @@ fn shares_grow_and_are_there_again() {
         buffer.extend(bytes, Commit::Lazy).unwrap();
         expected.resize(bytes as usize, 0);
         let start = before - before.min(50);
-        // Sometimes with a gap at the end.
+        // In some rounds leave a gap at the end.
         let end = bytes - (bytes - start).min(step % 3 * 200);
         fill(&device, buffer, start, end - start, step as u8);
         expected[start as usize..end as usize].fill(step as u8);
@@ -65,7 +65,7 @@ fn shares_grow_and_are_there_again() {
         let device = Arc::new(StoreDevice::open(path).unwrap());
         assert_eq!(device.note(), note);
         device.share_out(3);
-        // Only two pages of the last buffer count.
+        // Only the first two pages of the last buffer remain.
         device.clear_share(2, 2);
         for (share, expected) in expected.iter().enumerate() {
             let bytes = expected.len() as u64;

@@ -127,7 +127,7 @@ fn a_hit_does_not_read_the_file() {
     let builder = FileDevice::builder(&path).tier(&tier);
     let rig = filled(builder.create(8 * PAGE as u64).unwrap(), 8 * PAGE as u64);
     let numbers = numbered(8 * PAGE as u64);
-    // Four fit; the fifth replaces none.
+    // Four pages fit; the fifth replaces none of them.
     for page in [0, 2, 4, 6, 7] {
         assert_eq!(rig.read(page * PAGE as u64, PAGE).unwrap(), numbers[page as usize * PAGE..][..PAGE]);
     }
@@ -144,7 +144,7 @@ fn a_hit_does_not_read_the_file() {
     // Bytes outside the GPUs are lost, even next to a cached page.
     assert!(rig.read(5 * PAGE as u64, 1).is_err());
     assert!(rig.read(0, PAGE + 1).is_err());
-    // One submission for all parts of a request.
+    // All parts of a request form one submission.
     let work = card.counts().work;
     assert_eq!((work.upload_bytes, work.downloads), (uploaded, 4 + 1 + 1));
     assert_eq!(tier.status().hits, 4 + 1 + 1);
@@ -161,7 +161,7 @@ fn what_is_written_is_on_the_card_as_in_the_file() {
         rig.read(page * PAGE as u64, PAGE).unwrap();
     }
     let misses = tier.status().misses;
-    // A part of a page, several pages, and uncached pages.
+    // Cases: a part of a page, several pages, and uncached pages.
     for (offset, bytes) in [(5, 20), (3 * PAGE + 100, 3 * PAGE), (15 * PAGE, 2 * PAGE)] {
         let value: Vec<u8> = (0..bytes).map(|at| (at * 3) as u8).collect();
         rig.write(offset as u64, &value).unwrap();
@@ -176,7 +176,7 @@ fn what_is_written_is_on_the_card_as_in_the_file() {
     );
     assert_eq!(rig.read(0, 16 * PAGE).unwrap(), numbers[..16 * PAGE]);
     assert_eq!(tier.status().misses, misses + 3, "all of it comes from the card");
-    // Within the device, by kernels, and by lists.
+    // Copy within the device, by kernels, and by lists.
     rig.copy(40 * PAGE as u64 + 7, PAGE as u64, 300).unwrap();
     numbers.copy_within(40 * PAGE + 7..40 * PAGE + 307, PAGE);
     rig.done(rig.queue.fill(&Fill { to: rig.memory.at(1000), bytes: 500, pattern: b"abc" })).unwrap();
@@ -201,7 +201,7 @@ fn a_scan_leaves_what_is_hot() {
     let warm = tier.status();
     (0..SLOTS / 4).for_each(|at| page(3 * at));
     assert_eq!(tier.status().misses, warm.misses, "a quarter of the room is for a quarter of the slots");
-    // In pieces that end within pages, like the reads of kernels.
+    // Read in pieces that end within pages, like the reads of kernels.
     for at in (0..bytes).step_by(1000) {
         rig.read(at, 1000.min((bytes - at) as usize)).unwrap();
     }
@@ -386,7 +386,7 @@ fn what_a_card_has_damaged_is_read_from_the_file() {
     assert_eq!(all(), (16, 16, 0));
     card.flips.store(true, Ordering::Relaxed);
     rig.write(5 * PAGE as u64, &numbers[5 * PAGE..6 * PAGE]).unwrap();
-    // Read from the file, and copied again to the GPU, which damages it again.
+    // The page is read from the file and copied to the GPU again, which damages it again.
     assert_eq!(all(), (16 + 31, 16 + 1, 1));
     card.flips.store(false, Ordering::Relaxed);
     let (.., damaged) = all();
@@ -421,7 +421,7 @@ fn same_as_plain<D: Device>(tiered: Rig<D>, random: &mut SplitMix64) {
     let plain = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).create_temporary(bytes).unwrap();
     let plain = Rig::new(plain, bytes);
     plain.write(0, &tiered.read(0, bytes as usize).unwrap()).unwrap();
-    // Some places more often.
+    // Choose some places more often than others.
     let range = |random: &mut SplitMix64, most: u64| {
         let length = 1 + random.below(most);
         let start = if random.below(2) == 0 { random.below(bytes) / 16 } else { random.below(bytes) };

@@ -88,7 +88,7 @@ fn refusal(library: &OsStr) -> Option<String> {
     // same name.
     match unsafe { libloading::Library::new(library) } {
         Ok(library) => {
-            // In use by the loader, or by its threads.
+            // The loader or its threads may still use the library, so never unload it.
             std::mem::forget(library);
             None
         }

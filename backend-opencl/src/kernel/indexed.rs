@@ -154,7 +154,7 @@ impl Round<'_> {
     ) -> Result<()> {
         let Elements { start, count, stride } = elements;
         let groups = submission.core.kernels.groups_for(self.words);
-        // For words of 1, 2, 4, 8 or 16 bytes.
+        // The kernels exist for words of 1, 2, 4, 8 and 16 bytes.
         let kernel = format!("{}_{}", direction.operation(), self.width);
         let launch =
             |submission: &mut Submission<'_>, pieces: [Argument<'_>; PIECES + 1], window: u64, bytes: u64| {
@@ -179,7 +179,7 @@ impl Round<'_> {
                 unsafe { submission.launch(&kernel, groups, &arguments) }
             };
         if count == 0 {
-            // Any memory will do if the kernel touches none of it.
+            // The kernel accesses none of it, so any memory will do.
             let none = std::array::from_fn(|i| match i {
                 PIECES => Argument::U32(ONE_PIECE),
                 _ => self.failure,

@@ -93,7 +93,7 @@ impl Listing {
             Argument::U64(highest),
             Argument::U64(elements_before),
             Argument::Buffer(&self.list),
-            // The list begins after a header of two words.
+            // Chunk 0 also contains the head, and exists even if no elements follow the head.
             Argument::U64(2),
         ]
     }

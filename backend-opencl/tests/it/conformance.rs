@@ -100,7 +100,7 @@ fn random_kernels_do_what_the_interpreter_does() {
         let device = open(&found, &Options::new());
         let run = backend_api::conformance::random::launch_all(&device, seed..seed + number);
         println!("{}: {run} of {number} random kernels", device.info());
-        // The others need `f64`, which some devices lack.
+        // All other programs need `f64`, which some devices lack.
         assert!(run >= number / 2);
     }
 }

@@ -78,7 +78,7 @@ fn many_small_pages_go_through_a_kernel() {
         assert_eq!((statistics.copies, statistics.launches), (4, 4), "{}", found.info());
     }
     for (found, statistics, in_place) in scattered_pages(&Options::new(), HostMemory::Pinned) {
-        // In place only the descriptions are copied.
+        // With access in place, only descriptions are copied.
         let wanted = if in_place { (2, 3) } else { (4, 4) };
         assert_eq!((statistics.copies, statistics.launches), wanted, "{}", found.info());
     }
@@ -144,7 +144,7 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
             queue.submit(&[up]).unwrap();
             assert_eq!(device.poll(written), Ok(Progress::Done));
         }
-        // An answer and gathered values are written, too.
+        // The device writes an answer and gathered values, too.
         let elements = Elements { start: memory.at(0), count: BYTES, stride: 1 };
         let search =
             Search { elements, field_offset: 0, value: &[7], limit: 0, count_all: true, answer: host.at(0) };
@@ -225,7 +225,7 @@ fn a_search_with_a_huge_limit_fetches_what_there_is() {
             assert_eq!(u64s(&answer, 0, 2), [places.len() as u64; 2]);
             assert_eq!(u64s(&answer, 16, places.len()), places);
             assert_eq!(copied, 16 + 8 * places.len() as u64);
-            // A search for all of them.
+            // Search for all elements.
             device.wait(queue.search(&Search { value: &[0], ..search }).unwrap()).unwrap();
             let listed = (COUNT - places.len() as u64) as usize;
             assert_eq!(u64s(&answer, 0, 2), [listed as u64; 2]);
@@ -411,7 +411,7 @@ fn child(test: &str, variables: &[(&str, impl AsRef<OsStr> + Copy)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .envs(variables.iter().copied())
-        // Memory that the driver's compiler keeps until the process ends is no leak of this crate.
+        // Memory that the driver's compiler keeps until the process ends is not a leak of this crate.
         .env("LSAN_OPTIONS", "detect_leaks=0")
         .env("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1:detect_leaks=0")
         .output()
@@ -442,7 +442,7 @@ fn without_drivers_or_library_there_are_no_devices() {
         "device::child_lists_devices",
         &[("OCL_ICD_VENDORS", &folder), ("OPENCL_VENDOR_PATH", &folder)],
     );
-    // Some loaders have further places to look for drivers.
+    // Some loaders look for drivers in more places.
     assert!(listed.contains("devices: "), "{listed}");
     if cfg!(target_os = "linux") {
         // A library without any of the functions.
@@ -467,7 +467,7 @@ fn a_driver_that_does_not_load_is_named() {
         assert!(listed.contains(&named) && listed.contains("libnone.so.1"), "{listed}");
         assert!(!listed.contains("finds no driver"), "{listed}");
     }
-    // In addition to the working drivers.
+    // The broken driver is listed in addition to the working drivers.
     let others = std::fs::read_dir("/etc/OpenCL/vendors").into_iter().flatten().flatten();
     others.for_each(|file| _ = std::fs::copy(file.path(), folder.join(file.file_name())).unwrap());
     let listed = lists(&folder);

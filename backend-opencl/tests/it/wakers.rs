@@ -58,7 +58,7 @@ fn a_waker_can_give_back_what_the_work_used() {
     for Scene { device, queue, memory, host } in scenes() {
         let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
         let first = queue.submit(&[copy]).unwrap();
-        // Work behind the ticket still uses all of them when the waker runs.
+        // When the waker runs, later work still uses all of the memory.
         for _ in 0..10 {
             queue.submit(&[copy]).unwrap();
         }

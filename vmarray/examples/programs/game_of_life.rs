@@ -36,7 +36,7 @@ fn natively([rows, columns]: [usize; 2], cells: &[u8]) -> Vec<u8> {
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
-    // A glider, which is one further down and to the right after four steps.
+    // The pattern is a glider, which moves one cell down and to the right in four steps.
     let shape = [8, 16];
     let mut cells = vec![0; 128];
     [1, 16 + 2, 32, 32 + 1, 32 + 2].iter().for_each(|at| cells[*at] = 1);

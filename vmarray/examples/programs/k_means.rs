@@ -60,7 +60,7 @@ fn natively(points: &[[i32; 2]], mut centres: Centres) -> (Centres, Vec<u8>) {
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
-    // Eight clouds around the points of a circle, and centres that begin elsewhere.
+    // The data are eight clouds around points of a circle; the centres begin at other places.
     let angles: [f32; CENTRES] = std::array::from_fn(|c| (45 * c) as f32).map(f32::to_radians);
     let place = |c: usize, far: f32| [angles[c].cos(), angles[c].sin()].map(|x| x * far);
     let mut point = |i| place(i % CENTRES, 1000.0).map(|x| (x + 100.0 * on.real()) as i32);

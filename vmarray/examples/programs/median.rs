@@ -14,7 +14,7 @@ fn median(at: At<2>, radius: usize, image: &Window<u8, 2>, out: &mut Own<u8>) {
         let (y, x) = ((k / side) as isize - radius as isize, (k % side) as isize - radius as isize);
         points.set(k, image[at.plus([y, x])]);
     }
-    // Quickselect (Hoare): partition the range around the middle until it is empty.
+    // Quickselect (Hoare): partition the range around the middle element until the range is empty.
     let (mut first, mut last, middle) = (0, points.len(), points.len() / 2);
     while first + 1 < last {
         let (pivot, mut i, mut end) = (points[middle], first, last);
@@ -50,7 +50,7 @@ fn run(on: &mut Setting, image: &NdArray<u8, 2>, radius: usize) -> Result<Vec<u8
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
-    // Specks on a picture of two halves.
+    // The picture has two halves with random specks.
     let speck = |i: usize| (i * 7919).is_multiple_of(11);
     let values: Vec<u8> =
         (0..40 * 40).map(|i| if speck(i) { 255 } else { 60 * (i % 40 / 20) as u8 }).collect();

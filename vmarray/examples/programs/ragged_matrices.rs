@@ -29,7 +29,7 @@ pub fn show(on: &mut Setting) -> Result<()> {
 
 pub fn check(on: &mut Setting) -> Result<()> {
     let lengths: Vec<usize> = (0..2 + on.below(6)).map(|_| on.below(600)).collect();
-    // Each length twice, so that there is something to add.
+    // Use each length twice, so that there are matrices to add.
     let mut truth: Vec<Vec<f32>> = Vec::new();
     for len in lengths.iter().chain(&lengths) {
         truth.push((0..*len).map(|_| on.real()).collect());

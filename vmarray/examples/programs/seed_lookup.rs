@@ -64,7 +64,7 @@ fn word(of: &[u8]) -> u32 {
 
 pub fn show(on: &mut Setting) -> Result<()> {
     let genome: Vec<u8> = (0..10_000).map(|_| on.below(4) as u8).collect();
-    // A, C, G and T are 0 to 3.
+    // The letters A, C, G and T are stored as 0 to 3.
     let hits = run(on, &genome, &[word(&[2, 0, 3, 3, 0, 1])])?;
     println!("    GATTAC is at {:?}", hits.iter().map(|hit| hit[1]).collect::<Vec<_>>());
     Ok(())

@@ -37,7 +37,7 @@ fn run(on: &mut Setting, matrix: &[Vec<Entry>], x: &[f64]) -> Result<Vec<f64>> {
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
-    // Second differences of the squares: 2 everywhere.
+    // The second differences of the squares are 2 everywhere.
     let entries =
         |row| [(row - 1, 1.0), (row, -2.0), (row + 1, 1.0)].map(|(column, value)| Entry { column, value });
     let matrix: Vec<Vec<Entry>> = (1..999).map(|row| entries(row).to_vec()).collect();

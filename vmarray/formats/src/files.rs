@@ -93,7 +93,7 @@ impl Unfinished {
             let temporary = path.with_file_name(hidden);
             match make(&temporary) {
                 Ok(made) => return Ok((made, Self { temporary, path: path.to_path_buf(), is_folder })),
-                // A leftover of a killed process with the same number.
+                // The file is left from a killed process with the same number.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(cause) => return Err(Error::file("create", &temporary)(cause)),
             }

@@ -54,7 +54,7 @@ impl Pieces {
             axis -= 1;
             inner *= shape[axis];
         }
-        // One piece, or a cut along the axis before the last axes that fit whole.
+        // Cut one piece, or cut along the axis before the last axes that fit whole.
         let axis = axis.saturating_sub(1);
         let extent = shape.get(axis).copied().unwrap_or(1);
         let inner: usize = shape.iter().skip(axis + 1).product();
@@ -162,7 +162,7 @@ fn on_threads<B>(
             let spawned = thread::Builder::new().spawn_scoped(scope, move || run(tell));
             match spawned {
                 Ok(_) => {}
-                // The running threads do the work.
+                // The threads that are running do the work.
                 Err(_) if started > 0 => break,
                 Err(cause) => return Err(Error::file("start a thread for", path)(cause)),
             }

@@ -12,7 +12,7 @@ fuzz_target!(|data: (&[u8], u8, u8, u16)| {
     let (bytes, page_len, frames, len) = data;
     let path = std::env::temp_dir().join(format!("vmarray-fuzz-{}", std::process::id()));
     std::fs::write(&path, bytes).expect("a file");
-    // Some do not fit, or are refused since there is a file already.
+    // Some requests do not fit, or are refused because the file exists already.
     if let Ok(device) = FileDevice::create(&path, bytes.len() as u64)
         && let Ok(array) = VirtualArray::<u32>::builder(len.into())
             .devices([Arc::new(device)])

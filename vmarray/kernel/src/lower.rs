@@ -164,7 +164,7 @@ impl Lowered {
         let kind = parameter.map(|parameter| &self.parameters[parameter].kind);
         let next = parameter.and_then(|parameter| self.parameters.get(parameter + 1));
         match kind {
-            // The end of a row is read first; its start is missing only for the last number.
+            // The end of a row is read first; only the row after the last one has no start.
             _ if next.is_some_and(|next| matches!(next.kind, ParameterKind::Rows(_))) => {
                 let row = if report.detail == u64::MAX { u64::MAX } else { report.detail.wrapping_sub(1) };
                 row.into()

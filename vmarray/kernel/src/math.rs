@@ -508,7 +508,7 @@ fn log2_of<T: Float>(x: T) -> (T, T) {
     let s_rest = (((f - back) - back_rest) - s * d_rest) / d;
     let (z, z_rest) = product(s, s);
     let z_rest = z_rest + (s + s) * s_rest;
-    // c + c / 3 * z + …, times s.
+    // Compute c + c / 3 * z + …, and multiply it by s.
     let (w, w_rest) = product(third, z);
     let w_rest = w_rest + (third * z_rest + third_rest * z + z * z * log2_rest(z));
     let (a, a_rest) = sum(c, w);
@@ -838,7 +838,7 @@ pub fn atanh<T: Float>(x: T) -> T {
 #[inline(always)]
 pub fn cbrt<T: Float>(x: T) -> T {
     let (m, k) = split(x.abs());
-    // m from 0.7 to 5.7, k a multiple of 3.
+    // Here m is from 0.7 to 5.7, and k is a multiple of 3.
     let third = k.div_euclid(3);
     let m = m * power_of_two::<T>(k - 3 * third);
     let guess = 0.5838 as T + m * (0.4565 as T + m * (-0.0609 as T + m * (0.00433 as T)));

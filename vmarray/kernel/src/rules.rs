@@ -363,7 +363,7 @@ impl<T: Memory, const N: usize> Elements<At<N>> for Window<T, N> {
 
 macro_rules! positions {
     ($($N:literal)*) => { $(
-        // Not for one axis, so that rustc infers `usize` for its indices.
+        // Arrays of one axis have a separate implementation, so that rustc infers `usize` for their indices.
         impl<T: Memory> Elements<[usize; $N]> for Anywhere<T, $N> {
             type Element = T;
 

@@ -158,7 +158,7 @@ impl Body<'_> {
                 if let Some((_, other)) = &init.diverge {
                     self.error(other, "kernels do not support `let … else`: use `if` or `match`");
                 }
-                // A reference would be a second name for a place.
+                // An alias here could be changed by two names, so bind a copy.
                 let value = self.expr(&init.expr);
                 value.with_rust(|value| quote!(= #value)).with_tree(|tree| {
                     let tree = self.lined(init.expr.span(), tree);

@@ -105,7 +105,7 @@ fn two_programs_are_shown_with_what_they_count() {
         let row = row(&table, name);
         assert_eq!(row[1], process.to_string(), "{table}");
         let bytes = if pages == 8 { "8192 bytes" } else { "16.0 KiB" };
-        // One of 256 accesses of a page misses.
+        // One of 256 accesses to a page misses.
         let counted = (row[3], row[4], row[6], row[7], row[8], row[9]);
         assert_eq!(counted, (bytes, "0", "99.6 %", &*pages.to_string(), "0 bytes", bytes), "{table}");
         assert!(row[5].contains("host:0"), "{table}");
@@ -142,7 +142,7 @@ fn garbage_is_skipped_and_what_is_left_of_killed_processes_removed() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     };
     let of_own = std::fs::read_to_string(of(&left, lives.1)).unwrap();
-    // Under the name of a running process.
+    // The garbage has the name of a running process.
     garbage(&format!("{}-{}.stats", std::process::id(), start_of_own()), b"\x1b[2Jgarbage");
     garbage("notes", of_own.replace("array of 5", "another one").as_bytes());
     std::os::unix::fs::symlink("/dev/zero", folder.path.join("vmarray/1-0.stats")).unwrap();

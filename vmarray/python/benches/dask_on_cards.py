@@ -113,7 +113,7 @@ def main() -> None:
             distributed.wait(of)
             return of
 
-        # The first time each worker opens its card as well.
+        # The first run includes the time in which each worker opens its GPU.
         own = timed("made", gigabytes, held)
         assert int(timed("sum", gigabytes, lambda: own.sum(dtype="f8").compute())) == total
         expected = 2 * total + shape[0] * shape[1]

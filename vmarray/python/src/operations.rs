@@ -369,7 +369,7 @@ impl Code {
             O::LeftShift | O::RightShift => {
                 let is_left = operation == O::LeftShift;
                 let shifted = self.binary(if is_left { Binary::Shl } else { Binary::Shr }, a, b);
-                // As an unsigned number, a negative shift is a large one.
+                // Compare shifts as unsigned numbers, so that a negative shift is a large one.
                 let width = self.number(of, (of.bytes() * 8) as i8);
                 let is_small = self.binary(Binary::Lt, b, width);
                 let is_not_negative = self.binary(Binary::Le, zero, b);

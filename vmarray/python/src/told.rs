@@ -29,7 +29,7 @@ pub fn told<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result
     off(py, || {
         let stopped = Mutex::new(None);
         let tell = |Progress { done_bytes, all_bytes, .. }: Progress| {
-            // Release the lock first: the callback may wait for the other thread.
+            // Release the lock first, because the callback may wait for the other thread.
             let is_stopped = lock(&stopped).is_some();
             if !is_stopped && let Some(callback) = &callback {
                 let told = Python::attach(|py| callback.call1(py, (done_bytes, all_bytes)).map(|_| ()));

@@ -182,7 +182,7 @@ def placed(array):
     return vm.asarray(array)
 
 
-# Arguments by the names of parameters.
+# Arguments by parameter name.
 
 
 def _axis(case, of):
@@ -543,7 +543,7 @@ def run(name, seed):
     ours_args, ours_given = ours(args), {one: ours(value) for one, value in given.items()}
     theirs, error = told(lambda: function(*theirs_args, **theirs_given))
     if error is None and case.chance(0.15) and _takes_out(name, function):
-        # The same to an array that is there, now and then of another dtype, or with a mask.
+        # Write the result to an existing array, sometimes of another dtype or with a mask.
         out = given["out"] = _out(case, theirs)
         # NumPy itself crashes on a comparison with a mask and an integer of Python that the dtype cannot hold.
         if isinstance(function, np.ufunc) and case.chance(0.5) and not any(type(one) is int for one in args):
@@ -620,7 +620,7 @@ def _differ(case, mine, theirs):
         is_same = mine == theirs or (mine != mine and theirs != theirs)
         return None if is_same else f"{mine!r} and NumPy's {theirs!r}"
     if isinstance(theirs, (bytes, str)) and isinstance(theirs, np.generic):
-        # A text of NumPy's is as long as its letters.
+        # NumPy's string dtypes are as long as their text, so convert the dtype.
         mine = np.asarray(mine).astype(theirs.dtype)
     mine, theirs = np.asarray(mine), np.asarray(theirs)
     if mine.dtype != theirs.dtype and not case.is_wide:
@@ -628,7 +628,7 @@ def _differ(case, mine, theirs):
     if mine.shape != theirs.shape:
         return f"shape {mine.shape} and NumPy's {theirs.shape}"
     if case.name == "numpy.empty_like" or case.keywords.get("mode") == "empty":
-        # Of any values.
+        # The case permits any values.
         return None
     why = _values_differ(case, mine, theirs)
     return why and f"{_shown(mine)} and NumPy's {_shown(theirs)}: {why}"
@@ -702,7 +702,7 @@ def _result_kind(case):
     if asked is not None:
         kinds.append(np.dtype(asked))
     floats = [np.finfo(one.newbyteorder("=")).dtype for one in kinds if one.kind in "fc"]
-    # Integers and bools of few bytes are floats of few bytes for functions.
+    # NumPy's functions convert short integers and bools to short floats.
     floats += [np.dtype(f"f{2 * one.itemsize}") for one in kinds if one.kind in "biu" and one.itemsize < 4]
     return min(floats, key=lambda one: one.itemsize, default=np.dtype("f8"))
 

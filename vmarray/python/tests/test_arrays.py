@@ -203,7 +203,7 @@ def test_threads_compute_at_once():
 def test_an_interrupt_ends_long_work():
     # A process in the background may inherit a handler that ignores the signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # On a busy machine the other thread may come late, when all is written.
+    # On a busy machine the other thread may be late, after all rows are written.
     for _ in range(20):
         array = vm.zeros((60_000, 1000), "u1")
 
@@ -235,7 +235,7 @@ def test_memory_of_results_is_used_again():
     first = np.asarray(array)
     address, view = first.ctypes.data, first[5:]
     del first
-    # A view has the memory, too, so no other array does.
+    # A view keeps the memory in use, so no other array gets it.
     second = array[indices]
     assert second.ctypes.data != address and (view == own[5:]).all() and (second == own[indices]).all()
     assert array.memory()["kept_for_results_bytes"] == 0
@@ -277,7 +277,7 @@ def test_results_are_read_after_a_fork():
     own.view("u4").reshape(-1, 11)[:, 0] = np.arange(len(own))
     array, indices = vm.asarray(own), np.arange(len(own))[::-1].copy()
     for _ in range(5):
-        # From the third time on the GPU itself writes its items, to page-locked memory.
+        # From the third time on, the GPU writes the items itself, to page-locked memory.
         results = array[indices]
     child = os.fork()
     if child == 0:

@@ -169,7 +169,7 @@ def test_stored_chunks_are_written_as_a_whole(tmp_path, chunks, given):
         with dask.config.set(scheduler="threads", num_workers=8):
             vmarray.dask.to_zarr(x, str(tmp_path / f"{n}.zarr"), **given)
             assert np.array_equal(np.asarray(vm.open_zarr(tmp_path / f"{n}.zarr")), own)
-            # To an array that is there, as well, and to a part of it.
+            # Store to an existing array as well, and to a part of it.
             target = zarr.open_array(tmp_path / f"{n}.zarr", mode="r+")
             vmarray.dask.to_zarr(x + 1, target)
             assert np.array_equal(target[...], own + 1)

@@ -121,7 +121,7 @@ def test_a_store_is_a_home(tmp_path, shards):
         same(array[::-5, :, 1], own[::-5, :, 1])
         with pytest.raises(vm.Error):
             array[0] = 1
-    # The array is never closed, and its views are written all the same.
+    # The array is never closed, but changes through its views are stored.
     array = vm.open_zarr(path, home=True)
     view = array[-1]
     del array

@@ -77,7 +77,7 @@ def test_an_array_is_lent_until_the_last_tensor_is_gone():
     del memory
     gc.collect()
     assert a[0] == 9
-    # Objects made of it keep the array alive.
+    # Objects that use the memory keep the array alive.
     memory = vm.arange(1000, devices="host").device_memory()
     kept = np.from_dlpack(memory)
     del memory
@@ -167,7 +167,7 @@ def test_memory_of_numpy_is_a_home(shape, dtype, seed):
     key = (..., slice(None, None, 2)) if shape else ...
     array[key] = numpys[key] = new[key]
     array.flush()
-    # Of arrays without items there is nothing to lie anywhere.
+    # An array without items has no memory to export.
     assert own.tobytes() == numpys.tobytes() == np.asarray(array).tobytes()
     array[...] = new
     array.close()

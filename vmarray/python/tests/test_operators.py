@@ -119,7 +119,7 @@ def test_lines_along_an_axis_by_devices(data, shape, dtype, seed):
     for ours, numpys in [(array, own), (array[first:], own[first:]), (array.T, own.T), (array + array, own + own)]:
         expected = numpys.sum(axis=axis)
         sums = _functions._summed_along(ours, axis, expected.dtype, is_anywhere=True)
-        # Rows of no box that all elements make up, and floats of 16 bits, are left to NumPy.
+        # Rows that form no box of all items, and 16-bit floats, are left to NumPy.
         assert sums is not None or dtype == np.float16 or first
         if sums is not None:
             same(sums, expected)

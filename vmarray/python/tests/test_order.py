@@ -321,7 +321,7 @@ def test_sorts_are_stopped_by_signals():
         raise KeyboardInterrupt
 
     def interrupt(done, total):
-        # The thread that has called the sort handles it, while another one does the work.
+        # The thread that called the sort handles the signal, while another thread sorts.
         assert threading.current_thread() is not threading.main_thread()
         _thread.interrupt_main()
         assert is_handled.wait(60)

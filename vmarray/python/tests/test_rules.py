@@ -350,7 +350,8 @@ def test_pickles_keep_mode_and_identity(tmp_path, monkeypatch):
         again[0] = 1
     same(again, np.full(3, 2.0))
     again.close()
-    # One that is written to has its file to itself: an error where it is used, and no process that waits for ever.
+    # An array open for writing has its file to itself: a second use is an error, and no process waits
+    # forever.
     array = vm.open(tmp_path / "a")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply_async(_tried, (array,)).get(60) == "FileError"
@@ -385,7 +386,7 @@ def test_messages_have_pythons_names(tmp_path):
         text = str(raised.value) + getattr(raised.value, "advice", "")
         for rust in ("::", "HostDevice", "FileDevice", "<lambda>", "Some(", "None)"):
             assert rust not in text, text
-        # As `distributed` makes exceptions that workers send.
+        # Construct the error as `distributed` constructs exceptions that workers send.
         type(raised.value).__new__(type(raised.value), *raised.value.args)
         again = pickle.loads(pickle.dumps(raised.value))
         assert str(again) == str(raised.value)

@@ -112,7 +112,7 @@ def test_ragged_arrays_in_files_and_wrong_ones(tmp_path):
     rows = vm.Ragged.open(path, "f4")
     assert len(rows) == 100 and rows[99].sum() == 99 * 49.5
     rows.append([1, 2])
-    # As after a crash: items of a row that was not finished.
+    # Append items of a row that was not finished, as after a crash.
     rows.values.append([8, 8, 8])
     rows.append([3, 4, 5, 6])
     rows.sync()

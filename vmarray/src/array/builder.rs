@@ -56,7 +56,7 @@ impl CommonSettings {
         let element_bytes = element::Layout::<T>::BYTES;
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (suited_bytes / element_bytes).max(1);
-            // At most all elements, so that a short array still spans several devices.
+            // Use at most this number of elements, so that a short array still spans several devices.
             (1 << most.ilog2()).min(len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
         });
         if page_len == 0 {
@@ -606,7 +606,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let redundant = settings.common.placement.redundant(open.devices.len())?;
         let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
         let is_open = max_len == usize::MAX;
-        // Limited by the size of the devices, but at least the initial length.
+        // The size of the devices limits the length, but the initial length must fit.
         let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
         if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
             let reason = "the array may grow, which moves the pages that parity is computed from; leave `max_len` out, or use \
@@ -631,7 +631,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     ) -> Result<VirtualArray<T, D>> {
         let recipe = Recipe::of(&settings, &homes);
         let Homes { open, len, max_len, pages_most, is_open, page_len, mut turns, redundant, .. } = homes;
-        // A channel without a page would be of no use.
+        // A channel without a page would be useless.
         turns.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
         let Settings {
             common,

@@ -75,7 +75,7 @@ impl<D: Device> Read for ByteStream<'_, D> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.len().saturating_sub(self.position).min(into.len() as u64) as usize;
         if count > 0 {
-            // Below the length, so it can be an index.
+            // The position is below the length, so it fits `usize`.
             self.array.read_range(self.position as usize, &mut into[..count]).map_err(io_error)?;
             self.position += count as u64;
         }

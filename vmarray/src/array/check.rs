@@ -34,7 +34,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager().evict(&(0..self.page_count() as u64))?;
         let mut wrong = Vec::new();
         let mut page = 0;
-        // An array may become shorter meanwhile.
+        // Another thread may shorten the array meanwhile.
         while page < self.page_count() {
             let cut = self.cut(&(0..self.len()), page);
             match cut.and_then(|cut| self.visit(cut, Visit::Stay)).map(drop) {

@@ -124,7 +124,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn push(&self, value: T) -> Result<usize> {
         loop {
             let len = self.len();
-            // The greatest length is reached, or memory is exhausted.
+            // The array has its greatest length, or memory is exhausted.
             if len >= self.capacity() {
                 self.reserve_for(len.saturating_add(1))?;
             }

@@ -26,7 +26,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn short_place(&self, start: usize, count: usize) -> Option<(&Entry, usize)> {
         let most = const { MOST_BYTES / size_of::<T>() };
-        // An empty range also counts as long.
+        // This is also true for an empty range.
         let behind_first = count.wrapping_sub(1);
         if behind_first >= most {
             return None;
@@ -47,7 +47,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads a short range without a lock; returns true on success.
     #[inline(always)]
     pub(crate) fn read_short(&self, start: usize, into: &mut [T]) -> bool {
-        // Single elements may be written as words meanwhile, with which byte accesses must not race.
+        // Other threads may write single elements as words meanwhile, and byte accesses must not race with
+        // them.
         if !racy::IN_ASSEMBLY {
             return false;
         }

@@ -336,7 +336,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let (files, ()) =
             Files::open::<T, P, ()>(files, is_read_only, read, ROWS, self.settings.tier.as_ref())?;
         let rows = files.len;
-        // The end of the last row.
+        // The entry is the end of the last row.
         self.rows_of(&files, offsets, |offsets| Ok(offsets.get(rows)? as usize))
     }
 

@@ -375,7 +375,7 @@ mod tests {
         there_and_back([1_u32, 2, 3]);
         there_and_back([1_u64, 2, 3]);
         there_and_back([1_u128, u128::MAX]);
-        // Elements that are too long for copies word by word.
+        // These elements are too long for copies word by word.
         there_and_back(std::array::from_fn::<u32, 64, _>(|i| i as u32));
         there_and_back(std::array::from_fn::<u64, 64, _>(|i| i as u64));
         there_and_back(std::array::from_fn::<u8, 1024, _>(|i| i as u8));
@@ -388,7 +388,7 @@ mod tests {
             struct Place<T>(UnsafeCell<T>);
             // SAFETY: the threads below access it by the functions of this module only.
             unsafe impl<T> Sync for Place<T> {}
-            // Values in other places have other alignments.
+            // Test values at places with other alignments.
             let (place, values) = (Place(UnsafeCell::new(T::zeroed())), [value; 3]);
             let (place, values) = (&place, &values);
             std::thread::scope(|threads| {

@@ -181,7 +181,7 @@ pub(crate) fn in_steps<R, E>(
     };
     let done = work(&steps)?;
     if steps.done_bytes.load(Ordering::Relaxed) < all_bytes {
-        // It is too late to stop.
+        // The work is done, so it is too late to stop it.
         let _ = steps.tell(all_bytes);
     }
     Ok(done)

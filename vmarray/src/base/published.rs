@@ -233,7 +233,7 @@ impl Publisher {
     /// Removes the file.
     fn end(&mut self) {
         if let Some((folder, name)) = &self.file {
-            // The file may not exist.
+            // Ignore the error, because the file may not exist.
             let _ = folder.remove(name);
         }
     }

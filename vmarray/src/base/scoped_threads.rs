@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn all_threads_run_and_are_used_again() {
-        // All threads of a call at once, and calls of several threads at once.
+        // Test all threads of one call at the same time, and calls of several threads at the same time.
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {

@@ -112,7 +112,7 @@ impl<R, S> Combiner<R, S> {
     /// Counts the end of a submission. The caller [serves](Self::serve) next.
     pub(crate) fn end(&self) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
-        // See `ask`.
+        // The fence pairs with the one in `ask`.
         fence(Ordering::SeqCst);
     }
 
@@ -189,7 +189,7 @@ mod model {
             let other = Arc::clone(&server);
             let asker = thread::spawn(move || ask(&other.0, &other.1, 2));
             ask(&server.0, &server.1, 1);
-            // This thread plays the device: it ends each submission once, at any time.
+            // This thread acts as the device: it ends each submission once, at any time.
             let mut ended = Vec::new();
             while ended.len() < 2 {
                 let next = lock(&server.1).pop();

@@ -698,7 +698,7 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        // First of all: no thread queries the channels from here on.
+        // First of all end the publication: no thread queries the channels from here on.
         self.publication = None;
         if self.keeps == Keeps::All && !self.stays() {
             #[cfg(feature = "host")]

@@ -127,7 +127,7 @@ impl Memory {
                 let stream = &mut self.streams[at];
                 stream.age = self.clock;
                 if usage == Use::Missed && steps <= stream.ahead {
-                    // Fetched too early: the page has left the cache since.
+                    // The page was fetched too early, and has left the cache since.
                     grows = false;
                     stream.window /= 2;
                     stream.ahead = 0;
@@ -230,7 +230,7 @@ pub(crate) fn retract(array: Streams, page: u64, left_out: u64) {
             streams.iter_mut().find(|s| s.stride != 0 && s.array == array.array && s.last == page)
         {
             stream.ahead = stream.ahead.saturating_sub(left_out);
-            // The cache has no room for more at present.
+            // The cache has no room for more pages at present.
             stream.window = stream.window.min(stream.ahead.max(1));
         }
     });

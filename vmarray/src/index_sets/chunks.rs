@@ -97,7 +97,7 @@ impl<A: Tuples + ?Sized, B: Tuples + ?Sized> Iterator for CombinationChunks<'_, 
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // An error may end it early.
+        // An error may end the iterator early, so the lower bound is at most one.
         (usize::from(self.left > 0), Some(self.left.div_ceil(self.tuples)))
     }
 }

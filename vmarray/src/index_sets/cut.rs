@@ -12,7 +12,7 @@ pub(super) struct SetCut {
 impl SetCut {
     /// Divides `len` tuples into parts of at most `most`, and at least one.
     pub(super) fn of(len: usize, most: usize) -> Self {
-        // Equal parts are no more in number than unequal ones.
+        // There are no more equal parts than unequal ones.
         Self { len, step: len.div_ceil(len.div_ceil(most.max(1)).max(1)).max(1) }
     }
 

@@ -63,7 +63,7 @@ fn open_values(
     is_read_only: bool,
 ) -> Result<(VirtualArray<u64>, Vec<Dimension>, usize)> {
     let (file, (dimensions, len)) = builder.open_as([path], is_read_only, of_words, ASKED)?;
-    // The number of stored values decides; without dimensions there are none.
+    // The number of stored values determines the number of tuples; without dimensions there are no tuples.
     let tuples = whole_tuples(file.len(), dimensions.len())?;
     let len = if dimensions.is_empty() { len } else { tuples };
     Ok((file, dimensions, len))

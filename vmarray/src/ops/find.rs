@@ -201,7 +201,7 @@ impl Question for Seek<'_> {
 
     fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> Kernel<'a> {
         let Run { columns: sources, geometry } = run;
-        // A search for all matches continues after a full list, so the device need not read further.
+        // A search for all matches continues after a full list, so the device can stop when the list is full.
         let count_all = self.count_all && !self.lists_all();
         match self.what {
             What::Value { offset: field_offset, value } => {

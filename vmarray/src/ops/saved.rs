@@ -333,7 +333,7 @@ pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Refuse before the work begins.
     drop(StoreDevice::lock_path(path)?);
-    // In the same folder, so that a rename can replace the old file.
+    // Write in the same folder, so that a rename can replace the old file.
     let unfinished = folder.join(own_files::random_name());
     write(&unfinished).map_err(|error| naming(error, &unfinished, path))?;
     let made = UnfinishedFile(Some(&unfinished));

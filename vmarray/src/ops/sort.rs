@@ -190,7 +190,7 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     if range.len() < 2 {
         return Ok(());
     }
-    // Check before any write.
+    // Check both arrays before any write.
     for pager in [target.pager(), values.and_then(|values| values.store.pager())].into_iter().flatten() {
         pager.expect_writable()?;
         pager.expect_no_guards()?;

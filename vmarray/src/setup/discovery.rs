@@ -485,7 +485,7 @@ impl Discovery {
         }
         report.unsound().for_each(|(info, reason)| crate::base::trace::card_left_out(info, reason));
         if devices.is_empty() && is_default {
-            // All GPUs failed: RAM may still work.
+            // All GPUs failed, so try RAM.
             for candidate in candidates.iter().filter(|c| c.info.kind == DeviceKind::HostMemory) {
                 devices.push(candidate.open(self.separate)?);
             }

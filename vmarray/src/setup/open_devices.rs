@@ -192,7 +192,7 @@ pub fn set_devices(devices: impl IntoIterator<Item = Arc<AnyDevice>>) {
     let devices: Vec<_> = devices.into_iter().collect();
     let set = (!devices.is_empty()).then(|| (std::process::id(), devices));
     let before = std::mem::replace(&mut *SET.lock(), set);
-    // Without the lock: the devices may be dropped here.
+    // Drop the devices without the lock, because a drop may run program code.
     match before {
         Some((process, devices)) if process != std::process::id() => std::mem::forget(devices),
         before => drop(before),
@@ -276,7 +276,7 @@ mod tests {
     fn devices_in_use_are_not_closed() {
         let used = shared(&key("used"), simulated).unwrap().0;
         let unused = Arc::downgrade(&shared(&key("unused"), simulated).unwrap().0);
-        // Other tests of the process may close it first.
+        // Another test of the process may close it first.
         close_unused();
         assert!(unused.upgrade().is_none());
         assert!(Arc::ptr_eq(&used, &shared(&key("used"), simulated).unwrap().0));

@@ -211,8 +211,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
         if item >= self.total {
             return Err(index_outside(item, self.total));
         }
-        // The last row that begins at the item or before it: a row that is not empty, even if empty ones
-        // begin there, too.
+        // Find the last row that begins at the item or before it. That row is not empty, even if empty rows
+        // begin at the same item.
         let (mut low, mut high) = (0, self.rows);
         while high - low > 1 {
             let middle = low + (high - low) / 2;

@@ -273,7 +273,7 @@ impl<T: Element> Core<T> {
                 copied += self.cuts.ranges(page, fetched).map(bytes).sum::<usize>() as u64;
                 channel.counters.misses.add(1);
             }
-            // All slots are assigned at once, so that they are contiguous.
+            // Assign all slots together, so that they are contiguous.
             let slot = entry.slot();
             if let Some(slot) = slot {
                 pool.touched(slot);
@@ -329,7 +329,7 @@ impl<T: Element> Core<T> {
         batch.runs = self.runs(batch).into();
         self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
-            // Other threads may read at home meanwhile.
+            // Other threads may read the home elements meanwhile.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
                     Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),

@@ -62,7 +62,7 @@ struct BlockPiece {
 
 #[derive(Debug)]
 pub(super) struct SourceChannel {
-    // Declared first, dropped first: releasing a queue waits for its work.
+    // Declared first, so that it is dropped first: releasing a queue waits for its work.
     uploads: Queue<dyn Device>,
     downloads: Queue<dyn Device>,
     kernels: Queue<dyn Device>,
@@ -349,7 +349,7 @@ impl SourceChannel {
         while slots.len() < want {
             let victims = self.victims(pool, entries, want - slots.len());
             if victims.is_empty() {
-                // Other threads use all remaining ones, briefly and one page each.
+                // Other threads use all remaining slots, each briefly and for one page.
                 std::thread::yield_now();
             } else if let Err(error) = self.evict(pool, entries, victims, &mut slots) {
                 pool.free.append(&mut slots);

@@ -85,7 +85,7 @@ impl<T: Element> SourceFlushAsync<'_, T> {
         drop(guard);
         let Some(slot) = slot.filter(|_| blocks != 0) else { return Ok(()) };
         let page = PageBlocks { page, slot, blocks };
-        // The slot may change its page before the copy ends; the version detects it.
+        // The slot may be given to another page before the copy ends; the version detects that.
         let (buffer, ticket) = core.channel(page.page).start_to_read(page)?;
         self.under_way.push(Copy { ticket, buffer, page, version, asked: Asked::default() });
         Ok(())

@@ -185,7 +185,7 @@ impl<T: Element> Core<T> {
                 asked.push(channel);
             }
         }
-        // A single device reports it before it starts.
+        // A single device reports a refusal before it starts.
         for channel in asked.iter().filter(|_| asked.len() > 1) {
             Writing::check(*channel, change, self.run_of(channel, 0, 0, 0).run(), others)?;
         }

@@ -27,7 +27,7 @@ impl<T: Element> Core<T> {
         let plan = ExternalPlan::new(range.len(), size_of::<T>(), &rooms).filter(|_| are_able);
         let Some(plan) = plan else { return Ok(false) };
         self.flush(&(0..self.cuts.len))?;
-        // Channels first, and then pages.
+        // Lock the channels first, then the pages.
         let mut pools: Vec<_> = self.channels.iter().map(|channel| channel.pool.lock()).collect();
         for pool in &mut pools {
             let tenants = pool.tenants().collect();

@@ -29,7 +29,7 @@ fn while_another_thread_changes<T: Element>(
     run: impl FnOnce(),
 ) {
     std::thread::scope(|scope| {
-        // Local, so that a panic ends the thread's wait.
+        // The channels are local, so that a panic ends the other thread's wait.
         let (to_main, from_other) = std::sync::mpsc::channel();
         let (to_other, from_main) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
@@ -174,7 +174,7 @@ fn one_page_that_many_ask_for_costs_the_cache_no_more_than_one() {
     (512..600).for_each(|page| get_all(&device, &array, [16 * page]));
     let before = array.stats().total().evictions;
     get_all(&device, &array, (0..400).map(|i| 16 * 900 + i % 16));
-    // At most one revolution of the clock.
+    // A search takes at most one revolution of the clock.
     assert!(array.stats().total().evictions - before <= 64);
 }
 
@@ -203,7 +203,7 @@ fn many_futures_of_one_page_have_it_loaded_once() {
         executor.spawn(array.get_async(i));
     }
     executor.settle();
-    // Submitted; the next requests find the page in transit.
+    // The requests are submitted, so the next requests find the page in transit.
     for i in 0..16 {
         executor.spawn(array.get_async(i));
     }
@@ -224,7 +224,7 @@ fn nothing_is_polled_in_vain() {
     }
     executor.settle();
     assert_eq!(executor.polls, 1000);
-    // The first requests, then the others, each time half of a quarter of the frames.
+    // The first requests are served, then each time half of a quarter of the frames.
     for _ in 0..4 {
         device.run();
         executor.settle();
@@ -235,7 +235,7 @@ fn nothing_is_polled_in_vain() {
 #[test]
 fn tasks_that_were_answered_may_not_be_polled_any_more() {
     for (frames, count) in [(500, 100), (500, 4), (20, 100)] {
-        // Some of the waiting requests, or of the answered ones: not polled, or dropped.
+        // Some waiting requests, or some answered requests, are dropped or not polled again.
         for when in 0..3 {
             let (device, array) = simulated(1000, frames);
             let mut executor = Executor::default();
@@ -275,7 +275,7 @@ fn long_ranges_give_others_their_turn() {
     for result in executor.run(|| device.run()) {
         result.unwrap();
     }
-    // At most half of the frames.
+    // Evictions free at most half of the frames.
     let total = array.stats().total();
     assert_eq!((total.prefetches, total.bytes_from_device), (4000, 4000 * 64));
     array.write(0, &vec![1; 16 * 7000]).unwrap();
@@ -296,7 +296,7 @@ fn long_ranges_give_others_their_turn() {
 #[test]
 fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
     let (_device, array) = simulated(10, 1);
-    // In transit to the only frame.
+    // The page is in transit to the only frame.
     let mut forgotten = array.get_async(5);
     assert!(poll_once(&mut forgotten).is_pending());
     assert_eq!(array.get(6).unwrap(), 6, "the same page");
@@ -313,7 +313,7 @@ fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
 
 #[test]
 fn futures_that_are_not_polled_any_more_keep_no_task_waiting() {
-    // One load at a time or several; one forgotten future, or more than the concurrent loads.
+    // Test one load at a time and several; one forgotten future, and more than the concurrent loads.
     for (frames, forgotten) in [(1, 1), (2, 3), (8, 1), (8, 3), (8, 4), (8, 20)] {
         for polls in 1..4 {
             let (device, array) = simulated(100, frames);
@@ -362,7 +362,7 @@ fn a_task_that_waits_for_a_frame_keeps_no_other_from_its_error() {
 fn tasks_are_served_before_a_thread_has_their_page_for_itself() {
     let (device, array) = simulated(10, 3);
     let mut executor = Executor::default();
-    // One page for each request, three in transit.
+    // Each request has its own page; three pages are in transit.
     for i in [16, 32, 48] {
         executor.spawn(array.get_async(i));
     }
@@ -432,7 +432,7 @@ impl Wake for Panics {
 
 #[test]
 fn a_waker_that_panics_keeps_nobody_waiting() {
-    // One load at a time: of the first page, for two of three futures; then of another page.
+    // The device loads one page at a time: first a page that two of three futures need, then another page.
     let (device, array) = simulated(10, 2);
     let panics = Waker::from(Arc::new(Panics));
     let mut first = array.get_async(100);
@@ -538,8 +538,8 @@ fn a_failure_is_told_to_those_whose_page_it_concerns() {
     for later in [false, true] {
         let device = Arc::new(Faulty::new(delayed().build()));
         let array = on(&device, 23, 80);
-        // Three pages, each alone. Then one submission of all other pages fails, and they are loaded one by
-        // one.
+        // Three pages are loaded alone. Then one submission of all other pages fails, and the channel loads
+        // them one by one.
         let fault = Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed).on_call(4);
         device.inject(if later { fault.reported_later() } else { fault });
         let mut executor = Executor::default();
@@ -707,7 +707,7 @@ fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
     is_refused(&array, 1);
     device.run();
     is_refused(&array, 1);
-    // Nor futures of another array, which could wait for pages of this one.
+    // Futures of another array are refused too, because they could wait for pages of this one.
     while_another_thread_holds(&other, 3, || is_refused(&other, 4));
     let Poll::Ready(Ok(page)) = poll_once(&mut coming) else { panic!("it is there") };
     assert_eq!(page[1], 1);
@@ -916,8 +916,8 @@ fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
             }
             what @ 6..10 => {
                 let number = numbers.below(executor.spawn(async {}) + 1);
-                // Dropped; or kept, but never polled again. A page that was loaded for a guard keeps its
-                // frame, as the guard does.
+                // Some futures are dropped, and some are kept but never polled again. A page that was loaded
+                // for a guard keeps its frame, as the guard does.
                 if what < 8 || guards.contains(&number) {
                     executor.drop_task(number);
                 } else {
@@ -926,7 +926,7 @@ fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
             }
             10..16 => (0..1 + numbers.below(19)).for_each(|_| _ = executor.step()),
             16..19 => device.advance(Duration::from_micros(numbers.below(60) as u64)),
-            // A blocking thread.
+            // This one is a blocking thread.
             19 => {
                 possible.borrow_mut()[i].push(x);
                 let _ = array.set(i, x);

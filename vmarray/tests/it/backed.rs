@@ -184,7 +184,7 @@ fn nothing_is_read_before_it_is_asked_for_and_once_then() {
         assert_eq!(array.get(5_000).unwrap(), 0);
     }
     assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 1);
-    // Parts of pages, on the device: each page is read once.
+    // Query parts of pages on the device, which reads each page once.
     assert_eq!(array.count(5_210..5_290, Field::whole(), &0).unwrap(), 80);
     assert_eq!(array.count(5_220..5_280, Field::whole(), &0).unwrap(), 60);
     assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 2);
@@ -258,7 +258,7 @@ fn a_slow_home_keeps_nobody_from_other_pages() {
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| array.get(3050).unwrap());
         pages.kept.await_thread();
-        // More pages than there are frames.
+        // Access more pages than there are frames.
         for page in 0..25 {
             array.set(page * 100, page as u32 + 1).unwrap();
         }
@@ -274,7 +274,7 @@ fn a_slow_home_keeps_nobody_from_other_pages() {
     std::thread::scope(|scope| {
         let syncing = scope.spawn(|| array.sync());
         pages.kept.await_thread();
-        // Reads meanwhile, also of the page in the middle of its write-back.
+        // Read meanwhile, also from the page in the middle of its write-back.
         assert_eq!((array.get(550).unwrap(), array.get(2400).unwrap()), (9, 25));
         pages.kept.be_slow_with(None);
         syncing.join().unwrap().unwrap();

@@ -102,7 +102,7 @@ fn compare<'a, const N: usize, V: View<'a, Element = u32, Shape: BoxShape<N>>, R
     random: &mut Numbers,
 ) {
     for _ in 0..6 {
-        // From windows inside to windows that show the array several times.
+        // The windows range from inside the array to windows that show the array several times.
         let far = 1 + random.below(3);
         let extent: [usize; N] = shape.map(|n| random.below(far * n + 4));
         let origin: [isize; N] = std::array::from_fn(|axis| {
@@ -236,14 +236,14 @@ fn image(frames: usize) -> NdArray<u32, 2> {
 
 #[test]
 fn a_window_visits_each_of_its_pages_once() {
-    // With a frame for each page, and with a single one.
+    // Test with a frame for each page, and with a single frame.
     for frames in [64, 1] {
         let image = image(frames);
         let read = |mode: &'static dyn Boundary<u32, 2>, origin, extent| {
             image.bounded(mode).to_vec(origin, extent).unwrap();
             visits(&image)
         };
-        // Inside: a tile with its halo covers nine tiles.
+        // Inside the image, a tile with its halo covers nine tiles.
         assert_eq!(read(&Zero, [14, 14], [12, 12]), (9, 9));
         // At the corner, four tiles have elements in the window.
         for mode in [&Zero as &dyn Boundary<u32, 2>, &Clamp, &Mirror, &Symmetric] {
@@ -251,14 +251,14 @@ fn a_window_visits_each_of_its_pages_once() {
         }
         // A torus shows the other edges as well.
         assert_eq!(read(&Circular, [-2, -2], [12, 12]), (9, 9));
-        // The whole image, several times.
+        // The window shows the whole image several times.
         for mode in [&Circular as &dyn Boundary<u32, 2>, &Mirror, &Symmetric, &Clamp] {
             assert_eq!(read(mode, [-70, -200], [300, 400]), (64, 64));
         }
-        // Far outside, in reverse: the shown elements are in two tiles.
+        // The window is far outside and in reverse order: the shown elements are in two tiles.
         assert_eq!(read(&Mirror, [-11, -14], [4, 12]), (2, 2));
         assert_eq!(read(&Clamp, [-10, -14], [4, 4]), (1, 1));
-        // No element is shown.
+        // The window shows no element.
         assert_eq!(read(&Zero, [-10, 0], [4, 64]), (0, 0));
     }
 }
@@ -325,7 +325,7 @@ fn tuples_have_a_mode_for_each_axis() {
     assert!(closed.get([-1, 0]).is_err());
     assert!(closed.get([-1, 64]).is_err());
     assert_eq!(closed.get([0, 64]).unwrap(), 1);
-    // The first axis with a value decides.
+    // The first axis with a constant determines the value.
     assert_eq!(image.bounded((Constant(5), Constant(6))).to_vec([-1, -1], [2, 2]).unwrap(), [5, 5, 6, 0]);
 }
 

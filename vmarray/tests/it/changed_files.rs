@@ -41,7 +41,7 @@ fn a_file_that_another_program_changes_is_noticed() {
         drop(array);
         std::fs::remove_file(path).unwrap();
     }
-    // The same while the file is closed.
+    // Test the same while the file is closed.
     VirtualArray::<u64>::create(path, 100_000).unwrap().fill(.., 7).unwrap();
     let length = std::fs::metadata(path).unwrap().len();
     for changed in [length - 1, length + 1] {

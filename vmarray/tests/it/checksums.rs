@@ -253,7 +253,7 @@ fn a_bit_that_flips_on_the_device_or_on_the_way_there_is_an_error_that_names_the
         }
         let wrong = scene.array.check_pages().unwrap();
         assert!(wrong.len() == 1 && wrong[0].0 == PAGE && names(&wrong[0].1), "{wrong:?}");
-        // Other pages are intact, and a write repairs the page.
+        // Other pages are intact, and a write of the whole page repairs the damaged one.
         for page in [0, PAGE - 1, PAGE + 1, 99] {
             assert_eq!(scene.array.get(page * PAGE_LEN + 5).unwrap(), (page * PAGE_LEN + 5) as u32);
         }
@@ -434,7 +434,7 @@ fn arrays_with_checksums_work_with_others() {
                 models[to][at..at + range.len()].copy_from_slice(&values);
             }
             1 if from != to => {
-                // Two results, possibly on one device through different ones.
+                // Use two results, possibly on one device through different device objects.
                 let third = (0..all.len()).find(|third| ![from, to].contains(third)).unwrap();
                 let target = |number: usize| all[number].section_mut(at..at + range.len()).unwrap();
                 copied_twice::run((source, target(to), target(third))).unwrap();

@@ -206,7 +206,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
     for step in 0..1 + numbers.below(25) {
         let range = any_range(numbers, len);
         let (value, at) = (numbers.below(4) as u32, range.start);
-        // Result lists count as copies too.
+        // Lists of results count as copies too.
         let mut lists = false;
         let what = numbers.below(25);
         match what {
@@ -299,7 +299,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
                 model.evict(&range);
             }
             16 => {
-                // The old value is in one of the two locations.
+                // The old value is at home, or in the copy.
                 let before: Vec<u32> = (0..len).map(|i| watched.get(i)).collect();
                 source.discard(range.clone()).unwrap();
                 model.discard(&range);

@@ -318,7 +318,8 @@ fn what_cannot_be_asked_is_refused() {
     refuse(&array, || array.stats().total().submissions == 0);
     let one = described(vec![0; LEN + 1], &device).build().unwrap();
     let error = source.join((&source, &one)).unwrap_err();
-    let mismatch = ErrorKind::LengthMismatch { of: "the other view of the join", expected: LEN, got: LEN + 1 };
+    let mismatch =
+        ErrorKind::LengthMismatch { of: "the other view of the join", expected: LEN, got: LEN + 1 };
     assert_eq!(*error.kind(), mismatch);
 }
 

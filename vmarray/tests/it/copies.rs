@@ -29,7 +29,7 @@ fn write_some(random: &mut Numbers, array: &VirtualArray<u32>, model: &mut [u32]
             _ => {}
         }
     }
-    // Dirty pages at random places.
+    // Make pages at random places dirty.
     for _ in 0..random.below(20) {
         let (index, value) = (random.below(array.len()), random.next() as u32);
         array.set(index, value).unwrap();
@@ -85,7 +85,7 @@ fn any_part_is_copied_to_anywhere() {
             to_model[start..start + part.len()].copy_from_slice(&from_model[part]);
             assert!(to.to_vec(..).unwrap() == to_model, "seed {seed}");
             assert!(from.to_vec(..).unwrap() == from_model, "seed {seed}");
-            // Within one array; source and target may overlap.
+            // Copy within one array; source and target may overlap.
             let part = random.range(from.len());
             let start = random.below(from.len() - part.len() + 1);
             from.section_mut(start..).unwrap().copy_from(0, from.section(part.clone()).unwrap()).unwrap();
@@ -105,7 +105,7 @@ fn long_copies_go_past_the_host_and_fetch_and_zero_nothing() {
         [Devices::host(3), Devices::simulated(3, Reach::Maps), Devices::simulated(3, Reach::Copies)]
     {
         warm(&devices, &[0, 1, 2]);
-        // Every page moves between devices; also with different page boundaries.
+        // Every page moves to another device, also with different page boundaries.
         for (page_len, start) in [(1024, 0), (700, 333)] {
             let from = devices.array(&[0, 1, 2], 1024, &values);
             let shape = Shape { page_len, channels: vec![1; 3], ..Shape::default() };
@@ -149,7 +149,7 @@ fn what_is_overwritten_whole_is_not_zeroed_and_side_by_side_is_one_copy() {
     assert_eq!(device.reset().work.fill_bytes, 2 * 4000);
     let expected = [&[0; 1500][..], &numbers(80_000), &[0; 18_500]].concat();
     assert!(part.to_vec(..).unwrap() == expected);
-    // An assignment that covers all elements needs no zeroes either.
+    // An assignment that covers all elements does not zero them first either.
     let filled = array();
     device.reset();
     filled.transform(.., Field::whole().set(7)).unwrap();
@@ -194,7 +194,7 @@ fn a_device_that_is_lost_while_it_copies_is_told_and_takes_nothing_else_with_it(
         let to = shape(&[1, 1], 1000).describe::<u32, _>(LEN, all[..2].to_vec()).build().unwrap();
         from.write(0, &numbers(LEN)).unwrap();
         to.fill(.., 7).unwrap();
-        // Probes the links.
+        // This copy probes the links.
         to.copy_from(0, from.section(..SHORT).unwrap()).unwrap();
         to.fill(.., 7).unwrap();
         to.evict(..).unwrap();
@@ -240,7 +240,7 @@ fn what_devices_refuse_is_copied_by_the_host() {
         from.write(0, &numbers(LEN)).unwrap();
         from.flush(..).unwrap();
         to.fill(.., 7).unwrap();
-        // Probes the links.
+        // This copy probes the links.
         to.copy_from(0, from.section(..SHORT).unwrap()).unwrap();
         let past_host = from.stats().total().bytes_past_host;
         all[1].inject(Fault::new(Operation::Submit, kind).on_call(1));

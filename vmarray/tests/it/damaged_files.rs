@@ -80,7 +80,7 @@ fn growing_arrays_open_as_they_were_or_not_at_all() {
             drop(array);
             files
         } else {
-            // As a process that is killed leaves them.
+            // The copies are the files as a killed process leaves them.
             files.copies()
         };
         let damaged = random.index(files.0.len());

@@ -47,7 +47,7 @@ fn short_accesses_copy_what_they_ask_for() {
         }
     });
     assert_eq!(moved, (100 * 8, 0));
-    // Cached pages are read from the cache, and changed ones written.
+    // Reads of cached pages use the cache, and changed pages are written back.
     let array = numbered();
     let moved = moved_by(&array, || {
         array.set(7, 8).unwrap();
@@ -103,7 +103,7 @@ fn a_page_that_is_read_often_is_fetched() {
             reads += 1;
         }
     });
-    // The last of them fetched the page.
+    // The last of these reads fetched the page.
     assert_eq!(moved.1, 4 * (reads as u64 - 1) + PAGE_BYTES);
     assert!((10..30).contains(&reads), "{reads}");
     let moved =
@@ -121,7 +121,7 @@ fn long_reads_copy_each_byte_once_and_keep_frames() {
             (5..10 * PAGE_LEN as u32 + 3).collect::<Vec<_>>()
         );
     });
-    // The first page is in its frame, and stays there.
+    // The first page is in its frame already.
     assert_eq!(moved, (0, 4 * (9 * PAGE_LEN as u64 + 3)));
     assert_eq!(moved_by(&array, || array.get(9).unwrap()), (0, 0));
 }

@@ -87,7 +87,7 @@ fn a_broken_driver_is_named_and_host_ram_in_its_place_warned_of() {
     let path = ("LD_LIBRARY_PATH", folder.0.as_os_str());
     let (table, warnings) = discover(&[path, no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))]);
     if row(&table, "cuda").contains("sees no card") {
-        return; // This machine's driver has yet another name.
+        return; // The driver of this machine has a different file name.
     }
     let cuda = row(&table, "cuda");
     assert!(

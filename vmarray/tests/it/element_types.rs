@@ -82,7 +82,7 @@ fn short_floats<T: Short>() {
         let len = 1 + numbers.below(300);
         let shape = Shape::any(&mut numbers, 40, 4);
         let (x, all) = (Field::<T, T>::whole(), shape.build::<T>(len));
-        // Numbers with exact sums, then arbitrary bits.
+        // Test numbers with exact sums, then arbitrary bits.
         let small: Vec<T> = (0..len).map(|_| T::of((numbers.below(2001) as f32 - 1000.0) / 64.0)).collect();
         all.write(0, &small).unwrap();
         let bound = (numbers.below(2001) as f32 - 1000.0) / 64.0;

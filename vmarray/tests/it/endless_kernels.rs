@@ -112,7 +112,7 @@ fn in_groups(at: At<1>, part: &Group<u32, 32>, x: &mut Own<u32>) {
 fn in_groups_together(at: At<1>, part: &Group<u32, 32>, x: &mut Own<u32>) {
     part.set(at.in_group(), x.get());
     barrier();
-    // All items of the group of element 77 turn it, unless its elements are others.
+    // All items of the group of element 77 run this loop, unless each element is its own group.
     let mut group = at.group();
     while group == 2 {
         barrier();
@@ -176,7 +176,7 @@ macro_rules! ends {
                     expect_late(&error, stringify!($kernel), $items);
                     // Each element has its old value, or the value that its item has written.
                     let once = array.to_vec(..).unwrap();
-                    // In groups, its element has the value of its mirror image.
+                    // With groups, the element has the value of its mirror image.
                     assert!([ENDLESS, 82].contains(&once[ENDLESS as usize]));
                     // The device and the array still work.
                     array.fill(.., 1001).unwrap();

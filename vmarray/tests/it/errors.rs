@@ -101,7 +101,8 @@ fn refused_page_locking_falls_back_or_is_an_error() {
     let error =
         VirtualArray::<u32>::builder(100).devices([as_any(&device())]).require_pinned().build().unwrap_err();
     assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::PinRefused);
-    // The same if only a later piece of the cache is refused: no array becomes slower than at its creation.
+    // Test the same if only a later piece of the cache is refused: no array becomes slower than at its
+    // creation.
     let device_with_some =
         || Arc::new(HostDevice::builder().bytes(64 << 20).pinned_max_bytes(20 << 20).build().unwrap());
     let long = |device: Arc<HostDevice>| {

@@ -82,7 +82,7 @@ async fn work(array: Arc<Array>, task: usize, turns: usize) {
                     known[at].values.push(turn);
                 }
             },
-            // Dropped after one poll, or done: written completely, or not at all.
+            // The future was dropped after one poll, or it is done: the write is complete, or has no effect.
             3 => {
                 known[at].values.push(turn);
                 select_biased! {
@@ -143,7 +143,7 @@ fn tokio_runs_them_on_any_number_of_threads() {
             while let Some(done) = tasks.join_next().await {
                 done.unwrap();
             }
-            // At any point of their work.
+            // Abort the readers at any point of their work.
             readers.iter().for_each(tokio::task::JoinHandle::abort);
         });
         settle(&array, &device);
@@ -161,7 +161,7 @@ fn smol_runs_them_on_any_number_of_threads() {
             for _ in 0..threads {
                 scope.spawn(|| smol::block_on(executor.run(stopped.recv())));
             }
-            // A blocking thread that keeps futures longer than it needs them.
+            // A blocking thread keeps futures longer than it needs them.
             scope.spawn(|| {
                 let mut numbers = Numbers::new(7);
                 while !stop.is_closed() {
@@ -228,7 +228,7 @@ fn a_runtime_that_is_shut_down_leaves_nothing_behind() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     (0..PAGE_LEN).for_each(|task| drop(runtime.spawn(work(array.clone(), task, 1_000_000))));
     runtime.block_on(work(array.clone(), 0, 0));
-    // All tasks are dropped in the middle of their waits.
+    // Drop all tasks in the middle of their waits.
     drop(runtime);
     assert_eq!(Arc::strong_count(&array), 1);
     array.evict(..).unwrap();

@@ -50,7 +50,7 @@ macro_rules! all_functions {
         #[test]
         fn $test() {
             const LEN: usize = 800;
-            // Two arguments, then results.
+            // Each row has two arguments, then the results.
             type Row = [$T; 8];
             type Function = (&'static str, Expr<Row, $T>, fn($T, $T) -> $T);
             let row = Field::<Row, Row>::whole();
@@ -158,7 +158,7 @@ fn approximate(x: f32, which: u32) -> f32 {
 #[test]
 fn approximate_functions_are_as_close_as_they_say() {
     const LEN: usize = 2000;
-    // An argument, then results: of the expressions and of a function.
+    // Each row has an argument, then the results of the expressions and of a function.
     type Row = [f32; 11];
     let row = Field::<Row, Row>::whole();
     let x = row.nth::<0>();
@@ -214,7 +214,7 @@ fn score(small: u8, wide: i64, factor: f32, flag: bool) -> i64 {
         if sum > 1_000_000 {
             break;
         }
-        // Sometimes out of bounds, which writes nothing.
+        // The index is sometimes out of bounds; such a store writes nothing.
         seen[k % 5] = sum;
         sum += WEIGHTS[k % 6] * seen[(k + 3) % 4] + (factor * k as f32) as i64;
     }
@@ -267,7 +267,7 @@ fn every_operation_takes_functions_of_the_program() {
     );
     let selected = array.select_where(.., is_odd::of(scored())).unwrap().map(|found| found.unwrap());
     assert!(selected.eq(odd.iter().map(|at| (*at, numbers[*at]))));
-    // Programs that differ only in a constant of a function.
+    // Test programs that differ only in a constant of a function.
     let whole = Field::<i64, i64>::whole();
     let [twice, thrice] = [scaled::<2>::of(whole), scaled::<3>::of(whole)];
     assert_eq!(array.count_where(.., (thrice - twice).ne(whole)).unwrap(), 0);
@@ -282,7 +282,7 @@ fn every_operation_takes_functions_of_the_program() {
     assert_eq!(array.to_vec(..).unwrap(), expected);
     let source = Source::builder(numbers.clone()).devices(crate::common::devices(1)).build().unwrap();
     assert_eq!(source.find_where(.., is_odd::of(scored()), LEN).unwrap().indices, odd);
-    // With elements of two arrays.
+    // Test the same with elements of two arrays.
     let joined = array.join((&source,)).unwrap();
     let (x, y) = joined.rows();
     let both = score::of((3, x.get(whole), 0.5, is_odd::of(y.get(whole))));

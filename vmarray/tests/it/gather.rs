@@ -35,7 +35,7 @@ fn what_is_in_ram_is_copied_by_nobody() {
     assert_eq!(moved(&array), (0, 0));
     assert_eq!((array.stats().hits, array.stats().total().submissions), (Some(6), 0));
     assert_eq!((array.get(40).unwrap(), array.get(1).unwrap()), (3, 2));
-    // Mixed: one of three is not resident.
+    // In this mixed list, one of three pages is not resident.
     array.reset_stats();
     assert_eq!(array.gather(&[0, 100, 40]).unwrap(), [5, 100, 3]);
     assert_eq!(moved(&array), (8, 4));
@@ -67,7 +67,7 @@ fn a_scatter_to_a_new_array_fills_gaps_with_few_calls() {
     let array = Shape::one(16, 4).describe::<u32, _>(16 * 1000, vec![device]).build().unwrap();
     let indices: Vec<usize> = (0..1000).step_by(20).map(|page| 16 * page + 3).collect();
     array.scatter(&indices, &vec![7; indices.len()]).unwrap();
-    // One fill and one kernel.
+    // The call submits one fill and one kernel.
     assert_eq!(array.stats().total().submissions, 2);
     assert_eq!(array.find(Field::whole(), &7).unwrap(), indices);
     assert_eq!(array.get(16 * 500).unwrap(), 0);
@@ -81,7 +81,7 @@ fn long_lists_are_cut_into_stages_of_bounded_length() {
     array.reset_stats();
     let indices: Vec<usize> = (0..4000).map(|k| k * 7 % 400).collect();
     assert!(array.gather(&indices).unwrap().iter().all(|element| *element == [7; 512]));
-    // 16 MB of values. A stage takes 2.5 MB, or less with several threads.
+    // The values have 16 MB. A stage takes 2.5 MB, or less with several threads.
     let submissions = array.stats().total().submissions;
     assert!((7..=28).contains(&submissions), "{submissions}");
     array.scatter(&indices[..400], &vec![[9; 512]; 400]).unwrap();
@@ -93,7 +93,7 @@ fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
     for (channels, elements) in [(vec![1], 29_989), (vec![2, 1], 29_989), (vec![2], 997)] {
         let shape = Shape { page_len: 16, channels, frames: 8, read_ahead: false, ..Shape::default() };
         let array = shape.build::<[u64; 5]>(30_000);
-        // 12 MB of values; every element repeats in each later segment, or many times in each.
+        // The values have 12 MB; every element repeats in each later segment, or many times in each.
         let len = 300_000;
         let indices: Vec<usize> = (0..len).map(|k| k * 7919 % elements).collect();
         let values: Vec<[u64; 5]> = (0..len as u64).map(|k| [k; 5]).collect();
@@ -124,7 +124,7 @@ fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
 #[test]
 fn stages_are_used_again_and_again() {
     let array = Shape::one(4, 4).build::<[u64; 512]>(4000);
-    // 16 stages, each time in a new thread.
+    // The gather needs 16 stages, each time in a new thread.
     let indices: Vec<usize> = (0..8000).map(|k| k * 7 % 4000).collect();
     let values: Vec<[u64; 512]> = (0..8000).map(|k| [k; 512]).collect();
     array.scatter(&indices, &values).unwrap();
@@ -138,7 +138,7 @@ fn iterators_take_lists_of_any_length() {
     let array = shape.build::<[u64; 128]>(10_000);
     let element = |i: usize| [i as u64; 128];
     assert_eq!(array.scatter_iter((0..10_000).map(|i| (i, element(i)))).unwrap(), 10_000);
-    // More than one chunk.
+    // The indices fill more than one chunk.
     let indices = || (0..70_000).map(|k| k * 31 % 10_000);
     let mut gathered = array.gather_iter(indices());
     for i in indices().take(5) {
@@ -161,7 +161,7 @@ fn iterators_take_lists_of_any_length() {
 fn an_iterator_of_the_program_that_panics_leaves_no_indices_without_values() {
     let array = numbered();
     let mut asked = 0;
-    // More than two chunks; a panic interrupts the second.
+    // The indices fill more than two chunks; a panic interrupts the second.
     let mut gathered = array.gather_iter((0..10_000_000).map(|k| {
         asked += 1;
         assert!(asked != 3_000_000, "interrupted");
@@ -194,7 +194,8 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     assert!(array.scatter(&[0, 1], &[7; 3]).is_err());
     assert_eq!((moved(&array), array.stats().hits), ((0, 0), Some(0)));
     assert_eq!(array.gather(&[0, 1]).unwrap(), [0, 1]);
-    // For a list that several threads check, the first error; for a sequence, its position in the whole.
+    // A list that several threads check gives the first error; a sequence gives the position in the whole
+    // sequence.
     let mut long = vec![0; 5_000_000];
     (long[4_200_000], long[1_100_001], long[1_100_002]) = (500, 161, 162);
     let error = array.gather(&long).unwrap_err();
@@ -322,12 +323,12 @@ fn a_failed_gather_is_told_and_can_be_tried_again() {
     for later in [false, true] {
         let (devices, array) = faulty();
         let fault = || Fault::new(Operation::Gather, DeviceErrorKind::KernelFailed).on_call(1);
-        // The list may go to either device.
+        // Either device may get the list.
         devices.iter().for_each(|of| of.inject(if later { fault().reported_later() } else { fault() }));
         let indices: Vec<usize> = (0..160).collect();
         let error = array.gather(&indices).unwrap_err();
         assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::KernelFailed);
-        // The other device may be next.
+        // The next list may go to the other device.
         let _ = array.gather(&indices);
         assert_eq!(array.gather(&indices).unwrap(), [5; 160]);
     }
@@ -340,7 +341,7 @@ fn a_lost_device_takes_only_its_own_elements() {
     devices[0].lose();
     assert!(array.gather(&[4, 8]).is_err());
     assert!(array.scatter(&[4, 8], &[1, 2]).is_err());
-    // On the other device, and in RAM.
+    // Elements on the other device and in RAM are still available.
     assert_eq!(array.gather(&[12, 0, 5]).unwrap(), [5, 6, 5]);
     array.scatter(&[12, 0, 13], &[7, 8, 9]).unwrap();
     assert_eq!(array.gather(&[13, 0, 12]).unwrap(), [9, 8, 7]);

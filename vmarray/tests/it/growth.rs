@@ -298,7 +298,7 @@ fn an_array_that_outgrows_its_devices_says_so_and_keeps_what_it_has() {
             }
         };
         assert!(full(&error), "{error}");
-        // Up to the last page for which all devices have room.
+        // The array grows up to the last page for which all devices have room.
         let pages = least as usize / PAGE * count;
         let more = usize::from(count > 1);
         assert!((pages..=pages + more).contains(&(array.len() * 8 / PAGE)), "{} elements", array.len());
@@ -308,7 +308,7 @@ fn an_array_that_outgrows_its_devices_says_so_and_keeps_what_it_has() {
         assert!(full(&array.extend_from_slice(&[7; 10]).unwrap_err()));
         assert!(full(&array.resize(len + 1, 7).unwrap_err()));
         assert_eq!(array.to_vec(..).unwrap(), (0..len as u64).collect::<Vec<_>>());
-        // Freed space is reused; space of others is not.
+        // The array reuses freed space, but no space of other users.
         array.truncate(10).unwrap();
         array.resize(len, 8).unwrap();
         assert_eq!((array.get(9).unwrap(), array.get(10).unwrap(), array.get(len - 1).unwrap()), (9, 8, 8));
@@ -479,7 +479,7 @@ fn what_was_taken_away_comes_back_as_nothing() {
     assert_eq!(array.push(2).unwrap(), 60);
     let expected: Vec<u32> = [vec![7; 20], vec![1; 40], vec![2]].concat();
     assert_eq!(array.to_vec(..).unwrap(), expected);
-    // To its old length again, and no further.
+    // The array can regain its old length, but not more.
     array.resize(100, 3).unwrap();
     assert!(matches!(array.push(4).unwrap_err().kind(), ErrorKind::LengthLimit { asked: 101, max_len: 100 }));
     array.truncate(0).unwrap();
@@ -601,7 +601,7 @@ fn slow_devices_keep_pushing_threads_apart_from_each_other_only_by_the_last_page
     let card = SimulatedDevice::builder(1).latency(Duration::from_micros(50)).build();
     let builder = VirtualArray::<u64>::builder(0).devices([as_any(&Arc::new(card))]).page_len(4);
     let array = builder.max_len(2000).frames_per_channel(1).build().unwrap();
-    // A cache of one page, from which the other threads evict the last page again and again.
+    // The cache has one page, from which the other threads evict the last page again and again.
     together(4, |thread| {
         for number in 0..100 {
             let index = array.push(thread as u64 * 1000 + number).unwrap();

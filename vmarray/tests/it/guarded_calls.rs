@@ -588,7 +588,7 @@ fn a_snapshot_within_a_snapshot_does_not_wait_for_itself() {
     let save = |array: &Array| array.save_with(&inner.0, INSTANT, |_| ControlFlow::Continue(()));
     let within = |_| {
         calls += 1;
-        // Neither because of another thread, nor with no other work in progress.
+        // The error must not depend on other threads or on work in progress.
         assert!(would_deadlock(save(&place.array)));
         save(&place.other).unwrap();
         ControlFlow::Continue(())

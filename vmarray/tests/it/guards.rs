@@ -120,7 +120,7 @@ fn an_iterator_reads_no_page_that_a_panic_made_it_let_go() {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| iter.next().map(drop)));
     assert!(caught.is_err());
     device.panics.store(false, Ordering::Relaxed);
-    // Other threads can use its page, and counts are correct.
+    // Other threads can use the page, and the counts are correct.
     array.page_mut(3).unwrap().fill(7);
     assert_eq!((iter.len(), iter.next_back().unwrap().unwrap(), iter.len()), (39, 7, 38));
 }
@@ -138,7 +138,7 @@ fn a_leaked_guard_troubles_its_thread_only_as_long_as_its_array_lives() {
 #[test]
 fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
     let value = Field::<u32, u32>::whole;
-    // Each earlier state: empty, contents at home, zeroes at home, contents in a frame alone.
+    // Test each earlier state: empty, contents at home, zeroes at home, contents only in a frame.
     let befores: [fn(&VirtualArray<u32>); 4] = [
         |_| (),
         |array| array.fill(.., 1).and_then(|()| array.evict(..)).unwrap(),
@@ -155,7 +155,7 @@ fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
         let first = array.page_range(3).start;
         let mut page = array.page_mut(3).unwrap();
         page[0] = 7;
-        // Twice, because a run may change the state for the next.
+        // Run twice, because a run may change the state for the next.
         for _ in 0..2 {
             refused("get", array.get(first).map(|_: u32| ()));
             refused("set", array.set(first, 1));
@@ -175,7 +175,7 @@ fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
             refused("flush", array.flush(..));
             refused("evict", array.evict(..));
         }
-        // Other pages are another matter.
+        // Accesses to other pages are not refused.
         let others = array.page_range(4).start..;
         array.transform(others.clone(), value().set(2)).unwrap();
         array.count_where(others.clone(), value().eq(2)).unwrap();

@@ -75,7 +75,7 @@ fn a_lost_device_takes_its_pages_and_no_others() {
                     assert!(gone(page), "page {page}");
                 }
             }
-            // On devices too, page by page.
+            // Check on devices too, page by page.
             let range = page * 100..page * 100 + 100;
             if !is_lost[page % homes.len()] {
                 assert_eq!(array.count(range.clone(), Field::whole(), &expected).unwrap(), 1);
@@ -100,7 +100,7 @@ fn what_cannot_be_mirrored_is_refused() {
     assert!(refused(plain.rebuild(hosts::<1>()[0].clone()).unwrap_err()));
     let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<2>()).placement(Placement::Mirrored);
     assert!(refused(source.build().unwrap_err()));
-    // The same with parity.
+    // Test the same with parity.
     let builder = || VirtualArray::<u32>::builder(1000).placement(Placement::Parity);
     let is_refused = |error: vmarray::Error| matches!(error.kind(), ErrorKind::ParityRefused { .. });
     assert!(is_refused(builder().devices(hosts::<2>()).build().unwrap_err()));
@@ -108,7 +108,7 @@ fn what_cannot_be_mirrored_is_refused() {
     assert!(is_refused(array.rebuild(hosts::<1>()[0].clone()).unwrap_err()), "nothing is lost");
     let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<3>()).placement(Placement::Parity);
     assert!(is_refused(source.build().unwrap_err()));
-    // Half more than without parity, on three devices.
+    // With parity on three devices, the array needs half as much memory again.
     let fits = |len: usize| {
         let builder = VirtualArray::<u32>::builder(len).devices(cards(3).iter().map(any));
         builder.page_len(1024).placement(Placement::Parity).build()
@@ -193,7 +193,7 @@ fn parity_counts_what_two_lost_devices_take() {
     array.evict(..).unwrap();
     assert_eq!(array.get(100).unwrap(), 100);
     cards[3].lose();
-    // Pages 1, 5, ... and 3, 7, ... with contents, except one in a frame.
+    // Pages 1, 5, ... and 3, 7, ... have contents, except one page that is in a frame.
     assert_eq!(lost(&array), [0, 7, 0, 7]);
     for page in 0..30 {
         let read = array.get(page * 100 + 7);

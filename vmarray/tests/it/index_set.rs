@@ -141,7 +141,7 @@ fn numbers_of_results_that_overflow_are_refused() {
     assert_eq!(Combine::product(&a, &b).run().unwrap().len(), 1 << 63);
     let too_many = Combine::product(&a, &a).run();
     assert!(matches!(kind(too_many), ErrorKind::TooLong { .. }));
-    // Countable, but too many for memory.
+    // The number of results can be computed, but memory cannot hold them.
     let one = set(&[0], &[&[7]]);
     let results = Combine::product(&b, &one).memory_bytes(1).run().unwrap();
     assert_eq!(results.len(), 1 << 31);
@@ -152,13 +152,13 @@ fn numbers_of_results_that_overflow_are_refused() {
 
 #[test]
 fn results_that_do_not_fit_into_memory_are_refused() {
-    // The same key in all tuples: 2^44 results of two values each.
+    // All tuples have the same key: 2^44 results of two values each.
     let all = IndexSet::from_columns([(0, vec![9; 1 << 22]), (1, vec![1; 1 << 22])]).unwrap();
     let other = all.clone().relabel([0, 2]).unwrap();
     let results = Combine::new(&all, &other).run().unwrap();
     assert_eq!(results.len(), 1 << 44);
     assert_eq!(kind(results.to_index_set()), ErrorKind::NoMemory { bytes: 3 << 47 });
-    // But single chunks can be computed.
+    // Single chunks can be computed nevertheless.
     let first = results.chunks(1000).next().unwrap().unwrap();
     assert!(first.len() == 1000 && first.rows().all(|row| row == [9, 1, 1]));
 }
@@ -188,7 +188,7 @@ fn no_matches_yield_nothing() {
     assert!(results.is_empty() && results.to_index_set().unwrap().is_empty());
     assert!(results.chunks(10).next().is_none());
     assert_eq!(results.to_paged(|array| array).unwrap().len(), 0);
-    // Within the span of the other set's values, but none of them equal.
+    // The values are within the span of the other set's values, but none is equal.
     let odd = IndexSet::from_columns([(0, (0..100_000).map(|i| 2 * i + 1).collect::<Vec<_>>())]).unwrap();
     let even = IndexSet::from_columns([(0, (0..100_000).map(|i| 2 * i).collect::<Vec<_>>())]).unwrap();
     assert_eq!(count(&odd, &even).unwrap(), 0);
@@ -305,8 +305,8 @@ fn sources_are_read_as_often_as_the_memory_demands() {
     let b = IndexSet::from_values([0, 2], (0..40_000).collect()).unwrap();
     let expected = a.combine(&b).unwrap();
     assert_eq!(expected.len(), 20_000);
-    // One piece is read once. Several pieces are read twice, to count and to write: the first source for each
-    // block of the second. Four of the last one's ten pieces, halves of the source, have no results to write.
+    // A single piece is read once. Several pieces are read twice, to count and to write: the first source for
+    // each block of the second. Four of the ten pieces of the last source have no results to write.
     let bounds = [(usize::MAX, 1, 1), (4_320_000, 1, 1), (2_160_000, 2 + 2, 2), (1 << 20, 5 + 3, 2)];
     for (memory_bytes, a_reads, b_reads) in bounds {
         let (a, b) = (Counting(&a, AtomicUsize::new(0)), Counting(&b, AtomicUsize::new(0)));
@@ -337,7 +337,7 @@ fn a_thread_that_holds_guards_works_alone() {
     let paged =
         PagedIndexSet::from_index_set(&a, |array| array.page_len(1000).frames_per_channel(100)).unwrap();
     let other = VirtualArray::<u64>::builder(a.len()).page_len(1000).frames_per_channel(100).build().unwrap();
-    // Of an array later in the order than both: a wait would be an error, and none is needed.
+    // The array is later in the lock order than both, so a wait would be an error; the call needs none.
     let elsewhere = VirtualArray::<u64>::new(10).unwrap();
     let guard = elsewhere.page_mut(0).unwrap();
     for _ in 0..10 {
@@ -443,7 +443,7 @@ proptest! {
         if has_common {
             let merged = a.combine(&b).unwrap();
             prop_assert_eq!(rows(&merged), expected.clone());
-            // In the other order: the same tuples, with columns and order of the other set.
+            // In the other order, the result has the same tuples, with columns and order of the other set.
             let mut turned = rows(&b.combine(&a).unwrap().project(merged.dimensions().iter().copied()).unwrap());
             prop_assert_eq!(rows(&b.combine(&a).unwrap()), nested_loops(&b, &a));
             turned.sort();

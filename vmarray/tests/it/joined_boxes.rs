@@ -51,7 +51,7 @@ fn check(seed: u64, mode: impl Boundary<i32, 2> + Copy + Sync) {
         i64::from(bounded.get(std::array::from_fn(|axis| at[axis] as isize + by[axis])).unwrap())
     };
     let truth = |at: [usize; 2]| i64::from(beside[number(extent, at)]) * 1000 + shown(at);
-    // Queries of its parts, then an update of elements that meet a condition.
+    // First run queries of its parts, then an update of elements that meet a condition.
     let asked = random_box(&mut random, extent);
     let all: Vec<i64> = positions(&asked).into_iter().map(truth).collect();
     assert_eq!(
@@ -137,7 +137,7 @@ fn what_cannot_be_joined_is_refused() -> Result<()> {
     let volume = NdArray::<i64, 3>::new([2, 4, 6])?;
     let error = volume.project::<2>(0, 1)?.join((&a,)).map(drop).unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::RankMismatch { expected: 3, got: 2 });
-    // A plane of another array works.
+    // The join also works with a plane of another array.
     volume.fill([1, 0, 0].., 5)?;
     let joined = a.join((volume.project::<2>(0, 1)?,))?;
     assert_eq!((&joined).sum(.., joined.rows().1.get(VALUE))?, 5 * 24);

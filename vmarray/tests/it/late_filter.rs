@@ -51,7 +51,7 @@ fn child() {
         for _ in 0..turns {
             let (index, more) = (numbers.below(array.len()), numbers.below(100) as u64);
             array.update(index, |value| value + more).unwrap();
-            // A second access, so that the page is opened.
+            // Read a second time, because the second access opens the page.
             array.get(index).unwrap();
             sum += more;
         }

@@ -60,7 +60,7 @@ fn extremes_are_those_of_the_first_items_that_return_them() -> Result<()> {
         let mut random = Numbers::new(seed);
         let len = random.below(300);
         let values: Vec<f32> = (0..len).map(|_| random.below(20) as f32).collect();
-        // For 0 the result is a NaN or an infinity.
+        // Steps of 0 give a NaN or an infinity.
         let steps: Vec<u8> = (0..len).map(|_| random.below(6) as u8).collect();
         let shape = Shape::any(&mut random, 40, 3);
         let (of, over) = (shape.build::<f32>(len.max(1)), shape.build::<u8>(len.max(1)));
@@ -88,7 +88,7 @@ fn numbered(at: At<1>, x: &Own<u8>) -> u64 {
 
 #[test]
 fn items_are_reduced_a_piece_at_a_time() -> Result<()> {
-    // 32 MiB of return values.
+    // The items return 32 MiB of values.
     let len = 5 << 20;
     let ones = VirtualArray::<u8>::new(len)?;
     ones.fill(.., 1)?;
@@ -145,7 +145,7 @@ fn halved(x: &mut Own<u32>) -> u32 {
 
 #[test]
 fn a_budget_ends_loops_without_an_end() -> Result<()> {
-    let line = line!() - 9; // of the loop
+    let line = line!() - 9; // The line of the loop.
     for seed in 0..10 {
         let shape = Shape::any(&mut Numbers::new(seed), 40, 3);
         let array = shape.build::<u32>(100);
@@ -172,7 +172,7 @@ fn a_device_tells_what_became_of_a_kernel() -> Result<()> {
     let ErrorKind::Device(cause) = error.kind() else { panic!("{error}") };
     assert_eq!(cause.kind(), device::ErrorKind::Unsupported);
     assert_eq!(array.get(0)?, 8, "it was not run");
-    // No device, and so no facts.
+    // The call has no device, so there are no facts.
     assert_eq!(halved::launch().facts((array.section_mut(..0)?,))?.registers, None);
     Ok(())
 }
@@ -185,7 +185,7 @@ fn a_reduction_that_fails_says_what_is_unspecified() {
         (Operation::Launch, true, device::ErrorKind::KernelFailed),
         (Operation::Compute, false, device::ErrorKind::Driver),
         (Operation::Compute, true, device::ErrorKind::KernelFailed),
-        // Refused after the kernel has begun.
+        // The device refuses after the kernel has begun.
         (Operation::Compute, false, device::ErrorKind::Unsupported),
         (Operation::Allocate, false, device::ErrorKind::OutOfMemory),
     ];
@@ -233,7 +233,7 @@ fn digits(x: &Own<u32>, bins: &Shared<u32>, found: &Append<[u32; 2]>, even: &App
 
 #[test]
 fn launches_that_change_nothing_yet_are_repeated_with_more_room() -> Result<()> {
-    // More than the initial capacity.
+    // The kernel appends more than the initial capacity.
     let x = Shape::one(1000, 3).describe::<u32, _>(70_000, hosts::<1>().to_vec()).build()?;
     x.write(0, &(0..70_000).collect::<Vec<u32>>())?;
     let mut bins = Shape::default().build::<u32>(10);
@@ -271,7 +271,7 @@ fn each_device_gets_the_room_that_it_asks_for() -> Result<()> {
     let error = repeated::run((&x, Appended::to(&mut found, 130_000))).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KernelAppend { asked: 136_000, most: 130_000, .. }), "{error}");
     repeated::run((&x, Appended::to(&mut found, 136_000)))?;
-    // In the order of the devices.
+    // The appended elements are in the order of the devices.
     assert!(found[..70_000].iter().all(|x| *x == 70_000) && found[70_000..].iter().all(|x| *x == 66_000));
     assert_eq!(found.len(), 136_000);
     Ok(())
@@ -348,7 +348,7 @@ fn numbers_are_run_over_on_the_device_that_is_named() -> Result<()> {
     let mut counts = Shape::one(9, 3).describe::<u32, _>(60, vec![device]).build()?;
     divisors::launch().over(0..60).run((&mut counts,))?;
     assert_eq!((counts.get(0)?, counts.get(11)?, counts.get(59)?, counts.get(58)?), (1, 6, 12, 2));
-    // There the kernel's own elements determine the number of items.
+    // In this kernel its own elements determine the number of items.
     let error = numbered::launch().over(0..3).sum((&Source::new(vec![1_u8; 9])?,)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
     // The error names the number of the failed item.
@@ -394,12 +394,12 @@ fn what_a_budget_ends_leaves_elements_as_they_were() {
     let mut out = Source::builder(vec![9_u64; 200]).page_len(10).device_bytes(400).build().unwrap();
     out.fill(100.., 8).unwrap();
     out.flush(..).unwrap();
-    // Zero is halved for ever.
+    // The kernel halves zero forever.
     let error = odd_part::launch().budget(20).run((&Source::new(x).unwrap(), &mut out)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KernelBudget { .. }), "{error}");
     let found = out.to_vec(..).unwrap();
     assert_eq!((found[0], found[1], found[12], found[160]), (9, 1, 3, 5));
-    // In a session it runs over elements.
+    // In a session, the kernel runs over elements only.
     let (mut a, mut b) = (Shape::default().build::<u64>(10), Shape::default().build::<u64>(10));
     let mut session = Session::new();
     let (a, b) = (session.hold(&mut a).unwrap(), session.hold(&mut b).unwrap());

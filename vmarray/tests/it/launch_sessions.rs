@@ -96,7 +96,7 @@ fn launches_see_what_those_before_have_written() -> Result<()> {
         session.finish()?;
         assert_eq!((x.to_vec(..)?, y.to_vec(..)?), (truth.x, truth.y), "seed {seed}");
         assert_eq!((wide.to_vec(..)?, bins.to_vec(..)?), (truth.wide, truth.bins), "seed {seed}");
-        // After the session they are ordinary arrays again.
+        // After the session, the arrays are ordinary arrays again.
         x.fill(.., 5)?;
         assert!(x.to_vec(..)?.into_iter().all(|x| x == 5));
     }
@@ -152,7 +152,7 @@ fn a_launch_is_one_submission() -> Result<()> {
     }
     let work = card.counts().work;
     assert_eq!((work.launches, work.submits, work.orders, work.waits), (1000, 0, 0, 0));
-    // More than the concurrent launches.
+    // Launch more often than the limit of concurrent launches.
     for _ in 0..1500 {
         increment::run_in(&mut session, (x,))?;
     }
@@ -169,7 +169,7 @@ fn looked_up(at: At<1>, by: usize, of: &Anywhere<u32>, out: &mut Own<u32>) {
 #[test]
 fn what_fails_is_told_once_and_all_launches_run() -> Result<()> {
     let (mut x, mut y) = (Shape::one(10, 2).build::<u32>(50), Shape::one(7, 2).build::<u32>(50));
-    // On one device, readable from anywhere.
+    // On one device, kernels can read all elements.
     let on = hosts::<1>();
     for array in [&mut x, &mut y] {
         *array = Shape::one(10, 2).describe(50, on.to_vec()).build()?;
@@ -249,7 +249,7 @@ fn a_device_that_fails_is_told_by_the_session() -> Result<()> {
                 assert_eq!(array.to_vec(..)?, [2; 50], "the one that was refused has done nothing");
             }
         }
-        // The array is usable.
+        // The array is usable after the error.
         array.fill(.., 7)?;
         assert_eq!(array.get(49)?, 7);
     }
@@ -279,7 +279,7 @@ fn tasks_wait_for_sessions_on_one_thread() -> Result<()> {
     let on = hosts::<2>();
     let new = |device: usize| Shape::one(100, 2).describe::<u32, _>(5000, vec![on[device].clone()]).build();
     let (mut x, mut y, mut z) = (new(0)?, new(1)?, new(0)?);
-    // One over both devices, two over one each.
+    // One array is over both devices, two arrays are on one device each.
     let shape = Shape { channels: vec![1, 1], page_len: 100, ..Shape::default() };
     let mut both = shape.describe::<u32, _>(5000, on.to_vec()).build()?;
     async fn count(array: &mut VirtualArray<u32>, to: usize) -> Result<()> {

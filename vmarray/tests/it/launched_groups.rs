@@ -16,7 +16,7 @@ fn turned(at: At<1>, part: &Group<u32, 32>, x: &mut Own<u32>) {
 
 #[test]
 fn items_of_a_group_meet() -> Result<()> {
-    // Pages of whole groups, striped over two devices.
+    // The pages have whole groups and are striped over two devices.
     let array = VirtualArray::<u32>::builder(1000).page_len(64).devices(devices(2)).build()?;
     let values: Vec<u32> = (0..1000).collect();
     array.write(0, &values)?;

@@ -84,7 +84,7 @@ fn numbered(at: At<2>, from: u64, sum: &Shared<u64>, out: &mut Own<[u64; 64]>, f
 
 #[test]
 fn long_results_are_written_a_band_at_a_time() -> vmarray::Result<()> {
-    // Some 19 MB; at most 16 MiB are processed at once.
+    // The array has 19 MB, of which at most 16 MiB are processed at once.
     let shape = [301, 125];
     let on = devices(1);
     let mut out = NdArray::<[u64; 64], 2>::builder(shape).devices(on.clone()).build()?;

@@ -232,7 +232,7 @@ fn an_access_outside_names_item_index_and_line() {
         let line: u32 = place.rsplit(':').next().unwrap().parse().unwrap();
         let text = include_str!("launches.rs").lines().nth(line as usize - 1).unwrap();
         assert!(place.contains("launches.rs:") && text.contains("out.set(table[at]);"), "{place}: {text}");
-        // All other items are done.
+        // All other items have stored their results.
         let truth = (0..100).map(|i| if i % 40 == 39 { 0.0 } else { (i % 5) as f32 + 0.5 });
         assert!(out.values().into_iter().eq(truth));
     }
@@ -308,7 +308,7 @@ fn elements_beside_the_result_are_not_copied() {
         let results = (q.section_mut(..).unwrap(), rest.section_mut(..).unwrap(), n.section_mut(..).unwrap());
         divided::run((&x, 10, results.0, results.1, results.2)).unwrap();
     };
-    // Results are at home, and stay there.
+    // The results are at home, and stay there.
     run();
     card.reset();
     run();
@@ -383,7 +383,7 @@ fn items_read_rows_of_what_lies_anywhere() {
             row.iter().zip(other).map(|(a, b)| u64::from(*a) * (u64::from(*b) + 1)).sum::<u64>()
         });
         assert!(sums.values().into_iter().eq(truth), "seed {seed}");
-        // More items than rows.
+        // The launch has more items than rows.
         let more = Held::random(&mut random, &vec![1_u64; count + 1], None);
         let error = with_sections!(more = &more, section_mut; =>
             paired::run((&ragged, &ragged_of_bytes(&others), more)).unwrap_err());
@@ -490,12 +490,13 @@ fn windows_show_what_their_mode_shows() {
 
 #[test]
 fn a_window_shows_no_more_than_its_halo_and_what_is_there() {
-    // On its own device: next to the result it is read in place, so more elements are visible.
+    // On its own device, next to the result, the kernel reads the array in place, so more elements are
+    // visible.
     let array = Shape::default().describe::<i32, _>(100, hosts::<1>().to_vec()).build().unwrap();
     array.fill(.., 1).unwrap();
     let mut out = Shape { channels: vec![1, 1], ..Shape::default() }.build::<i32>(50);
     let weights = [1; 9];
-    // Longer on both sides.
+    // The other argument is longer on both sides.
     around::<4>::run((array.section(0..54).unwrap().window(4), &weights, &mut out)).unwrap_err();
     let outside = |window, out: &mut _| {
         let error = around::<1>::run((window, &weights, out)).unwrap_err();
@@ -505,7 +506,7 @@ fn a_window_shows_no_more_than_its_halo_and_what_is_there() {
     let section = |range: Range<usize>| array.section(range).unwrap();
     assert_eq!(outside(section(0..60).window(1), &mut out), (-1, 0, 1));
     assert_eq!(outside(section(0..50).window(1), &mut out).2, 2);
-    // All read before the first readable position and behind the last.
+    // All items read before the first readable position and after the last one.
     assert_eq!(outside(section(0..60).window(0), &mut out).2, 2);
     assert!(out.to_vec(1..49).unwrap().into_iter().all(|sum| sum == 3));
     let error =
@@ -521,7 +522,7 @@ fn differences(at: At<1>, of: &Window<[u64; 32], 1>, out: &mut Own<u64>) {
 
 #[test]
 fn long_windows_are_copied_in_parts() {
-    // 17 MiB of elements, at most 16 MiB on the device at once.
+    // The elements have 17 MiB, of which at most 16 MiB are on the device at once.
     let len = 70_000;
     let card = Arc::new(Counting::new(host()));
     let values: Vec<[u64; 32]> = (0..len).map(|i| std::array::from_fn(|at| i * 100 + at as u64)).collect();
@@ -532,7 +533,7 @@ fn long_windows_are_copied_in_parts() {
     card.reset();
     differences::run((source.bounded(Circular).window(1), &mut out)).unwrap();
     let uploaded = card.reset().work.upload_bytes;
-    // Two parts, each with a halo on both sides.
+    // The launch has two parts, each with a halo on both sides.
     assert_eq!(uploaded, (len + 2 * 2) * 256);
     for i in [0, 1, 65_535, 65_536, len - 1] {
         let [before, after] = [(i + len - 1) % len, (i + 1) % len].map(|i| values[i as usize]);
@@ -793,7 +794,7 @@ fn an_array_on_the_same_device_is_read_where_it_lies() {
     gathered::run((&of, 77, &more, &mut out)).unwrap();
     assert_eq!(card.reset().work.upload_bytes, 7 * 4);
     assert_eq!(out.to_vec(..).unwrap(), truth(&|at| if at == 3 { 1_000_000 } else { at }, &more_of));
-    // A section from its start, and one that is copied.
+    // One argument is a section from the start, and one is copied.
     gathered::run((of.section(..250).unwrap(), 77, more.section(1..).unwrap(), &mut out)).unwrap();
     let (at, far) = (299 * 77 % 250, 90 - 1 - 299 * 77 % 89);
     assert_eq!(out.get(299).unwrap(), (if at == 3 { 1_000_000 } else { at }) * 256 + more_of(far));

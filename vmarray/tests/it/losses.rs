@@ -107,7 +107,7 @@ impl Model {
 fn step(array: &VirtualArray<u32>, model: &mut Model, random: &mut Numbers) {
     let len = array.len();
     let at = random.below(len);
-    // Ranges of one or two pages are as frequent as all other lengths together.
+    // Choose ranges of one or two pages as often as all other lengths together.
     let range = match random.below(2) {
         0 => random.range(len),
         _ => at..(at + 1 + random.below(2 * model.page_len)).min(len),
@@ -223,10 +223,10 @@ fn assert_homes(array: &VirtualArray<u32>, model: &mut Model) {
     let (in_frames, mut unread) = lost_pages(array);
     for page in in_frames {
         let mut range = array.page_range(page);
-        // In one read: between two reads a prefetch could take the frame.
+        // Read everything in one call: between two reads a prefetch could take the frame.
         match array.to_vec(range.clone()) {
             Ok(values) => range.zip(values).for_each(|(index, value)| model.saw(index, value)),
-            // It was in transit to the frame, and did not arrive.
+            // The page was in transit to the frame, and did not arrive.
             Err(_) => {
                 assert!(range.all(|index| array.get(index).is_err()));
                 unread.push(page);

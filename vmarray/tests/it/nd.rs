@@ -9,7 +9,7 @@ use vmarray::{ErrorKind, Field, IndexSet, NdArray, access::MapMode, index_set::P
 
 #[test]
 fn a_box_visits_each_of_its_pages_once() {
-    // Also with a single frame.
+    // Test with a single frame as well.
     for frames in [1, 64] {
         let tiled = image(Some([8, 8]), frames);
         tiled.to_vec([4, 4]..[20, 12]).unwrap();
@@ -22,7 +22,7 @@ fn a_box_visits_each_of_its_pages_once() {
     flat.fill(.., 1).unwrap();
     flat.elements().evict(..).unwrap();
     flat.elements().reset_stats();
-    // Eight rows a page; the box has a part of each.
+    // A page has eight rows; the box covers a part of each.
     flat.to_vec([2, 1]..[30, 7]).unwrap();
     assert_eq!(flat.elements().stats().total().bytes_from_device, 4 * 256);
 }
@@ -32,14 +32,14 @@ fn what_is_overwritten_whole_is_not_fetched() {
     let tiled = image(Some([8, 8]), 64);
     tiled.write_box([8, 8]..[24, 24], &[1; 256]).unwrap();
     assert_eq!(visits(&tiled), (4, 0));
-    // A column of half tiles more: these are fetched, the others are not.
+    // The box covers one more column of half tiles: these are fetched, the others are not.
     tiled.write_box([24, 24]..[40, 36], &[2; 192]).unwrap();
     assert_eq!(visits(&tiled), (4, 2));
     assert_eq!(
         tiled.to_vec([39, 34]..[41, 37]).unwrap(),
         [2, 2, 39 * 64 + 36, 40 * 64 + 34, 40 * 64 + 35, 40 * 64 + 36]
     );
-    // A tile at the edge is whole without its padding.
+    // A tile at the edge counts as whole without its padding.
     let odd = NdArray::<u32, 2>::builder([12, 12]).devices(devices(1)).tile([8, 8]).build().unwrap();
     odd.fill(.., 7).unwrap();
     odd.elements().evict(..).unwrap();
@@ -240,7 +240,7 @@ fn boxes_under_guards_of_the_same_thread_are_errors_and_not_deadlocks() {
 fn boxes_that_share_pages_are_written_by_threads_at_once() {
     for layout in [NdLayout::RowMajor, NdLayout::Tiled([5, 3])] {
         let array = build::<u32, 2>([24, 31], layout, 17, 3);
-        // Interleaved columns, so that all threads use each page.
+        // Each thread writes every fourth column, so that all threads use each page.
         together(4, |thread| {
             for column in (thread..31).step_by(4) {
                 let view = array.project_mut::<1>(1, column).unwrap();
@@ -259,7 +259,7 @@ fn index_sets_in_ram_and_in_pages_name_elements() {
         let array = NdArray::<u32, 3>::builder([9, 8, 7]).devices(devices(1)).layout(layout).build().unwrap();
         array.write_box(.., &(0..9 * 8 * 7).collect::<Vec<u32>>()).unwrap();
         let mut random = Numbers::new(5);
-        // Dimension 3 belongs to no axis; more tuples than one batch.
+        // Dimension 3 belongs to no axis, and the tuples are more than one batch.
         let rows: Vec<[u64; 4]> =
             (0..10_000).map(|_| [7, 9, u64::MAX as usize, 8].map(|end| random.below(end) as u64)).collect();
         let set = IndexSet::from_rows([5, 2, 3, 9], &rows).unwrap();
@@ -295,7 +295,7 @@ fn index_sets_in_ram_and_in_pages_name_elements() {
 #[test]
 fn arrays_of_ndarray_are_taken_and_given() {
     let values = ndarray::Array3::from_shape_fn((5, 6, 7), |(x, y, z)| (100 * x + 10 * y + z) as u32);
-    // Reversed strides, and a number of axes that is known at run time only.
+    // Test reversed strides, and a number of axes that is known only at run time.
     let mut turned = values.clone().reversed_axes();
     turned.invert_axis(ndarray::Axis(1));
     for from in [values.into_dyn(), turned.into_dyn(), ndarray::ArrayD::zeros(vec![3, 0, 2])] {

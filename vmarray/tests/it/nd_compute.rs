@@ -45,7 +45,7 @@ fn misuse_is_an_error() {
 
 #[test]
 fn what_is_found_first_is_not_searched_further() {
-    // Rows of tiles, with a match in the first and many in the last.
+    // The matches are in rows of tiles: one in the first row, many in the last.
     let array = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1)).tile([8, 8]).build().unwrap();
     array.set([5, 60], 1).unwrap();
     array.set([6, 1], 1).unwrap();

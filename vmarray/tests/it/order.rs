@@ -140,7 +140,7 @@ fn searches_and_merges_are_those_of_vectors() -> Result<()> {
 #[test]
 fn groups_are_those_of_a_map() -> Result<()> {
     for seed in 60..70 {
-        // Groups of one, of many, and one that takes several levels.
+        // Test groups of one value, of many, and a group that takes several levels.
         let (values, mut numbers) = random(seed, [2, 40, 1 << 20][seed as usize % 3]);
         let weights: Vec<i32> = (0..values.len()).map(|_| numbers.next() as i32 >> 4).collect();
         let (keys, column) = (array(&values, &mut numbers), Source::new(weights.clone())?);

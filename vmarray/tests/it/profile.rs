@@ -76,7 +76,7 @@ fn long_pages_leave_a_small_cache_enough_of_them() {
     };
     assert_eq!(page_bytes(16 << 20, 64 << 20), 1 << 20);
     assert_eq!(page_bytes(16 << 20, 32 << 20), 512 << 10);
-    // Never shorter than without a profile, and never longer than the array.
+    // The page length is never shorter than without a profile, and never longer than the array.
     assert_eq!(page_bytes(16 << 20, 1 << 20), 64 << 10);
     assert_eq!(page_bytes(1000, 64 << 20), 4096);
 }
@@ -119,7 +119,7 @@ fn an_array_copies_by_the_routes_of_the_profile() {
             .eviction(EvictionPolicy::Lru)
             .build()
             .unwrap();
-        // Every other page: the rest has no contents and is not fetched, so no two copies are adjacent.
+        // Write every other page: the rest has no contents and is not fetched, so no two copies are adjacent.
         let pages = || (0..64).step_by(2);
         for page in pages() {
             array.write(page * 1024, &[page as u32; 1024]).unwrap();

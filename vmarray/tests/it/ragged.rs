@@ -107,7 +107,7 @@ proptest! {
 
 #[test]
 fn threads_push_rows_that_stay_whole() {
-    // With enough capacity, and with constant growth.
+    // Test with enough capacity, and with constant growth.
     for capacity in [(4000, 200_000), (0, 0)] {
         let writer = builder(64, 64).capacity(capacity.0, capacity.1).writer().unwrap();
         let pushed: Vec<Vec<(usize, u32, usize)>> = std::thread::scope(|threads| {

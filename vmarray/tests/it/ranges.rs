@@ -70,7 +70,8 @@ fn long_reads_pass_by_the_cache_and_see_what_is_in_it() {
     assert_eq!(array.to_vec(3..317).unwrap(), expected[3..317]);
     let total = array.stats().total();
     assert_eq!((total.misses, total.prefetches, total.evictions), (0, 0, 0));
-    // All pages except the two in the cache, one of them newer than its home; adjacent slots are one copy.
+    // The read copies all pages except the two in the cache, one of which is newer than its home; adjacent
+    // slots form one copy.
     assert_eq!((total.bypasses, total.bytes_from_device), (38, 38 * PAGE_BYTES));
     assert_eq!(total.bytes_to_device, 0);
     assert!(total.submissions <= 4, "{total:?}");
@@ -87,7 +88,7 @@ fn long_writes_go_straight_home_and_keep_what_is_resident_coherent() {
     let values: Vec<u32> = (1000..1300).collect();
     array.write(10, &values).unwrap();
     let total = array.stats().total();
-    // 36 whole pages, two of them in the cache; parts of one page at each end.
+    // The write copies 36 whole pages, two of them in the cache, and parts of one page at each end.
     assert_eq!((total.bypasses, total.bytes_to_device), (34, 34 * PAGE_BYTES));
     assert_eq!((total.misses, total.bytes_from_device), (2, 2 * PAGE_BYTES));
     assert_eq!((array.get(100).unwrap(), array.get(200).unwrap()), (1090, 1190));

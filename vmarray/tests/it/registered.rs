@@ -108,7 +108,7 @@ fn long_lists_are_moved_by_several_threads_in_place() {
         let Some(mut values) = registered(&array, vec![[0; 4]; indices.len()]) else { return };
         array.gather_into(&indices, &mut values).unwrap();
         assert!(indices.iter().zip(values.iter()).all(|(&index, value)| *value == model[index]));
-        // With a list that the devices read directly.
+        // The devices read this list directly.
         values.fill([0; 4]);
         array.set(indices[7], [2; 4]).unwrap();
         model[indices[7]] = [2; 4];

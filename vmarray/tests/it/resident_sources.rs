@@ -160,7 +160,7 @@ fn shared_elements_stay_on_the_device() {
     for _ in 0..3 {
         counted::run((&x, &mut bins)).unwrap();
     }
-    // The reports of the launches are all that comes back.
+    // Only the reports of the launches are copied back.
     assert_eq!((copied(&x).0, copied(&bins)), (BYTES, (BYTES, 0)));
     assert_eq!(bins.get(77).unwrap(), 80);
     assert_eq!(copied(&bins), (0, 4 * BLOCK as u64));

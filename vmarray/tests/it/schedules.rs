@@ -111,7 +111,7 @@ fn step(array: &VirtualArray<u32>, model: &mut Model, numbers: &mut Numbers) {
     match numbers.below(16) {
         0 | 1 => match array.set(at, value) {
             Ok(()) => model.is(at, value),
-            // The operation had no effect.
+            // An operation that failed had no effect.
             Err(error) => failed(&error),
         },
         2 | 3 => match array.get(at) {

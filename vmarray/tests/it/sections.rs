@@ -31,7 +31,7 @@ fn only_pages_of_the_section_are_fetched_and_written_back() {
     let section = array.section(33..50).unwrap();
     assert_eq!(section.count(.., KEY, &9).unwrap(), 1);
     assert_eq!(moved(&array), (PAGE, 3 * PAGE + 16));
-    // The second time all pages are cached.
+    // At the second time all pages are cached.
     assert_eq!(section.count(.., KEY, &1).unwrap(), 3);
     assert_eq!(moved(&array), (PAGE, 3 * PAGE + 2 * 16));
     // An overlapping section needs one more page.
@@ -93,7 +93,7 @@ fn futures_outlive_their_section() {
 #[test]
 fn asking_again_moves_the_answer_alone() {
     let array = array();
-    // In three pages, the second of them dirty.
+    // The section is in three pages, the second of them dirty.
     array.set(40, [7, 7]).unwrap();
     array.set(100, [7, 7]).unwrap();
     let section = array.section(20..60).unwrap();
@@ -135,7 +135,7 @@ fn gathers_and_scatters_move_indices_and_elements_alone() {
 #[test]
 fn two_instructions_more_can_be_too_many() {
     let array = Shape::default().build::<u64>(64);
-    // Each with an index, a constant and a product: 255 instructions.
+    // Each term has an index, a constant and a product: 255 instructions.
     let mut long: Expr<u64, u64> = index();
     for i in 0..127 {
         long = long * (1_000 + i);

@@ -111,7 +111,8 @@ fn devices_see_what_others_have_written_before() -> Result<()> {
         let mut random = Numbers::new(seed);
         let (on, len) = (together(3, seed), 1 + random.below(200));
         let (page_len, shares) = (1 + random.below(20), [1 + random.below(2) as u32, 1, 2]);
-        // Three arrays with equal pages, one with other pages, and two of another length, each on one device.
+        // Three arrays have equal pages, one has other pages, and two have another length and are on one
+        // device each.
         let mut truth: Vec<Vec<u32>> = (0..4).map(|_| numbers(&mut random, len)).collect();
         truth.extend((0..2).map(|_| numbers(&mut random, 1 + len / 2)));
         let new = |number: usize, truth: &[u32]| match number {
@@ -129,7 +130,7 @@ fn devices_see_what_others_have_written_before() -> Result<()> {
         let mut fixed = None;
         for array in &mut arrays {
             held.push(session.hold(array)?);
-            // Created when only some devices are known.
+            // The copy is created when only some devices are known.
             if fixed.is_none() {
                 fixed = Some(session.copy(&source)?);
             }
@@ -243,7 +244,7 @@ fn a_device_that_is_lost_in_between_is_told() -> Result<()> {
         let ErrorKind::Interrupted { cause, unspecified, .. } = error.kind() else { panic!("{error}") };
         assert_eq!((cause.kind(), unspecified.len()), (device::ErrorKind::Lost, 1));
         assert_eq!(unspecified[0], 0..200);
-        // The other device works as before.
+        // The other device works as before the loss.
         let mut alone = array(&on[1 - lost..2 - lost], &[1], 16, &[1; 200])?;
         let of = Source::new(vec![1; 200])?;
         mixed::run((&of, &mut alone))?;
@@ -295,7 +296,7 @@ fn boxes_in_sessions_are_what_they_are_in_runs() -> Result<()> {
         let rows = fixed.section([1, 0]..[4, 4])?;
         let mode = (Circular, random.below(4));
         let far = random.below(40) as isize - 20;
-        // Sometimes only a part of the result.
+        // In some rounds the result is only a part of the array.
         let start = [0, 1].map(|axis| if random.below(2) == 0 { 0 } else { random.below(shape[axis]) });
         let part = if random.below(2) == 0 { [0, 0]..shape } else { start..shape };
 
@@ -351,7 +352,7 @@ fn sections_and_tiles_have_their_own_places() -> Result<()> {
     numbered::run_in(&mut session, (a,))?;
     numbered::run_in(&mut session, (a.section([1, 2]..[4, 6])?,))?;
     first_of::run_in(&mut session, (b.section(4..9)?, b.section(20..)?))?;
-    // The sections overlap, or are read in place.
+    // The sections overlap, or the kernel reads them in place.
     let overlap = first_of::run_in(&mut session, (b.section(4..21)?, b.section(20..)?)).unwrap_err();
     assert!(matches!(overlap.kind(), ErrorKind::KernelOverlap { .. }), "{overlap}");
     let tiled = first_of::run_in(&mut session, (a, b)).unwrap_err();
@@ -386,7 +387,7 @@ fn values_that_are_gathered_into_arrays_pass_by_the_host() -> Result<()> {
         let truth = numbers(&mut random, LEN);
         let indices: Vec<u32> = (0..LEN).map(|_| random.below(LEN) as u32).collect();
         let expected: Vec<u32> = indices.iter().map(|index| truth[*index as usize]).collect();
-        // On several devices in a session; directly on one of them.
+        // In a session the kernel runs on several devices; a direct launch runs on one of them.
         let on: [(&[usize], &[usize]); 2] = [(&[2, 0, 1], &[0, 1, 2]), (&[1], &[1])];
         for (of, to) in on {
             let mut values = devices.array(of, 100, &truth);

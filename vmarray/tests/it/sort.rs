@@ -23,7 +23,7 @@ fn check<T: SortKey + Debug>(seed: u64, value: impl Fn(u64) -> T, bits: impl Fn(
     let mut random = Numbers::new(seed);
     let len = if random.below(2) == 0 { LENGTHS[random.below(12)] } else { random.below(20_000) };
     let before = if random.below(2) == 0 { 0 } else { random.below(2100) };
-    // Random bits, few values, one value, sorted, and reversed.
+    // Test random bits, few values, one value, sorted keys, and reversed keys.
     let kind = random.below(5);
     let of = |number: u64, at: usize| match kind {
         0 => number,
@@ -60,7 +60,7 @@ fn check<T: SortKey + Debug>(seed: u64, value: impl Fn(u64) -> T, bits: impl Fn(
     if is_descending {
         sorted.reverse();
     }
-    // Compares bits, because of NaNs.
+    // Compare bits, because NaNs differ from themselves.
     let is_same = found.iter().map(bits).eq(all.iter().map(bits));
     assert!(is_same, "seed {seed}: {len} elements from {before} on, kind {kind}, descending {is_descending}");
 }
@@ -202,7 +202,7 @@ fn a_sort_within_a_guard_is_refused_and_others_wait_for_it() -> Result<()> {
     assert_eq!(array.to_vec(..)?, values, "nothing was changed");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Readers that come and go meanwhile, one of them with guards.
+        // Run readers meanwhile, one of them with guards.
         for reader in 0..3 {
             let (array, is_over) = (&array, &is_over);
             scope.spawn(move || {

@@ -39,7 +39,7 @@ fn repeated_questions_move_nothing() {
     source.reset_stats();
     ask(6);
     assert_eq!(source.stats().hits, Some(PAGES as u64));
-    // Two results, because half of the pages are prepared during the work on the others.
+    // The launch copies two results, because half of the pages are prepared during the work on the others.
     assert_eq!(source.stats().total().bytes_from_device, 2 * 2 * 8);
 }
 
@@ -55,7 +55,7 @@ fn selected_elements_come_from_where_they_are_valid() {
     let truth = (0..LEN).step_by(64).map(|i| (i, i as u32 + u32::from(i < 256)));
     assert!(found.into_iter().eq(truth));
     assert_eq!(moved(&device), (0, 0), "pages stay where they are");
-    // Two results, 20 indices, and the four elements that are newer on the device.
+    // The call copies two results, 20 indices, and the four elements that are newer on the device.
     assert_eq!(source.stats().total().bytes_from_device, 2 * 16 + 20 * 8 + 4 * 4);
     assert_eq!(source.page_state(0).unwrap().newer, 128);
 }
@@ -190,7 +190,7 @@ fn sums_of_floats_are_the_same_each_time() {
     let exact: f64 = numbers.iter().map(|x| f64::from(*x)).sum();
     let build = || Source::builder(numbers.clone()).devices(hosts::<2>()).page_len(1000).build().unwrap();
     let (source, other) = (build(), build());
-    // Earlier prefetches make no difference.
+    // Earlier prefetches do not change the result.
     other.prefetch(..20_000).unwrap();
     other.prefetch(..).unwrap();
     let sum = source.sum(17.., Field::whole()).unwrap();
@@ -210,7 +210,8 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
         .page_len(8)
         .build()
         .unwrap();
-    // Two channels, two waves each; the second one's work is refused after the first one's is done.
+    // The change has two channels and two waves each; the second wave is refused after the first wave is
+    // done.
     let section = source.section_mut(4..60).unwrap();
     device.inject(Fault::new(Operation::Compute, kind).on_call(3));
     let error = section.transform(.., value().set(1)).unwrap_err();
@@ -221,12 +222,13 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
     device.inject(Fault::new(Operation::Compute, kind).on_call(1));
     let error = source.transform(.., value().set(value() + 1)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
-    // It fails after it was accepted: the home is unchanged.
+    // The work fails after it was accepted: the home is unchanged.
     device.inject(Fault::new(Operation::Compute, kind).on_call(1).reported_later());
     let error = source.transform(..8, value().set(value() + 1)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
     assert_eq!(source.to_vec(..).unwrap(), truth);
-    // Elements newer on the device become unspecified, even if it refused the work: a part may be done.
+    // Elements that are newer on the device become unspecified, even if it refused the work, because a part
+    // may be done.
     for later in [true, false] {
         source.transform(16..18, value().set(9)).unwrap();
         let fault = Fault::new(Operation::Compute, kind).on_call(1);
@@ -238,7 +240,7 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
         truth[16..18].copy_from_slice(&now[16..18]);
         assert_eq!(now, truth);
     }
-    // Unless the device reports that it does not support the work.
+    // This does not apply if the device reports that it does not support the work.
     source.transform(16..18, value().set(9)).unwrap();
     truth[16..18].fill(9);
     device.inject(Fault::new(Operation::Compute, DeviceErrorKind::Unsupported).on_call(1));
@@ -352,7 +354,7 @@ fn errors_say_what_has_become_of_each_element() {
                 for i in unspecified.into_iter().flatten() {
                     model[i] = source.get(i).unwrap();
                 }
-                // Not always, because a check copies elements home.
+                // Check only in some rounds, because a check copies elements home.
                 if numbers.below(3) == 0 {
                     assert_eq!(source.to_vec(..).unwrap(), model, "{operation:?} seed {seed} step {step}");
                 }

@@ -107,7 +107,7 @@ fn threads_work_on_overlapping_sections() {
                         2 => source.evict(range).unwrap(),
                         3 => source.prefetch(range).unwrap(),
                         _ => {
-                            // Dropped at a random point.
+                            // Drop the future at a random point.
                             let mut future = pin!(source.flush_async(range));
                             for _ in 0..numbers.below(20) {
                                 if let Poll::Ready(done) = future.as_mut().poll(&mut context) {

@@ -75,7 +75,7 @@ fn arrays_are_reopened_as_they_were() {
                 }
                 3 => {
                     array.discard(start..end).unwrap();
-                    // Fully covered pages are zeroes then, and others are unchanged.
+                    // Pages that the change covers are zeroes then, and all other pages are unchanged.
                     array.read(start, &mut model[start..end]).unwrap();
                 }
                 4 => array.sync().unwrap(),
@@ -130,7 +130,7 @@ fn one_writes_or_many_read() {
     let (one, other) = (read_only().unwrap(), read_only().unwrap());
     assert_eq!(of_device(&VirtualArray::<u16>::open(path).unwrap_err()), Some(DeviceErrorKind::InUse));
     let whole = Field::<u16, u16>::whole();
-    // For an untouched page, and for one in RAM.
+    // Test an untouched page, and a page in RAM.
     for round in 0..2 {
         let refusals = [
             one.set(5, 1),
@@ -209,7 +209,7 @@ fn a_flipped_bit_is_an_error_and_no_value() {
     assert_eq!(array.get(3000).unwrap(), 3000 | 1 << 60);
     let wrong = array.check_pages().unwrap();
     assert!(wrong.len() == 1 && wrong[0].0 == 5000 / 1024, "{wrong:?}");
-    // A write of the page repairs it.
+    // A write of the whole page repairs it.
     array.write(4096, &[1; 1024]).unwrap();
     array.sync().unwrap();
     assert_eq!(array.get(5000).unwrap(), 1);
@@ -298,7 +298,7 @@ fn a_tier_changes_where_pages_come_from_alone() {
         let mut model: Vec<u32> = (0..len as u32).collect();
         array.write(0, &model).unwrap();
         for step in 0..400_u32 {
-            // Some places more often.
+            // Choose some places more often than others.
             let index = random.index(len).min(random.index(len)).min(random.index(len));
             match step % 8 {
                 0 => {

@@ -75,7 +75,7 @@ fn files_of_different_syncs_agree_on_what_all_have() {
         push(&array, 300);
         array.sync().unwrap();
         let (before, old) = (files.copies(), array.to_vec(..).unwrap());
-        // Half of the programs truncate before they push more.
+        // In half of the programs, truncate before pushing more.
         let mut least = 300;
         if seed % 2 == 0 {
             least = random.below(300);
@@ -152,7 +152,7 @@ fn what_was_given_up_does_not_come_back() {
     drop(array);
     let mut array = VirtualArray::<u64>::open(path).unwrap();
     assert_eq!(array.sum(.., Field::whole()).unwrap(), 10 * 7 + 990);
-    // Pushed and written back, but never synced: not in the file.
+    // These elements were written back but never synced, so the file does not have them.
     array.extend_from_slice(&vec![9; 50_000]).unwrap();
     array.flush(..).unwrap();
     let copies = files.copies();
@@ -178,7 +178,7 @@ fn the_greatest_length_is_none_of_the_file() {
     drop(array);
     assert_eq!(VirtualArray::<u32>::open(&files.0[0]).unwrap().push(9).unwrap(), 201);
 
-    // Opened for reading it has the length of the last sync, and keeps it.
+    // An array that is opened for reading has the length of the last sync, and keeps it.
     let array = VirtualArray::<u32>::open(&files.0[0]).unwrap();
     array.push(10).unwrap();
     let copies = files.copies();
@@ -263,7 +263,7 @@ fn a_full_disk_loses_nothing() {
     }
     array.sync().unwrap();
     limit(std::fs::metadata(&files.0[0]).unwrap().len());
-    // Until no more page can be written back.
+    // Push until no more page can be written back.
     let mut pushed = 100_000;
     let error = loop {
         match array.push(pushed) {

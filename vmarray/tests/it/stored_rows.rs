@@ -47,7 +47,7 @@ fn rows_in_files_are_a_vector_of_vectors() {
                 }
                 3 => {
                     writer.sync().unwrap();
-                    // One file from the previous sync, the others from this one.
+                    // One file is from the previous sync, the others are from this one.
                     let copies = files.copies();
                     let older = random.below(files.0.len());
                     let mut mixed = copies.0.clone();
@@ -80,7 +80,7 @@ fn rows_in_files_are_a_vector_of_vectors() {
                     synced = (files.copies(), vec.len());
                 }
                 _ => {
-                    // Dropped without a freeze: rows pushed since the sync may be lost.
+                    // The writer is dropped without a freeze, so rows pushed since the sync may be lost.
                     writer.sync().unwrap();
                     let kept = vec.len();
                     writer.push(&[1, 2, 3]).unwrap();
@@ -100,7 +100,7 @@ fn rows_in_files_are_a_vector_of_vectors() {
 fn threads_push_rows_and_sync() {
     let files = Files::new(1);
     let writer = RaggedArray::<u64>::create(&files.0[0]).unwrap().into_writer();
-    // Held by users of the file, because a copy in the middle would mix several moments.
+    // Users of the file hold this lock, because a copy made meanwhile would mix several moments.
     let uses = std::sync::RwLock::new(());
     crate::common::together(4, |thread| {
         for number in 0..400_usize {
@@ -149,14 +149,14 @@ fn snapshots_of_rows_are_loaded_on_any_devices() {
         assert_eq!(loaded.to_vecs().unwrap(), vec, "seed {seed}");
         assert_eq!(RaggedArray::<u32>::open(path).unwrap().to_vecs().unwrap(), vec, "seed {seed}");
     }
-    // The same for an array in files as for any other.
+    // The same applies to an array in files.
     let opened = RaggedArray::<u32>::open(path).unwrap();
     let copy = Files::new(1);
     opened.save(&copy.0[0]).unwrap();
     let copied = RaggedArray::<u32>::builder().load(&copy.0[0]).unwrap();
     assert_eq!(copied.to_vecs().unwrap(), opened.to_vecs().unwrap());
     drop(opened);
-    // And for an empty one.
+    // It also applies to an empty array.
     RaggedArray::<u32>::builder().writer().unwrap().freeze().unwrap().save(path).unwrap();
     assert_eq!(RaggedArray::<u32>::builder().load(path).unwrap().row_count(), 0);
 }

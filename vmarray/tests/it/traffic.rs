@@ -41,7 +41,7 @@ fn overwriting_whole_pages_fetches_nothing() {
     assert_eq!(moved(&array).1, 0);
     array.evict(..).unwrap();
     array.reset_stats();
-    // Two whole pages, and two parts of pages; only the latter are fetched.
+    // The write covers two whole pages, and two parts of pages; only the latter are fetched.
     array.write(10, &[3; 40]).unwrap();
     assert_eq!(moved(&array).1, 2 * PAGE);
     assert_eq!(array.to_vec(9..51).unwrap()[..], [&[2][..], &[3; 40], &[2]].concat());
@@ -126,7 +126,7 @@ fn uncached_access_moves_one_element() {
     assert_eq!(moved(&array), (4, 8));
     assert_eq!(array.get_uncached(150).unwrap(), 0);
     assert_eq!(moved(&array), (4, 8), "a page without contents");
-    // Coherent with the cache in both directions.
+    // The accesses are coherent with the cache in both directions.
     array.set(33, 6).unwrap();
     assert_eq!(array.get_uncached(33).unwrap(), 6);
     array.set_uncached(33, 7).unwrap();
@@ -215,7 +215,7 @@ fn pages_that_are_used_once_cost_no_barriers() {
     let total = array.stats().total();
     assert!(total.evictions > 200);
     assert_eq!(total.barriers, 0);
-    // Repeated use opens the pages, so each must be closed before its eviction, several at a time.
+    // Repeated use opens the pages, so an eviction must close several pages at a time.
     for i in 0..300 {
         (0..3).for_each(|_| assert_eq!(array.get(i * 7919 % 100 * 16).unwrap(), 1));
     }
@@ -269,7 +269,7 @@ fn what_a_cursor_only_read_is_not_written_back() {
     let mut cursor = array.cursor_mut();
     assert_eq!((0..160).map(|i| cursor.get(i).unwrap()).sum::<u32>(), 160);
     assert_eq!(cursor.set(0, 5).and_then(|()| cursor.get(0)).unwrap(), 5);
-    // Read first, then written.
+    // Read the element first, then write to it.
     assert_eq!((cursor.get(33).unwrap(), cursor.get(47).unwrap()), (1, 1));
     cursor.set(35, 6).unwrap();
     cursor.set(34, 7).unwrap();
@@ -304,7 +304,7 @@ fn iterators_pass_over_pages_without_fetching_them() {
         let expected: Vec<u32> = (start..end).step_by(step).collect();
         let found = array.section(start as usize..end as usize).unwrap().iter().step_by(step);
         assert_eq!(found.collect::<Result<Vec<_>, _>>().unwrap(), expected);
-        // After some elements were taken singly.
+        // Continue after single elements were taken from the iterator.
         let mut left = array.section(start as usize..end as usize).unwrap().iter();
         let taken: Vec<u32> = left.by_ref().take(3).map(|x| x.unwrap()).collect();
         let rest = left.skip(step).map(|x| x.unwrap());

@@ -247,7 +247,7 @@ fn assign<'a, I: Index>(
 ) {
     let (by, condition) = (random.below(1000) as u32, Condition::new(random));
     match random.below(4) {
-        // The whole element.
+        // This case assigns the whole element.
         0 => {
             let both = [VALUE.set(I::numbers() * by), KEY.set(I::numbers() % 9)];
             view.transform(of.clone(), both).unwrap();
@@ -363,7 +363,7 @@ fn source(random: &mut Numbers, store: &[Pair]) -> Source<Pair> {
     let source = if random.below(2) == 0 { source.import(HostMemory::Pageable) } else { source };
     let source = source.build().unwrap();
     if random.below(2) == 0 {
-        // In reverse, so adjacent pages are not in adjacent slots.
+        // Write in reverse order, so that adjacent pages are not in adjacent slots.
         for page in (0..source.len().div_ceil(page_len)).rev() {
             source.prefetch(page * page_len..(page * page_len + page_len).min(store.len())).unwrap();
         }
@@ -498,7 +498,7 @@ proptest! {
         let third = if alike { build(&c) } else { Shape { page_len: 13, ..Shape::default() }.build(len) };
         third.write(0, &c).unwrap();
         let fourth = Source::builder(d.clone()).devices(rig.clone()).page_len(24).device_bytes(400).build().unwrap();
-        // Borrowed, read-only, and on other devices.
+        // The source is borrowed, read-only, and on other devices.
         let bytes: Vec<u8> = (0..len).map(|i| (i % 5) as u8).collect();
         let fifth = Source::builder(&bytes[..]).devices(devices(1)).build().unwrap();
         let b = if alike { &b[..len] } else { &b[shift..] };

@@ -231,7 +231,7 @@ mod tests {
                 .map(|genome| genome.name)
                 .collect::<Vec<_>>()
         };
-        // Another genome is added, and once; without a file the job uses the first one.
+        // The program adds another genome once; without a file, it uses the first genome.
         assert_eq!(run(None), ["one"]);
         assert_eq!(run(None), ["one"]);
         assert_eq!(run(Some(&other.0)), ["one", "three"]);

@@ -110,7 +110,7 @@ mod tests {
                 assert_eq!(steps(re, im), slow(re, im), "{re} {im}");
             }
         }
-        // 0, 1, 2, 5: the first beyond 2 is the third.
+        // The orbit is 0, 1, 2, 5: the third value is the first above 2.
         assert_eq!((steps(1.0, 0.0), steps(0.25, 0.0)), (3, STEPS_MAX));
     }
 

@@ -66,8 +66,8 @@ impl Motif {
             let mut bits = vec![0; skip];
             bits.resize(values.len(), 15);
             let words = pack::words(&bits).zip(pack::words(&values)).collect();
-            // The first word is covered if the offset is 0, else the second one, as the motif is long
-            // enough.
+            // If the offset is 0 the motif covers the first word, else the second one, because the motif is
+            // long enough.
             Placement { strand: strand == 0, skip, words, seed: usize::from(skip > 0) }
         };
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()

@@ -65,7 +65,7 @@ pub fn verify(
     let mut reader = png::Decoder::new(BufReader::new(file)).read_info()?;
     let size = (reader.info().width, reader.info().height);
     ensure!(size == (picture.side, picture.side), "{} is not {side} pixels a side", path.display());
-    // The file can only be decoded in order: some rows at a time, which the threads then share.
+    // The file can only be decoded in order, so read some rows at a time, which the threads then share.
     let rows_at_a_time = 64 * rayon::current_num_threads();
     for first in (0..side).step_by(rows_at_a_time) {
         let mut rows = Vec::with_capacity(rows_at_a_time);

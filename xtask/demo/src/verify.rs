@@ -97,7 +97,7 @@ mod tests {
                     bases.replace_range(at..at + 15, motif);
                 }
             }
-            // A motif that spans two records is no hit.
+            // A motif that spans two records does not count.
             if len == 17 {
                 bases.replace_range(9.., &MOTIF[..8]);
             }
@@ -128,7 +128,8 @@ mod tests {
         let right = ask();
         verify(&right).unwrap();
         assert_eq!((right.lookups.len(), right.records.len()), (3000, 11 * STRAINS));
-        // Planted: three in the record of 5000, three in that of 3000, one in that of 15, five in the last.
+        // Occurrences in the test data: three in the record of 5000 bases, three in that of 3000, one in that
+        // of 15, five in the last.
         assert_eq!(right.hits.iter().filter(|hit| hit.strain == 0).count(), 12);
         let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         assert_eq!(one_thread.install(look_up), right.lookups, "the same whatever the threads");

@@ -167,7 +167,7 @@ impl Raw {
         on_threads(self.cards.len() * ways.len(), |thread| {
             let card = &self.cards[thread / ways.len()];
             let way = ways[thread % ways.len()];
-            // Each direction has a half of the host memory.
+            // Each direction uses half of the host memory.
             let half = card.host.bytes() / 2;
             let from = if way == Way::Up { half } else { 0 };
             let (host_places, device_places) = (half / bytes, card.memory.bytes() as usize / bytes);
@@ -176,7 +176,8 @@ impl Raw {
             let mut transfer = || {
                 next += 1;
                 let host = card.host.at((from + next % host_places.max(1) * bytes) as u64);
-                // Far from the previous place, as pages in use are; the places of a batch are distinct.
+                // Choose a place far from the previous one, as for pages in use; the places of a batch are
+                // distinct.
                 let device = card.memory.at((next.wrapping_mul(7919) % device_places.max(1) * bytes) as u64);
                 let bytes = bytes as u64;
                 match way {
@@ -221,8 +222,8 @@ impl Raw {
             let card = &self.cards[thread];
             let half = card.host.bytes() / 2;
             let (elements, stride) = (card.memory.bytes() / bytes as u64, bytes as u64);
-            // No place twice, as a scatter requires: the step and the number of elements have no common
-            // divisor, unless that is a multiple of the step.
+            // No place repeats, as a scatter requires: the step and the number of elements have no common
+            // divisor, unless the number is a multiple of the step.
             let count = ((half - VALUES_ALIGN) / (8 + bytes)).min(4 << 20).min(elements as usize) / 2 * 2;
             let values_at = (count * 8).next_multiple_of(VALUES_ALIGN);
             for list in 0..2 {

@@ -200,7 +200,7 @@ fn changes(run: &Measurements, earlier: &Measurements) -> String {
         earlier.fact("devices"),
     );
     text += &listed("Slower", changed(|ratio| ratio < 1.0), |_| true);
-    // From the greatest: negated for sorting, and back again for display.
+    // Sort by the negated ratio, so that the greatest comes first, and negate it again for display.
     let faster = changed(|ratio| ratio > 1.0).map(|(ratio, name)| (-ratio, name));
     text + &listed("Faster", faster, |_| true)
 }

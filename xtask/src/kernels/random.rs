@@ -39,7 +39,7 @@ macro_rules! compare {
             let all: Vec<i32> = (0..20).map(|_| random(&mut state) as i32).collect();
             let table = [1.5, -0.0, 3e9, f32::INFINITY, -7.25];
             let (mut host, mut lowered) = (vec![[7_u64; 4]; 48], vec![[7_u64; 4]; 48]);
-            // What items change together, and what they append.
+            // Elements that all items change, and elements that they append.
             let ([mut shared, mut other], [mut found, mut others]) = ([[5_i32; 9]; 2], [[3_u64; 60]; 2]);
             let [mut count, mut other_count] = [0; 2];
             let outside = {
@@ -279,7 +279,7 @@ impl Random {
     fn new_variable(&mut self) {
         let of = self.of(&TYPES);
         let (value, is_mutable) = (self.expr(of, 0), self.one_in(2));
-        // Sometimes the name of another variable.
+        // The text is sometimes the name of another variable.
         let is_scalar =
             |variable: &&Variable| TYPES.contains(&variable.of.as_str()) && !variable.name.contains('.');
         let old: Vec<String> =
@@ -527,7 +527,7 @@ impl Random {
         }
         let chosen = self.of(&fit);
         match chosen.split_once('[') {
-            // For an array, its name and its length.
+            // An array has its name and its length.
             Some((name, len)) => {
                 let len = len.trim_end_matches(']').parse().unwrap_or(1);
                 let end = len + usize::from(self.one_in(9));
@@ -573,7 +573,7 @@ impl Random {
                 format!("(({}) as {of})", self.expr(from, depth))
             }
             3 => match self.mutable() {
-                // Assigns in the middle of an expression.
+                // Assigns to the variable in the middle of an expression.
                 Some(Variable { name, of: other, .. }) if other == of => {
                     format!("{{ {name} = {}; {name} }}", self.expr(of, depth))
                 }

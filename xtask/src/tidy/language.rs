@@ -189,7 +189,7 @@ mod tests {
         let budget: Budget = toml::from_str(TEXT).expect("the text is well-formed");
         let found = counts(&budget, "// Those and those.\n// What `those` are.\n// Neither.\n");
         assert_eq!((found.lines, &found.words[..]), (3, &[1, 1][..]), "one of three files is not exempt");
-        // One of three is below the goal of "what".
+        // One of three lines is below the goal of the word "what".
         assert!(budget.faults(&found).is_empty());
         assert!(budget.slack(&found).contains("those 2 to 1"));
         let lowered = budget.tightened(TEXT, &found);

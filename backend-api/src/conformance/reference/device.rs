@@ -101,7 +101,7 @@ impl Memory {
                 self.write_words(search.answer, &words);
             }
             Request::Gather(gather) => {
-                // The indices are copied, so that the checked indices are the used ones.
+                // Copy the indices before the check, because the program may change them afterwards.
                 let indices = self.read_words(gather.indices, gather.count);
                 let stride = size(gather.elements.stride());
                 let values = reference::gather(&self.view(&gather.elements), stride, &indices)?;
@@ -138,7 +138,7 @@ impl Memory {
                     arena_bytes: launch.arena_bytes,
                     ..Interpreter::new(launch.kernel, launch.items, launch.geometry)
                 };
-                // Memory of vectors has no errors.
+                // Reading memory of vectors cannot fail.
                 let report = interpreter.run(&mut Reached { memory: self, views: launch.views }).ok()?;
                 self.write_words(launch.report, &report.words());
             }

@@ -438,7 +438,7 @@ mod tests {
             let place = Place::View { view: 0, at: number, offset: 0 };
             Op::Atomic { op, to, place, value: one, scope: Scope::Device }
         };
-        // A loop that ends when the observed value equals the expected one.
+        // Code of a loop that ends when the observed value equals the expected one.
         let until = |look: Op, wanted| {
             let is_there = Op::Binary { op: Binary::Eq, to: Reg(3), left: seen, right: wanted };
             let leave = Op::If { when: Reg(3), then: vec![Op::Break { out: 0 }], otherwise: vec![] };

@@ -204,7 +204,7 @@ impl Checks {
             for (value, check) in due {
                 let Some(has_failed) = has_failed(Ticket { queue, value }) else { break };
                 let outcome = if has_failed {
-                    // A later poll of this ticket returns the failure.
+                    // The next poll of this ticket returns the failure.
                     check.forget();
                     Ok(())
                 } else {

@@ -149,7 +149,7 @@ impl Core {
                 linked_piece = (piece / 2).max(PIECE_BYTES);
             }
             if matches!(copied, CopyEnd::SourceLost) {
-                // Another device may still have the data.
+                // Another device may still have the data, so record that this one lacks it.
                 self.lock().add_missing(id, vec![(buffer, range.start..end)]);
             }
             self.open();
@@ -294,7 +294,7 @@ impl Core {
                     self.lock().lose(source, &error);
                     return CopyEnd::SourceLost;
                 }
-                // The spare lacks data that it must have.
+                // The spare lacks data that it needs, so it is lost.
                 self.lock().lose(target, &error);
                 return CopyEnd::TargetLost;
             }
@@ -322,7 +322,7 @@ impl Core {
         let (from, to) = (&state.members[from], &state.members[to]);
         let Some(queue) = &from.copies else { return Ok(false) };
         let (Some(start), Some(end)) = (from.buffers.get(&buffer), to.buffers.get(&buffer)) else {
-            // The buffer was released meanwhile.
+            // Another thread released the buffer meanwhile.
             return Ok(true);
         };
         let (start, end, bytes) = (start.at(range.start), end.at(range.start), range.end - range.start);

@@ -248,7 +248,7 @@ impl State {
                 self.lose(part.member, &error);
                 entry.lost = Some(error);
             }
-            // The devices' contents there may differ now, and are unspecified, as after every failure.
+            // After a failure the devices may have different contents there, which are unspecified.
             Err(error) => entry.failure = Some(error),
         }
     }

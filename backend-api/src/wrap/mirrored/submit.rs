@@ -219,7 +219,7 @@ impl Core {
                     CopyEnd::Copied => {}
                     CopyEnd::TargetLost => break,
                     CopyEnd::SourceLost => {
-                        // The other devices have half of the data, and no complete device is left.
+                        // Only the other devices have a part of the data, and no device has all of it.
                         self.lock().fail(ticket);
                         return;
                     }

@@ -96,7 +96,7 @@ impl Core {
             if error.kind() == ErrorKind::Lost {
                 self.lose(seat, id, &error);
             } else if error.kind() == ErrorKind::UnknownHandle && error.operation() == GONE {
-                // The error is that of the former device; the current one is not lost.
+                // The error belongs to the replaced device; the current device is not lost.
                 return Error::new(ErrorKind::Lost, "parity").with_detail(error.detail());
             }
             error
@@ -177,7 +177,7 @@ impl Core {
             match outcome {
                 Err(error) if error.kind() != ErrorKind::Lost && attempts < ATTEMPTS => attempts += 1,
                 Err(error) => {
-                    // The contents on the device are unknown.
+                    // The copy failed, so the contents of the device are unknown.
                     self.lose(seat, stage.member, &error);
                     return Err(error);
                 }
@@ -216,7 +216,7 @@ impl Core {
 
     fn put_stage(&self, seat: usize, stage: Stage) {
         let mut state = self.seats[seat].lock();
-        // A stage of a replaced device is released.
+        // The device was replaced, so its stage is released.
         if state.member.id == stage.member {
             state.stages.push(stage);
         } else {
@@ -261,7 +261,7 @@ impl Core {
         error: &Error,
     ) -> Result<()> {
         to.fill(0);
-        // For each device the ranges to read, and their offsets in the result.
+        // For each device: the ranges to read, and their offsets in the result.
         let mut lists: Vec<(Vec<Target>, Vec<usize>)> = vec![Default::default(); self.seats.len()];
         {
             let rows = self.rows.lock();
@@ -311,7 +311,7 @@ impl Core {
                 let rows = self.rows.lock();
                 for segment in segments.iter().filter(is_changed) {
                     let Some(row) = rows.get(segment.row) else { continue };
-                    // Bounds the length of the parity that is locked at a time.
+                    // Work in steps, to limit the length of parity that is locked at a time.
                     let mut from = 0;
                     while from < segment.bytes {
                         let bytes = (segment.bytes - from).min(PIECE_BYTES);
@@ -326,7 +326,7 @@ impl Core {
             }
             let id = self.seats[device].lock().member.id;
             if let Err(error) = self.change_parity(device, &targets, &places, change) {
-                // After any error the parity may be wrong.
+                // After an error the parity may be wrong, so its device counts as lost.
                 self.lose(device, id, &error);
                 outcome = outcome.and(Err(error));
             }
@@ -348,7 +348,7 @@ impl Core {
                 bytes += targets[end].bytes;
                 end += 1;
             }
-            // Changes of other devices to the same bytes wait here.
+            // Changes to the same bytes by other devices wait for this lock.
             let _one = self.seats[device].parity.lock();
             self.change_each(device, &targets[first..end], |part, bytes| {
                 let place = places[first + part];

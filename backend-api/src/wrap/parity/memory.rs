@@ -99,7 +99,7 @@ impl Core {
         }
         let free = self.rows.lock().with_free(seat, bytes);
         if let Some((row, slot)) = free {
-            // The parities contain its contents already.
+            // The parities cover the contents of this memory already.
             let _locked = self.locks.lock_row(row, devices);
             let mut state = self.seats[seat].lock();
             if let Some(buffer) = state.member.buffers.remove(&slot.buffer) {
@@ -272,7 +272,7 @@ impl Seated {
         drop(state);
         host.into_iter().for_each(|host| device.release_host(host));
         drop(setup);
-        // After this, no device but the lost one knows it.
+        // After this call only the lost device still has the memory.
         drop(kept);
         if let Some(block) = block
             && self.core.scratches.wipes.load(Ordering::Acquire)

@@ -28,7 +28,7 @@ impl Core {
         let outcome = self.restore(seat);
         let mut state = self.seats[seat].lock();
         if let Err(error) = outcome {
-            // The spare is incomplete, and will not be completed.
+            // The spare lacks data and no thread will copy it, so the spare counts as lost.
             let as_lost = Error::new(ErrorKind::Lost, "rebuild").with_detail(error.to_string());
             state.lose(id, if error.kind() == ErrorKind::Lost { &error } else { &as_lost });
             return Err(error);

@@ -144,7 +144,7 @@ impl Core {
             }
             match self.stand_in_on(other, seat, request, touches, targets, &error) {
                 Ok(done) => return Ok(done),
-                // Another device may support the request.
+                // Another device may support the request, so ask it.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => {
                     refusal.get_or_insert(error.with_advice(
                         "rebuild the lost device, or request less at once: another device does its work",

@@ -55,7 +55,7 @@ impl Seated {
             let begun = if is_read && !follows {
                 state.member.start(id, request, Adapted::default()).map(Stand::Direct)
             } else {
-                // Requests that the device cannot execute are refused here.
+                // Preparation refuses requests that the device cannot execute.
                 prepare(&state, request).map(|()| Stand::Job)
             };
             match begun {
@@ -174,7 +174,7 @@ impl Seated {
         match pending {
             Pending::Direct(device, part) => {
                 drop(state);
-                // A later poll returns the outcome.
+                // The next poll returns the outcome.
                 let _ = device.wait(part);
             }
             // A waker that runs in the seat's thread may wait for later jobs of the same thread.
@@ -238,7 +238,7 @@ impl Seated {
         drop(state);
         let run = || kept.with(|request| self.core.carry_out(self.at, request));
         let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-            // The contents on the device are unknown.
+            // The work failed, so the contents of the device are unknown.
             let error = Error::new(ErrorKind::KernelFailed, "parity").with_detail(
                 "the code of a device \
                                                                                    panicked",
@@ -248,7 +248,7 @@ impl Seated {
             Err(error)
         });
         seat.lock().end(queue, value, outcome);
-        // From now on the request's memory may be released.
+        // The owner may release the memory of the request from here on.
         drop(kept);
     }
 

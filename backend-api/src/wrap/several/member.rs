@@ -233,7 +233,7 @@ pub(super) fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Each call waits for the work that uses the object.
+        // The calls below wait for the work that uses each object.
         let queues = self.queues.drain().map(|(_, queue)| queue).chain(self.copies.take());
         queues.for_each(|queue| self.device.release_queue(queue));
         self.buffers.drain().for_each(|(_, buffer)| self.device.release(buffer));

@@ -565,7 +565,7 @@ unsafe impl Device for Flawed {
         if self.is(Flaw::AnyLaunchIsAccepted)
             && let Some(submit) = launch.kernel.code().and_then(|code| code.submission())
         {
-            // The native submission runs, and its result is ignored.
+            // Run the native submission, and ignore its result.
             let stream = std::ptr::null_mut();
             let (to, view) =
                 (NativeQueue::Cuda { context: stream, stream }, NativeView::new(0, 0, launch.items, 8));
@@ -573,7 +573,7 @@ unsafe impl Device for Flawed {
         }
         let mut body = launch.kernel.body().clone();
         self.bend_code(&mut body.code);
-        // Some changed bodies are no valid kernels.
+        // Some changed bodies are not valid kernels; skip them.
         let kernel = Kernel::new(body).unwrap_or_else(|_| launch.kernel.clone());
         bent.kernel = &kernel;
         let result = self.inner.launch(queue, &bent);

@@ -72,7 +72,7 @@ impl Late {
         let state = self.state.lock();
         match state.twins.get(&queue.id()) {
             Some(twin) => request.start(&self.inner, twin),
-            // The inner device does not know the queue.
+            // The inner device does not know this queue, and refuses the request.
             None => request.start(&self.inner, queue),
         }
     }

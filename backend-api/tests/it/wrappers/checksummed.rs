@@ -100,7 +100,7 @@ impl<D: Device> Scene<D> {
         let _ = self.device.wait(ticket);
         (0..UNITS).for_each(|unit| self.flip(unit));
         let known = self.wrong();
-        // A unit without a checksum has one now, of its changed contents.
+        // A unit that had no checksum has one now, computed from its changed contents.
         assert_eq!(self.wrong(), known);
         known
     }
@@ -135,7 +135,7 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
         |scene: &Scene<Inner>| scene.queue.fill(&Fill { to: scene.at(2).plus(60), bytes: 8, pattern: &[9] });
     assert_eq!(Scene::new().known_after(fill), but(&[2, 3]));
     let upload = |scene: &Scene<Inner>| {
-        // All of unit 1, and parts of its neighbours.
+        // The copy covers unit 1 and parts of its neighbours.
         let (from, to) = (scene.host.at(0), scene.at(0).plus(60));
         scene.queue.submit(&[Transfer::Upload { from, to, bytes: UNIT as u64 + 8 }])
     };
@@ -157,7 +157,7 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
         scene.queue.scatter(&Scatter { elements: elements.into(), indices, count: 4, values })
     };
     assert_eq!(Scene::new().known_after(scatter), but(&[1, 2, 7]));
-    // Also in pages that are interleaved.
+    // The same with interleaved pages.
     let dealt = |scene: &Scene<Inner>| {
         scene.host.write(0, [10_u64, 25].map(u64::to_ne_bytes).as_flattened());
         let bases = [scene.at(0), scene.at(4)];
@@ -171,7 +171,7 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
 #[test]
 fn a_list_that_is_yet_to_be_written_has_all_forgotten() {
     let scene = Scene::on(SimulatedDevice::builder(1).bytes(1 << 20).build());
-    // The device writes the list, earlier in the queue.
+    // An earlier kernel in the queue writes the list.
     scene.host.write(0, &7_u64.to_ne_bytes());
     scene.done(scene.up(0, 1));
     scene.host.write(0, &0_u64.to_ne_bytes());
@@ -190,7 +190,7 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
     let scene = Scene::on(SimulatedDevice::builder(2).bytes(1 << 20).build());
     let bytes = UNIT as u64;
     scene.host.write(0, &[99; UNIT]);
-    // All go to one place, one after the other, without a wait.
+    // All copies go to one place, one after the other, without a wait between them.
     let down = |unit| Transfer::Download { from: scene.at(unit), to: scene.host.at(0), bytes };
     let all: Vec<Ticket> = (1..UNITS).map(|unit| scene.queue.submit(&[down(unit)]).unwrap()).collect();
     // An upload from the same place, whose contents change before the upload runs.
@@ -201,7 +201,7 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
     assert_eq!(scene.wrong(), []);
     scene.flip(0);
     assert_eq!(scene.wrong(), [0]);
-    // A kernel's write to the place counts as well.
+    // A write by a kernel to the place counts as well.
     scene.host.write(UNIT, &0_u64.to_ne_bytes());
     let elements = Elements { start: scene.at(5), count: 1, stride: bytes };
     let (values, indices) = (scene.host.at(0), scene.host.at(bytes));
@@ -295,7 +295,7 @@ fn memory_may_go_before_anybody_asks() {
     assert!(device.poll(flipped).is_ok() && device.poll(sound).is_ok());
     assert_eq!(device.poll(wrong).unwrap_err().kind(), ErrorKind::Corrupted);
     drop(queue);
-    // A ticket of an ended queue.
+    // The ticket belongs to a queue that has ended.
     assert_eq!(device.poll(wrong), Ok(Progress::Done));
 }
 
@@ -348,7 +348,7 @@ fn memory_that_grows_has_checksums_all_along() {
             )
             .unwrap();
     }
-    // The end is no whole unit.
+    // The end is not at a unit boundary.
     flip(&inner, memory.at(999));
     device.wait(down(1000)).unwrap();
 }
@@ -356,8 +356,7 @@ fn memory_that_grows_has_checksums_all_along() {
 #[test]
 fn what_other_devices_write_is_known() {
     let scene = Scene::new();
-    // Another device with checksums, which reaches the memory, and has units of another length. SAFETY: as
-    // above.
+    // Another checking device reaches the memory, and uses units of another length. SAFETY: as above.
     let other = Arc::new(unsafe { Checksummed::new(Arc::new(HostDevice::new(1 << 20).unwrap()), 100) });
     assert_eq!(other.reaches(scene.device.info()), Reach::Maps);
     let queue = Queue::new(&other).unwrap();

@@ -50,7 +50,7 @@ fn rules_strike_the_calls_that_they_name() {
     let other = Queue::new(&device).unwrap();
     assert_eq!(outcomes(rule().in_queue(other.id())), ".........");
     assert_eq!(kind(other.submit(&[])), ErrorKind::CopyFailed);
-    // All operations together.
+    // Rules for all operations together.
     device.clear();
     device.inject(Fault::anywhere(ErrorKind::Driver).on_call(2));
     queue.submit(&[]).unwrap();
@@ -171,7 +171,7 @@ fn a_loss_reaches_every_thread() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    // Ends at the first error of any call.
+                    // Runs until a call returns an error.
                     let work = || -> Result<()> {
                         let queue = Queue::new(&device)?;
                         let memory = DeviceBuffer::new(&device, 1000, Commit::Lazy)?;

@@ -342,7 +342,7 @@ fn a_write_moves_what_the_documentation_says() {
     };
     let before = free(&cards);
     let rig = Rig::new(cards);
-    // A third of a member's memory, rounded up to 256 bytes.
+    // A third of a member's memory, rounded up to a multiple of 256 bytes.
     let parity = ParityGroup::parity_bytes(BYTES, 4);
     assert_eq!(parity, 1792);
     for (at, (before, after)) in before.iter().zip(free(&rig.cards)).enumerate() {
@@ -476,7 +476,7 @@ fn wakers_outlive_a_loss_and_may_wait() {
         if number == 2 {
             cards[0].lose();
         }
-        // Each waits for the last ticket, in any thread.
+        // The wakers wait for the last ticket, in any thread.
         let count = Arc::new(Count(AtomicUsize::new(0), Arc::clone(member), tickets[3]));
         tickets.iter().for_each(|ticket| member.wake(*ticket, Arc::clone(&count).into()));
         tickets.iter().for_each(|ticket| member.wait(*ticket).unwrap());

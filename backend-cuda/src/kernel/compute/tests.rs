@@ -201,7 +201,7 @@ fn short_elements_without_gaps_are_loaded_and_stored_together() {
     .unwrap();
     let stores =
         [Store { value: Value(0), source: 0, offset: 0 }, Store { value: Value(1), source: 1, offset: 0 }];
-    // Rows of four, for the longer one.
+    // Rows of four elements, for the longer type.
     for (filter, together) in [(None, [2, 0, 2]), (Some(Value(2)), [0; 3])] {
         let text = text_of(&program, Action::Store { stores: &stores, filter }, [1, 4], [16, 0], 64);
         let vectors = ["st.global.b32", "st.global.v2.b32", "st.global.v4.b32"];
@@ -245,7 +245,7 @@ fn fields_far_away_are_not_reached_within_an_instruction() {
     .unwrap();
     let stores = [Store { value: Value(3), source: 0, offset: 3 }];
     let action = Action::Store { stores: &stores, filter: None };
-    // The last one is possible with no elements.
+    // The last case is possible only with zero elements.
     for strides in [[1 << 20, 5 << 30], [2 << 20, 1 << 40], [u64::MAX; 2]] {
         let text = text_of(&program, action, strides, [0, 0], 64);
         let offsets = text.split("[a").skip(1).filter_map(|rest| rest.split(']').next()?.split('+').nth(1));

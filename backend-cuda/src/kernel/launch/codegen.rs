@@ -140,10 +140,10 @@ impl Shape {
         let body = self.kernel.body();
         let mut writer = Writer::new(self, called, capability);
         if writer.leaves_loops() {
-            // Code after such a loop may read registers that were not written.
+            // Code after such a loop may read registers that it has not written.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::Bounds::unknown(body.registers.len());
-            // The initial zero is one more write.
+            // The initial zero counts as one more write.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
         writer.kernel();
@@ -542,7 +542,7 @@ impl<'a> Writer<'a> {
             self.site += 1;
             op.each_read(|register| {
                 if self.words[register.at()] {
-                    // Not "is not 0", because NVIDIA's assembler crashes on it in some loops.
+                    // Compare with 1, because NVIDIA's assembler crashes on "is not 0" in some loops.
                     emit!(self.text, "setp.eq.u32 r{0}, w{0}, 1", register.0);
                 }
             });
@@ -781,7 +781,8 @@ impl<'a> Writer<'a> {
             emit!(self.text, "mov.b64 {base}, {}_p", self.called);
             self.text.scaled(&address, &place, 8, &base);
             emit!(self.text, "ld.param.u64 {base}, [{address}+{first}]");
-            // Earlier elements at this place: `element - page * page_len + before * page_len`.
+            // The number of earlier elements at this place is `element - page * page_len + before *
+            // page_len`.
             emit!(self.text, "sub.u64 {own}, {before}, {page}");
             emit!(self.text, "mad.lo.u64 {own}, {own}, {page_len}, {element}");
             self.text.scaled(&address, &own, shape.stride, &base);

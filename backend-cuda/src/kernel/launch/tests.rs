@@ -24,7 +24,7 @@ fn device() -> Arc<CudaDevice> {
 fn random_kernels_do_what_the_interpreter_does() {
     let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (number, seed) = (named("VMARRAY_TEST_KERNELS").unwrap_or(200), named("VMARRAY_TEST_SEED"));
-    // Old GPUs too, which have fewer instructions.
+    // Include old GPUs, which have fewer instructions.
     for (capability, first) in [(9, 5000), (5, 7000)] {
         fake::CAPABILITY.set(capability);
         let first = seed.unwrap_or(first);
@@ -145,13 +145,13 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
         assert!((0..).zip(found).all(|(item, found)| u64::from_ne_bytes(found) == item));
         scene.device.wait(scene.queue.fill(&Fill { to: scene.memory.at(0), bytes: 4096, pattern: &[7] })?)
     };
-    // Two concurrent blocks, or one after the other.
+    // Launch two concurrent blocks, or two blocks one after the other.
     launch(64, None).unwrap();
     launch(1024, Some(256 * 1024)).unwrap();
     launch(1024, Some(0)).unwrap();
     assert_eq!(launch(2048, Some(256 * 1024)).unwrap_err().kind(), ErrorKind::OutOfMemory);
     launch(2048, None).unwrap();
-    // More than any GPU has.
+    // This is more than any GPU has.
     assert_eq!(launch(1 << 32, None).unwrap_err().kind(), ErrorKind::OutOfMemory);
 }
 
@@ -403,7 +403,7 @@ mod windows {
         let scene = fake::Scene::on(device(), 1 << 20);
         for mode in [Mode::Mirror, Mode::Clamp, Mode::Circular, Mode::Symmetric, Mode::Value, Mode::Checked] {
             for is_short in [true, false] {
-                // Rows of whole warps, of pieces, and of neither; blocks of rows, and their remainder.
+                // Rows of whole warps, of whole pieces, and of neither; blocks of rows, and their remainder.
                 for shape in [[10, 768], [3, 300], [2, 131]] {
                     for shift in [0, 4] {
                         check(&scene, &case::<five>(mode, is_short, &shape, [4, 4]), shift);
@@ -480,7 +480,7 @@ mod loops {
         // The pieces of `b` are not aligned. Shorter loops are unrolled earlier.
         check::<0, 64>(&scene, 1);
         check::<4, 48>(&scene, 1);
-        // Unaligned starts, and numbers of iterations that are no multiple.
+        // Unaligned starts, and iteration counts that are not multiples of the unroll factor.
         check::<1, 41>(&scene, 0);
         check::<0, 62>(&scene, 0);
     }

@@ -90,7 +90,7 @@ fn two<A: bytemuck::Pod, R: bytemuck::Pod>(
 
 #[inline(always)]
 fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
-    // The program was checked: other types do not have these operations.
+    // The program was checked, so other types never reach these operations.
     macro_rules! float {
         ($method:ident) => {
             match of {
@@ -137,7 +137,7 @@ fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lane
             by_type!(of, T => two(pair, out, lanes, <T as Number>::$method))
         };
     }
-    // The program was checked: floats do not have these operations.
+    // The program was checked, so floats never reach these operations.
     macro_rules! integer {
         ($method:ident) => {
             by_integer!(of, T => two(pair, out, lanes, <T as Integer>::$method), _ => {})

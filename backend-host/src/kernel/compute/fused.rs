@@ -109,7 +109,7 @@ impl Numbers {
     #[target_feature(enable = "avx2")]
     unsafe fn sum_of_integers(self, first: u64, count: u64) -> Sum {
         let is_signed = self.of == Type::I32;
-        // No memory has so large a count of numbers that 64 bits overflow.
+        // No memory holds enough numbers for an overflow of 64 bits.
         let mut sums = [_mm256_setzero_si256(); 4];
         let rows = count / LANES as u64;
         for row in 0..rows {

@@ -41,7 +41,7 @@ pub(super) fn count_true(mask: &[u8]) -> u64 {
 fn count_here(mask: &[u8]) -> u64 {
     let (words, rest) = mask.as_chunks::<8>();
     let mut sum = rest.iter().map(|&one| u64::from(one)).sum();
-    // Eight sums in the bytes of a word; none reaches 256.
+    // Each byte of a word holds one of eight sums; 255 additions of one do not overflow it.
     for words in words.chunks(255) {
         let bytes = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
         sum += bytes.to_ne_bytes().into_iter().map(u64::from).sum::<u64>();
@@ -51,7 +51,7 @@ fn count_here(mask: &[u8]) -> u64 {
 
 #[inline(always)]
 fn add_floats<T: Number + bytemuck::Pod>(into: &mut [f64; LANES], column: Filtered<'_>) {
-    // In registers, not in the memory of `into`.
+    // Use local sums, which stay in registers, instead of the memory of `into`.
     let mut sums = *into;
     let values = column.values.of::<T>(column.lanes);
     let (rows, rest) = values.as_chunks::<LANES>();

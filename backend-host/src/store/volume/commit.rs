@@ -148,7 +148,7 @@ impl Volume {
     pub(super) fn commit(&self, commit: &mut Commit) -> Result<()> {
         {
             let _quiet = self.gate.write();
-            // First, so that all writes before the note are sealed.
+            // Note the moment first, so that all writes before it belong to this commit.
             commit.moment.1 = self.note();
             self.groups.iter().for_each(|group| self.seal(commit, &mut group.write()));
             commit.moment.0 = self.pages();
@@ -269,7 +269,7 @@ impl Volume {
     fn write_map(&self, commit: &mut Commit) -> Result<()> {
         let mut bytes = Vec::new();
         {
-            // At one moment: all changes in the map are sealed.
+            // Hold the gate, so that all changes in the map belong to one moment.
             let _quiet = self.gate.write();
             let note = self.note();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
@@ -321,7 +321,7 @@ impl Volume {
             commit.left.extend(longer.map(|(places, _)| places));
             return Err(error);
         }
-        // Before the log is overwritten, because the other superblock would find an empty log.
+        // Flush before the log is overwritten, because the other superblock would then find an empty log.
         let _ = self.flush(commit);
         let before = std::mem::replace(&mut commit.map, map);
         if before.is_empty() || commit.spare.is_some() {
@@ -354,7 +354,7 @@ impl Volume {
         written.and_then(|()| self.flush(commit))?;
         commit.needs_map = false;
         commit.stored = superblock;
-        // Two equal copies, so that damage of one is no loss.
+        // Write two equal copies, so that damage to one loses nothing.
         let _ = self.disk.write_at(other, &block);
         Ok(())
     }

@@ -217,7 +217,7 @@ impl Volume {
             self.store_superblock(commit)?;
         }
         if is_closed {
-            // Before any other write, so that the closing mark is exact.
+            // Write the superblock before any other write, so that the closing mark is exact.
             let superblock = Superblock {
                 generation: commit.stored.generation + 1,
                 closing: None,
@@ -225,7 +225,8 @@ impl Volume {
             };
             self.replace_superblock("open", commit, superblock)?;
         } else {
-            // A log of a new epoch: no bytes behind the end of the old log can become part of it.
+            // Begin a log of a new epoch, so that bytes after the end of the old log cannot become part of
+            // it.
             (commit.needs_map, commit.is_suspect) = (true, true);
             commit.changes = doubts.changes;
             commit.left.extend(doubts.before.into_iter().map(|place| place..place + 1));
@@ -428,7 +429,7 @@ impl Found {
         let Log { last, used, checksums } = self.records(&read, &offset, places)?;
         let [last_checksum, checksum_before] = checksums;
         let is_confirmed = last.as_ref().is_some_and(|(record, _)| record.is_confirmation);
-        // The last record with changes.
+        // The number of the last record with changes.
         let number = last.as_ref().map_or(self.stored.first_record, |(record, _)| record.number + 1) - 1;
         let number = number - u64::from(is_confirmed);
         let checksum = if is_confirmed { checksum_before } else { last_checksum };
@@ -445,7 +446,7 @@ impl Found {
             }
         }
         if !self.is_closed {
-            // A confirmation is in the place of the next record.
+            // A confirmation occupies the place of the next record.
             self.expect_end(&read, &offset, end, number + 1)?;
         }
         let Some((record, bytes)) = last else { return Ok(()) };
@@ -623,7 +624,7 @@ impl Found {
         let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();
         used.extend(log.chain(self.map.clone()));
-        // Needed until their pages are known to be stored.
+        // Keep these places until the disk is known to have stored their pages.
         used.extend(&self.doubts.before);
         let end = used.iter().max().map_or(0, |last| last.saturating_add(1));
         if end > places {

@@ -50,7 +50,7 @@ impl Table {
         }
         let _alone = self.growing.lock();
         let last = locate(pages - 1).0;
-        // The longest segment first, because its allocation is the likeliest to fail.
+        // Allocate the longest segment first, because it is the likeliest to fail.
         for (segment, memory) in self.segments[..=last].iter().enumerate().rev() {
             if memory.get().is_none() {
                 let length = 1 << (FIRST_BITS as usize + segment.saturating_sub(1));

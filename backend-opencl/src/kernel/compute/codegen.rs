@@ -171,7 +171,7 @@ impl Shape {
         } else {
             let name = task.value().map_or("0".into(), |value| format!("v{}", value.0));
             line(format!("    *value = {name};"));
-            // A NaN is not an extreme.
+            // A NaN never is an extreme.
             if is_extremes && value.is_some_and(Type::is_float) {
                 line(format!("    return {kept} && {name} == {name};"));
             } else {

@@ -63,7 +63,7 @@ impl Shape {
     /// Bytes of local memory of its groups.
     pub fn local_bytes(&self) -> u64 {
         let body = self.kernel.body();
-        // Bools have 4 bytes.
+        // A bool has 4 bytes in these arrays.
         let arrays = body.arrays.iter().filter(|array| array.space == Space::Group);
         let arrays: u64 = arrays.map(|array| u64::from(array.len) * u64::from(array.of.bytes().max(4))).sum();
         let lanes = if self.is_split { None } else { lanes_bytes(body) };
@@ -277,7 +277,7 @@ impl<'a> Writer<'a> {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
             None if self.shape.kernel.needs().arena => {
-                // One item at a time for each slab of private memory.
+                // Each slab of private memory serves one item at a time.
                 self.line("const ulong slab = get_global_id(0);");
                 self.line("for (ulong item = slab; slab < slabs && item < items; item += slabs) {");
             }
@@ -291,7 +291,7 @@ impl<'a> Writer<'a> {
             self.line("ulong top = 0ul;");
         }
         self.variables();
-        // Otherwise drivers warn about an unused label.
+        // Omit an unused label, because drivers warn about it.
         let body = self.body;
         self.code(&body.code);
         if self.text.contains("goto over;") {
@@ -396,7 +396,7 @@ impl<'a> Writer<'a> {
             }
         }
         if all.is_empty() {
-            // There is no element to access.
+            // The view has no element to access.
             all = "((Bytes)0)".into();
         }
         self.indent = 0;
@@ -578,7 +578,7 @@ impl<'a> Writer<'a> {
                 let then = [format!("{place} = {};", to_bits(of, &r(value)))];
                 return self.checked(&in_arena(of, &at), &then, (site, &at, None));
             }
-            // Handled in `code`.
+            // `code` translates these operations.
             Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {
                 return;
             }
@@ -632,7 +632,7 @@ impl<'a> Writer<'a> {
             }
             Access::Read | Access::Atomic | Access::Append => (format!("{at} < v{view}n"), at.to_owned()),
         };
-        // Items past the last access nothing, and report no failures.
+        // Items past the end access no element, and report no failures.
         let inside = if self.body.group_len.is_some() { format!("live && {inside}") } else { inside };
         let (stride, bases, page_len) = (shape.stride, shape.bases.len(), shape.page_len);
         let find = if bases == 1 && page_len == 1 << 63 {
@@ -674,7 +674,7 @@ impl<'a> Writer<'a> {
             }
         };
         let (wide, unsigned) = (of.bytes() == 8, unsigned_name(of.bytes()));
-        // Typed if the operation is a single instruction, else as bits for compare-and-swap.
+        // Use a typed atomic if it is a single instruction, else compare-and-swap on bits.
         let at_once = !of.is_float() && (!wide || self.shape.has_wide_atomics || matches!(op, Rmw::Add));
         let word = if at_once { name(of) } else { unsigned };
         then.push(format!("volatile {space} {word} *const word = (volatile {space} {word} *){pointer};"));

@@ -73,7 +73,7 @@ fn read_pieces(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
         }
         from.take(len + 2).read_to_end(body)?;
     }
-    // Trailer fields, and an empty line.
+    // Read the trailer fields, up to an empty line.
     loop {
         let mut line = String::new();
         from.read_line(&mut line)?;

@@ -187,7 +187,7 @@ fn type_of(value: &Literal) -> Result<DataType, Fault> {
                 };
                 let name = match name {
                     Literal::Text(name) => name,
-                    // A title, and the name.
+                    // NumPy permits a title in front of the name.
                     Literal::Several(names) => match &names[..] {
                         [_, Literal::Text(name)] => name,
                         _ => return Err("a field of its elements has no name".into()),
@@ -229,7 +229,7 @@ fn number_of(code: &str) -> Result<DataType, Fault> {
         "f8" => Number::F64,
         "c8" => Number::Complex64,
         "c16" => Number::Complex128,
-        // Byte strings and void.
+        // These are byte strings and void.
         _ => match (rest.as_bytes().first(), rest.get(1..).map(str::parse::<usize>)) {
             (Some(b'S' | b'a' | b'V'), Some(Ok(len))) => {
                 return Ok(DataType::Number(Number::U8, ByteOrder::NATIVE).in_arrays(&[len]));

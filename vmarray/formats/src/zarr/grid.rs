@@ -137,7 +137,7 @@ mod tests {
         let cell = grid.cell(0);
         grid.put(&cell, &cell.part, &[9], &mut chunk);
         assert_eq!(chunk, [7, 8, 0, 0, 0, 9]);
-        // One chunk, longer than the array.
+        // The grid has one chunk, which is longer than the array.
         let huge = Grid::whole(&[7], &[usize::MAX]);
         assert_eq!((huge.count(), huge.cell(0).part[0].clone(), huge.largest()), (1, 0..7, 7));
         assert_eq!(Grid::whole(&[3, 0], &[2, 2]).count(), 0);

@@ -103,7 +103,7 @@ impl Objects {
     /// Removes all objects, unless another writer has completed a store there, which has a description.
     pub fn remove(&self) {
         let Self { store, prefix } = self.clone();
-        // Report the first error.
+        // Ignore this result, and report the first error.
         let _ = wait_for(async move {
             if found(store.head(&prefix.clone().join("zarr.json")).await)?.is_some() {
                 return Ok(());
@@ -137,7 +137,7 @@ async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Re
         Err(error) => Err(error),
     };
     if outcome.is_err() {
-        // Report the first error.
+        // Ignore this result, and report the first error.
         let _ = upload.abort().await;
     }
     outcome

@@ -299,7 +299,7 @@ impl<T: Element + KernelType> Zarr<T> {
         bytes.filter(|bytes| isize::try_from(*bytes).is_ok()).ok_or_else(too_long)?;
         let mut grid = Grid::whole(&shape, self.chunk());
         grid.bounds[0].start = old[0];
-        // No reads after the writes: a failed read would be reported for a successful append.
+        // Do not read after the writes: a failed read would be reported for a successful append.
         let longer = |(leaf, stored): &(Leaf, Stored)| {
             let mut metadata = stored.metadata.clone();
             metadata["shape"][0] = shape[0].into();

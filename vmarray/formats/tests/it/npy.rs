@@ -87,7 +87,7 @@ proptest! {
         file.read(&to, options(how)).unwrap();
         prop_assert_eq!(&to.to_vec(..).unwrap(), &wanted);
 
-        // The same with the first axis fastest.
+        // Write the same elements with the first axis fastest.
         let [a, b, c] = shape;
         let order = if how.2 { '>' } else { '<' };
         let mut contents = Vec::new();
@@ -120,7 +120,7 @@ fn every_view_is_written_and_read() {
     };
     let write = || npy::write(&path, whole.section(20..80).unwrap(), Options::new()).unwrap();
     let expected = written(&write);
-    // Other kinds of views: a source, a row, and an owned section.
+    // Test other kinds of views: a source, a row, and an owned section.
     let source = Source::new(wanted.clone()).unwrap();
     assert_eq!(written(&|| npy::write(&path, &source, Options::new()).unwrap()), expected);
     let written_rows = rows::<u32>().from_rows([&[][..], &wanted, &[1]]).unwrap();
@@ -138,7 +138,7 @@ fn every_view_is_written_and_read() {
     load(&path, whole.section_mut(40..).unwrap()).unwrap();
     assert_eq!((whole.to_vec(40..).unwrap(), whole.get(39).unwrap()), (wanted.clone(), 9));
 
-    // Boxes: a part of an array of three axes with one index fixed, and of a vector.
+    // Test boxes: a part of an array of three axes with one index fixed, and a part of a vector.
     let volume = nd_array::<u32, 3>([5, 20, 30], NdLayout::Tiled([2, 4, 8]));
     let part = volume.section_mut([2, 3, 10]..[3, 9, 20]).unwrap().project_mut::<2>(0, 0).unwrap();
     let table: NdSection<'_, _, 2> = NdSection::over(&source, [6, 10]).unwrap();
@@ -187,7 +187,7 @@ fn what_does_not_fit_is_refused_with_both_sides_named() {
     let turned = NpyFile::open(&path).unwrap().read(&array::<[u8; 3]>(10, 4), Options::new()).unwrap_err();
     assert!(turned.to_string().contains("Fortran order"), "{turned}");
 
-    // Truth and texts of bytes are bytes here.
+    // NumPy's bools and byte strings are read as bytes.
     file_of(&path, "{'descr': '|b1', 'fortran_order': False, 'shape': (3,)}", &[1, 0, 1]);
     let bytes = array::<u8>(3, 4);
     load(&path, &bytes).unwrap();
@@ -222,7 +222,7 @@ fn a_file_has_its_name_when_it_is_whole() {
     assert!(matches!(ended, Err(Error::Cancelled { done_bytes: 7680, total_bytes: 40_000 })));
     assert!(names.len() == 2 && names[0].ends_with(".unfinished"), "{names:?}");
     assert_eq!((folder.names(), fs::read(&path).unwrap()), (vec!["a.npy".into()], before));
-    // A panic of the program leaves nothing either.
+    // After a panic of the program no file is left either.
     let panics = std::panic::AssertUnwindSafe(|| {
         let _ = npy::write(&path, &elements, Options::new().progress(|_| panic!("on purpose")));
     });

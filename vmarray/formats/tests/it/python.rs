@@ -190,7 +190,7 @@ where
         encoding = encoding.shard(std::array::from_fn::<_, N, _>(|axis| times[axis] * case.chunk[axis]));
     }
     let path = folder.file("ours.zarr");
-    // First a part; then one of the two programs appends the rest.
+    // One program writes the first part; then either program appends the rest.
     let begin = if case.seed.is_multiple_of(3) { shape[0] } else { shape[0] / 2 };
     let mut end = shape;
     end[0] = begin;
@@ -282,7 +282,7 @@ fn others_read_what_is_written_and_write_what_is_read() {
     let body = json!([["at", "<f4", [3]], ["mass", "<f4", []], ["spin", spin, []]]);
     for seed in first..first + count {
         let (peer, case) = (&mut peer, &Case::random(seed));
-        // One number of axes for most, which compiles faster.
+        // Most types have one number of axes, which compiles faster.
         match seed % 13 {
             0 => both_ways::<u8, 2>(peer, case, &"|u1".into(), false),
             1 => of_axes::<u16>(peer, case, &"<u2".into(), false),

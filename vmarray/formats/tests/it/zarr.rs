@@ -164,11 +164,11 @@ fn tiles_are_chunks() {
     tiled.set([9, 9], 1).unwrap();
     zarr::write(&path, &tiled, Encoding::new(), Options::new()).unwrap();
     assert_eq!(Zarr::<u8>::open(&path).unwrap().chunk(), [4, 8]);
-    // Chunks of nothing but the fill value are no files.
+    // The store has no files for chunks that consist of the fill value.
     assert!(path.join("c/2/1").exists() && !path.join("c/0").exists());
     let metadata = fs::read_to_string(path.join("zarr.json")).unwrap();
     assert!(metadata.contains("\"dim_1\"") && metadata.contains("\"zstd\""), "{metadata}");
-    // Whole pages, of about a MiB.
+    // The chunks are whole pages of about 1 MiB.
     let long = array::<u8>(3_000_000, 10_000);
     zarr::write(folder.file("b"), &long, Encoding::new(), Options::new()).unwrap();
     assert_eq!(Zarr::<u8>::open(folder.file("b")).unwrap().chunk(), [1_040_000]);

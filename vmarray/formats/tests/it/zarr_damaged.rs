@@ -51,7 +51,7 @@ fn each_fault_has_its_error() {
         |of| of["codecs"][0]["configuration"]["codecs"][1]["name"] = json!("lzma"),
         |of| of["codecs"][0]["configuration"]["index_codecs"] = json!(["bytes", {"name": "zstd"}]),
         |of| of["codecs"] = json!([{"name": "transpose", "configuration": {"order": [0]}}, of["codecs"][0]]),
-        // Shards in shards in shards.
+        // Nest shards in shards many levels deep.
         |of| {
             for _ in 0..10 {
                 let inner = of["codecs"].clone();
@@ -142,7 +142,7 @@ fn without_checksum(path: &Path) {
 fn indices_of_shards_that_point_elsewhere_are_refused() {
     for (offset, len) in [(u64::MAX - 3, 8), (0, 1 << 62), (1 << 62, 1), (1000, 8), (3, u64::MAX)] {
         let folder = Folder::new();
-        // Reads a whole shard, and then a part of one.
+        // Read a whole shard, and then a part of a shard.
         let path = store(&folder, Encoding::new().chunk([10]).shard([50]));
         without_checksum(&path);
         load(&path).unwrap();

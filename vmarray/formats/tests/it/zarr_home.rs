@@ -93,7 +93,7 @@ fn a_store_is_an_array() {
             }
             assert_eq!(array.get(start).unwrap(), model[start[0] * shape[1] + start[1]]);
         }
-        // Elements beyond the edges must not be zeroes for programs that extend the store.
+        // Elements beyond the edges must be the fill value, not zero, for programs that extend the store.
         drop(array);
         let (rows, mut store) = (NdArray::<Pair, 2>::new([1, shape[1]]).unwrap(), open());
         store.append(&rows, Options::new()).unwrap();
@@ -186,7 +186,7 @@ fn objects_are_whole_or_not_there() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let head = runtime.block_on(objects.head(&Path::from("x/c/0"))).unwrap();
     assert_eq!(head.size, 20 << 20);
-    // Inside a runtime too.
+    // Opening works inside a runtime too.
     runtime.block_on(async { assert_eq!(Zarr::<u8>::open(at).unwrap().shape(), [20 << 20]) });
 
     fn long() -> Encoding<u8> {

@@ -108,7 +108,7 @@ impl Lower {
 
     /// The item's index along an axis, as kernels see it.
     fn has_place(&mut self, axis: usize, at: Operand) {
-        // A separate register, because another axis may have the same number.
+        // Use a separate register, because another axis may have the same number.
         let (seen, of) = (self.new_register(PLACE), self.register(at));
         let op =
             if self.type_of(at) == PLACE { Op::Copy { to: seen, of } } else { Op::Cast { to: seen, of } };

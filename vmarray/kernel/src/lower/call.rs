@@ -454,7 +454,7 @@ impl Lower {
             kept.push(if by.iter().any(may_assign) { self.kept_operand(at)? } else { at });
         }
         let by = match by {
-            // Constants stay constants.
+            // A constant operand stays a constant.
             [by] => match bare(by) {
                 Expr::Array(parts) if parts.len() == kept.len() => self.several(parts)?,
                 _ => self.several(std::slice::from_ref(by))?,

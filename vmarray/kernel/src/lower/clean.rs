@@ -167,7 +167,7 @@ fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable:
             fits[number] &= is_inside;
         }
     });
-    // The first register of each array that fits.
+    // The first register of each array that can be replaced.
     let mut first = Vec::with_capacity(fits.len());
     for (array, fits) in body.arrays.iter().zip(&fits) {
         first.push(fits.then_some(body.registers.len() as u32));
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn blocks_that_nobody_leaves_are_taken_apart() {
         let on = |then| Op::If { when: Reg(1), then, otherwise: vec![] };
-        // The inner block is removed, so breaks out of the outer one have a lower level.
+        // The inner block disappears, so breaks out of the outer block have a lower level.
         let inner = Op::Block { body: vec![on(vec![Op::Break { out: 1 }]), NEXT] };
         let code = vec![Op::Block { body: vec![inner, NEXT] }];
         let flat = flattened(code);

@@ -311,7 +311,7 @@ impl Lower {
         }
         let [at] = indices[..] else { return self.element_of(&of, &indices) };
         if let (Node::Leaf(_), Operand::Constant(_, 0)) = (&of.node, at) {
-            // The only axis of a place.
+            // A place with one axis is its own only part.
             return Ok(of);
         }
         if let (Node::Parts(_), Operand::Constant(_, axis)) = (&of.node, at) {

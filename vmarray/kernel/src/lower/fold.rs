@@ -59,7 +59,7 @@ mod tests {
     fn literals_are_read_as_rustc_reads_them() {
         assert_eq!(literal(Type::I8, "-1"), Some(255));
         assert_eq!(literal(Type::U64, "18446744073709551615"), Some(u64::MAX));
-        // Rounded once, to the requested float.
+        // The literal is rounded once, to the requested float type.
         assert_eq!(literal(Type::F32, "0.1"), Some(0.1_f32.to_bits().into()));
         assert_eq!(literal(Type::F32, "16777217"), Some(16_777_217_f32.to_bits().into()));
         assert_eq!(literal(Type::U8, "x"), None);

@@ -24,7 +24,7 @@ impl Lower {
         let Some(starts) = self.views[view].starts else {
             return Err(self.unexpected("rows of this argument"));
         };
-        // The end first, because it is missing for the first row out of bounds.
+        // Read the end first, because it is missing for the first row out of bounds.
         let after = self.binary(Binary::Add, row, number(1));
         let end = self.view_element(starts, Some(after));
         let end = self.operand(&end)?;

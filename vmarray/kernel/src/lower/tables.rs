@@ -128,7 +128,7 @@ pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u6
         let len = decl.of.bytes() as usize;
         for (position, from) in positions.iter().zip(bytes[*offset..].chunks(len)) {
             let mut bits = [0; 8];
-            // The low bytes, in the order of this machine.
+            // Take the low bytes, in the byte order of this machine.
             let own = if cfg!(target_endian = "little") { &mut bits[..len] } else { &mut bits[8 - len..] };
             own.copy_from_slice(from);
             values[*position] = u64::from_ne_bytes(bits);
@@ -159,7 +159,7 @@ impl Lowered {
             let (of, mut at) = (self.body.tables[number].of, self.body.table_offset(number) as usize);
             let len = of.bytes() as usize;
             let mut put = |value: u64| {
-                // The low bytes, in the order of this machine.
+                // Take the low bytes, in the byte order of this machine.
                 let all = value.to_ne_bytes();
                 let own = if cfg!(target_endian = "little") { &all[..len] } else { &all[8 - len..] };
                 bytes[at..at + len].copy_from_slice(own);

@@ -363,7 +363,7 @@ impl Lower {
                     let part = self.settled(&part)?;
                     is_shared |= part.is_shared;
                     nodes.push(part.node);
-                    // All have the same index, so one access that is never removed is enough.
+                    // All parts have the same index, so one access that is never removed is enough.
                     self.is_checked |= value.index.is_some();
                 }
                 self.is_checked = is_checked;

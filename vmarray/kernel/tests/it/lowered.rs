@@ -71,7 +71,8 @@ fn constants_choose_and_what_is_unused_goes() {
     let roots = |body: &Body| count(body, |op| matches!(op, Op::Unary { .. }));
     let (fast, slow) = (lower::<choose<true>>().unwrap().body, lower::<choose<false>>().unwrap().body);
     assert_eq!((roots(&fast), roots(&slow)), (0, 1));
-    // Load, compare, select, store; and three literals, one of them the place in the tile.
+    // The kernel has a load, a comparison, a selection, a store, and three literals, one of them the index in
+    // the tile.
     assert!(fast.operations_count() <= 8, "{fast:?}");
     assert_eq!(count(&fast, |op| matches!(op, Op::If { .. })), 0);
 }

@@ -46,7 +46,7 @@ fn ulps(got: f32, exact: f64) -> f64 {
         let is_right = got.to_bits() == rounded.to_bits() || (got.is_nan() && exact.is_nan());
         return if is_right { 0.0 } else { f64::INFINITY };
     }
-    // Beyond the largest number, as if the exponent range were larger.
+    // Beyond the largest number, compare as if the exponent range were larger.
     let got = if got.is_infinite() { 2_f64.powi(128).copysign(got.into()) } else { got.into() };
     let exponent = (exact.abs().to_bits() >> 52) as i32 - 1023;
     (got - exact.clamp(-(2_f64.powi(128)), 2_f64.powi(128))).abs()

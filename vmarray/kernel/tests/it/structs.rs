@@ -108,7 +108,7 @@ fn elements_of_structs_are_read_anywhere() {
     let outside = run_on_host::<nearest>(0..ITEMS, ((), &input, &mut host)).unwrap_err();
     let report = interpret::<nearest>(0..ITEMS, ((), &input, &mut lowered)).unwrap();
     same(&host, &lowered);
-    // One behind the last, for the last four.
+    // For the last four items the index is one too large.
     assert_eq!((outside.index, report.failures), (ITEMS as u64, 4));
     assert_eq!((report.detail, report.item), (ITEMS as u64, ITEMS as u64 - 4));
 }

@@ -1101,7 +1101,7 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     length = _arange_length(start, stop, step)
     array = empty(length, kind, **options)
     first = np.empty(2, kind.newbyteorder("="))
-    # As Python's numbers; NumPy raises an error if the dtype cannot hold them.
+    # Count as Python's numbers do; NumPy raises an error if the dtype cannot hold them.
     if length:
         following = start + step
         first[0] = _of_python(start)

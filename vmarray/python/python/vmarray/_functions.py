@@ -382,7 +382,7 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
     own = axis_of(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
     result = None
-    # Several whole lines at a time.
+    # Process several whole lines at a time.
     for block in _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // max(1, array.shape[own]))):
         key = (*block[:own], slice(None), *block[own:])
         part = function(np.asarray(array[key]), own)

@@ -44,7 +44,7 @@ def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
     """The items that would be at places of an array of one axis, if it were sorted."""
     found = _core.nth(array._core, places)
     if found is None:
-        # Copy items that are not contiguous.
+        # Copy the items if they are not contiguous.
         found = _core.nth(array.copy()._core, places)
     if found is None:
         raise NotOnDevices

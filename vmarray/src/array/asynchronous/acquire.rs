@@ -159,7 +159,7 @@ impl<'a> Acquire<'a> {
                     || state.any(UNSAVED) && self.want == Want::Exclusive
                     // Threads hold the page without a load, or share it to read the home slot.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
-                    // The page is loading for another purpose, which excludes this task's request.
+                    // The page is loading for another purpose, so its load cannot serve this task's request.
                     || state.any(IN_FLIGHT) && self.was_busy
             };
             match refusal {
@@ -202,7 +202,7 @@ impl<'a> Acquire<'a> {
                 self.wait = Wait::Answer(request, Some(asleep));
                 Poll::Pending
             }
-            // The answer may have arrived before the error: then use it.
+            // The answer may have arrived before the error, so use it.
             Err(error) => {
                 let answer = request.cancel().unwrap_or(RequestAnswer::Failed(error));
                 if let RequestAnswer::Reserved(frame) = answer {

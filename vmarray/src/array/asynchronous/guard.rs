@@ -117,8 +117,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 if exclusive { entry.try_exclusive(Holder::Guard) } else { try_share(entry, Holder::Guard) };
             let before = match held {
                 Ok(before) => before,
-                // A task that waits for other threads does not count. A task whose page is loading counts,
-                // and keeps its frame until the page is held.
+                // A task that waits for other threads does not count as a holder of a frame. A task whose
+                // page is loading counts, and keeps its frame until it holds the page.
                 Err(Refusal::Busy(state))
                     if (state.any(RESIDENT) || !state.any(IN_FLIGHT)) && !acquire.has_reserved() =>
                 {
@@ -147,7 +147,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             }
             Ok::<_, Refused>(entry.address())
         };
-        // Frames are reserved only for counted tasks, and suffice for all of them.
+        // Reserve frames only for counted tasks, so that they suffice for all of them.
         let reserve = || is_counted.get().then(|| Ask::Reserve);
         let polled = self.acquire.poll(context, hold, reserve);
         if polled.is_ready() {

@@ -263,7 +263,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
             let entry = pager.entry(page);
             match entry.try_write_back() {
                 Ok(before) => {
-                    // Looked up after pinning, because the page may have moved since it was listed.
+                    // Look up the frame after pinning, because the page may have moved since it was listed.
                     let frame = channel.frame_at(entry.address());
                     batch.push(Victim { page, frame, before });
                 }

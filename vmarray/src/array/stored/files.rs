@@ -53,7 +53,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // Report the first error.
+        // Ignore this result, and report the first error.
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }

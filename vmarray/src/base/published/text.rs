@@ -32,7 +32,7 @@ fn print_number(number: Option<u64>) -> String {
 pub(super) fn print(program: PublishedProgram, bytes_max: usize) -> String {
     let mut arrays = String::new();
     let mut left_out = program.left_out;
-    // Bytes for arrays: the rest is for all other lines.
+    // Space for arrays: the rest is for all other lines.
     let room = bytes_max.saturating_sub(TITLE.len() + END.len() + 4 * NAME_MAX + 100);
     for array in &program.arrays {
         let text = print_array(array);
@@ -179,7 +179,7 @@ mod tests {
         }
         for at in 0..text.len() {
             for byte in ["", "\n", " ", "-", "99999999999999999999", "\u{0}", "ä"] {
-                // Some of these parse; names may contain any character.
+                // Some of these texts are valid, because names may contain any character.
                 let _ = parse(&format!("{}{byte}{}", &text[..at], &text[at + 1..]));
             }
         }

@@ -53,8 +53,8 @@ mod tests {
         let host = || unsafe { HostAllocation::new(NonNull::dangling(), 0, HostMemory::Pageable) };
         let (buffer, hosts) = (BufferHandle::unique(), [host(), host()]);
         let page = |slot: u64, host: usize, frame: u64| (buffer.at(slot * 10), hosts[host].at(frame * 10));
-        // Slots 0 to 2 in frames 4 to 6; then a gap in the slots, one in the frames, and another piece of
-        // host memory.
+        // Slots 0 to 2 are in frames 4 to 6. Then follow a gap in the slots, a gap in the frames, and another
+        // piece of host memory.
         let pages =
             [page(0, 0, 4), page(1, 0, 5), page(2, 0, 6), page(4, 0, 7), page(5, 0, 9), page(6, 1, 10)];
         let copies = coalesce(pages.into_iter(), 10, CopyWay::Fetch);

@@ -218,7 +218,7 @@ impl Channel {
         if shard.work.queued.len() <= most {
             return Batch { loads: mem::take(&mut shard.work.queued), reads, requests: Vec::new() };
         }
-        // Stable: earlier requests come first.
+        // The sort is stable, so earlier requests come first.
         shard.work.queued.sort_by_key(|load| load.then == LoadFor::Release);
         let rest = shard.work.queued.split_off(most);
         Batch { loads: mem::replace(&mut shard.work.queued, rest), reads, requests: Vec::new() }
@@ -264,8 +264,8 @@ impl Channel {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 let copied = || copies.iter().map(Transfer::bytes).sum();
                 recording::sized(ticket, loads.len() + reads.len(), copied);
-                // Under the lock, so that no thread finishes the transfer before: a thread that sleeps for
-                // one of the pages must help now.
+                // Hold the lock, so that no thread finishes the transfer before: a thread that sleeps for one
+                // of the pages must help now.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());

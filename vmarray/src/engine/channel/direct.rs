@@ -62,7 +62,7 @@ pub(super) struct ReadsBarred<'a> {
 impl<'a> ReadsBarred<'a> {
     /// Shuts gates after waiting for threads inside. Call it before taking any lock of queues.
     pub(super) fn begin(mut gates: Vec<&'a DirectGate>) -> Self {
-        // Always in this order, so that two threads do not wait for each other.
+        // Lock in the order of addresses, so that two threads cannot deadlock.
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
         gates.dedup_by_key(|gate| std::ptr::from_ref(*gate));
         gates.retain(|gate| gate.is_used.load(Ordering::Acquire));
@@ -129,7 +129,7 @@ impl Rents {
         let spent = count.load(Ordering::Relaxed).saturating_add(cost);
         let price = in_units(TIMES.saturating_mul(READ_COST_BYTES + page_bytes));
         let is_enough = spent > price;
-        // Of two concurrent updates one may be lost.
+        // Two concurrent updates may lose one, which is acceptable.
         count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
         let window = pages as u64 * u64::from(price) / WINDOW_SHARE;
         let of_all = self.of_all.fetch_add(cost.into(), Ordering::Relaxed) + u64::from(cost);
@@ -208,7 +208,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!((0..).take_while(|_| pay(3)).count(), 68);
         }
-        // Of two alternately read pages, one is fetched, with shared counts or not.
+        // If two pages are read in turn, the array fetches one of them, with shared counts or not.
         for other in 4..2000 {
             assert!((0..140).any(|turn| !pay([3, other][turn % 2])), "{other}");
         }

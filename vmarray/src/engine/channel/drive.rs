@@ -143,7 +143,8 @@ impl Channel {
         let failure = self.take_frames(table, absent, &mut frames).err();
         let has_frames = !frames.is_empty();
         if has_frames && let Some(error) = &failure {
-            // The frame is not needed now: the next flush reports the error, or a thread without a frame.
+            // This call does not need the frame: the next flush or a thread without a frame reports the
+            // error.
             self.keep_untold(error);
         }
         let left = self.submit_requests(table, requests, frames);
@@ -244,7 +245,7 @@ impl Channel {
                     // Free frames while the device copies.
                     self.make_room(table);
                 }
-                // Requesters got the error, or are in the inbox again.
+                // The requesters got the error, or their requests are in the inbox again.
                 Err(_) => self.tasks.requests.end(),
             }
         }
@@ -389,7 +390,7 @@ impl Channel {
         if self.serve_long_reads(table) {
             return Stuck::Again;
         }
-        // From here on, a thread that frees a frame notifies the driver.
+        // From here on, a thread that frees a frame notifies the combiner.
         self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.supply.free.is_empty() {
@@ -416,13 +417,13 @@ impl Channel {
                 }
                 match park_task(entry, driver, |s| s.any(EXCLUSIVE) || s.shared()) {
                     Some(asleep) => serving.asleep.push(asleep),
-                    // A reserved one is not busy, and does not count.
+                    // A page in a reserved frame is not busy, so do not count it.
                     None if self.lock().frames.is_reserved_at(entry.address()) => {}
                     None => return Stuck::Again,
                 }
             }
         }
-        // The waiting threads themselves may hold all frames, which each task detects itself.
+        // The waiting threads may hold all frames themselves; each task detects this.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);

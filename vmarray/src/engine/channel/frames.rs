@@ -66,7 +66,7 @@ impl Channel {
             shard.frames.growing = true;
             have
         };
-        // At most the number of pages, which may grow: then twice the old number at a time.
+        // Frames are at most as many as pages. If the array may grow, double the old number each time.
         let pages = self.slot_bytes() / self.layout.page_bytes.max(1) as u64;
         let most = pages.saturating_sub(u64::from(have)).max(u64::from(have)).max(FRAMES_LEAST) as usize;
         let chunk_bytes = if have > 0 || self.is_ahead { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
@@ -93,7 +93,8 @@ impl Channel {
                 shard.frames.chunks.push(chunk);
                 Ok(())
             }
-            // Less than requested suffices, unless page-locked memory is required; no memory at all does not.
+            // A shorter memory than requested suffices, unless page-locked memory is required. No memory at
+            // all is an error.
             Err(error) if have > 0 && self.fall_back => {
                 shard.frames.full = true;
                 self.guards.max.store(super::guards::most(have), Ordering::Relaxed);
@@ -140,7 +141,7 @@ impl Channel {
             }
             let FoundFrame { frame, started, unfinished } = self.free_some(table, search, shard, blocking);
             if frame.is_some() {
-                // The next flush reports a failure.
+                // Ignore a failure, because the next flush reports it.
                 return Ok(frame);
             }
             if let Err(error) = started {
@@ -197,7 +198,7 @@ impl Channel {
         if may_grow || self.slot_bytes() / self.layout.page_bytes as u64 <= frames {
             return;
         }
-        // The next flush reports a failure.
+        // Ignore a failure, because the next flush reports it.
         if let Some(frame) = self.free_some(table, search, shard, Blocking::Try).frame {
             self.put_back(frame);
         }
@@ -236,13 +237,13 @@ impl Channel {
             drop(shard);
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {
-                // Reported to the thread that needs the frame.
+                // The thread that needs the frame gets this error, so the next flush must not report it.
                 self.lock().work.write_error = None;
                 return outcome;
             }
             return Ok(());
         }
-        // Admitted guards without a frame do not count: they may be waiting here themselves.
+        // Do not count admitted guards without a frame, because they may be waiting here themselves.
         let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;
@@ -380,7 +381,7 @@ impl UnfinishedLoad<'_> {
 
 impl Drop for UnfinishedLoad<'_> {
     fn drop(&mut self) {
-        // The entry never named the frame.
+        // The entry never pointed to the frame.
         if self.entry.unmap(false) {
             unpark(self.entry);
         }

@@ -302,7 +302,7 @@ impl PinnedPool {
             }
         }
         dropped.extend(retired(&mut slabs));
-        // Not under the lock: the device may have to finish its work.
+        // Drop it without the lock, because the device may have to finish its work first.
         drop(slabs);
         drop(piece);
         drop(dropped);

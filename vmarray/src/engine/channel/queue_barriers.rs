@@ -227,7 +227,7 @@ impl HomeQueues {
         order_all(queue, &order.writes, &mut order.after_writes[0])?;
         let QueueBarriers { readers, store_after_readers, .. } = order;
         readers.iter().try_for_each(|ticket| order_other(queue, *ticket, store_after_readers))?;
-        // Tickets of the same queue are in order anyway.
+        // Tickets of the same queue are ordered already.
         loads.reads[0] = None;
         order_all(queue, &loads.reads, &mut loads.after_reads)?;
         let ticket = submit(queue)?;
@@ -303,7 +303,7 @@ impl HomeQueues {
     ) -> Result<Ticket> {
         let mut others: Vec<&Self> =
             others.iter().copied().filter(|other| !std::ptr::eq(*other, self)).collect();
-        // Always in this order, so that two threads do not wait for each other.
+        // Lock in the order of addresses, so that two threads cannot deadlock.
         others.sort_by_key(|channel| std::ptr::from_ref(*channel));
         others.dedup_by_key(|channel| std::ptr::from_ref(*channel));
         let own = others.partition_point(|other| std::ptr::from_ref(*other) < self);
@@ -328,7 +328,8 @@ impl HomeQueues {
             if std::ptr::eq(other, self) {
                 continue;
             }
-            // All writes to their slots; if the kernel writes them, all reads too.
+            // The queues of all writes to their slots; if the kernel writes to them, also the queues of all
+            // reads.
             let mut queues = other.writes.iter().chain([other.fetches.first()]);
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());

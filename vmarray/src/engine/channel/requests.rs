@@ -167,7 +167,7 @@ impl Request {
 
     /// Records that the task waits for an exclusive holder of the page, with a frame reserved for its read.
     pub(crate) fn wait_kept(&self, waker: &Waker) {
-        // Outside the lock: it is program code.
+        // Clone it without the lock, because cloning a waker is program code.
         let waker = waker.clone();
         let mut stage = self.stage.lock();
         let mut old = None;

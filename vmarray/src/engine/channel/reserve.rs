@@ -84,7 +84,7 @@ impl Reserved {
         if request.is_for_guard() {
             *self.guards.entry(frame).or_default() += 1;
         } else {
-            // First, because the task may finish with it right after the answer.
+            // Add the frame first, because the task may finish with it right after the answer.
             self.for_reads.add(frame);
         }
         let waker = request.answer(RequestAnswer::Reserved(frame));

@@ -187,7 +187,7 @@ impl Channel {
             }
         };
         match outcome {
-            // Another copy may be the cause.
+            // Another copy of the batch may be the cause.
             Err(_) if !alone => {
                 self.submit_staged(copy.way, &copy.copies).and_then(|t| self.wait_for_pages(t))
             }
@@ -203,7 +203,7 @@ impl Channel {
         let at = list.under_way.iter().position(|group| group.ticket == ticket);
         let group = at.map(|at| list.under_way.remove(at));
         let done = list.take(done);
-        // First submit, to keep the device busy.
+        // Submit first, to keep the device busy.
         self.combine_staged(way, list);
         group.into_iter().for_each(|group| tell(&group.copies, &outcome));
         done.into_iter().for_each(|(group, outcome)| tell(&group.copies, &outcome));
@@ -230,8 +230,8 @@ impl Channel {
             list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {
-                    // If its threads sleep, one must wait for it. Others arrive by themselves, but later; the
-                    // next sleeping thread in line can wait meanwhile.
+                    // If all of its threads sleep, wake one to wait for it. Other copies end by themselves,
+                    // but later; the next sleeping thread can wait for them meanwhile.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

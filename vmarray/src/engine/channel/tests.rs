@@ -203,7 +203,7 @@ fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     // nevertheless.
     channel.sleep_in_flight(table, 0, |state| state.any(IN_FLIGHT));
     assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
-    // Nor for a finished transfer.
+    // The same for a finished transfer.
     assert!(channel.lock().work.watch(ticket));
     assert!(!channel.lock().work.watch(ticket), "one thread waits for it");
     channel.finish(table, ticket).unwrap();
@@ -289,7 +289,7 @@ fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
         while waits() < before + 3 {
             std::thread::yield_now();
         }
-        // Long enough that the threads are asleep by now.
+        // Spin long enough for the threads to fall asleep.
         (0..50).for_each(|_| assert!(!spin_while(|| true)));
         channel.put_stage(stages.pop().unwrap());
         while returned.load(Ordering::SeqCst) < 3 {
@@ -411,7 +411,7 @@ fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
     array.write(0, &vec![7; array.len()]).unwrap();
     array.flush(..).unwrap();
     let (channel, table) = (&array.pager().channels()[0], array.pager().table());
-    // Like a thread whose page was loaded by another thread meanwhile.
+    // Act like a thread whose page another thread loaded meanwhile.
     let frame = channel.take_frame(table, Blocking::Wait).unwrap().unwrap();
     channel.put_back(frame);
     assert!(array.stats().total().evictions > 0);
@@ -430,7 +430,7 @@ fn a_large_cache_grows_also_when_pages_had_to_go_while_it_did() {
     let channel = &array.pager().channels()[0];
     assert_eq!(channel.shard.lock().frames.list.len(), 256);
     let read = |page: usize| assert_eq!(array.get(page * LONG).unwrap(), 7);
-    // As if another thread were allocating memory.
+    // Set the flag of a thread that is allocating memory.
     channel.shard.lock().frames.growing = true;
     channel.grow().unwrap();
     assert_eq!(channel.shard.lock().frames.list.len(), 256);
@@ -484,7 +484,7 @@ fn answer(request: &Request) -> Option<u32> {
 #[test]
 fn frames_that_tasks_do_not_need_after_all_are_free_again() {
     let array = array(&Arc::new(host()));
-    // The third one needs no frame, but that is not known before.
+    // The third request needs no frame, but the channel does not know that in advance.
     let requests = ask_together(&array, &[3, 5, 3]);
     assert_eq!(requests.iter().map(|request| answer(request)).collect::<Vec<_>>(), [48, 80, 48].map(Some));
     assert_eq!(array.pager().channels()[0].supply.free.len(), 32 - 2);
@@ -510,7 +510,7 @@ fn a_write_back_that_fails_for_tasks_that_have_a_frame_is_told_by_a_flush() {
     let array = new(&device, 64, 8).build().unwrap();
     array.write(0, &vec![7; array.len()]).unwrap();
     array.evict(..).unwrap();
-    // All frames but one.
+    // Use all frames but one.
     (0..7).for_each(|page| array.set(page * PAGE_LEN, 8).unwrap());
     device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1));
     let requests = ask_together(&array, &[20, 40]);

@@ -128,11 +128,11 @@ impl Channel {
             unpark(table.entry(page));
         }
         if wakes.is_driver {
-            // First, because wakers may block.
+            // Serve requests first, because wakers may block.
             self.drive(table, ASKED);
         }
-        // Thread by thread: waking a sleeping thread for its first task takes so long that it finds its other
-        // tasks ready, and does not sleep in between.
+        // Sort by thread: waking a sleeping thread for its first task takes so long that it then finds its
+        // other tasks ready, and does not sleep in between.
         wakes.tasks.sort_by_key(|(thread, _)| *thread);
         wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }
@@ -158,7 +158,7 @@ impl Channel {
         let mut shard = self.serve_and_complete(table, ticket, &outcome, &mut wakes);
         let others = shard.work.fetches_beside(ticket);
         if !others.is_empty() {
-            // Without the lock: a device may run wakers when polled.
+            // Poll without the lock, because a device may run wakers when polled.
             drop(shard);
             self.wake(table, std::mem::take(&mut wakes));
             for (other, outcome) in self.ask_which_are_done(others) {
@@ -166,8 +166,8 @@ impl Channel {
             }
             shard = self.lock();
         }
-        // First, keep the device busy. Under the lock: no other thread may notice loads without a waiting
-        // thread.
+        // First submit loads, to keep the device busy. Hold the lock, so that no other thread notices loads
+        // without a waiting thread.
         self.combine_now(table, shard);
         self.wake(table, wakes);
         self.announce();
@@ -334,7 +334,7 @@ impl Channel {
             let work = shard.work.write_backs.remove(at);
             self.end_write_back(shard, table, work, error, wakes);
         }
-        // Last: a thread that checked before has not seen this change.
+        // Advance last: a thread that checked before has not seen this change.
         self.events.advance();
     }
 
@@ -347,7 +347,8 @@ impl Channel {
         wakes: &mut Wakes,
     ) {
         for request in served.reserve {
-            // Before the page can be evicted; removed again if no task waits for it any more.
+            // Mark the frame before the page can be evicted; the mark is removed if no task waits for it any
+            // more.
             if let Some(frame) = frame_of(loads, request.page) {
                 wakes.add_waker(&request, shard.frames.reserved.add(frame.index, &request));
             }
@@ -361,7 +362,7 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let entry = table.entry(load.page);
-            // First, because the exclusive holder continues as soon as the page is resident.
+            // Insert the page first, because the exclusive holder continues as soon as the page is resident.
             shard.frames.policy_insert(load.page, load.frame.index);
             let address = load.frame.address;
             let is_waited_for = match load.then {
@@ -402,7 +403,8 @@ impl Channel {
             match load.then {
                 LoadFor::Share(_) | LoadFor::Exclusive(_) => {
                     shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
-                    // Before the claim ends, because its owner then checks.
+                    // Count the failure before the claim ends, because the owner of the claim checks the
+                    // count then.
                     self.loads.untold_failures.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),
@@ -476,7 +478,7 @@ impl Channel {
                     self.sleep_in_flight(table, page, is_busy);
                 }
             }
-            // Its owner is about to record it, or another thread has just finished it.
+            // The owner of the transfer is about to record it, or another thread has just finished it.
             None => {
                 drop(shard);
                 std::thread::yield_now();

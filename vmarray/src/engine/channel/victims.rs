@@ -207,7 +207,7 @@ impl Channel {
 
     /// Removes a claimed page from the policy.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
-        // The policy may not know it yet: reported later, a then free frame would count as the page's.
+        // If the policy does not know the page yet, a later report could count a free frame as the page's.
         self.tell_policy(shard);
         let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }
@@ -217,7 +217,7 @@ impl Channel {
     pub(crate) fn pass(&self, table: &PageTable, page: u64) {
         if self.drop_behind.is_on {
             table.entry(page).forget_use();
-            // The oldest are dropped from the record if there are too many.
+            // If the record has too many pages, drop the oldest.
             self.drop_behind.pages.force_push(page);
         }
     }

@@ -49,8 +49,8 @@ impl Channel {
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let (submission, evicting) = (Submission::new(ticket, false), purpose == WriteBackFor::Evict);
                 shard.work.write_backs.push(WriteBack { submission, pages, evicting });
-                // Under the lock, so that no thread finishes the transfer before: a thread that sleeps for
-                // one of the pages must help now.
+                // Hold the lock, so that no thread finishes the transfer before: a thread that sleeps for one
+                // of the pages must help now.
                 for victim in dirty {
                     wakes.add(victim.page, table.entry(victim.page).mark_in_flight());
                 }
@@ -82,7 +82,7 @@ impl Channel {
         let started = self.write_back(table, &[victim], WriteBackFor::Flush);
         let result = started.and_then(|ticket| ticket.map_or(Ok(()), |ticket| self.finish(table, ticket)));
         if result.is_err() {
-            // Reported to the caller.
+            // The caller gets this error, so the next flush must not report it.
             self.lock().work.write_error = None;
         }
         result

@@ -249,7 +249,7 @@ fn check_promises(tracked: &[u32], want: usize, taken: usize, log: &[(u32, Verdi
     let stops = log.iter().filter(|(_, verdict)| *verdict == Verdict::Stop).count();
     assert!(stops == 0 || (stops == 1 && log.last().is_some_and(|(_, verdict)| *verdict == Verdict::Stop)));
     if taken < want && stops == 0 {
-        // No frame was left out.
+        // The policy returned every frame.
         for frame in tracked {
             assert!(answers.contains_key(frame), "frame {frame} was not proposed");
             assert_ne!(answers[frame], [Verdict::Referenced], "frame {frame} got no second chance");
@@ -288,7 +288,7 @@ proptest! {
                     }
                 }
             }
-            // All remaining frames come out, once.
+            // The policy returns all remaining frames, each once.
             let left = model.tracked();
             let (taken, log) = record(&[Verdict::Take], |candidate| evictor.victims(usize::MAX, candidate));
             let mut frames: Vec<u32> = log.iter().map(|&(frame, _)| frame).collect();

@@ -212,7 +212,7 @@ impl Entry {
         let may_stay = |s: State| readers_stay || !(s.shared() || s.any(UNSAVED));
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !may_stay(s) => Err(Refusal::Busy(s)),
-            // The loading thread becomes one more sharer.
+            // The thread that loads the page becomes one more sharer.
             s if !s.has_room() => Err(Refusal::Busy(s)),
             s => Ok(s.0 | EXCLUSIVE),
         })

@@ -20,7 +20,7 @@ use super::{Entry, Holder};
 #[test]
 fn one_of_two_threads_sees_the_others_store() {
     if !barrier::asymmetric() {
-        return; // With two full fences there is nothing to test.
+        return; // Two full fences leave nothing to test.
     }
     const ROUNDS: usize = 300;
     let (x, y) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -80,7 +80,7 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
     let (is_over, accesses) = (AtomicBool::new(false), AtomicUsize::new(0));
     // SAFETY: the page's frame is the two words above.
     let words = |at: *const u8| unsafe { &*at.cast::<[AtomicU64; 2]>() };
-    // Long enough that another thread runs in between, if it can.
+    // Wait long enough for another thread to run in between, if it can.
     let dwell = || (0..200).for_each(|_| std::hint::spin_loop());
     let read = |at: *const u8| {
         let first = words(at)[0].load(Ordering::Relaxed);

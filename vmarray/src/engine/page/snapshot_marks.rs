@@ -215,7 +215,7 @@ impl<S> SnapshotMarks<S> {
         }
         marking.passed.push(page);
         let is_waited_for = pages.entry(page).end_saving();
-        // Wakers are code of the program: they run without the lock.
+        // Run wakers without the lock, because they are code of the program.
         drop(marking);
         if is_waited_for {
             pages.unpark(page);

@@ -331,7 +331,7 @@ mod tests {
         let number = counter::acquire(true);
         let read = read_fenced(&entry, number, |_| Some(announced()));
         assert_eq!((read, announced()), (Some([false, true]), [false; 2]));
-        // Quick accesses, after registration, unless there is no cheap barrier.
+        // Test quick accesses: after registration, unless there is no cheap barrier.
         let read = || read_lock_free::<true, _>(&entry, number, 0, |_| Some(announced()));
         let write = || write_lock_free::<true, _>(&entry, number, 0, |_| announced());
         if barrier::asymmetric() {

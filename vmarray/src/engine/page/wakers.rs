@@ -69,7 +69,7 @@ impl Drop for Asleep {
             let gone = list.swap_remove(at);
             COUNT.fetch_sub(1, Ordering::SeqCst);
             drop(list);
-            // A drop of a waker is foreign code too.
+            // Dropping a waker runs foreign code too, so drop it without the lock.
             drop(gone);
         }
     }
@@ -101,7 +101,7 @@ pub(crate) fn wake_tasks_of_thread() {
 
 /// Removes due sleepers from a list and wakes them. A task that must still wait registers again.
 fn wake_those(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
-    // Moved, not cloned: a clone would run foreign code under the lock.
+    // Move the wakers out: a clone would run foreign code under the lock.
     let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();
     COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
     woken.into_iter().for_each(|sleeper| wake(sleeper.waker));

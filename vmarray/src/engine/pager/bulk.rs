@@ -149,7 +149,7 @@ impl<'a> Target<'a> {
 /// Pages in flight through a stage, with holds `H`.
 struct Flight<'a, H> {
     channel: &'a Channel,
-    // Declared first, dropped first: that waits for the copy.
+    // Declared first, so that it is dropped first: its drop waits for the copy.
     stage: Stage,
     pages: Vec<H>,
     copy: Arc<StagedCopy>,

@@ -117,7 +117,7 @@ impl Pager {
                         Homeless::Busy(state) => {
                             // The page's holder may wait for pages of the run.
                             self.zero(channel, &mut run)?;
-                            // Holds of absent pages are exclusive.
+                            // Claims of absent pages are exclusive.
                             self.await_page(page, state, !state.any(RESIDENT))?;
                         }
                         Homeless::Held(held) => {

@@ -34,7 +34,8 @@ impl Pager {
         if pages <= self.table.len() {
             return Ok(());
         }
-        // Declared first, dropped last: devices may wake tasks in any call, which then run without the lock.
+        // Declared first, so that it is dropped last: devices may wake tasks in any call, and these then run
+        // without the lock.
         let _scope = LockScope::begin();
         let _alone = self.extending.lock();
         let (present, most) = (self.table.len(), self.table.most());

@@ -123,7 +123,7 @@ impl Pager {
                     return Ok(AsFound::Absent(HomeShare { pager: self, page, has_contents }));
                 }
                 Err(Refusal::Busy(state)) if !state.any(RESIDENT) => return Err(state),
-                // It has just become resident.
+                // Another thread has just loaded the page.
                 Err(_) => {}
             }
         }
@@ -157,7 +157,7 @@ impl Pager {
             match self.try_own_home(page) {
                 Ok(claim) => return Ok(AsFound::Absent(claim)),
                 Err(state) if !state.any(RESIDENT) => return Err(state),
-                // It has just become resident.
+                // Another thread has just loaded the page.
                 Err(_) => {}
             }
         }
@@ -223,7 +223,7 @@ impl Pager {
     pub(crate) fn settle_alone(&self, pages: Range<u64>) -> Result<()> {
         self.settle(&pages)?;
         self.evict(&pages)?;
-        // Pages of a read-only array are so already, and devices reject writes.
+        // Pages of a read-only array need no mark, because devices reject writes to it.
         for page in if self.is_read_only() { 0..0 } else { pages } {
             self.claim_home(page, Fetch::Contents)?;
             self.release_written(page);
@@ -417,7 +417,8 @@ impl<'a> ExclusiveHold<'a> {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         self.adds = 0;
-        // No release in between: a thread that keeps writing would dirty the page again each time.
+        // Hold the page during the write-back: otherwise a thread that keeps writing would make it dirty
+        // again each time.
         if self.before.any(DIRTY) {
             channel.write_back_held(&pager.table, page)?;
         }

@@ -55,7 +55,7 @@ impl StoredLength {
         let shortest = notes.iter().map(|[_, len, _]| *len).min().unwrap_or_default();
         let [attempt, noted, least] = newest;
         let len = if are_same { noted } else { shortest.min(least) };
-        // After different attempts, the next attempt unifies the notes.
+        // If attempts stored different notes, the next attempt makes them equal.
         let noted = if are_same { noted } else { u64::MAX };
         let state = Attempts { attempt, noted, reached: len, least: len, told: len };
         let (state, is_broken) = (Mutex::new(state), AtomicBool::new(false));
@@ -71,7 +71,8 @@ impl StoredLength {
     /// Makes all files store their received bytes and a length: `len`, or a greater one from another thread.
     /// All elements below `len` must be on the devices.
     pub(crate) fn store(&self, len: Option<u64>) -> Result<()> {
-        // Declared first, dropped last: devices may wake tasks, which then run without the lock.
+        // Declared first, so that it is dropped last: devices may wake tasks, which then run without the
+        // lock.
         let _scope = LockScope::begin();
         let state = &mut *self.state.lock();
         if let Some(len) = len

@@ -117,7 +117,7 @@ impl Pager {
         let mut frames = frames.into_iter();
         for page in wanted {
             let entry = self.table.entry(page);
-            // Another thread handles a page that cannot be claimed; the frame serves the next page.
+            // Another thread uses this page, so the frame serves the next one.
             let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
             match entry.try_claim_absent(true) {
                 Ok(before) if before.has(HOME) => {

@@ -199,7 +199,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// The failure of another thread to save a page.
     pub(crate) fn finish(self) -> Result<()> {
-        // Errors of other threads, because the snapshot's own threads have finished.
+        // These are errors of other threads, because the snapshot's own threads have finished.
         let saver = self.marks.stop_saving();
         saver.and_then(|saver| saver.failure.into_inner()).map_or(Ok(()), Err)
     }
@@ -228,7 +228,7 @@ impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         // Run wakers of tasks when the next snapshot can begin.
         let _deferral = Deferral::begin();
-        // All pages that may be marked, also after a panic of a device.
+        // Visit all pages that may be marked, also after a panic of a device.
         self.pager.snapshots.end(&self.marks, self.pager, self.pager.table.len());
         self.making = None;
     }

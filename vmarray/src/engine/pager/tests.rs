@@ -203,7 +203,7 @@ fn resident_pages_are_found_by_the_range_and_by_the_frames() {
 /// The frame may belong to a guard whose holder may want a page of the next wave.
 #[test]
 fn nothing_is_held_while_a_failed_wave_waits_for_frames() {
-    // Four pages a stage.
+    // A stage has four pages.
     let page_len = 1 << 16;
     let device = Arc::new(Faulty::new(host()));
     let array = array(&device, 16, page_len, 1);

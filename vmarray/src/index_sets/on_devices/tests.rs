@@ -102,7 +102,7 @@ proptest! {
         let found = on_devices(&of_a, &of_b, None).unwrap();
         prop_assert_eq!(found.values(), &expected);
         prop_assert_eq!(found.dimensions(), &merge.dimensions);
-        // The second set is copied there.
+        // The second set is copied to these devices.
         let found = on_devices(&of_a, &b, None).unwrap();
         prop_assert_eq!(found.values(), &expected);
         let parts = on_devices(&of_a, &of_b, Some(memory_bytes)).unwrap();
@@ -148,7 +148,7 @@ fn cards_combine_as_the_host_does() {
         let hosts = devices(3);
         let (of_a, of_b) = (paged(&a, &hosts, 96), paged(&b, &hosts, 96));
         assert!(on_devices(&of_a, &of_b, None).unwrap() == expected, "kind {kind}");
-        // All of the second set, in strips of the first one.
+        // The second set is used whole, with strips of the first one.
         let bound = Some(2 * (24 + 8 * 4) * b.len());
         assert!(on_devices(&of_a, &of_b, bound).unwrap() == expected, "kind {kind}");
     }
@@ -189,7 +189,7 @@ fn nothing_of_sets_on_a_card_goes_through_the_host() {
     let work = card.counts().work;
     let bytes = work.upload_bytes + work.download_bytes;
     assert!(bytes * 10 < 8 * of_a.array().len() as u64, "{bytes} bytes through the host");
-    // Independent of the number of tuples, if results are written at once.
+    // If results are written at once, the work does not depend on the number of tuples.
     let counts = (work.launches, work.computes, work.submits, work.fills, work.waits);
     assert!(counts.0 <= 15 && counts.4 <= 38, "launches, reductions, copies, fills and waits: {counts:?}");
     assert!(merged.to_index_set(..).unwrap() == a.combine(&b).unwrap());

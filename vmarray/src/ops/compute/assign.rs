@@ -60,7 +60,7 @@ pub(super) fn assign<T: Element, D: Device>(
         check(array, &beside, &staged, range, change)?;
     }
     if !staged.is_empty() || change.part_stride() > 0 {
-        // A device refuses the change before it has written anything.
+        // If a device refuses the change, it has not written anything.
         Writer::new(array, &beside, &[], change, range).settle(range)?;
     }
     in_parts(change, &staged, range, array.page_len(), array, |part, read| {
@@ -85,7 +85,7 @@ fn check<T: Element, D: Device>(
             asked.push(run);
         }
     }
-    // A single device refuses before it starts.
+    // A single device reports a refusal before it starts.
     if asked.len() > 1 {
         for run in &asked {
             Writing::check(&run.lane, change, run.run(), staged)?;
@@ -216,7 +216,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             if number > 0 || start == end {
                 pager.settle(&pages)?;
             } else {
-                // Pages that are overwritten as a whole need no zeroes first.
+                // Pages that are overwritten as a whole need not be zeroed first.
                 pager.settle(&(pages.start..start))?;
                 pager.settle(&(end..pages.end))?;
             }
@@ -286,7 +286,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
                 return Err(error);
             }
             Err(RefusedRun { error, begun: true }) => {
-                // The device may have carried out a part of the run.
+                // The device may have executed a part of the run.
                 self.let_go_written(channel, &slots);
                 self.list(work, &slots, &mut outcome.unspecified);
                 return Err(error);

@@ -65,7 +65,7 @@ impl Change for Plan {
         let instructions = self.program.instructions().iter().zip(self.program.needed(&values));
         let reads = |(one, needed)| needed && matches!(one, &Instruction::Field { source: 0, .. });
         let types = self.stores.iter().filter_map(|store| self.program.type_of(store.value));
-        // The stores write to different bytes: devices refuse overlapping ones.
+        // The stores write to different bytes, because devices refuse overlapping stores.
         let written: u64 = types.map(|of| u64::from(of.bytes())).sum();
         self.filter.is_none() && written == element_bytes as u64 && !instructions.into_iter().any(reads)
     }

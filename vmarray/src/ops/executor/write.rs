@@ -245,9 +245,9 @@ pub(crate) fn in_parts(
     let mut outcome = Outcome::default();
     let mut rest = range.clone();
     while outcome.failure.is_none() && !rest.is_empty() {
-        // A part consists of whole pages, except at the ends.
+        // Each part consists of whole pages, except at the ends of the range.
         let end = ((rest.start / page_len).saturating_add(pages)).saturating_mul(page_len);
-        // Whole groups, counted from the start of the range.
+        // A part has whole groups, counted from the start of the range.
         let group_len = change.group_len();
         let end = (end - (end - range.start) % group_len).max(rest.start.saturating_add(group_len));
         let part = rest.start..if is_whole { rest.end } else { end.min(rest.end) };

@@ -183,7 +183,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             }
             self.checked.fetch_add(1, Ordering::Release);
         }
-        // Another thread is still checking a piece.
+        // Another thread is still checking a part of the list.
         while !contended::spin_while(SPIN, PATIENCE, || self.checked.load(Ordering::Acquire) < pieces) {}
         !self.is_outside.load(Ordering::Relaxed)
     }
@@ -226,7 +226,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone,
     ) -> Result<Prepared<T>> {
         let lanes = self.lanes.any_part();
-        // The number of the list's places for each device that can take any.
+        // The number of list entries for each device that takes entries.
         let share = segment.len().div_ceil(lanes.len()).max(SHARE_MIN.min(self.plan.room));
         let pager = self.array.pager();
         let channels = pager.channels();
@@ -412,7 +412,7 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 break;
             }
             let duplicates = &mut self.duplicates;
-            // End the order if this panics, because a device of the program may panic.
+            // End the order if this call panics, because a device of the program may panic.
             let prepared = call.order.end_if_it_panics(|| {
                 duplicates.find(&call.indices[first..end]);
                 let pieces = (first..end).step_by(batch_probe::AT_ONCE).enumerate();

@@ -146,7 +146,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         while !call.is_over.load(Ordering::Relaxed) {
             let piece = call.next.fetch_add(1, Ordering::Relaxed);
             let Some(Range { start: first, end }) = call.pieces.get(piece) else { break };
-            // Checked here, because the thread loads the indices into its cache anyway.
+            // Check here, because the thread loads the indices into its cache anyway.
             check_list(&call.indices[first..end], call.len)?;
             self.places = call.lanes.places();
             let mut next = first;
@@ -204,7 +204,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             self.one(place, first + at)?;
             at += 1;
             if self.opened != opened {
-                // Page states read before the stage was opened do not count.
+                // Do not use page states that were read before the stage was opened.
                 break;
             }
         }

@@ -107,7 +107,7 @@ mod tests {
         for (gap, fills) in [(GAP_MAX, 1), (GAP_MAX + 1, 2)] {
             let device = Arc::new(Counting::new(host()));
             let array = one_channel::<u32, _>(&device, (100, 16), 4).build().unwrap();
-            // The list repeats a page, as a list of elements can.
+            // The list names a page twice, as a list of elements can.
             ensure_initialized(array.pager(), &[3, 3, 3 + gap]).unwrap();
             assert_eq!(device.counts().work.fills, fills);
             assert_eq!(array.gather(&[50, 1500]).unwrap(), [0; 2]);

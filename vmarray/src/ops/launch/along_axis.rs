@@ -238,7 +238,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let lines = Placed { operand, extents, stored: None, of: Box::new(of_values) };
             let parts = len.div_ceil(BLOCK);
             let partial = self.partial::<S, F, O>(lines, behind, parts, before * behind)?;
-            // Indices of the piece's results among all.
+            // Positions of the piece's results among all results.
             let mut own = zeroed_vec(before * behind)?;
             let is_first = of[axis].start == 0;
             let places = numbers(&without(&of, axis), &without(&self.extents, axis));

@@ -90,7 +90,7 @@ fn prepared_by(
     if let Some(known) = PREPARED.lock().get(&key) {
         return Ok(Arc::clone(known));
     }
-    // Without the lock, so two threads may lower the same kernel.
+    // Lower without the lock, so two threads may lower the same kernel.
     let lowered = lower(&key.1).map_err(|error| refused(&error))?;
     let mut kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
     if let Some(form) = host_form(&key.1) {

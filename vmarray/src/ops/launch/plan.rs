@@ -51,7 +51,7 @@ pub(super) fn run(
     let counters = Counters::default();
     let parameters = &kernels.usual.lowered.parameters;
     let mut values = vec![Vec::new(); parameters.len()];
-    // Arguments with an element for each item; arguments that many items read; and their ranges of stores.
+    // Arguments with an element for each item, arguments that all items may read, and their ranges of stores.
     let (mut own, mut spread, mut elsewhere) = (Vec::new(), Vec::<SpreadArgument<'_>>::new(), Vec::new());
     let (mut appended, mut around) = (Vec::new(), Vec::new());
     let is_given = |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(..));
@@ -297,14 +297,14 @@ pub(super) fn run(
         ScalarSource::Value { parameter, position } => values[parameter][position],
         ScalarSource::Origin => range.start as u64,
         ScalarSource::Form => form.number(),
-        // A later step sets this value for each run.
+        // A later step sets this value for each run, so 0 is a placeholder.
         ScalarSource::Groups(_) => 0,
         ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
         ScalarSource::TileLen(part) => {
             let tile = tiles.as_ref().map_or(domain.tile_len(), TiledGroups::len);
             DomainAxis { tile, ..domain.axes[0] }.scalar(part, form.is_short)
         }
-        // For copied elements, set for each part.
+        // For copied elements, a later step sets this value for each part.
         ScalarSource::Around { parameter, part } => {
             let own = dealt.iter().find(|argument| argument.number == parameter);
             own.map_or(0, |argument| argument.scalar(part))
@@ -424,7 +424,7 @@ impl<'a> AroundArgument<'a> {
     /// Returns the argument for reads in place, if the items of a store can reach all of it.
     fn in_place(&self, results: &[RangeArgument<'_>], store: &dyn OperandStore) -> Option<DealtArgument<'a>> {
         let (operand, stored) = (self.placed.operand, self.placed.stored.as_ref()?);
-        // Elements that the launch writes are not read in place by others of its items.
+        // Other items of the launch must not read in place the elements that it writes.
         let is_written = |column: &RangeArgument<'_>| {
             column.operand.target.is_some() && std::ptr::addr_eq(column.operand.store, operand.store)
         };

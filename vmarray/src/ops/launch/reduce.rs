@@ -246,7 +246,7 @@ impl Reduction {
         error: backend_api::Error,
     ) -> backend_api::Error {
         let Some(ticket) = begun else { return error };
-        // The first error is the one to report.
+        // Report the first error, and ignore the error of this wait.
         let _ = device.wait(ticket);
         match error.kind() {
             ErrorKind::Lost => error,
@@ -271,7 +271,7 @@ impl Reduction {
         launch(Run { columns: &columns, geometry: like.geometry }, &returned);
         for (number, elements) in returned.iter().enumerate() {
             let compute = self.compute(number, std::slice::from_ref(elements), like.geometry, report);
-            // The submission reports errors.
+            // Ignore an error here, because the submission reports it.
             drop(device.prepare(&compute));
         }
     }

@@ -144,7 +144,7 @@ fn tasks_wait_until_their_page_is_saved() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 block_on(async {
-                    // Resident, absent, and without contents.
+                    // Write to pages that are resident, absent, and without contents.
                     for at in [5, 700, LEN - 1] {
                         array.set_async(at, 1_000_000).await.unwrap();
                         assert_eq!(array.get_async(at).await.unwrap(), 1_000_000);
@@ -158,7 +158,7 @@ fn tasks_wait_until_their_page_is_saved() {
                 return;
             }
             while !is_over.load(Ordering::SeqCst) {
-                // Saves only the pages that tasks wait for.
+                // This call saves only the pages that tasks wait for.
                 assert!(snapshot.take(0..0).unwrap().is_empty());
                 std::thread::yield_now();
             }
@@ -215,7 +215,7 @@ fn guards_and_snapshots_do_not_wait_for_each_other() {
             let snapshot = array.pager().snapshot().unwrap();
             let saved = Saved::default();
             snapshot.save_by(Box::new(Notes(Arc::clone(&saved))));
-            // The guard is released: its writes belong to the snapshot.
+            // After the guard is released, its writes belong to the snapshot.
             array.set(0, 6).unwrap();
             assert_eq!(saved.lock()[&0][0], 5);
             snapshot.finish().unwrap();

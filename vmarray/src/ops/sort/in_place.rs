@@ -282,7 +282,7 @@ impl<'s> InPlace<'s, '_> {
             });
             let counts = match counts {
                 Ok(counts) => counts,
-                // The keys are unchanged.
+                // After this error the keys are unchanged.
                 Err(error) => {
                     self.failure.get_or_insert(error);
                     break;
@@ -318,7 +318,7 @@ impl<'s> InPlace<'s, '_> {
     fn collect(&mut self, mut buckets: Buckets, counts: &[u64]) -> backend_api::Result<Vec<Range<u64>>> {
         let (mut longer, mut to, mut number) = (Vec::new(), 0, 0);
         while number < DIGITS {
-            // Several short ones, or a single one.
+            // A group of several short buckets, or a single long one.
             let (mut keys, first) = (counts[number], number);
             number += 1;
             while number < DIGITS && keys + counts[number] <= self.piece / TOGETHER {

@@ -222,7 +222,7 @@ fn no_refusal(error: backend_api::Error) -> backend_api::Error {
 
 impl Drop for TileStates<'_> {
     fn drop(&mut self) {
-        // The caller has waited for all work.
+        // The caller has waited for all work, so the memory is unused.
         self.host.take().into_iter().for_each(|host| self.share.lane.keep(host));
     }
 }

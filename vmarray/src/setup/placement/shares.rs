@@ -27,8 +27,8 @@ impl Demand<'_> {
         for channels in 1..=most {
             let Some(shares) = self.shares(channels) else { continue };
             let speed = self.speed(&shares);
-            // The fewest channels of about equal speed: measurements of equal devices differ by some percent,
-            // and each channel costs a submission.
+            // Choose the fewest channels of about equal speed: measurements of equal devices differ by some
+            // percent, and each channel costs a submission.
             if best.as_ref().is_none_or(|(known, _)| speed > known * BETTER) {
                 best = Some((speed, shares));
             }
@@ -43,7 +43,7 @@ impl Demand<'_> {
             let speed = |device: usize| self.bandwidths[device] as f64 / f64::from(shares[device] + 1);
             let next = (0..shares.len())
                 .filter(|&device| (u64::from(shares[device]) + 1).saturating_mul(each) <= self.room[device])
-                // Reverse, so that `max_by` takes the first among equally fast devices.
+                // Iterate in reverse, so that `max_by` takes the first of equally fast devices.
                 .rev()
                 .max_by(|&a, &b| speed(a).total_cmp(&speed(b)))?;
             shares[next] += 1;

@@ -111,7 +111,7 @@ pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Pr
     let usable = device.memory()?.usable_bytes;
     // A smaller device is measured with the memory that it has.
     let scene = Scene::new(device, clock, (usable / 4).min(MEMORY_BYTES as u64) as usize)?;
-    // Afterwards the driver has committed lazily allocated memory, and loaded its kernels.
+    // After this call, the driver has committed lazily allocated memory, and has loaded its kernels.
     scene.stream(&[ProbedWay::Up, ProbedWay::Down], LONGEST, 2 * scene.bytes)?;
     let speed = scene.time(&[ProbedWay::Down], LONGEST, scene.bytes)?;
     let routing = scene.routing(speed)?;
@@ -160,7 +160,7 @@ fn suited(pages: &[Page]) -> usize {
 
 impl<'a, D: Device> Scene<'a, D> {
     fn new(device: &'a Arc<D>, clock: Clock<'a>, bytes: usize) -> Result<Self> {
-        // Whole pages of any tested length, if one fits.
+        // Use whole pages of any tested length, if a page fits.
         let bytes = match bytes {
             0 => 1,
             few if few < LONGEST => few,
@@ -369,7 +369,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let ways = [ProbedWay::Down, ProbedWay::Up];
         for way in ways {
             for &route in self.device.routes() {
-                // Afterwards everything it needs is loaded.
+                // After this call, the driver has loaded everything that the route needs.
                 self.once(Some(route), way, &self.batch(way, 4096, 16, 0))?;
             }
         }

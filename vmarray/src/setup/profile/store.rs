@@ -61,7 +61,7 @@ impl Kept<'_> {
 
     /// Deletes a profile.
     pub fn delete(&self, key: &str) {
-        // The file may not exist.
+        // Ignore the error, because the file may not exist.
         let _ = self.folder.remove(&file(key));
     }
 }

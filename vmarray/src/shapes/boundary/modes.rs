@@ -88,7 +88,7 @@ pub trait WriteBoundary: Sealed {
 
 #[inline(always)]
 pub(super) fn is_inside(index: isize, extent: usize) -> bool {
-    // As an unsigned number, a negative index exceeds every extent.
+    // Compare as unsigned numbers: a negative index exceeds every extent.
     index.cast_unsigned() < extent
 }
 

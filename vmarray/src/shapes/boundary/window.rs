@@ -100,7 +100,7 @@ pub(super) fn complete<T: Element, const N: usize>(axes: &[Axis<T>; N], window: 
         if copies.is_empty() && values.is_empty() {
             continue;
         }
-        // The reads fill these places along the axes before; the copies fill all other places from them.
+        // For earlier axes, reads fill these places; the copies below fill all other places from them.
         let lines: [Vec<usize>; N] = std::array::from_fn(|before| {
             if before >= axis {
                 return vec![0];

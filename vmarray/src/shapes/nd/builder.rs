@@ -152,7 +152,7 @@ fn tile_extent<const N: usize>(shape: &[usize; N], element_bytes: usize) -> [usi
     let mut extent = [1; N];
     loop {
         let before = room;
-        // The last axis first: its elements are neighbours.
+        // Start with the last axis, because its elements are adjacent in memory.
         for axis in (0..N).rev() {
             if room >= 2 && extent[axis] < shape[axis] {
                 extent[axis] *= 2;

@@ -39,7 +39,7 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
             row.limit("memcpy", bench.plain.memcpy(threads))
         })?;
     }
-    // Long reads, as of one thread that scans an array larger than RAM.
+    // Read long ranges, as a thread does that scans an array larger than RAM.
     bench.row(name("read-long", 1), Unit::GigabytesPerSecond, |bench, row| {
         row.ours(&array, || read(&array, 1, LONG_BYTES / size_of::<T>()))?;
         row.limit("bus", bench.raw.bus(Way::Down))

@@ -17,8 +17,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let cache = (bytes / 64).max(8 << 20);
     let from = setup.filled::<Record>(bytes, None, cache)?;
     let (len, page_len) = (from.len(), from.page_len());
-    // Each page of one is on the device of the same number; or on the next one, so that all of it uses a
-    // link; or pieces of pages go anywhere.
+    // Copy each page to the device of the same number, to the next device so that all data use a link, or to
+    // mixed devices.
     let kinds =
         [("alike", 0, page_len), ("next-device", 1, page_len), ("other-pages", 0, page_len / 3 * 2 + 1)];
     for (what, by, page_len) in kinds {

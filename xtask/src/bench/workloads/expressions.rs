@@ -98,7 +98,7 @@ fn sources(bench: &mut Bench, setup: &Setup) -> Result<()> {
     for (what, share) in OF_SOURCES {
         let name = format!("expressions/source/{what}/4B");
         bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
-            // Before the measurement all of it is on the devices, and translated.
+            // Before the measurement, copy all data to the devices, and translate the programs.
             of_source(what)?;
             of_array(what)?;
             source.reset_stats();

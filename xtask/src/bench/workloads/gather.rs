@@ -24,7 +24,7 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let bytes = setup.medium_bytes;
     let array = setup.filled::<T>(bytes, None, bytes / 100)?;
-    // Enough for many stages, and few enough for repetitions.
+    // The count is enough for many stages, and small enough for repetitions.
     let count = (bytes / 4 / size_of::<T>()).min(16 << 20);
     let mut random = SplitMix64::new(5);
     let indices: Vec<usize> = (0..count).map(|_| random.index(array.len())).collect();
@@ -43,7 +43,7 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
         row.ours(&array, || calls(turns, amount, || Ok(array.scatter(&indices, &values)?)))?;
         row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
     })?;
-    // List and values in memory that the devices can access; some devices have no call for that.
+    // Use a list and values in memory that the devices can access; some devices do not support that.
     if let (Ok(list), Ok(mut near)) = (array.register(indices.clone()), array.register(values.clone())) {
         bench.row(name("gather-registered"), Unit::MegaPerSecond, |bench, row| {
             row.ours(&array, || calls(turns, amount, || Ok(array.gather_into(&list, &mut near)?)))?;
@@ -55,7 +55,7 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
         })?;
     }
     bench.row(name("cached"), Unit::MegaPerSecond, |_, row| {
-        // As many different elements as the cache holds.
+        // Use as many different elements as the cache holds.
         let few = array.len() / 200;
         let indices: Vec<usize> = (0..count).map(|_| random.index(few)).collect();
         (0..few).try_for_each(|index| array.get(index).map(drop))?;

@@ -235,14 +235,15 @@ impl Stage {
         len: usize,
         values: &[T],
     ) -> Result<VirtualArray<T>> {
-        // Whole groups in each page; a cache of a sixteenth.
+        // Each page has whole groups, and the cache has a sixteenth of the pages.
         let page_len = ((1 << 20) / size_of::<T>()).next_power_of_two();
         let builder = VirtualArray::<T>::builder(len).devices(devices.iter().cloned()).page_len(page_len);
         let array = builder.cache_bytes((len * size_of::<T>() / 16).max(8 << 20)).build()?;
         if let [value] = values {
             array.fill(.., *value)?;
         } else {
-            // Repeated to some MiB, so that the next part begins with the first value again.
+            // Repeat the values to a length of some MiB, so that the next part begins with the first value
+            // again.
             let chunk: Vec<T> = values.repeat(((1 << 20) / values.len()).max(1));
             for start in (0..len).step_by(chunk.len()) {
                 array.write(start, &chunk[..chunk.len().min(len - start)])?;
@@ -419,7 +420,7 @@ fn prefix_sum<T: PrefixSummed + PartialEq>(
     let [ours, of_host] = sums;
     ensure!(ours? == of_host?, "{what}: the results differ from the host's");
     let x = stage.array_on(devices, stage.bytes / size_of::<T>(), &[value(1)])?;
-    // As if each element were read once and written once.
+    // Count one read and one write of each element.
     let amount = (2 * stage.bytes) as f64;
     let ours = || calls(stage.calls, amount, || Ok(sum_up(&x)?));
     let by_hand = || bail!("{what}: there is no kernel written by hand");
@@ -539,7 +540,7 @@ fn taking(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
     const WIDTH: usize = 2048;
     let unit = Unit::MegaPerSecond;
     let items = if on_card { 1 << 26 } else { 1 << 16 };
-    // CUDA's takes some hundred times as long.
+    // The copy by CUDA takes some hundred times as long.
     let few = if on_card { 1 << 17 } else { items };
     let what = format!("alloc-256B/{items}");
     if bench.wants(&format!("kernels/{what}")) {
@@ -577,7 +578,7 @@ fn taking(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
         let words = vec![address(&memory), 125, address(&results[0]), address(&results[1]), len as u64];
         let mut by_hand = stage.by_hand("append", (len.div_ceil(256), 256), len as f64, words, &[]);
         let mut found = Vec::new();
-        // Both end in memory of the program.
+        // Both contenders store the result in memory of the program.
         let by_hand = || {
             let sample = by_hand()?;
             results[0].as_ref().map_or(Ok(()), |counter| counter.write(&[0_u64]))?;

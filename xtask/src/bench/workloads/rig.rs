@@ -25,7 +25,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 /// An array that moves to another device and back, and a mirror whose lost device is replaced.
 fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
-    // All of it on one of the devices.
+    // The whole array is on one of the devices.
     let bytes = setup.large_bytes / setup.devices.len();
     let cache = (bytes / 256).max(8 << 20);
     let len = bytes / size_of::<u32>();
@@ -135,7 +135,7 @@ fn divided(bench: &mut Bench) -> Result<()> {
             whole = sample.wall / sample.amount * (len * 4) as f64;
             Ok(sample)
         })?;
-        // A device's idle share: the call's time less the time of its part alone.
+        // A device's idle share is the time of the call less the time of its part alone.
         let homes = array.homes();
         for device in &setup.devices {
             let is_there = |home: &&vmarray::home::ChannelHome| {
@@ -227,7 +227,7 @@ fn get(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
         for _ in 0..GETS {
             std::hint::black_box(array.get(random.index(array.len()))?);
         }
-        // Most of them read a whole page.
+        // Most reads fetch a whole page.
         Ok((GETS * array.page_len() * 4) as f64)
     })
 }
@@ -242,6 +242,6 @@ fn sum(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
 
 fn transform(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
     let whole = Field::<u32, u32>::whole();
-    // Read and written.
+    // The update reads and writes each element.
     calls(setup.calls(), (array.len() * 8) as f64, || Ok(array.transform(.., whole.set(whole + 1))?))
 }

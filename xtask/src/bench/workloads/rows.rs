@@ -70,7 +70,7 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
         })
     };
     gather(bench, "gather", &mut values)?;
-    // Memory that the devices know, if they can.
+    // Use memory that the devices can access, if they support it.
     if let Ok(mut known) = array.register(values) {
         gather(bench, "gather-registered", &mut known)?;
         bench.row(format!("rows/scatter-registered/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
@@ -130,8 +130,8 @@ fn first(bench: &mut Bench) -> Result<()> {
     let mut random = SplitMix64::new(9);
     let list: Vec<usize> = (0..LIST.min(len)).map(|_| random.index(len)).collect();
     let many = (1 << 30).min(bytes) / size_of::<Keyed>();
-    // Memory that the system has given before: first touches of a new vector's pages are no cost of the
-    // library.
+    // Use memory that the process has touched before, because first touches of new pages are not a cost of
+    // the library.
     let values = std::cell::RefCell::new(vec![Keyed::of(1); list.len()]);
     let gather = |array: &VirtualArray<Keyed>| Ok(array.gather_into(&list, &mut values.borrow_mut())?);
     let scatter = |array: &VirtualArray<Keyed>| Ok(array.scatter(&list, &values.borrow())?);

@@ -36,7 +36,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let short = setup.medium_bytes / 4;
     let mut sizes = vec![short];
     if has_card && !setup.quick {
-        // 2^32 keys of 32 bits, and 2^33 of 64 bits.
+        // These are 2^32 keys of 32 bits, and 2^33 keys of 64 bits.
         sizes.extend([16 << 30, 64 << 30]);
     }
     orders(bench, setup.medium_bytes / 16)?;
@@ -44,7 +44,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         source(bench, bytes)?;
     }
     if has_card && !setup.quick {
-        // A size that leaves no room for a copy, and just enough for sorting in place.
+        // The size leaves no room for a copy, but enough for sorting in place.
         let devices = setup.devices.len() as u64;
         let most = room.saturating_sub(devices * (14 << 30)) >> 30 << 30;
         let most = if devices > 1 { most.min(devices * (90 << 30)) } else { most };
@@ -115,7 +115,7 @@ fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
 /// counts the bytes that must pass the bus: each byte up and down, twice.
 fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
     let setup = bench.setup.clone();
-    // Half as much again stays free for other uses.
+    // Leave half as much memory again free for other uses.
     if available_bytes().is_some_and(|available| available < bytes as u64 / 2 * 3) {
         return Ok(());
     }

@@ -49,7 +49,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = 1_usize << bytes.ilog2();
     let file = Scratch::new()?;
     fill(&file.0, bytes)?;
-    // RAM that the system uses for files would be another cache.
+    // Drop the file from RAM, because the system's page cache would be another cache.
     let forgotten = Forgotten::new(&file.0)?;
     for (what, exponent) in SPREADS {
         spread(bench, &file.0, bytes, (what, exponent))?;
@@ -87,14 +87,14 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
     let threads = |threads: usize, seconds: f64, get: &(dyn Fn(usize) -> Result<()> + Sync)| {
         on_threads(threads, |thread| {
             until(seconds, 16, || {
-                // From the end of the previous repetition, and for each contender from another place.
+                // Continue at the end of the previous repetition, so that each contender uses other places.
                 let at = next[thread].fetch_add(1, Ordering::Relaxed);
                 get(lists[thread][at % DRAWN])
             })
         })
     };
     let get = |array: &VirtualArray<u64>, index: usize| array.get(index)?.check(index);
-    // Until the GPUs are full, and a while longer.
+    // Run until the GPUs are full, and some time longer.
     let start = Instant::now();
     let (limit, more) = if setup.quick { (2.0, 0.5) } else { (12.0, 3.0) };
     while tier.status().bytes < tier.status().capacity_bytes && start.elapsed().as_secs_f64() < limit {

@@ -45,7 +45,7 @@ impl Code<'_> {
                 parts.push((usize::from(source), offset, of));
             }
         }
-        // Limit of the shortest element for which rows are faster.
+        // The shortest element length for which access by rows is faster.
         let enough = match (kind, &shape.task) {
             ("store", Task::Store { stores, filter: None }) => {
                 let part = |store: &Store| (usize::from(store.source), store.offset, shape.of(store.value));

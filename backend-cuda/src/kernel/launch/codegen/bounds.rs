@@ -132,7 +132,7 @@ impl<'a> Finder<'a> {
         let (mut end, mut adds) = (None, false);
         for op in rest.iter().rev() {
             match op {
-                // The other operations do not use it.
+                // Other operations do not use the counter.
                 Op::Literal { to, .. } if *to != counter && *to != after && end != Some(*to) => {}
                 Op::Binary { op: Binary::Add, to, left, right } if !adds && *to == after => {
                     adds = *left == counter && self.literal(*right)? == 1;
@@ -156,7 +156,7 @@ impl<'a> Finder<'a> {
     /// Returns the initial literal of a counter, if it is at most `last`, and no other operation writes the
     /// counter.
     fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> Option<u64> {
-        // Equal operations elsewhere would match too, but there may be only two.
+        // Equal operations elsewhere would also match, so accept at most two.
         let others: Vec<_> =
             self.sources[counter.at()].iter().filter(|op| !std::ptr::eq(**op, step)).collect();
         let first = match others[..] {
@@ -262,7 +262,7 @@ mod tests {
         turn.splice(2..2, over(3, comparison).into_iter().chain(over(0, counter)));
         let registers = [Type::U64, Type::U64, Type::U64, Type::Bool, Type::U64, Type::U64].to_vec();
         let mut code = vec![literal(1, 1), literal(2, 31), Op::Loop { body: turn }];
-        // The counter is initialised in the loop, or before it.
+        // The loop body or the code before the loop initialises the counter.
         code.extend(counter.is_none().then(|| literal(0, 0)));
         code.rotate_right(1);
         bounds(&Body { registers, code, ..Body::default() }).most[0]
@@ -282,7 +282,7 @@ mod tests {
         let add =
             |to, left, right| Op::Binary { op: Binary::Add, to: Reg(to), left: Reg(left), right: Reg(right) };
         let zero = Op::Literal { to: Reg(3), bits: 0 };
-        // Unreachable, so the registers need no value.
+        // This code is unreachable, so its registers need no value.
         let around = vec![Op::Break { out: 0 }, copy(0, 1), copy(1, 0), add(2, 0, 1), zero, add(4, 4, 3)];
         let body =
             Body { registers: vec![Type::U64; 5], code: vec![Op::Block { body: around }], ..Body::default() };

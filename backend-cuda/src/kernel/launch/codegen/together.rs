@@ -100,7 +100,7 @@ impl Writer<'_> {
 
     /// Value of another lane, or of the own lane if there is none.
     fn shuffle(&mut self, of: Type, name: &str, value: &str, mode: &str, lane: &str) {
-        // The last lane, or the first one, of the participating lanes.
+        // Select the last or the first of the participating lanes.
         let last = if mode == "up" { 0 } else { 31 };
         if of == Type::Bool {
             let [own, other] = ["b32"; 2].map(|kind| self.text.temporary(kind));

@@ -65,7 +65,7 @@ impl Writer<'_> {
         emit!(self.text, "shr.u32 {above}, {above}, {shift}");
         emit!(self.text, "mul.lo.u32 {column}, {above}, {pitch}");
         emit!(self.text, "sub.u32 {column}, {short}, {column}");
-        // The row of this warp, then the warp in it.
+        // The row of this warp comes first, then the warp within the row.
         emit!(self.text, "shr.u64 {own}, number, {}", WARP.ilog2());
         emit!(self.text, "and.b64 {own}, {own}, {}", ROWS - 1);
         emit!(self.text, "cvt.u32.u64 {short}, {own}");
@@ -118,7 +118,7 @@ impl Writer<'_> {
         // The first element that any lane loads, and the number of elements to the last.
         let all = end - begin + others / i64::from(self.shape.lanes) * i64::from(self.shape.lanes);
         emit!(self.text, "sub.u64 {low}, low{number}, {}", run.low.0 - begin);
-        // Maximal number of earlier elements, if the view is long enough.
+        // The largest number of earlier elements, if the view is long enough.
         let view = self.shape.view_at(run.view);
         emit!(self.text, "ld.param.u64 {count}, [{}]", self.place(view));
         emit!(self.text, "sub.u64 {high}, {count}, {all}");

@@ -293,7 +293,7 @@ impl Keeper<'_> {
     fn items(&mut self, op: &Op, depth: u32) {
         let (site, run) = (self.site as u32, self.run);
         self.site += 1;
-        // If a budget ends loops, values of an earlier iteration may be read.
+        // If a budget ends loops, code may read values of an earlier iteration.
         let often = self.has_budget && self.loops > 0;
         let mut touch = |register: Reg| {
             self.registers[register.at()].touch(run);
@@ -307,7 +307,7 @@ impl Keeper<'_> {
         }
         if let Op::Break { out } | Op::Continue { out } = *op {
             let (label, code_depth) = self.labels[self.labels.len() - 1 - usize::from(out)];
-            // At the end of its code nothing is skipped.
+            // At the end of its own code no operation is left to skip.
             if code_depth.is_some_and(|code_depth| code_depth != depth) {
                 self.skipped.insert(label);
             }
@@ -487,7 +487,7 @@ impl Writer<'_> {
             self.line(&format!("next_{first}:;"));
         }
         if !self.meets && self.text.contains("goto over;") {
-            // After an exceeded budget: the code has only this region.
+            // Label for an exceeded budget, used if the code has a single region.
             self.line("over:;");
         }
         last.iter().for_each(|line| self.line(line));
@@ -595,7 +595,7 @@ impl Writer<'_> {
                 steps("16u; apart > 0u", "apart >> 1", op, "", pair);
             }
             Across::Scan(op) => {
-                // Lanes without a lane at this distance keep their value.
+                // Lanes whose partner at this distance does not exist keep their value.
                 let pair = ("lane < apart ? lane : lane - apart", "lane");
                 steps("1u; apart < 32u", "apart << 1", op, "lane < apart ? b : ", pair);
             }

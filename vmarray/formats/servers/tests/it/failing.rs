@@ -99,7 +99,7 @@ fn an_append_that_fails_changes_no_shape() {
         for (number, fault) in FAULTS.into_iter().enumerate() {
             let prefix = format!("x/{number}");
             zarr::write(bucket.at(&prefix), &pairs, plain([4]), Options::new()).unwrap();
-            // The first attempt and two more fail; the requests that clean up succeed.
+            // The first attempt and two retries fail; the requests that clean up succeed.
             let mut failures = 0;
             let proxy = bucket.proxy(move |request| {
                 let fails = is_chunk(request, "PUT", "/b/zarr.json") && failures < 3;
@@ -132,7 +132,7 @@ fn an_append_reads_nothing_when_it_is_done() {
         assert_eq!(store.shape(), [8, 4]);
         let both: Vec<u32> = (0..16).chain(0..16).collect();
         assert_eq!(read::<u32>(bucket.at("x")), both);
-        // Also through the store that was extended.
+        // Read through the extended store as well.
         proxy.decide(|_| None);
         let array = places([8, 4]);
         store.read(&array, Options::new()).unwrap();

@@ -47,7 +47,7 @@ fn long_objects_go_in_parts_and_are_whole_or_not_there() {
         Zarr::open(bucket.at("long")).unwrap().read(&again, Options::new()).unwrap();
         assert!(again.to_vec(..).unwrap() == array.to_vec(..).unwrap());
 
-        // Only this part is sent again.
+        // The client sends only this part again.
         let mut lost = false;
         proxy.decide(move |request| {
             let is_first = is_part(request, 2) && !std::mem::replace(&mut lost, true);

@@ -212,7 +212,7 @@ mod tests {
             check(&device, |bits| bits as i64);
             check(&device, |bits| bits as i32 as f32 / 3e8);
             check(&device, |bits| bits as i64 as f64 / 3e17);
-            // Infinities, NaNs, and zeroes with a sign.
+            // Test infinities, NaNs, and zeroes of both signs.
             let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, 1e-42];
             check(&device, |bits| match bits % 3000 {
                 which @ 0..6 => special[which as usize],

@@ -108,7 +108,7 @@ fn begin<'a>(
     if over.is_none()
         && let Some(launched) = session.launch_alone(kernels, &arguments, options)
     {
-        // Started parts continue, and are waited for, even if others failed.
+        // Parts that were started continue even if others failed, so wait for them.
         if launched.is_ok() || session.lanes.iter().any(|lane| !lane.launched.is_empty()) {
             session.failure = launched.err();
             return Ok(Some(session));

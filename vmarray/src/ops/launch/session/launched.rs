@@ -154,7 +154,7 @@ impl Session<'_> {
             ScalarSource::Value { parameter, position } => values[parameter][position],
             ScalarSource::Origin => range.start as u64,
             ScalarSource::Form => form.number(),
-            // A later step sets this value for each part.
+            // A later step sets this value for each part, so 0 is a placeholder.
             ScalarSource::Groups(_) => 0,
             ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
             ScalarSource::TileLen(part) => {
@@ -269,7 +269,7 @@ impl Session<'_> {
         taken: &[TakenElements<'_>],
     ) -> Result<Vec<Part>> {
         let range = first.stored.range();
-        // The devices of the work: of elements for each item, and of elements that any item changes.
+        // Devices of the elements for each item, and of the elements that any item changes.
         let worked_on = || taken.iter().filter(|taken| !taken.is_around());
         let homes: Vec<&Pager> = worked_on().filter_map(|of| self.stores[of.number].pager()).collect();
         let Some(device) = homes.first().map(|pager| Arc::clone(pager.channels()[0].device())) else {

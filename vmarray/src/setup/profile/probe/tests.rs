@@ -69,9 +69,9 @@ fn the_shortest_page_that_is_nearly_as_fast_as_longer_ones_is_found() {
     };
     assert_eq!(page(us(1), ns(0)), 16 << 10);
     assert_eq!(page(us(1), ns(2400)), 64 << 10);
-    // A lone copy takes 38 us by 64 KiB and 136 by 256 KiB.
+    // A single copy takes 38 us for 64 KiB and 136 us for 256 KiB.
     assert_eq!(page(us(1), us(4)), 64 << 10);
-    // With a latency like that, it takes 4.04 ms and 4.14: long pages are no burden.
+    // With this latency, a copy takes 4.04 ms or 4.14 ms, so long pages cost little.
     assert_eq!(page(us(4000), us(5)), 64 << 10);
     assert_eq!(page(us(4000), us(60)), 256 << 10);
     assert_eq!(page(us(4000), us(360)), 1 << 20);
@@ -86,8 +86,8 @@ fn a_page_keeps_a_fast_bus_busy_while_the_array_works_on_it() {
 
 #[test]
 fn the_routes_that_are_better_than_the_devices_own_are_found_where_they_are() {
-    // By itself it takes the first. A batch of n costs 1 + 2n us, by kernel 21 us, and its bytes: 2 us for
-    // each 4 KiB.
+    // A call of one copy uses the device's single route. A batch of n pieces costs 1 + 2n us, a kernel 21 us,
+    // and each 4 KiB of data 2 us.
     let (profile, _) =
         measured(simulated(2000).route(Route::Single, us(1), us(2)).route(Route::Kernel, us(21), ns(0)));
     let down = |pieces: usize, bytes: u64| profile.routing.download(pieces, pieces as u64 * bytes);
