@@ -14,7 +14,7 @@ use std::fmt;
 pub struct Absence {
     /// The backend's name, as in [`DeviceInfo::backend`](crate::DeviceInfo::backend).
     pub backend: String,
-    /// The kind of the reason.
+    /// The category of the reason.
     pub kind: AbsenceKind,
     /// The reason, and a remedy for it.
     pub reason: String,

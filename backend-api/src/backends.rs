@@ -123,7 +123,7 @@ pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
     Ok(bytes > now)
 }
 
-/// The number of bytes of a device's memory that are allocated.
+/// Counts the allocated bytes of a device's memory.
 #[derive(Debug, Default)]
 pub struct Account(AtomicU64);
 
@@ -219,7 +219,8 @@ pub fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
     Arc::new(Call(call)).into()
 }
 
-/// Returns the identity of a GPU, equal in all backends, and its aliases.
+/// Returns the identity of a GPU, which is equal in all backends, and its aliases. The identity is the
+/// address on the bus, else the UUID, else `otherwise`. The aliases are the other names of the GPU.
 ///
 /// The identity is the address on the bus, else the UUID, else `otherwise`. The aliases are the names that
 /// the GPU has besides.

@@ -111,7 +111,7 @@ impl Limits {
         self
     }
 
-    /// Returns these limits with another patience.
+    /// Returns these limits with another [patience](Self::patience).
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;

@@ -275,7 +275,7 @@ mod os {
             }
         }
 
-        /// Does not block: a pipe could be open for ever.
+        /// Opens a file for reading. Does not block, because a pipe could stay open without data forever.
         pub fn open_file(&self, name: &str) -> io::Result<File> {
             self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY).map_err(|error| {
                 let is_link = matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK));

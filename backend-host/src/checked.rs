@@ -48,14 +48,14 @@ fn checksum(page: u64, bytes: &[u8]) -> u64 {
 }
 
 impl<M: Medium> Checked<M> {
-    /// Memory with or without checksums. If the memory can grow, a partial last page has no checksum.
+    /// Creates memory with or without checksums. If the memory can grow, a partial last page has no checksum.
     pub fn new(below: M, has_sums: bool, may_grow: bool) -> Self {
         let end = Some(below.bytes()).filter(|_| !may_grow);
         let groups = || (0..GROUPS).map(|_| RwLock::default()).collect();
         Self { sums: has_sums.then(|| Sums { groups: groups(), end }), below }
     }
 
-    /// The memory.
+    /// The memory below the checksums.
     pub fn below(&self) -> &M {
         &self.below
     }

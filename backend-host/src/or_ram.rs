@@ -19,12 +19,12 @@ pub(crate) struct Scratch {
 impl Scratch {
     const BYTES: u64 = 1 << 30;
 
-    /// Returns an account of one GiB, which is not in use yet.
+    /// Creates an account of one GiB, which is not in use at first.
     pub fn new(wiping: &Arc<Wiping>) -> Self {
         Self { capacity: Capacity::new(Self::BYTES, wiping), is_lent: AtomicBool::new(false) }
     }
 
-    /// Makes later allocations come from this RAM.
+    /// Makes later allocations use RAM.
     pub fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }

@@ -69,7 +69,7 @@ impl<M: Medium, Q, S> Peers<M, Q, S> {
 }
 
 impl<M: Medium, Q, S> Members<'_, M, Q, S> {
-    /// Names and state of each device.
+    /// Iterates over the names and the state of each device.
     pub fn iter(&self) -> impl Iterator<Item = (&Registry<M, Q>, &Arc<S>)> {
         self.all.iter().map(|(registry, state)| (&**registry, state))
     }
@@ -112,7 +112,7 @@ pub(crate) struct Known<'a, M, Q> {
 }
 
 impl<'a, M: Medium, Q> Known<'a, M, Q> {
-    /// Returns the view of one device of a list.
+    /// Returns the view that one device has of the list.
     pub fn among(registry: &Registry<M, Q>, all: &'a [Locked<'a, M, Q>]) -> Option<Self> {
         let own = all.iter().find(|(member, _)| std::ptr::eq(*member, registry))?;
         Some(Self { own: &own.1, others: all })

@@ -58,7 +58,7 @@ impl<M: Medium, Q> Registry<M, Q> {
         }
     }
 
-    /// Records that another device uses memory of this one. The caller holds the lock of the memory.
+    /// Records that another device uses memory of this device. The caller holds the lock of the memory.
     pub fn note_visit(&self) {
         self.is_visited.store(true, Ordering::Relaxed);
     }

@@ -201,7 +201,7 @@ pub struct TierStatus {
     pub misses: u64,
     /// Pages that a read copied to a GPU.
     pub admitted: u64,
-    /// Pages replaced by others.
+    /// The number of cached pages that other pages replaced.
     pub evicted: u64,
     /// Pages that failed their [checksum](Tier::checksums), and were read from the file.
     pub damaged: u64,

@@ -267,7 +267,7 @@ impl Track {
         self.unknown.store(true, Ordering::Release);
     }
 
-    /// Returns true if the driver has reported the end of all work up to a value.
+    /// Returns true if the driver has reported that all work up to a value has ended.
     pub fn is_over(&self, value: u64) -> bool {
         let pending = self.pending.lock();
         let mut asked = pending.iter().take_while(|mark| mark.value <= value);
@@ -298,7 +298,7 @@ impl Track {
         wake_all(self.due());
     }
 
-    /// The caller holds no lock.
+    /// Polls as [`Device::poll`](backend_api::Device::poll). The caller holds no lock.
     pub fn poll(&self, value: u64) -> Result<Progress> {
         if self.timeline.poll(value)? == Progress::Done {
             return Ok(Progress::Done);
@@ -312,7 +312,7 @@ impl Track {
         }
     }
 
-    /// The caller holds no lock.
+    /// Waits as [`Device::wait`](backend_api::Device::wait). The caller holds no lock.
     pub fn wait(&self, value: u64) -> Result<()> {
         let outcome = self.wait_for_outcome(value);
         wake_all(self.due());

@@ -78,7 +78,7 @@ pub(crate) enum WideAtomics {
 pub(crate) struct Traits {
     pub compute_units: u32,
     pub max_group: usize,
-    /// The most local memory of a group.
+    /// The largest local memory of a group, in bytes.
     pub local_bytes: u64,
     pub wide_atomics: WideAtomics,
     /// True if kernels can use host memory that the program reads at the same time.

@@ -42,9 +42,9 @@ const SOURCES: [&str; 6] = [
 #[derive(Debug)]
 pub(crate) struct Kernels {
     program: Program,
-    /// Items of a group.
+    /// The number of items in a group.
     pub group: usize,
-    /// Groups that fill the device.
+    /// The number of groups that fill the device.
     pub groups: usize,
     /// True if each launch has the same number of groups, even for little work.
     steady: bool,
@@ -131,7 +131,7 @@ impl Kernels {
         Ok(Self { program, group, groups, steady: cpu, division, cached, cache_error, translations })
     }
 
-    /// Builds kernels for a program, whose text precedes theirs.
+    /// Builds kernels for a program, whose text comes before the text of the kernels.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
@@ -143,7 +143,7 @@ impl Kernels {
         build(&core.context, core.handles.device, &sources, &options, "compute")
     }
 
-    /// Builds kernels of the program.
+    /// Builds a program's own kernels.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
@@ -154,7 +154,7 @@ impl Kernels {
         build(&core.context, core.handles.device, &sources, &options, "launch")
     }
 
-    /// Builds a foreign text.
+    /// Builds the text of foreign code.
     pub fn build_foreign(&self, core: &Core, text: &str) -> Result<Program> {
         self.translations.fetch_add(1, Ordering::Relaxed);
         build(&core.context, core.handles.device, &[text], "", "launch")

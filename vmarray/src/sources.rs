@@ -143,11 +143,11 @@ pub struct PageState {
     pub channel: usize,
     /// Number of elements.
     pub elements: usize,
-    /// True if the page has a place in device memory.
+    /// True if the page has a slot in device memory.
     pub has_slot: bool,
     /// Number of elements that are valid on the device.
     pub on_device: usize,
-    /// Number of elements that are newer there. All others are valid at home.
+    /// The number of elements that are newer on the device. All other elements are valid at home.
     pub newer: usize,
 }
 

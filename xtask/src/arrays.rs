@@ -20,7 +20,7 @@ pub struct SoakArgs {
     /// The number of operations of one round.
     #[arg(long, value_name = "N", default_value_t = 2_000_000)]
     pub round: u64,
-    /// The first round's seed; later rounds count up from it.
+    /// The seed of the first round; later seeds count up from it.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
     /// Threads of a round. Default: four.
@@ -44,7 +44,7 @@ pub struct KillsArgs {
     /// The number of kills, in all.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub count: u64,
-    /// The first shape's seed; later ones count up from it.
+    /// The seed of the first shape; later seeds count up from it.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
     /// A folder for the files. Default: the system's folder for temporary files.
@@ -61,7 +61,7 @@ pub struct KillsArgs {
 pub struct CompareArgs {
     /// An xtask of the earlier commit, built by `cargo build --release -p xtask --features array`.
     pub old: PathBuf,
-    /// The same of this commit.
+    /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
     /// Runs only workloads whose names begin with this. Can be given several times.
     #[arg(long, value_name = "NAME")]
@@ -79,7 +79,7 @@ pub struct CompareArgs {
 pub struct GateArgs {
     /// An xtask of the commit before, built by `cargo build --release -p xtask --features array`.
     pub old: PathBuf,
-    /// The same of this commit.
+    /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
     /// Rounds of OLD, NEW, NEW, OLD. Three give an interval of 95 %.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(3..))]

@@ -36,7 +36,7 @@ pub fn run(args: CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// The ratios of the workloads that both programs have, from `rounds` rounds of OLD, NEW, NEW, OLD.
+/// Returns the ratios of the workloads that both programs have, from `rounds` rounds of OLD, NEW, NEW, OLD.
 pub fn in_turns(
     old: &Path,
     new: &Path,

@@ -40,12 +40,13 @@ pub fn run(args: &Args) -> Result<()> {
     steps.finish()
 }
 
-/// A sample as a step.
+/// Runs a sample as a step.
 pub fn sample(sh: &Shell) -> Result<Outcome> {
     check(sh, 1, SAMPLE)
 }
 
-/// A sample of stores on servers as a step: on moto alone, since the other server takes a minute to build.
+/// Runs a sample of stores on servers as a step. It uses moto alone, since the other server takes a minute to
+/// build.
 pub fn servers_sample(sh: &Shell) -> Result<Outcome> {
     servers(sh, 1, false)
 }

@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A sample as a step.
+/// Runs a sample as a step.
 pub fn sample(sh: &Shell) -> Result<Outcome> {
     compare(sh, 1, SAMPLE)
 }

@@ -16,7 +16,7 @@ const PROGRAMS: [(&str, &str, &str); 2] = [
     ("vmarray-kernel", "vmarray_kernel", "vmarray/kernel/tests/misuse"),
 ];
 
-/// The check as a step. The error lists the lines with other messages.
+/// Runs the check as a step. The error lists the lines with other messages.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let (mut lines, mut faults) = (0, Vec::new());
     for (package, name, programs) in PROGRAMS {

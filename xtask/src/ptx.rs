@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The check as a step; skipped where the compiler is missing.
+/// Runs the check as a step; skips it if the compiler is missing.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     if tools::find(CLANG).is_none() {
         return Ok(Outcome::Skipped(format!("no {CLANG}")));

@@ -23,7 +23,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Passed, without a text.
+    /// Returns the outcome of a step that passed, without a text.
     pub fn passed() -> Self {
         Self::Passed(String::new())
     }
@@ -37,7 +37,7 @@ impl Outcome {
         }
     }
 
-    /// Prints the coverage, or the reason why it could not run.
+    /// Prints the coverage, or the reason why the check could not run.
     pub fn print(self) {
         eprintln!("{}", self.words().1);
     }

@@ -48,7 +48,7 @@ pub fn run(args: Args) -> Result<()> {
     finished
 }
 
-/// The tests of nextest, all or the filtered ones, as a step.
+/// Runs the tests of nextest, all or the filtered ones, as a step.
 pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outcome> {
     let opencl = tools::opencl().map_or_else(|reason| reason, |drivers| format!("OpenCL: {drivers}"));
     eprintln!("{opencl}");
@@ -59,7 +59,7 @@ pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outco
     Ok(Outcome::Passed(format!("{run} tests; {opencl}")))
 }
 
-/// The model of the pages' protocol as a step, built in a folder of its own.
+/// Runs the model of the pages' protocol as a step, built in a separate folder.
 pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     let _flags = sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "--cfg loom"));
     let _target = sh.push_env("CARGO_TARGET_DIR", project::members()?.target_directory.join("loom"));
@@ -70,7 +70,7 @@ pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{run} tests")))
 }
 
-/// The examples in the documentation as a step.
+/// Runs the examples in the documentation as a step.
 pub fn doctests(sh: &Shell) -> Result<Outcome> {
     if cmd!(sh, "cargo test --doc --workspace --all-features --quiet").run().is_err() {
         bail!("an example in the documentation failed");
@@ -78,8 +78,8 @@ pub fn doctests(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
-/// The example programs as a step, which check their own results. They were built with the tests; programs
-/// that only list drivers' facts are excluded.
+/// Runs the example programs as a step; they check their own results. They were built with the tests.
+/// Programs that only list facts of drivers are excluded.
 pub fn example_programs(sh: &Shell) -> Result<Outcome> {
     let metadata = project::members()?;
     let folder = metadata.target_directory.join("debug/examples");
@@ -117,7 +117,7 @@ fn nextest<'a>(
     Ok(found.run)
 }
 
-/// Returns the options of an environment variable, then ours.
+/// Returns the options of an environment variable, followed by these options.
 pub fn merged(variable: &str, separator: &str, ours: &str) -> String {
     match std::env::var(variable) {
         Ok(theirs) if !theirs.is_empty() => format!("{theirs}{separator}{ours}"),

@@ -97,7 +97,7 @@ fn texts(sh: &Shell) -> Result<Vec<(String, String)>> {
     Ok(listed.lines().filter_map(text).collect())
 }
 
-/// The rules as a step.
+/// Runs the rules as a step.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let root = project::root();
     let mut faults = Vec::new();

@@ -80,7 +80,7 @@ pub struct CaseView {
     pub count: u64,
     /// The initial contents.
     pub bytes: Vec<u8>,
-    /// The best alignment: `shift` bytes behind a multiple of 8.
+    /// The byte offset of the first element from a multiple of 8.
     pub shift: u64,
 }
 

@@ -39,7 +39,7 @@ pub struct Found {
     pub indices: Vec<u64>,
 }
 
-/// Writes a pattern repeatedly, the last time as far as it fits.
+/// Repeats a pattern until the target is full; the last repetition may be cut.
 ///
 /// # Panics
 /// If the pattern is empty.

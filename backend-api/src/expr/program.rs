@@ -334,7 +334,7 @@ impl Program {
     /// The longest program, in instructions.
     pub const INSTRUCTIONS_MAX: usize = 256;
 
-    /// Creates a program of these instructions.
+    /// Creates a program of these instructions after checking them.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is too long, if a type does not fit, or
@@ -354,7 +354,7 @@ impl Program {
         Ok(Self { instructions: instructions.into(), types: types.into() })
     }
 
-    /// Its instructions.
+    /// The instructions of the program.
     #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions

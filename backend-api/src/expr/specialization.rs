@@ -31,15 +31,15 @@ pub struct Specialization {
     pub instructions: Vec<Instruction>,
     /// The type of each instruction's value.
     pub types: Vec<Type>,
-    /// Which instructions the task needs.
+    /// True for each instruction that the task needs.
     pub needed: Vec<bool>,
-    /// The number of the parameter that each literal is, if it is one.
+    /// For each literal, the number of the kernel parameter that replaces it, if any.
     pub literals: Vec<Option<usize>>,
     /// The task of the kernels.
     pub task: Task,
     /// The page length of the geometry if the program uses indices; else 1.
     pub page_len: u64,
-    /// The number of channels, under the same condition.
+    /// The number of channels of the geometry if the program uses indices; else 1.
     pub channels: u64,
 }
 

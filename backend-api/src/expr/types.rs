@@ -79,7 +79,7 @@ impl Type {
         !self.is_float() && !matches!(self, Self::Bool)
     }
 
-    /// The bits that a value of this type uses.
+    /// The mask of the bits that a value of this type uses.
     #[must_use]
     pub const fn mask(self) -> u64 {
         match self {

@@ -90,7 +90,7 @@ pub fn cast(from: Type, to: Type, a: u64) -> u64 {
     expr::cast(from, to, a)
 }
 
-/// Returns the register's value for the bits in memory.
+/// Converts the bits of a value in memory to the form of a register.
 #[must_use]
 pub fn loaded(of: Memory, bits: u64) -> u64 {
     match of {
@@ -99,7 +99,7 @@ pub fn loaded(of: Memory, bits: u64) -> u64 {
     }
 }
 
-/// Returns the bits in memory for a register's value.
+/// Converts the value of a register to its bits in memory.
 #[must_use]
 pub fn stored(of: Memory, value: u64) -> u64 {
     match of {

@@ -113,9 +113,9 @@ impl Memory {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArrayDecl {
-    /// The items that share it.
+    /// The items that share the array.
     pub space: Space,
-    /// The type of its elements.
+    /// The type of the elements.
     pub of: Type,
     /// The number of elements; at least 1.
     pub len: u32,
@@ -139,7 +139,7 @@ impl ArrayDecl {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableDecl {
-    /// The representation of its elements, which are contiguous.
+    /// The representation of the elements, which are contiguous.
     pub of: Memory,
     /// The number of elements; at least 1.
     pub len: u32,

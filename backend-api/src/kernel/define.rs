@@ -50,19 +50,19 @@ struct Verified {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Registers, arrays, fields or tables of `F64`.
+    /// True if the kernel has registers, arrays, fields or tables of `F64`.
     pub f64: bool,
-    /// [`Memory::F16`].
+    /// True if the kernel uses [`Memory::F16`].
     pub f16: bool,
-    /// A declared length of a group.
+    /// True if the kernel declares the length of a group.
     pub groups: bool,
-    /// [`Op::Across`].
+    /// True if the kernel uses [`Op::Across`].
     pub across: bool,
-    /// [`Op::Atomic`].
+    /// True if the kernel uses [`Op::Atomic`].
     pub atomics: bool,
-    /// [`Op::Atomic`] of 64 bits.
+    /// True if the kernel uses [`Op::Atomic`] on 64 bits.
     pub atomics_of_64_bits: bool,
-    /// [`Op::Arena`].
+    /// True if the kernel uses [`Op::Arena`].
     pub arena: bool,
 }
 

@@ -112,7 +112,7 @@ impl Code {
         &self.entry
     }
 
-    /// The texts: PTX, OpenCL C.
+    /// The texts of the code: PTX and OpenCL C.
     #[must_use]
     pub fn texts(&self) -> [Option<&Arc<str>>; 2] {
         [self.ptx.as_ref(), self.opencl_c.as_ref()]

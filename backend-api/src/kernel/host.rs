@@ -238,8 +238,8 @@ impl<'a> HostItems<'a> {
         self.report_within(kernel, item, self.budget)
     }
 
-    /// Does the same with another budget: for an item that has exceeded the [time limit](Self::time_limit),
-    /// to find its loop.
+    /// Does the same as [`report_of`](Self::report_of) with another budget: for an item that has exceeded the
+    /// [time limit](Self::time_limit), to find its loop.
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Kernel, Report};

@@ -69,7 +69,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The places that hold its elements.
+    /// The places that hold the elements of the view.
     #[must_use]
     pub const fn bases(&self) -> &[DeviceSpan<'a>] {
         match self {
@@ -78,7 +78,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The number of contiguous elements.
+    /// The number of contiguous elements in a page.
     #[must_use]
     pub const fn page_len(&self) -> u64 {
         match self {
@@ -356,6 +356,6 @@ pub struct KernelFacts {
     pub registers: Option<u32>,
     /// The bytes of an item's registers that are spilled to memory.
     pub spilled_bytes: Option<u64>,
-    /// Items of a group.
+    /// The number of items in a group.
     pub group_len: Option<u32>,
 }

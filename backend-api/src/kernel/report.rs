@@ -22,7 +22,7 @@ pub struct Report {
     /// The detail of the first failure: the index outside, the detail of [`Op::Fail`](super::Op::Fail),
     /// the budget of a loop, or the bytes of [`Op::Arena`](super::Op::Arena). 0 without failures.
     pub detail: u64,
-    /// The number of this item. 0 without failures.
+    /// The number of the failed item. 0 without failures.
     pub item: u64,
 }
 

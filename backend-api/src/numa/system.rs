@@ -28,7 +28,7 @@ impl FromIterator<usize> for Processors {
 }
 
 impl Processors {
-    /// The number of processors that a set has room for.
+    /// The number of processors that a set can hold.
     pub const ROOM: usize = WORDS * 64;
 
     #[must_use]

@@ -36,39 +36,39 @@ pub struct Work {
     pub submits: u64,
     /// Pieces that went to the device.
     pub uploads: u64,
-    /// Their bytes.
+    /// The bytes of the uploads.
     pub upload_bytes: u64,
     /// Pieces that came from the device.
     pub downloads: u64,
-    /// Their bytes.
+    /// The bytes of the downloads.
     pub download_bytes: u64,
     /// Pieces that were copied within the device.
     pub internals: u64,
-    /// Their bytes.
+    /// The bytes of the copies within the device.
     pub internal_bytes: u64,
-    /// Fills.
+    /// Fill requests.
     pub fills: u64,
-    /// The bytes that they wrote.
+    /// The bytes that fills wrote.
     pub fill_bytes: u64,
-    /// Searches.
+    /// Search requests.
     pub searches: u64,
-    /// The bytes of the elements that they searched.
+    /// The bytes of the elements that searches read.
     pub search_bytes: u64,
-    /// Computations.
+    /// Compute requests.
     pub computes: u64,
-    /// The bytes of the elements of all sources that they worked on.
+    /// The bytes of the elements of all sources that computations used.
     pub compute_bytes: u64,
-    /// Launches of kernels.
+    /// Kernel launches.
     pub launches: u64,
-    /// The bytes of the elements of all views that they worked on.
+    /// The bytes of the elements of all views that launches used.
     pub launch_bytes: u64,
-    /// Gathers.
+    /// Gather requests.
     pub gathers: u64,
-    /// The bytes of the values that they collected.
+    /// The bytes of the values that gathers collected.
     pub gather_bytes: u64,
-    /// Scatters.
+    /// Scatter requests.
     pub scatters: u64,
-    /// The bytes of the values that they distributed.
+    /// The bytes of the values that scatters distributed.
     pub scatter_bytes: u64,
     /// Calls of [`order_after`](Device::order_after).
     pub orders: u64,
@@ -139,19 +139,19 @@ impl Work {
 pub struct Counts {
     /// The work of all queues together.
     pub work: Work,
-    /// Created queues.
+    /// The number of created queues.
     pub queues: u64,
-    /// Allocations of device memory.
+    /// The number of allocations of device memory.
     pub allocations: u64,
-    /// Their bytes, including extensions.
+    /// The bytes of the allocations, including extensions.
     pub allocated_bytes: u64,
-    /// Allocations of host memory.
+    /// The number of allocations of host memory.
     pub host_allocations: u64,
-    /// Their bytes.
+    /// The bytes of the allocations of host memory.
     pub host_allocated_bytes: u64,
     /// Calls of [`prepare`](Device::prepare).
     pub preparations: u64,
-    /// Imports of host memory.
+    /// The number of imports of host memory.
     pub imports: u64,
     /// Calls for memory or queues that the device refused.
     pub refused: u64,

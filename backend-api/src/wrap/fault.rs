@@ -127,13 +127,14 @@ enum When {
 }
 
 impl Fault {
-    /// Calls of `operation` fail with `kind`.
+    /// Creates a rule by which calls of `operation` fail with `kind`.
     #[must_use]
     pub fn new(operation: Operation, kind: ErrorKind) -> Self {
         Self { operation: Some(operation), ..Self::anywhere(kind) }
     }
 
-    /// Calls of every operation fail with `kind`, and are counted together.
+    /// Creates a rule by which calls of every operation fail with `kind`. The rule counts all of them
+    /// together.
     #[must_use]
     pub fn anywhere(kind: ErrorKind) -> Self {
         Self { operation: None, queue: None, kind, when: When::Always, later: false, seen: 0 }
@@ -153,21 +154,22 @@ impl Fault {
         self
     }
 
-    /// The `n`-th call fails, and every later call.
+    /// Restricts the rule to the `n`-th call and every later call.
     #[must_use]
     pub fn from_call(mut self, n: u64) -> Self {
         self.when = When::From(n);
         self
     }
 
-    /// Every `n`-th call fails; 0 counts as 1.
+    /// Restricts the rule to every `n`-th call; 0 counts as 1.
     #[must_use]
     pub fn every(mut self, n: u64) -> Self {
         self.when = When::Every(n.max(1));
         self
     }
 
-    /// Each call fails with this probability. The same seed and the same calls produce the same failures.
+    /// Restricts the rule to random calls with this probability. The same seed and the same calls produce the
+    /// same failures.
     ///
     /// # Panics
     /// If the probability is not between 0 and 1, such as NaN.
@@ -182,7 +184,7 @@ impl Fault {
         self
     }
 
-    /// The call returns a ticket, and the ticket fails; the device defines which part of the work it still
+    /// Makes the call return a ticket that fails later. The device defines the part of the work that it still
     /// does. Calls that return no ticket are refused as before.
     #[must_use]
     pub fn reported_later(mut self) -> Self {
@@ -236,7 +238,7 @@ impl FaultPlan {
         self.faults.clear();
     }
 
-    /// The number of calls that rules made fail.
+    /// The number of calls that failed because of a rule.
     #[must_use]
     pub fn struck(&self) -> u64 {
         self.struck

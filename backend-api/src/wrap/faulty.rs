@@ -117,7 +117,8 @@ impl<D: Device> Faulty<D> {
         self.state.lock().plan.clear();
     }
 
-    /// The number of calls that rules made fail; calls of a device that is lost already do not count.
+    /// The number of calls that failed because of a rule. Calls of a device that is lost already do not
+    /// count.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.state.lock().plan.struck()

@@ -104,8 +104,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// The state of a device that is no mirror: it is complete unless it is lost, which a query of its
-    /// memory shows.
+    /// Returns the state of a device that is not a mirror: complete, or lost if a query of its memory fails.
     #[must_use]
     pub fn of(device: &dyn Device) -> Self {
         let is_lost = device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost);

@@ -196,7 +196,7 @@ impl Text {
         emit!(self, "shr.u64 {name}, {name}, {shift}");
     }
 
-    /// Computes the index of a number of the geometry, to which its first was added.
+    /// Computes the index from a number of the geometry that includes the geometry's `first`.
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
         // Includes the pages of the other channels before it: `number + (page * (channels - 1) + channel)

@@ -27,9 +27,9 @@ const OPERATION: &str = "compute";
 /// A checked computation.
 #[derive(Debug)]
 pub(crate) struct ComputeJob<M> {
-    /// Places of the sources.
+    /// The places of the source elements in memory.
     pub sources: Vec<Place<M>>,
-    /// Place of the result.
+    /// The place for the result in memory.
     pub answer: Option<Place<Piece>>,
     request: OwnedCompute,
 }
@@ -53,7 +53,7 @@ impl<M: Medium> ComputeJob<M> {
         self.request.with(|compute| compute.answer_bytes())
     }
 
-    /// Bytes that it may write, by source.
+    /// For each source, the range of bytes that the computation may write.
     pub fn written(&self) -> Vec<(usize, u64)> {
         self.request.with(|compute| {
             let written = (0..compute.sources.len()).filter(|source| compute.writes(*source));

@@ -55,7 +55,7 @@ impl<M: Medium> Move<M> {
         matches!(self, Self::Download { from, .. } if from.memory.reads_together())
     }
 
-    /// Copies a part of it: `bytes` bytes, `skip` bytes after its start.
+    /// Runs a part of the copy: `bytes` bytes, `skip` bytes after its start.
     pub fn run(&self, skip: u64, bytes: usize) -> Result<()> {
         debug_assert!(skip + bytes as u64 <= self.bytes(), "a part of the copy");
         match self {

@@ -23,7 +23,7 @@ const AHEAD: usize = 12;
 #[derive(Debug)]
 pub(crate) struct Indexed<M> {
     pub direction: Direction,
-    /// Place of the pages of each residue.
+    /// The memory that stores the pages of each channel.
     pub places: Box<[Place<M>]>,
     pub page_len: u64,
     pub element_count: u64,

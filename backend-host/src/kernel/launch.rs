@@ -101,7 +101,7 @@ impl<M: Medium> LaunchJob<M> {
         self.bytes
     }
 
-    /// Returns true if it takes longer than the wake-up of a thread.
+    /// Returns true if the launch takes longer than the wake-up of a thread.
     pub fn is_long(&self) -> bool {
         self.items >= LONG_ITEMS
     }

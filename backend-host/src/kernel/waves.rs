@@ -66,7 +66,7 @@ impl Found {
         }
     }
 
-    /// Lists one more match.
+    /// Adds one match to the list.
     pub fn list(&mut self, operation: &'static str, index: u64) -> Result<()> {
         self.listed.try_reserve(1).map_err(|_| no_memory(operation, 1))?;
         self.listed.push(index);
@@ -130,7 +130,7 @@ impl Part<'_> {
 /// A search over elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
-    /// Number of elements, and bytes read for each.
+    /// The number of elements, and the bytes that the search reads for each.
     pub count: u64,
     pub stride: u64,
     pub limit: u64,
@@ -253,7 +253,7 @@ impl Waves {
         })
     }
 
-    /// The same, and writes the result: header and list.
+    /// Searches as [`run`](Self::run), and writes the result: header and list.
     ///
     /// # Safety
     /// The result with indices up to the limit was checked to be inside its memory.

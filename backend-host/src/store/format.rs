@@ -114,9 +114,9 @@ impl Reader<'_> {
 /// The closing mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closing {
-    /// The number of the last record, or the one before the first if the log is empty.
+    /// The number of the last record. If the log is empty, the number before the first record.
     pub last_record: u64,
-    /// Its checksum, or 0.
+    /// The checksum of the last record, or 0.
     pub checksum: u64,
     /// The length of the disk.
     pub disk_bytes: u64,
@@ -270,7 +270,7 @@ impl Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub page: u64,
-    /// Its place plus one, or 0.
+    /// The place of the page plus one, or 0 for a page without contents.
     pub word: u64,
     pub checksum: u64,
 }
@@ -328,8 +328,8 @@ impl Record {
         is_record.then_some((number, bytes))
     }
 
-    /// Returns true if a record with this number that follows one with the checksum `before` begins with
-    /// these bytes, also if the rest of it is not whole.
+    /// Returns true if these bytes begin a record with this number after one with the checksum `before`. The
+    /// rest of the record may be missing.
     pub fn begins(head: &[u8; RECORD_HEAD_BYTES], number: u64, before: u64) -> bool {
         let (_, of_number) = head.split_at(8);
         of_number.starts_with(&number.to_le_bytes()) && head.ends_with(&before.to_le_bytes())
@@ -370,7 +370,7 @@ pub(super) struct BlockSums {
 impl BlockSums {
     const FIRST_BITS: u32 = 9;
 
-    /// Returns the places for a store with block checksums.
+    /// Returns the layout of checksums for a store with block checksums.
     pub fn of(superblock: &Superblock, place_bytes: u64) -> Option<Self> {
         let is_long = superblock.page_bytes > BLOCK_BYTES as u64;
         let has_sums = superblock.version >= 3 && superblock.has_checksums && is_long;
@@ -399,7 +399,7 @@ impl BlockSums {
         start..start + ((end - start) * self.bytes() as u64).div_ceil(self.place_bytes)
     }
 
-    /// All such places of segments that begin before a place.
+    /// The checksum areas of all segments that begin before a place.
     pub fn areas(&self, end: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         let starts = std::iter::once(0).chain((Self::FIRST_BITS..u64::BITS).map(|bits| 1 << bits));
         starts.take_while(move |start| *start < end).map(|start| self.area(start))

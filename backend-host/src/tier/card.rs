@@ -186,8 +186,8 @@ impl Card {
         Reading { card: self, at }
     }
 
-    /// Takes the slot of a page that has just left it. If the slot has readers, the last one releases it
-    /// instead. The caller holds the lock of the page.
+    /// Takes the slot of a page that has left the slot. If readers still use the slot, the last one releases
+    /// it instead. The caller holds the lock of the page.
     pub fn take_left(&self, at: u32) -> Option<Taken<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {
@@ -336,7 +336,7 @@ impl Drop for Taken<'_> {
 /// A queue of a GPU, and host memory, page-locked if possible.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Dropped first, and waits for its copies.
+    /// The queue of the lane. Its drop comes first and waits for the copies.
     pub queue: Queue<dyn Device>,
     pub host: HostBuffer<dyn Device>,
 }

@@ -15,7 +15,7 @@ const LATER_MAX: u32 = 1 << 20;
 pub(super) struct Slot {
     /// Number of the GPU.
     pub card: u32,
-    /// Number of the slot on it.
+    /// The number of the slot on that GPU.
     pub at: u32,
 }
 
@@ -76,7 +76,7 @@ impl Entry {
         ago
     }
 
-    /// Returns true if a GPU held the page until a write.
+    /// Returns true if a GPU held the page until a write removed it.
     pub fn is_due(&self) -> bool {
         self.is_due
     }

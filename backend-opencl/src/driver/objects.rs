@@ -333,7 +333,7 @@ impl CommandQueue {
 }
 
 impl Event {
-    /// Positive: not done yet. 0: done. Negative: failed.
+    /// Returns the status of the command: positive while pending, 0 when done, negative after a failure.
     pub fn status(&self) -> Status<cl_int> {
         let (ask, which) = (self.sys.clGetEventInfo, CL_EVENT_COMMAND_EXECUTION_STATUS);
         let mut value: cl_int = 0;

@@ -67,7 +67,7 @@ impl Listing {
         Ok(new)
     }
 
-    /// The last arguments of a kernel that counts the matches of segment `number`.
+    /// Returns the last arguments of a kernel that counts the matches of segment `number`.
     pub fn to_count(&self, number: usize, chunks_before: u32) -> [Argument<'_>; 5] {
         [
             Argument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
@@ -78,7 +78,8 @@ impl Listing {
         ]
     }
 
-    /// The last arguments of a kernel that lists the matches number `lowest` to `highest` in a segment.
+    /// Returns the last arguments of a kernel that lists the matches from number `lowest` to `highest` in a
+    /// segment.
     pub fn to_list(
         &self,
         chunks_before: u32,

@@ -151,7 +151,7 @@ impl Mode {
     const ALL: [Self; 6] =
         [Self::Checked, Self::Value, Self::Clamp, Self::Circular, Self::Mirror, Self::Symmetric];
 
-    /// The mode as a scalar of a launch.
+    /// Returns the mode as a scalar parameter of a launch.
     #[must_use]
     pub const fn number(self) -> u64 {
         self as u64

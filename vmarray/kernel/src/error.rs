@@ -79,7 +79,7 @@ impl Error {
         self.function
     }
 
-    /// The file of the function, as the compiler calls it.
+    /// The file of the function, as the compiler names it.
     ///
     /// ```
     /// # use vmarray_kernel::{At, Own, kernel, lower};
@@ -118,7 +118,7 @@ impl Error {
         &self.detail
     }
 
-    /// The line in its file.
+    /// The line of the fault in the file.
     #[must_use]
     pub const fn line(&self) -> u32 {
         self.line

@@ -182,8 +182,8 @@ pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, true)
 }
 
-/// The same for launches whose results have `axes` axes, 0 for the number of the kernel's place; `None` for
-/// more than four.
+/// Returns the host form like [`host_form`], for the lowered form that [returns](crate::lower_returning)
+/// values.
 pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {
         if returns { |items| run_form::<K>(items, N, true) } else { |items| run_form::<K>(items, N, false) }

@@ -9,7 +9,8 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
 
-/// Argument of a launch for a parameter.
+/// Returns the host form for launches whose results have `axes` axes; 0 stands for the number of axes of the
+/// kernel's place. `None` for more than four axes.
 #[derive(Debug)]
 pub enum Argument<'s> {
     /// Nothing: the item's place.

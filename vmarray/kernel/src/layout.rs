@@ -39,11 +39,11 @@ pub enum Layout {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LayoutField {
-    /// Its name, or number.
+    /// The name of the field, or its number.
     pub name: &'static str,
     /// Bytes from the start of the struct.
     pub offset: usize,
-    /// Its type.
+    /// The type of the field.
     pub layout: Layout,
 }
 
@@ -51,7 +51,7 @@ impl Layout {
     /// The type of nothing.
     pub const UNIT: Self = Self::Tuple(Vec::new());
 
-    /// Its size in memory. Tuples have none.
+    /// The size of the type in memory. Tuples have none.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -73,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// The types of its parts, for tuples and structs.
+    /// The types of the parts of a tuple or struct.
     #[must_use]
     pub fn parts(&self) -> Vec<&Self> {
         match self {

@@ -115,7 +115,7 @@ impl std::fmt::Display for SourcePlace {
 }
 
 impl Lowered {
-    /// The source place of an operation that may fail, by its number: `site` of a report.
+    /// Returns the source place of an operation that may fail; `site` is its number in a report.
     ///
     /// ```
     /// use vmarray_kernel::{Own, kernel, lower};

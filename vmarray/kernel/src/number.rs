@@ -29,7 +29,7 @@ pub trait Scalar: KernelType + PartialEq {
     fn widened(self) -> Widened;
 }
 
-/// A number wide enough for all integers, or a float.
+/// A number that is wide enough for all integers, or a float.
 #[doc(hidden)]
 pub enum Widened {
     Integer(i128),

@@ -22,9 +22,9 @@ thread_local! {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outside {
-    /// Their number.
+    /// The number of these accesses.
     pub count: u64,
-    /// The index of the first one.
+    /// The index of the first of these accesses.
     pub index: u64,
 }
 

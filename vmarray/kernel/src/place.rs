@@ -108,13 +108,13 @@ impl<const N: usize> std::ops::Index<usize> for At<N> {
 }
 
 impl At<1> {
-    /// The place of an element.
+    /// Creates the place of an element.
     #[must_use]
     pub const fn of(index: usize) -> Self {
         Self { position: [index], shape: [usize::MAX] }
     }
 
-    /// Its index.
+    /// The index of the place.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -142,7 +142,7 @@ impl At<1> {
         together::never()
     }
 
-    /// The place plus a distance in elements.
+    /// Returns the place at a distance of some elements.
     #[inline(always)]
     #[must_use]
     pub const fn plus(self, by: isize) -> Self {
@@ -154,7 +154,7 @@ impl At<1> {
 macro_rules! several_axes {
     ($($N:literal)*) => { $(
         impl At<$N> {
-            /// A position in an array of a shape.
+            /// Returns a position in an array of a shape.
             #[must_use]
             pub const fn within(position: [usize; $N], shape: [usize; $N]) -> Self {
                 Self { position, shape }
@@ -197,7 +197,7 @@ macro_rules! several_axes {
                 together::never()
             }
 
-            /// The place plus a distance along each axis.
+            /// Returns the place at a distance along each axis.
             #[inline(always)]
             #[must_use]
             pub fn plus(self, by: [isize; $N]) -> Self {
@@ -281,13 +281,13 @@ pub struct DomainAxis {
 }
 
 impl DomainAxis {
-    /// A whole axis, without tiles.
+    /// Creates a whole axis without tiles.
     #[must_use]
     pub const fn whole(extent: usize) -> Self {
         Self { start: 0, extent, tiles: extent, tile: 1 }
     }
 
-    /// The scalars of a launch.
+    /// Returns the scalar parameters of a launch for the axis.
     #[must_use]
     pub fn scalar(&self, part: AxisPart, is_short: bool) -> u64 {
         let divisor = |of: usize| Divisor::of(of.max(1) as u64, is_short);
@@ -309,9 +309,9 @@ impl DomainAxis {
 /// twice the number times the factor, shifted to the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
-    /// See the type.
+    /// The factor: see the type.
     pub factor: u64,
-    /// See the type.
+    /// The shift: see the type.
     pub shift: u32,
 }
 

@@ -92,13 +92,13 @@ pub struct Returning<'s, R> {
 }
 
 impl<'s, R: Returned> Returning<'s, R> {
-    /// Returned values are unused.
+    /// Returns the target for unused return values.
     #[must_use]
     pub const fn nowhere() -> Self {
         Self { views: Vec::new(), first: 0, elements: Vec::new(), marker: PhantomData }
     }
 
-    /// The target from a device's views.
+    /// Returns the target among a device's views.
     #[must_use]
     pub fn given(given: &mut Given<'_, 's>) -> Self {
         let scalars = if given.takes_returned() { R::types().len() } else { 0 };

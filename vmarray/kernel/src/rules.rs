@@ -412,7 +412,7 @@ impl<T: KernelType, const N: usize> ElementsMut<usize> for [T; N] {
     }
 }
 
-/// `a[index]` as a value.
+/// Reads `a[index]` as a value.
 #[inline(always)]
 pub fn at<A: Elements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
     a.element(index)
@@ -474,13 +474,13 @@ fit_nothing!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 bool);
 pub struct ViewArgument<V>(pub V);
 
 impl<V> ViewArgument<V> {
-    /// The element of an array at this index.
+    /// Returns the element of an array at this index.
     #[inline(always)]
     pub fn of<A: Elements<V> + ?Sized>(self, array: &A) -> A::Element {
         array.element(self.0)
     }
 
-    /// The place of the element of an array at this index.
+    /// Returns the place of the element at this index.
     #[inline(always)]
     pub fn place<A: ElementsMut<V> + ?Sized>(self, array: &mut A) -> Option<&mut A::Element> {
         array.place(self.0)

@@ -320,31 +320,31 @@ macro_rules! atomics {
         }
 
         impl<T: Atomic + Integer, $($more)*> $Of {
-            /// Stores the smaller one.
+            /// Stores the smaller of the element and the value.
             #[inline(always)]
             pub fn min$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::min(old, value))
             }
 
-            /// Stores the larger one.
+            /// Stores the larger of the element and the value.
             #[inline(always)]
             pub fn max$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::max(old, value))
             }
 
-            /// Stores the bitwise and.
+            /// Stores the bitwise and of the element and the value.
             #[inline(always)]
             pub fn and$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::and(old, value))
             }
 
-            /// Stores the bitwise or.
+            /// Stores the bitwise or of the element and the value.
             #[inline(always)]
             pub fn or$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::or(old, value))
             }
 
-            /// Stores the bitwise exclusive or.
+            /// Stores the bitwise exclusive or of the element and the value.
             #[inline(always)]
             pub fn xor$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::xor(old, value))

@@ -83,7 +83,7 @@ pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<Slot> {
     slots
 }
 
-/// A value of any type, for code that is compiled and never run.
+/// Returns a value of any type, for code that is compiled but never run.
 pub fn never<T>() -> T {
     unreachable!("rustc only checks the types of this code; it never runs")
 }
@@ -91,9 +91,9 @@ pub fn never<T>() -> T {
 /// A constant: its parts as bits, in the order of its type.
 #[derive(Clone, Debug)]
 pub struct Constant {
-    /// Its type.
+    /// The type of the constant.
     pub layout: Layout,
-    /// The bits of all scalars in it.
+    /// The bits of all scalars in the constant.
     pub values: Vec<u64>,
 }
 
@@ -118,13 +118,13 @@ pub fn constant<T: KernelType>(value: T) -> Constant {
 /// ```
 #[derive(Debug)]
 pub struct Definition {
-    /// Its text.
+    /// The syntax tree of the function.
     pub tree: &'static Tree,
-    /// The inferred slots.
+    /// The inferred contents of the slots.
     pub slots: Vec<Slot>,
-    /// The types that it names.
+    /// The types that the function names.
     pub types: Vec<Layout>,
-    /// The constants that it names.
+    /// The constants that the function names.
     pub constants: Vec<Constant>,
 }
 
@@ -178,11 +178,11 @@ pub trait Function<Arguments, Output>: Define {
     fn call(arguments: Arguments) -> Output;
 }
 
-/// A function without `#[kernel]`, in the place of a type of its name.
+/// A function without `#[kernel]` at a place where a kernel type of its name is expected.
 #[derive(Debug)]
 pub struct PlainFunction;
 
-/// A function of values, in the place of a kernel that is launched.
+/// A function of values at a place where a kernel that can be launched is expected.
 #[derive(Debug)]
 pub struct FunctionOfValues;
 
@@ -216,7 +216,7 @@ pub fn call<F: Function<A, R>, A, R>(arguments: A) -> R {
     F::call(arguments)
 }
 
-/// The type of such a call.
+/// Fixes the types of such a call for type inference.
 pub fn typed_call<F: Function<A, R>, A, R>(_: &Call<F>, _: A) -> R {
     never()
 }

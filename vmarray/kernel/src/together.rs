@@ -6,7 +6,7 @@ pub const fn group_extent(len: usize) -> u32 {
     if len > u32::MAX as usize { u32::MAX } else { len as u32 }
 }
 
-/// Refuses lengths of groups that no device has.
+/// Refuses group lengths that no device supports.
 pub const fn check_group(extents: &[usize]) {
     let len = product(extents);
     assert!(len > 0, "a group has no items: give it 1 to 1024, as in `group = 64`");
@@ -16,7 +16,7 @@ pub const fn check_group(extents: &[usize]) {
     );
 }
 
-/// Refuses operations across lanes in groups that have a part of 32 lanes.
+/// Refuses operations across lanes in groups whose length is not a multiple of 32.
 pub const fn check_lanes(extents: &[usize]) {
     assert!(
         product(extents).is_multiple_of(32),
@@ -34,7 +34,7 @@ const fn product(extents: &[usize]) -> usize {
     len
 }
 
-/// Barrier of a group.
+/// Waits until all items of the group have reached the barrier.
 pub fn barrier() {
     never()
 }

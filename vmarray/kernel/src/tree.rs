@@ -5,20 +5,20 @@ use backend_api::expr::Type;
 /// The label of an unlabelled block.
 pub const NO_LABEL: u16 = u16::MAX;
 
-/// A function.
+/// The syntax tree of a kernel function.
 #[derive(Debug)]
 pub struct Tree {
-    /// Its name.
+    /// The name of the function.
     pub name: &'static str,
-    /// Its source file.
+    /// The source file of the function.
     pub file: &'static str,
     /// The line of its name.
     pub line: u32,
-    /// The number of its variables.
+    /// The number of the function's variables.
     pub locals: u16,
     /// The patterns of its arguments.
     pub parameters: &'static [Pattern],
-    /// Its body.
+    /// The body of the function.
     pub body: Expr,
 }
 

@@ -22,15 +22,15 @@ thread_local! {
 /// The payload of the unwinding that ends an item.
 struct Ended(Overtime);
 
-/// Counts the back edges of the loops of one call of a kernel function, and reads the clock at each
-/// [`TimeLimit::TURNS`]th. An item that has to end unwinds from there.
+/// Counts the back edges of the loops of one call of a kernel function, and reads the clock at every
+/// [`TimeLimit::TURNS`]-th. If the item has to end, `turn` unwinds the function.
 #[derive(Debug)]
 pub struct Turns {
     left: u32,
 }
 
 impl Turns {
-    /// Begins with no back edge.
+    /// Creates a counter for a call, with no back edge counted.
     #[inline(always)]
     pub const fn new() -> Self {
         Self { left: TimeLimit::TURNS }

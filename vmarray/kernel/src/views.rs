@@ -60,9 +60,9 @@ impl<T: Memory> Own<T> {
 /// The item of a kernel call.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// Its number among the items of the call.
+    /// The number of the item among the items of the call.
     pub number: usize,
-    /// The index of its element.
+    /// The index of the item's element.
     pub index: usize,
 }
 
@@ -106,7 +106,7 @@ pub enum ParameterKind {
     Window(Layout, usize),
 }
 
-/// A parameter of a launched kernel: [its kind](ParameterKind), and its name.
+/// A parameter of a launched kernel: its [kind](ParameterKind), and its name.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Kernel, Own, ParameterInfo};
@@ -120,9 +120,9 @@ pub enum ParameterKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterInfo {
-    /// Its name in the source.
+    /// The name of the parameter in the source.
     pub name: &'static str,
-    /// Its kind.
+    /// The kind of the parameter.
     pub kind: ParameterKind,
 }
 
@@ -139,13 +139,13 @@ impl ParameterInfo {
 /// Kinds of parameters as types: [`Parameter::Kind`].
 #[doc(hidden)]
 pub mod kind {
-    /// [`At`](crate::At).
+    /// The kind of [`At`](crate::At).
     #[derive(Debug)]
     pub enum Place {}
-    /// A [value](crate::KernelType).
+    /// The kind of a [value](crate::KernelType).
     #[derive(Debug)]
     pub enum Value {}
-    /// `&[T; N]`.
+    /// The kind of `&[T; N]`.
     #[derive(Debug)]
     pub enum Table {}
     /// `&`[`Own<T>`](crate::Own).

@@ -13,7 +13,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The default path of the library.
+    /// Returns arguments with the default path of the library.
     pub fn usual() -> Self {
         Self { library: quote!(::vmarray::kernel), group: None }
     }

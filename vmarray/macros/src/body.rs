@@ -13,13 +13,13 @@ pub struct Body<'a> {
     pub k: TokenStream,
     /// The name of the function.
     pub name: &'a syn::Ident,
-    /// True if it may run in groups: it has them, or another kernel calls it.
+    /// True if the function may run in groups: it has groups, or a kernel with groups calls it.
     pub is_grouped: bool,
     /// The first operation across lanes.
     pub lanes: Option<syn::Ident>,
-    /// The functions that it calls.
+    /// The functions that the body calls.
     pub callees: Vec<Callee>,
-    /// Variables and loops.
+    /// The variables and loops in scope.
     pub scope: Scope,
     /// The types of the slots.
     pub slots: Vec<TokenStream>,
@@ -33,7 +33,7 @@ pub struct Body<'a> {
 
 /// A function that is called.
 pub struct Callee {
-    /// The path, without generic arguments at its end.
+    /// The path of the callee, without generic arguments at its end.
     pub path: syn::Path,
     /// The name by which its type is known.
     pub name: syn::Ident,
@@ -137,7 +137,7 @@ impl Body<'_> {
         }
     }
 
-    /// A new slot of a type; its name.
+    /// Adds a slot of a type, and returns its name.
     pub fn slot(&mut self, of: TokenStream) -> syn::Ident {
         let name = slot_name(self.slots.len());
         self.slots.push(of);
@@ -158,13 +158,13 @@ impl Body<'_> {
         (self.constants.len() - 1) as u16
     }
 
-    /// A part of the tree with its line, for errors.
+    /// Adds its line to a part of the tree, for errors.
     pub fn lined(&self, span: Span, tree: TokenStream) -> TokenStream {
         let (k, line) = (&self.k, span.unwrap().line() as u32);
         quote!(#k::Expr::Line(#line, &#tree))
     }
 
-    /// An expression as a value.
+    /// Translates an expression to a value.
     pub fn expr(&mut self, expr: &Expr) -> Code {
         if let Some((literal, is_negative)) = literal_of(expr) {
             return self.literal(literal, is_negative, None);
@@ -300,7 +300,7 @@ impl Body<'_> {
         }
     }
 
-    /// An operation of the rule table on two values.
+    /// Translates an operation of the rule table on two values.
     pub fn operation(&mut self, op: &BinOp, left: &Code, right: &Code) -> Code {
         let k = located(&self.k, op.span());
         let Some((operator, function)) = operator(op) else {
@@ -363,7 +363,8 @@ impl Body<'_> {
         self.structure(code)
     }
 
-    /// A struct literal with an inferred type; its tree is the fields and the base of the others.
+    /// Translates a struct literal with an inferred type. Its tree has the fields and the base of the other
+    /// fields.
     pub fn structure(&mut self, code: Code) -> Code {
         let (k, number) = (self.k.clone(), self.slots.len() as u16);
         let slot = self.slot(quote!(#k::Of<_>));

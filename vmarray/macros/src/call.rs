@@ -11,7 +11,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, ExprCall, ExprMethodCall, ExprPath, Ident};
 
 impl Body<'_> {
-    /// `f(a, b)`.
+    /// Translates a call, `f(a, b)`.
     pub fn call(&mut self, call: &ExprCall) -> Code {
         self.no_attributes(&call.attrs);
         let Expr::Path(callee) = bare(&call.func) else {
@@ -230,7 +230,7 @@ impl Body<'_> {
         self.structure(code)
     }
 
-    /// `x.f(a, b)`.
+    /// Translates a call of a method, `x.f(a, b)`.
     pub fn method_call(&mut self, call: &ExprMethodCall) -> Code {
         self.no_attributes(&call.attrs);
         if let Some(turbofish) = &call.turbofish {

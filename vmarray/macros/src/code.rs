@@ -24,12 +24,12 @@ pub struct Code {
 }
 
 impl Code {
-    /// Code that is equal in both functions.
+    /// Returns code that is equal in the host form and in the form for type inference.
     pub fn same(rust: TokenStream, tree: TokenStream) -> Self {
         Self { host: rust.clone(), slots: rust, tree }
     }
 
-    /// Code made of parts in the same way in both functions.
+    /// Returns code that is made of its parts in the same way in both forms.
     pub fn of<const N: usize>(
         parts: [&Self; N],
         rust: impl Fn([&TokenStream; N]) -> TokenStream,
@@ -42,7 +42,7 @@ impl Code {
         }
     }
 
-    /// Parts as a list: with commas in the functions, as a slice in the tree.
+    /// Returns a list of parts: with commas in both forms, as a slice in the tree.
     pub fn list(parts: &[Self]) -> Self {
         let rust = |form: fn(&Self) -> &TokenStream| {
             let parts = parts.iter().map(form);
@@ -52,17 +52,17 @@ impl Code {
         Self { host: rust(|part| &part.host), slots: rust(|part| &part.slots), tree: quote!(&[#(#trees),*]) }
     }
 
-    /// Replaces the host's form.
+    /// Replaces the host form.
     pub fn with_host(self, host: TokenStream) -> Self {
         Self { host, ..self }
     }
 
-    /// The same with another tree.
+    /// Returns the same code with another tree.
     pub fn with_tree(self, tree: impl FnOnce(TokenStream) -> TokenStream) -> Self {
         Self { tree: tree(self.tree), ..self }
     }
 
-    /// The same with other functions around.
+    /// Returns the same code, with both forms changed by a function.
     pub fn with_rust(self, rust: impl Fn(TokenStream) -> TokenStream) -> Self {
         Self { host: rust(self.host), slots: rust(self.slots), tree: self.tree }
     }

@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use syn::{Block, Expr, ExprForLoop, ExprIf, ExprMatch, Label, Lifetime, RangeLimits, Stmt};
 
 impl Body<'_> {
-    /// Control flow.
+    /// Translates an expression of control flow.
     pub fn control(&mut self, expr: &Expr) -> Code {
         let k = self.k.clone();
         match expr {
@@ -106,7 +106,7 @@ impl Body<'_> {
         }
     }
 
-    /// A block, whose label has been opened before.
+    /// Translates a block whose label is open already.
     pub fn block(&mut self, block: &Block, label: Option<u16>) -> Code {
         let k = self.k.clone();
         let names = self.scope.enter();
@@ -289,7 +289,7 @@ impl Body<'_> {
     }
 }
 
-/// The variable of the host's form that counts the back edges of loops.
+/// Returns the name of the variable in the host form that counts the back edges of loops.
 pub fn turns() -> Ident {
     Ident::new("__back_edges", Span::mixed_site())
 }

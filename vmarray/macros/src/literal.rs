@@ -21,7 +21,7 @@ fn number(literal: &Lit) -> Option<(String, String)> {
 }
 
 impl Body<'_> {
-    /// A literal as an expression, negative after a minus; `of` is the type of a cast.
+    /// Translates a literal to an expression, negated if a minus precedes it; `of` is the type of a cast.
     pub fn literal(&mut self, literal: &Lit, is_negative: bool, of: Option<&str>) -> Code {
         let k = &self.k;
         if let Lit::Bool(truth) = literal {
@@ -54,7 +54,7 @@ impl Body<'_> {
         Code::same(quote!((#rust)), quote!(#k::Expr::Number(#kind, #text)))
     }
 
-    /// A literal as a pattern of the tree.
+    /// Translates a literal to a pattern of the tree.
     pub fn literal_pattern(&mut self, literal: &Lit) -> TokenStream {
         let k = self.k.clone();
         if let Lit::Bool(truth) = literal {

@@ -141,7 +141,7 @@ const LANES: [(&str, usize); 17] = [
     ("xor", 1),
 ];
 
-/// Kind of a method.
+/// The kind of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// One of the rule table.
@@ -152,13 +152,13 @@ pub enum Method {
     View,
 }
 
-/// Number of arguments of an operation across lanes.
+/// Returns the number of arguments of an operation across lanes.
 pub fn lanes(name: &str) -> Option<usize> {
     LANES.iter().find(|(known, _)| *known == name).map(|(_, takes)| *takes)
 }
 
-/// Kind of a method, and its number of arguments. If several methods have the name, prefers the one with
-/// `arguments` arguments.
+/// Returns the kind of a method, and its number of arguments. If several methods have the name, prefers the
+/// one with `arguments` arguments.
 pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     let lists = [(Method::Number, &NUMBERS[..]), (Method::Composed, &COMPOSED), (Method::View, &VIEWS)];
     let all = lists.into_iter().flat_map(|(kind, list)| list.iter().map(move |method| (kind, *method)));
@@ -204,7 +204,7 @@ const ITERATORS: [&str; 34] = [
     "zip",
 ];
 
-/// A number of arguments in words.
+/// Formats a number of arguments in words.
 pub fn count(arguments: usize) -> String {
     match arguments {
         0 => "no arguments".into(),
@@ -213,12 +213,12 @@ pub fn count(arguments: usize) -> String {
     }
 }
 
-/// True for a method of iterators, slices or collections.
+/// Returns true for a method of iterators, slices or collections.
 pub fn is_iterator(name: &str) -> bool {
     ITERATORS.contains(&name)
 }
 
-/// Replacement of an unsupported method.
+/// Returns advice for an unsupported method.
 pub fn advice(name: &str) -> String {
     match name {
         name if is_iterator(name) => {
@@ -253,7 +253,7 @@ pub fn advice(name: &str) -> String {
     }
 }
 
-/// Replacement of a function of a type, by its path.
+/// Returns advice for an associated function, by its path.
 pub fn associated(path: &str) -> String {
     let path = path.replace(' ', "");
     let of = path.split("::").next().unwrap_or_default();

@@ -6,8 +6,8 @@ use quote::{ToTokens, quote};
 use syn::{Expr, Pat, RangeLimits};
 
 impl Body<'_> {
-    /// A pattern as a value of the tree. It declares its variables; the flag marks references, for
-    /// parameters.
+    /// Translates a pattern to a value of the tree, and declares its variables. The flag marks references,
+    /// for parameters.
     pub fn pattern(&mut self, pattern: &Pat, is_reference: bool) -> TokenStream {
         let k = self.k.clone();
         match pattern {

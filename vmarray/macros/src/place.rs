@@ -23,12 +23,12 @@ impl Body<'_> {
         self.scope.find(&path.path.get_ident()?.to_string())
     }
 
-    /// The reference parameter of an expression.
+    /// Returns the reference parameter that an expression names.
     pub fn reference(&self, expr: &Expr) -> Option<Local> {
         self.local(expr).filter(|local| local.is_reference)
     }
 
-    /// The view among the parameters that an expression is, and its name.
+    /// Returns the view parameter that an expression names, and its name.
     pub fn view(&self, expr: &Expr) -> Option<(String, View)> {
         let view = self.local(expr)?.view?;
         Some((bare(expr).to_token_stream().to_string(), view))
@@ -54,7 +54,7 @@ impl Body<'_> {
         }
     }
 
-    /// `a[i]` as a value.
+    /// Translates `a[i]` to a value.
     pub fn index(&mut self, index: &ExprIndex) -> Code {
         self.no_attributes(&index.attrs);
         if let Some(text) = self.wrong_index(index) {
@@ -79,7 +79,7 @@ impl Body<'_> {
         Code::of([&of, &at], rust, tree)
     }
 
-    /// `p.x` as a value.
+    /// Translates `p.x` to a value.
     pub fn field(&mut self, field: &ExprField) -> Code {
         self.no_attributes(&field.attrs);
         let (of, name) = (self.expr(&field.base), &field.member);
@@ -92,7 +92,7 @@ impl Body<'_> {
         )
     }
 
-    /// `place = value`.
+    /// Translates `place = value`.
     pub fn assign(&mut self, assign: &ExprAssign) -> Code {
         self.no_attributes(&assign.attrs);
         let value = self.value(&assign.right);
@@ -116,7 +116,7 @@ impl Body<'_> {
         place.with_tree(|place| quote!(#tree(#place)))
     }
 
-    /// `place += value` and similar assignments.
+    /// Translates `place += value` and similar assignments.
     pub fn compound(&mut self, binary: &ExprBinary) -> Code {
         let value = self.value(&binary.right);
         let Some((operator, function)) = operator(&binary.op) else {
@@ -221,7 +221,7 @@ impl Body<'_> {
         }
     }
 
-    /// A variable or a field of one: the target of tuple patterns and of references.
+    /// Translates a variable or a field of a variable: the target of tuple patterns and of references.
     pub fn plain_place(&mut self, expr: &Expr) -> Code {
         let (mut steps, mut indices) = (Vec::new(), Vec::new());
         match self.steps(expr, &mut steps, &mut indices) {

@@ -6,11 +6,11 @@ use std::collections::HashSet;
 /// A variable of the function.
 #[derive(Clone, Copy)]
 pub struct Local {
-    /// Its number in the function.
+    /// The number of the variable in the function.
     pub number: u16,
     /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
-    /// The kind of view, for a parameter.
+    /// The kind of view, if the variable is a parameter with a view.
     pub view: Option<View>,
 }
 
@@ -33,7 +33,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A new variable, which hides others of its name.
+    /// Declares a new variable, which hides earlier variables of its name.
     pub fn declare(&mut self, name: String, is_reference: bool) -> Local {
         let local = Local { number: self.locals, is_reference, view: None };
         self.locals += 1;
@@ -48,7 +48,7 @@ impl Scope {
         }
     }
 
-    /// The variable that a name refers to in the current scope.
+    /// Returns the variable that a name refers to in the current scope.
     pub fn find(&self, name: &str) -> Option<Local> {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, local)| *local)
     }
@@ -76,17 +76,17 @@ impl Scope {
         number
     }
 
-    /// True if there is or was a loop or a block with a label.
+    /// Returns true if the function has, or had, a loop or a labelled block.
     pub fn has_targets(&self) -> bool {
         self.labels > 0
     }
 
-    /// Closes the last opened one.
+    /// Closes the loop or block that was opened last.
     pub fn close(&mut self) {
         self.targets.pop();
     }
 
-    /// The target of a `break` or `continue`.
+    /// Returns the target of a `break` or `continue`.
     pub fn target(&self, label: Option<&str>) -> Option<u16> {
         let is_meant = |target: &&Target| match label {
             Some(label) => target.label.as_deref() == Some(label),

@@ -22,7 +22,7 @@ pub enum View {
 }
 
 impl View {
-    /// The view that a parameter of a type is.
+    /// Returns the view that a parameter of a type is, if any.
     pub fn of(of: &Type) -> Option<Self> {
         match of {
             Type::Reference(reference) => Self::named(&reference.elem, reference.mutability.is_some()),
@@ -47,7 +47,7 @@ impl View {
         })
     }
 
-    /// Advice for the parameter in the place of a value.
+    /// Returns advice for a use of the parameter as a value.
     pub fn as_value(self, name: &str) -> String {
         match self {
             Self::At(Some(1)) => format!("`{name}` is a place: write `{name}.index()` for its index"),
@@ -63,7 +63,7 @@ impl View {
         }
     }
 
-    /// Advice for an assignment to the parameter.
+    /// Returns advice for an assignment to the parameter.
     pub fn as_place(self, name: &str, is_compound: bool) -> String {
         match self {
             Self::Own { is_mutable: true } if is_compound => {
@@ -82,7 +82,7 @@ impl View {
         }
     }
 
-    /// Advice for an assignment to an element.
+    /// Returns advice for an assignment to an element.
     pub fn as_element(self, name: &str) -> String {
         match self {
             Self::Own { .. } => self.as_place(name, false),
@@ -99,7 +99,7 @@ impl View {
         }
     }
 
-    /// Advice for a missing method.
+    /// Returns advice for a missing method.
     pub fn without_method(self, name: &str, method: &str) -> String {
         let has = match self {
             Self::At(_) => "`index()`, `plus(by)`, `shape()`, `in_group()`, `group()` and `groups()`",
@@ -115,7 +115,7 @@ impl View {
         format!("`{name}` has no `{method}`: it has {has}")
     }
 
-    /// Advice for a wrong or missing `&` of the parameter.
+    /// Returns advice for a wrong or missing `&` of the parameter.
     pub fn wrong_reference(self, of: &Type) -> Option<&'static str> {
         match (self, of) {
             (Self::At(_), Type::Reference(_)) => Some("a place is passed by value: leave `&` out"),
@@ -131,8 +131,8 @@ impl View {
         }
     }
 
-    /// Advice for a read of an element, if the view has none, or not by this index;
-    /// `at` is the name of a place, if the index is one.
+    /// Returns advice for a read of an element, if the view supports no reads or not by this index; `at` is
+    /// the name of a place, if the index is one.
     pub fn by_index(self, name: &str, at: Option<(&str, Self)>, index: &Expr) -> Option<String> {
         match (self, at) {
             (Self::Own { .. }, _) => Some(format!(
@@ -184,8 +184,8 @@ fn number(arguments: &PathArguments, at: usize) -> Option<usize> {
     }
 }
 
-/// An element type that the view does not support (no array has it, or no atomic instruction changes it),
-/// with advice.
+/// Returns advice for an element type that the view does not support: no array can have it, or no atomic
+/// instruction can change it.
 pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
     let of = match of {
         Type::Reference(reference) => &*reference.elem,

@@ -18,7 +18,7 @@ pub struct WatchedChannel<'a> {
     pub array: &'a PublishedArray,
     pub number: usize,
     pub channel: &'a PublishedChannel,
-    /// The activity between the last two readings, and the time between them.
+    /// The activity between the last two readings, and the time between the readings.
     pub lately: Option<(ChannelStats, Duration)>,
     /// Hits and misses of the whole array: between the readings, or in all.
     hits: Option<(u64, u64)>,

@@ -41,7 +41,7 @@ unsafe impl Send for Bytes {}
 unsafe impl Sync for Bytes {}
 
 impl Bytes {
-    /// Bytes of a contiguous array.
+    /// Returns the bytes of a contiguous array.
     pub fn of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
         if !array.is_c_contiguous() {
             return Err(PyValueError::new_err("the array is not contiguous"));
@@ -106,7 +106,7 @@ pub struct Core {
     pub descr: Py<PyArrayDescr>,
 }
 
-/// NumPy's description of a shape.
+/// Describes a shape for NumPy.
 pub fn grid<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,
@@ -116,7 +116,7 @@ pub fn grid<'py>(
     unsafe { array_at(py, descr, shape, NOWHERE as *mut u8) }
 }
 
-/// An array of NumPy over memory that it does not own.
+/// Creates a NumPy array over memory that it does not own.
 ///
 /// # Safety
 /// `start` has initialised items for `shape`, and they outlive every use of the array.
@@ -157,7 +157,7 @@ fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
     }
 }
 
-/// Options of an array from Python's keyword arguments.
+/// Reads the options of an array from Python's keyword arguments.
 pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit: Unit) -> PyResult<Options> {
     let get = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
     let number = |name: &str| get(name)?.map(|value| value.extract::<usize>()).transpose();
@@ -171,7 +171,7 @@ pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit:
     })
 }
 
-/// Array that describes a shape and a dtype; adds the shape within the dtype, if any.
+/// Returns an array that describes a shape and a dtype; adds the shape within the dtype, if any.
 pub fn described<'py>(
     py: Python<'py>,
     shape: &[usize],
@@ -184,7 +184,7 @@ pub fn described<'py>(
     Ok(grid)
 }
 
-/// Runs `work` while other threads of Python go on.
+/// Runs `work` without Python's lock, so that other threads of Python continue.
 pub fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     Ok(py.detach(work)?)
 }
@@ -295,7 +295,7 @@ impl Core {
         self.view(py)
     }
 
-    /// Its node as an operand; a pending expression is not computed.
+    /// Returns the array as an operand; does not compute a pending expression.
     pub fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         Ok(Arc::new(match &self.body {
             Body::View(_) => Node::View(self.view(py)?),

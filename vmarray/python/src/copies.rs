@@ -19,7 +19,7 @@ const SPAN_TIMES: usize = 8;
 /// Items in one list.
 pub const LISTED: usize = 1 << 20;
 
-/// Copies the items of a view, in order, to memory of their size.
+/// Copies the items of a view, in order, to memory of the same size.
 pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
     if of.count() == 0 {
@@ -216,7 +216,7 @@ impl Listed {
         list
     }
 
-    /// A list of the items that begin at these bytes.
+    /// Lists the items that begin at these bytes.
     pub fn of(starts: &[i64], itemsize: usize, unit: usize) -> Self {
         let mut list = Self { units: Vec::new(), places: Vec::new(), unit, itemsize };
         list.units.reserve(starts.len());
@@ -253,7 +253,7 @@ impl Listed {
         }
     }
 
-    /// Copies the items to memory of their size.
+    /// Copies the items to memory of the same size.
     pub fn read(&self, open: &dyn Elements, into: &mut [u8]) -> Result<()> {
         if self.is_exact() {
             return Ok(open.gather(&self.units, into)?);

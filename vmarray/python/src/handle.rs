@@ -28,7 +28,7 @@ pub struct Handle {
     pub unit: Unit,
     /// Options for arrays that are computed from it.
     pub options: Options,
-    /// True if it lies on GPUs, whose kernels end sooner than a copy to RAM.
+    /// True if the array is on GPUs, whose kernels are faster than a copy to RAM.
     pub is_on_cards: bool,
     /// True if its home is memory or functions of Python.
     is_at_home: bool,
@@ -119,7 +119,7 @@ impl Handle {
         Ok(Self::made(unit, elements, options, is_on_cards, matches!(place, Place::Home(_))))
     }
 
-    /// A handle of existing elements.
+    /// Creates a handle of existing elements.
     pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
         Self::made(unit, elements, options, is_on_cards, false)
     }
@@ -144,7 +144,7 @@ impl Handle {
         })
     }
 
-    /// The array; an error if it is closed, exported or of another process.
+    /// Returns the array; an error if it is closed, exported, or of another process.
     pub fn open(&self) -> Result<Arc<Open>> {
         if self.process != std::process::id() {
             let text = "the array was made before this process was forked off, whose threads and devices it has not; \
@@ -209,7 +209,7 @@ impl Handle {
         matches!(&*lock(&self.state), State::Closed)
     }
 
-    /// Registers an expression that reads it.
+    /// Registers an expression that reads the array.
     pub fn is_read_by(&self, lazy: &Arc<Lazy>) {
         let mut pending = lock(&self.pending);
         if pending.len() == pending.capacity() {
@@ -218,8 +218,8 @@ impl Handle {
         pending.push(Arc::downgrade(lazy));
     }
 
-    /// Computes the pending expressions before a write to the array. Leaves out `unwanted`, and expressions
-    /// that the program dropped. On an error the rest stays pending.
+    /// Computes the pending expressions that read the array before a write to it. Skips `unwanted`, and
+    /// expressions that the program dropped. On an error the rest stays pending.
     pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
         // Fail in a forked process: a mutex that its parent had locked stays locked there.
         self.open()?;

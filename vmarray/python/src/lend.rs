@@ -36,7 +36,7 @@ mod dlpack {
         pub byte_offset: u64,
     }
 
-    /// Up to version 0.8.
+    /// A tensor in the layout of DLPack up to version 0.8.
     #[repr(C)]
     pub struct Managed {
         pub tensor: Tensor,

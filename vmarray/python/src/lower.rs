@@ -137,7 +137,7 @@ impl<'s> Lowering<'s> {
         Ok(self.code.loaded(at as u8, root.field as u32, root.kind))
     }
 
-    /// Writes the values of an expression to the changed elements.
+    /// Writes the values of an expression to the elements.
     pub fn change(mut self, node: &Arc<Node>) -> Result<()> {
         let root = self.columns[0].clone();
         let value = self.node(node)?;

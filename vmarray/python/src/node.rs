@@ -21,7 +21,7 @@ const LEAVES_MAX: usize = 7;
 /// Selected items that are copied at once.
 const SELECTED: usize = 1 << 22;
 
-/// Items of an array.
+/// A view: items of an array.
 #[derive(Clone)]
 pub struct View {
     pub handle: Arc<Handle>,
@@ -131,8 +131,9 @@ impl Node {
         }
     }
 
-    /// The expression itself, so that later changes to the result do not change it. The result instead, if it
-    /// is computed already, or if the expression is a selection or is too large to be a part of another one.
+    /// The expression itself, to be part of another expression, so that later changes to the array do not
+    /// change it. The result instead, if it is computed already, or if the expression is a selection or too
+    /// large.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
         let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
         match lazy.node() {
@@ -209,8 +210,8 @@ impl Lazy {
         !matches!(*lock(&self.state), State::Done(_))
     }
 
-    /// Values, mask and shape of a selection that is not yet copied. Computes one of them if they are too
-    /// large together.
+    /// Returns values, mask and shape of a selection that is not copied yet. If they are too large together,
+    /// computes one of them first.
     pub fn parts_of_selection(&self) -> Result<Option<Selection>> {
         let (value, mask, of) = match &*lock(&self.state) {
             State::Selection { value, mask, of } => (Arc::clone(value), Arc::clone(mask), of.clone()),

@@ -77,7 +77,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// Approximate bound of its instructions, including conversions of operands to a kind.
+    /// Returns an approximate bound on the number of instructions, including conversions of operands.
     pub fn instructions(self, kind: Kind) -> usize {
         use Operation as O;
         match self {
@@ -178,7 +178,7 @@ impl Code {
         self.unary(Unary::FromF16, bits)
     }
 
-    /// A field of an element: an item of this kind.
+    /// Adds the load of a field that holds an item of this kind.
     pub fn loaded(&mut self, source: u8, offset: u32, kind: Kind) -> Value {
         let of = match kind {
             Kind::Bool | Kind::Bytes => Type::U8,
@@ -196,7 +196,7 @@ impl Code {
         }
     }
 
-    /// The value to write to an item of this kind.
+    /// Adds the conversion of a value to the form of an item of this kind.
     pub fn stored(&mut self, of: Value, kind: Kind) -> Value {
         match kind {
             Kind::Bool => self.push(Instruction::Cast { of, to: Type::U8 }),

@@ -491,7 +491,7 @@ impl Grouped {
     }
 }
 
-/// Adds everything here to the Python module.
+/// Adds the items of this file to the Python module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Grouped>()?;
     module.add_function(wrap_pyfunction!(sort, module)?)?;

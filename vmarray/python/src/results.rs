@@ -293,7 +293,7 @@ pub fn new_array<'py>(
     }
 }
 
-/// Bytes in the pool.
+/// Returns the bytes that the pool keeps.
 pub fn kept_bytes() -> usize {
     with_pool(|pool| (pool.bytes, Vec::new())).unwrap_or(0)
 }

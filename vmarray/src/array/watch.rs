@@ -64,7 +64,7 @@ pub struct Report {
     pub elapsed: Duration,
     /// Counters of the watch.
     pub stats: Stats,
-    /// Each of its devices.
+    /// The work of each device of the array.
     pub devices: Vec<ReportedDevice>,
 }
 
@@ -86,11 +86,12 @@ pub struct Report {
 pub struct ReportedDevice {
     /// The device, as errors name it.
     pub device: String,
-    /// Its counters.
+    /// The counters of the device.
     pub stats: ChannelStats,
-    /// Least time on the bus at its measured speed, as a share of the elapsed time.
+    /// The least time that the bytes need on the bus at its measured speed, as a share of the elapsed time.
     pub bus_share: Option<f64>,
-    /// The same of the device's own memory.
+    /// The least time that the bytes need in the device's own memory at its measured speed, as a share of the
+    /// elapsed time.
     pub memory_share: Option<f64>,
 }
 

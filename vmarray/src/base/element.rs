@@ -303,7 +303,8 @@ impl<T, F> Field<T, F> {
 }
 
 impl<T: Element, F: NoUninit> Field<T, F> {
-    /// Used by [`field!`](crate::field), which finds offset and type.
+    /// Creates a field from its offset. [`field!`](crate::field) calls this after it has found offset and
+    /// type.
     #[doc(hidden)]
     pub const fn at(offset: usize, _: fn(&T) -> *const F) -> Self {
         const { assert_searchable(size_of::<F>()) };

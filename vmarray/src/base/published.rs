@@ -53,12 +53,12 @@ const SILENT: Duration = Duration::from_secs(10);
 pub struct PublishedProgram {
     /// The number of the process.
     pub process: u32,
-    /// The name of its file.
+    /// The name of the program's file.
     pub name: String,
     /// The time of publication since the beginning of 1970. Differences between two readings are divided
     /// by it.
     pub at: Duration,
-    /// Its arrays, in the order in which they were built.
+    /// The arrays of the program, in the order in which they were built.
     pub arrays: Vec<PublishedArray>,
     /// The number of further arrays, which the file omits.
     pub left_out: u64,
@@ -108,7 +108,7 @@ pub struct PublishedChannel {
     /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) is
     /// known.
     pub read_limit: Option<u64>,
-    /// The bandwidth to the device in bytes per second, likewise.
+    /// The bandwidth to the device in bytes per second, if its profile is known.
     pub write_limit: Option<u64>,
 }
 

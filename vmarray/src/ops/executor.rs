@@ -458,7 +458,7 @@ impl Collecting {
         Ok(Self { ticket, memory, count })
     }
 
-    /// Waits for the elements.
+    /// Waits for the results that belong to the elements, and returns them.
     pub fn values<T: Element>(self, lane: &impl Lane) -> Result<Vec<T>> {
         lane.wait(self.ticket)?;
         let mut values = zeroed_vec(self.count)?;

@@ -109,7 +109,7 @@ pub struct Explained {
     pub devices: Vec<PlannedDevice>,
     /// The least duration; `None` if the profile of a device with work is unknown or lacks a figure.
     pub time: Option<Duration>,
-    /// The resource that takes most of this time.
+    /// The resource that takes the largest part of this time.
     pub bound: Option<LimitedBy>,
 }
 

@@ -40,7 +40,7 @@ use crate::ops::expr::{FieldType, Scalar};
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, StoreMut};
 
-/// Unsigned integer with the bits of a key.
+/// An unsigned integer with the bits of a key.
 #[doc(hidden)]
 pub trait KeyBits: SortKey + Ord + std::ops::BitXor<Output = Self> + Debug {
     const BYTES: usize = size_of::<Self>();

@@ -43,7 +43,7 @@ pub struct Source<'a> {
     pub fasta: Option<&'a Path>,
     /// The file to begin a new store with.
     pub default: &'a Path,
-    /// The store of earlier runs.
+    /// The store that earlier runs have left.
     pub kept: &'a Path,
 }
 

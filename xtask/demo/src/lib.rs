@@ -49,7 +49,7 @@ pub struct DemoArgs {
     /// RNA of bacteria.
     #[arg(long, value_name = "BASES", default_value = "AGAGTTTGATCATGGCTCAG")]
     pub motif: String,
-    /// Pixels a side of the picture.
+    /// The number of pixels along a side of the picture.
     #[arg(long, value_name = "PIXELS", default_value_t = 4096)]
     pub side: u32,
 }
@@ -57,7 +57,7 @@ pub struct DemoArgs {
 /// The devices, which of them an array uses, and the reasons against the others.
 #[derive(clap::Args, Debug)]
 pub struct DevicesArgs {
-    /// Shows which devices an array would use for this list, which has the form of `demo`'s.
+    /// The list of devices, as in `demo --devices`; the command shows which of them an array would use.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
 }

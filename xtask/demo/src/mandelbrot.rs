@@ -6,13 +6,13 @@ use std::ops::Range;
 
 /// Steps after which a pixel counts as inside.
 pub const STEPS_MAX: u32 = 1000;
-/// Pixels a side of a tile.
+/// The number of pixels along a side of a tile.
 pub const TILE: u32 = 64;
 
 /// A picture of a square part of the plane.
 #[derive(Clone, Copy, Debug)]
 pub struct Picture {
-    /// Pixels a side.
+    /// The number of pixels along a side.
     pub side: u32,
     /// The middle, as real and imaginary part.
     pub centre: (f64, f64),
@@ -21,7 +21,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// The whole set.
+    /// The picture of the whole set.
     pub fn whole(side: u32) -> Self {
         Self { side, centre: (-0.65, 0.0), extent: 2.6 }
     }

@@ -21,7 +21,7 @@ pub struct Motif {
     strands: Vec<Vec<Code>>,
 }
 
-/// The strand of a hit: true for the one in the file.
+/// The strand of a hit: true for the strand in the file.
 pub type Forward = bool;
 
 /// The words of the store around a motif at one of the eight offsets in a word.
@@ -33,7 +33,7 @@ pub struct Placement {
     pub skip: usize,
     /// The mask and the values of the motif's bits, for every word that it touches.
     pub words: Vec<(u32, u32)>,
-    /// The index of a word that the motif covers entirely; it is the one to search for.
+    /// The index of a word that the motif covers entirely, which the search looks for.
     pub seed: usize,
 }
 

@@ -24,7 +24,7 @@ pub fn timed<R>(
     Ok((result?, time))
 }
 
-/// One line of the report.
+/// Prints one line of the report.
 pub fn line(name: &str, text: impl Display) {
     println!("   {name:10} {text}");
 }

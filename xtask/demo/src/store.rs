@@ -21,7 +21,7 @@ const PIECE: usize = 1 << 13;
 const BATCH: usize = 256;
 /// The longest subsequence that is looked up, in bases.
 pub const LOOKUP_MAX: usize = 2000;
-/// The shortest one, unless its record ends before.
+/// The length of the shortest subsequence, unless its record ends before.
 pub const LOOKUP_MIN: usize = 20;
 
 /// A hash over a sequence, eight bases a step, the last step filled up with gaps. A reader stores it for
@@ -31,7 +31,7 @@ pub const LOOKUP_MIN: usize = 20;
 pub struct Hash(u64);
 
 impl Hash {
-    /// The hash of no bases.
+    /// The hash of an empty sequence.
     pub const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 
     /// Adds up to eight more bases, packed. Only the last step of a sequence has fewer than eight.

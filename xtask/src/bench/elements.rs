@@ -48,7 +48,7 @@ pub trait Payload: Element {
 pub struct Record {
     /// The index.
     pub id: u32,
-    /// Arbitrary contents.
+    /// Contents that do not matter.
     pub rest: [u32; 9],
     /// The index again, for searches.
     pub last: u32,

@@ -31,7 +31,7 @@ impl Unit {
 /// The repetitions of one contender.
 #[derive(Debug, Default)]
 pub struct Series {
-    /// All repetitions that count.
+    /// The repetitions that count.
     pub samples: Vec<Sample>,
     /// The total amount, including the warm-up.
     pub amount: f64,
@@ -43,7 +43,7 @@ impl Series {
         Summary::of(&self.samples.iter().map(|sample| unit.of(sample)).collect::<Vec<_>>())
     }
 
-    /// The mean number of busy cores.
+    /// Returns the mean number of busy processor cores.
     pub fn cores(&self) -> f64 {
         let sum = |value: fn(&Sample) -> f64| self.samples.iter().map(value).sum::<f64>();
         sum(|s| s.cpu) / sum(|s| s.wall).max(1e-12)

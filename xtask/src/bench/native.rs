@@ -121,7 +121,7 @@ impl Drop for Native {
 }
 
 impl NativeMemory {
-    /// Writes values to its beginning.
+    /// Writes values to the start of the memory.
     pub fn write<T: Pod>(&self, values: &[T]) -> Result<()> {
         ensure!(size_of_val(values) <= self.bytes, "the values exceed the memory");
         self.context.bind_to_thread()?;
@@ -130,7 +130,7 @@ impl NativeMemory {
         Ok(())
     }
 
-    /// The values at its beginning.
+    /// Reads the values at the start of the memory.
     pub fn read<T: Pod>(&self, len: usize) -> Result<Vec<T>> {
         ensure!(len * size_of::<T>() <= self.bytes, "the length exceeds the memory");
         self.context.bind_to_thread()?;

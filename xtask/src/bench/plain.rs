@@ -35,7 +35,7 @@ impl Plain {
         })
     }
 
-    /// Sums all words.
+    /// Measures the sum of all words.
     pub fn scan(&mut self, threads: usize) -> Result<Summary> {
         self.get("scan", threads, |words| {
             on_threads(threads, |thread| {
@@ -46,12 +46,12 @@ impl Plain {
         })
     }
 
-    /// Writes to all words.
+    /// Measures writes to all words.
     pub fn overwrite(&mut self, threads: usize) -> Result<Summary> {
         self.get("overwrite", threads, |words| on_slices(split(words, threads), |_, part| number(part, 7)))
     }
 
-    /// Adds to all words; reads count, and as much is written.
+    /// Measures an addition to all words. Counts the bytes read; as many are written.
     pub fn update(&mut self, threads: usize) -> Result<Summary> {
         let add = |words: &mut [u32]| words.iter_mut().for_each(|word| *word = word.wrapping_add(1));
         self.get("update", threads, |words| on_slices(split(words, threads), |_, part| add(part)))
@@ -116,8 +116,8 @@ fn on_slices(parts: Vec<(usize, &mut [u32])>, run: impl Fn(usize, &mut [u32]) + 
     })
 }
 
-/// Computes the sum of all words, as every scan does. Four sums, so that the loop is not bound by the
-/// latency of additions.
+/// Computes the sum of all words, as every scan does. It adds four sums, so that the latency of additions
+/// does not limit the loop.
 pub fn sum(words: &[u32]) -> u64 {
     let mut sums = [0_u64; 4];
     for piece in words.chunks(1 << 16) {
@@ -136,7 +136,7 @@ pub fn sum(words: &[u32]) -> u64 {
     sums.iter().sum()
 }
 
-/// Writes `first`, `first + 1`, …, as every overwrite does.
+/// Writes `first`, `first + 1`, …, as every workload that overwrites does.
 pub fn number(words: &mut [u32], first: u32) {
     let mut next = first;
     for word in words {

@@ -14,7 +14,7 @@ use vmarray::{AnyDevice, VirtualArray, device::Device};
 pub struct Setup {
     /// The devices of arrays.
     pub devices: Vec<Arc<AnyDevice>>,
-    /// Threads of the workloads that use many.
+    /// The number of threads of workloads with many threads.
     pub threads: usize,
     /// True if all sizes are small and all runs short.
     pub quick: bool,
@@ -22,15 +22,15 @@ pub struct Setup {
     pub checksums: bool,
     /// The number and length of repetitions.
     pub effort: Effort,
-    /// The same for families with many rows, or with low noise.
+    /// The number and length of repetitions for families with many rows, or with little noise.
     pub brief: Effort,
-    /// Bytes of the one large array, for streams.
+    /// The bytes of the one large array, for streams.
     pub large_bytes: usize,
-    /// Bytes of other arrays.
+    /// The bytes of all other arrays.
     pub medium_bytes: usize,
-    /// Bytes of the arrays that a peer has too.
+    /// The bytes of arrays that are compared with a peer's.
     pub peer_bytes: usize,
-    /// Bytes of plain memory for "far larger than all caches of the processor".
+    /// The bytes of plain memory that is far larger than the processor's caches.
     pub plain_bytes: usize,
     /// Bytes of memory-mapped files.
     pub file_bytes: usize,

@@ -46,9 +46,9 @@ use std::rc::Rc;
 pub struct Family {
     /// The first part of its workloads' names.
     pub name: &'static str,
-    /// Its subject.
+    /// The subject of the family.
     pub about: &'static str,
-    /// Measures them.
+    /// The function that measures the workloads.
     pub run: fn(&mut Bench) -> Result<()>,
 }
 
@@ -108,7 +108,7 @@ pub struct Bench {
     pub plain: Plain,
     /// Prefixes of the workloads to run; all if empty.
     pub only: Vec<String>,
-    /// The rows so far.
+    /// The rows that were measured so far.
     pub measured: Measurements,
 }
 

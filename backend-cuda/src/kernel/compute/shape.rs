@@ -16,9 +16,9 @@ pub(super) const VECTOR_BYTES: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Layout {
     pub stride: u64,
-    /// The alignment of all elements: 1, 2, 4 or 8.
+    /// The alignment of all elements in bytes: 1, 2, 4 or 8.
     pub align: u64,
-    /// True if no thread writes to it meanwhile.
+    /// True if no thread writes to the source during the request.
     pub read_only: bool,
     /// True if the first element is aligned to [`VECTOR_BYTES`], and elements are short.
     pub in_vectors: bool,

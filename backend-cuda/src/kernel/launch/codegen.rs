@@ -35,7 +35,7 @@ const NO_SITE: &str = "0xFFFFFFFF";
 pub(crate) struct Shape {
     pub kernel: Kernel,
     pub views: Vec<ViewShape>,
-    /// Page length and channels of the geometry if the kernel reads indices; else 1.
+    /// The page length and the channels of the geometry if the kernel reads indices; else 1.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
@@ -58,7 +58,8 @@ pub(crate) struct ViewShape {
     pub bases: usize,
     /// True if all accesses at known positions are in bounds.
     pub is_inside: bool,
-    /// With several items at once: divisor of the address of the first item's element, at most 16.
+    /// If a thread processes several items at once: divisor of the address of the first item's element, at
+    /// most 16.
     pub ahead: u64,
 }
 

@@ -14,13 +14,13 @@ const TABLE_BYTES_GIVEN: u64 = 512;
 pub(crate) struct Traits {
     /// True if the kernel reads its items' indices.
     pub needs_index: bool,
-    /// True if its tables are among the parameters.
+    /// True if the tables of the kernel are among its parameters.
     pub gives_tables: bool,
-    /// For each view.
+    /// The traits of each view.
     pub views: Vec<Reach>,
     /// True if items only compute, load and store, so a thread can process several.
     pub is_plain: bool,
-    /// The same for items that read neighbouring elements.
+    /// True if the same holds for items that read neighbouring elements.
     pub around: Option<Lanes>,
 }
 

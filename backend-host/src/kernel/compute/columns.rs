@@ -31,7 +31,7 @@ impl Column {
         bytemuck::cast_slice_mut(&mut self.0.0)
     }
 
-    /// Fills all places with one value.
+    /// Sets all entries of the column to one value.
     pub fn fill(&mut self, of: Type, bits: u64) {
         macro_rules! fill {
             ($T:ty) => {

@@ -51,7 +51,7 @@ unsafe fn load(from: *const u8) -> __m256i {
 }
 
 impl Numbers {
-    /// Returns the values of an instruction, if they are such numbers.
+    /// Returns the values of an instruction if they are numbers that this code can process.
     pub fn new<M: Medium>(compute: &Compute<'_>, sources: &[Place<M>], value: Value) -> Option<Self> {
         let Instruction::Field { source, offset: 0, of } = compute.program.instructions()[value.at()] else {
             return None;
@@ -198,7 +198,8 @@ impl Numbers {
         });
     }
 
-    /// Finds the numbers of a part in an interval, until the part is no longer needed.
+    /// Finds the numbers of a part that are within an interval, until the result of the part is no longer
+    /// needed.
     ///
     /// # Safety
     /// The numbers of the part must exist.

@@ -341,7 +341,8 @@ impl Extremes {
         }
     }
 
-    /// An extreme that was not requested gets the highest values, so a wrong use is visible.
+    /// Returns the partial result. A value that was not requested gets all bits, so that a wrong use is
+    /// visible.
     pub fn partial(self, (least, greatest): (bool, bool)) -> Partial {
         let least = if least { self.least } else { (u64::MAX, u64::MAX) };
         let greatest = if greatest { self.greatest } else { (u64::MAX, u64::MAX) };

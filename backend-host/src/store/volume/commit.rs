@@ -20,30 +20,30 @@ const MAP_PIECE_BYTES: usize = 4 << 20;
 /// State of the last commit, and of the next one.
 #[derive(Debug)]
 pub(super) struct Commit {
-    /// The valid superblock.
+    /// The superblock that is valid on the disk.
     pub stored: Superblock,
-    /// Places of its map; empty if it has none.
+    /// The places of the map of that superblock; empty if it has none.
     pub map: Range<u64>,
     pub log_used: u64,
     pub next_record: u64,
-    /// Checksum of the last record of the log, or 0.
+    /// The checksum of the last record in the log, or 0.
     pub last_checksum: u64,
-    /// True if a record follows the last one, and may or may not be stored.
+    /// True if a record follows the last one that may or may not be stored.
     pub has_tail: bool,
-    /// The stored note.
+    /// The note of the last stored commit.
     pub noted: Note,
     /// Changes of the next commit: each page once, in order.
     pub changes: Vec<Change>,
     /// Number of pages and note at the moment of these changes.
     pub moment: (u64, Note),
-    /// Places that are free after the next commit.
+    /// The places that become free with the next commit.
     pub left: Vec<Range<u64>>,
     /// Present metadata of the user.
     pub metadata: Option<Vec<u8>>,
     /// True after a failed sync: pages of the changes may be lost, and are written again.
     pub is_suspect: bool,
-    /// True if only a superblock may follow. Either a superblock was written that may not be stored, and is
-    /// written again; or the stored part of the log is unknown.
+    /// True if the next commit must write a superblock: either the previous write of a superblock failed, or
+    /// the stored part of the log is unknown.
     pub needs_map: bool,
     /// Places for the next map, so that a commit that frees places succeeds on a full disk.
     pub spare: Option<Range<u64>>,

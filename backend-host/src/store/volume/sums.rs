@@ -9,7 +9,7 @@ use super::super::format::{BLOCK_BYTES, BlockSums, Superblock, checksum};
 pub(super) struct Sums {
     id: u64,
     has_checksums: bool,
-    /// For pages of more than one block.
+    /// The checksums of the blocks, for pages of more than one block.
     pub blocks: Option<BlockSums>,
 }
 

@@ -23,7 +23,7 @@ pub enum Fault {
     Short,
 }
 
-/// A request, and its failure.
+/// A request that the proxy received, and the failure that the rule selects for it.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Number of earlier requests.

@@ -7,7 +7,7 @@ use crate::moto::Moto;
 #[cfg(feature = "s3s")]
 use crate::s3s::S3s;
 
-/// An S3 server at a local port.
+/// An S3 server on a local port.
 pub enum Server {
     Moto(Moto),
     #[cfg(feature = "s3s")]
@@ -42,7 +42,7 @@ impl Server {
         })
     }
 
-    /// Moto, if the server is moto.
+    /// The server as moto, if it is moto.
     pub fn moto(&self) -> Option<&Moto> {
         match self {
             Self::Moto(moto) => Some(moto),

@@ -13,7 +13,7 @@ use backend_api::kernel::{Access, Across, Binary, Op, Place, Rmw, Scope, Type, U
 const CALLS_MAX: usize = 64;
 
 impl Lower {
-    /// Calls the function of a slot.
+    /// Lowers a call of the function in a slot.
     pub fn call_slot(&mut self, slot: u16, arguments: &[Value]) -> Result<Value> {
         match self.frame()?.definition.slots.get(usize::from(slot)) {
             Some(Slot::Callee(define)) => {
@@ -24,7 +24,7 @@ impl Lower {
         }
     }
 
-    /// The body of a function in the place of a call.
+    /// Inlines the body of a function in the place of a call.
     pub fn inline(&mut self, definition: Definition, arguments: &[Value]) -> Result<Value> {
         let tree = definition.tree;
         let mut frame = Frame::new(definition);
@@ -70,8 +70,8 @@ impl Lower {
         value.ok_or(Exit::Diverges)
     }
 
-    /// The result of code with its own end and other exits, which gave a value to `outcome`; `None` if it has
-    /// no exit.
+    /// Returns the result of code that has its own end and other exits, which have written a value to
+    /// `outcome`; `None` if it has no exit.
     pub fn joined(
         &mut self,
         outcome: &mut Outcome,
@@ -222,7 +222,7 @@ impl Lower {
         Ok(Value::unit())
     }
 
-    /// A function of the rule table.
+    /// Lowers a call of a function of the rule table.
     pub fn call_number(&mut self, name: &str, arguments: &'static [Expr]) -> Result<Value> {
         if name == "barrier" {
             self.expect_group("`barrier()`")?;
@@ -339,7 +339,7 @@ impl Lower {
         Some(self.binary(op, left, right))
     }
 
-    /// A method of a parameter.
+    /// Lowers a call of a method of a parameter.
     pub fn method(&mut self, of: &'static Expr, name: &str, arguments: &'static [Expr]) -> Result<Value> {
         let of = self.expr(of)?;
         if name == "plus" {

@@ -9,7 +9,7 @@ use crate::slots::Slot;
 use crate::tree::{Expr, Operator};
 use backend_api::kernel::{Binary, Type};
 
-/// An expression without its line.
+/// Returns an expression without its line.
 pub fn bare(expr: &'static Expr) -> &'static Expr {
     match expr {
         Expr::Line(_, of) => bare(of),
@@ -40,7 +40,7 @@ const fn operation(operator: Operator) -> (Binary, bool) {
 }
 
 impl Lower {
-    /// The function that is being inlined.
+    /// Returns the function that is being inlined.
     pub fn frame(&mut self) -> Result<&mut Frame> {
         match self.frames.last_mut() {
             Some(frame) => Ok(frame),
@@ -54,7 +54,7 @@ impl Lower {
         }
     }
 
-    /// An expression, as a place if it is one.
+    /// Lowers an expression. The result is a place if the expression is one.
     pub fn expr(&mut self, expr: &'static Expr) -> Result<Value> {
         match expr {
             Expr::Line(line, of) => {
@@ -187,13 +187,13 @@ impl Lower {
         }
     }
 
-    /// The scalar of an expression.
+    /// Lowers an expression to its scalar value.
     pub fn computed(&mut self, expr: &'static Expr) -> Result<Operand> {
         let value = self.expr(expr)?;
         self.operand(&value)
     }
 
-    /// An operand that later assignments do not change.
+    /// Lowers an expression to an operand that later assignments do not change.
     pub fn kept_operand(&mut self, operand: Operand) -> Result<Operand> {
         let value = Value::scalar(self.type_of(operand), operand);
         let value = self.kept(&value)?;
@@ -209,7 +209,7 @@ impl Lower {
         Ok([first, self.computed(right)?])
     }
 
-    /// Expressions, evaluated one after the other.
+    /// Lowers several expressions in order.
     pub fn several(&mut self, exprs: &'static [Expr]) -> Result<Vec<Value>> {
         let mut values = Vec::with_capacity(exprs.len());
         for (number, expr) in exprs.iter().enumerate() {
@@ -231,7 +231,7 @@ impl Lower {
         Ok(constant(of, bits))
     }
 
-    /// A constant, whose arrays become tables.
+    /// Lowers a constant, whose arrays become tables.
     pub fn constant(&mut self, layout: &Layout, values: &[u64]) -> Value {
         match layout {
             Layout::Scalar(of) => constant(*of, values.first().copied().unwrap_or(0)),
@@ -260,7 +260,7 @@ impl Lower {
         }
     }
 
-    /// An operation of the rule table.
+    /// Lowers an operation of the rule table.
     pub fn operated(&mut self, operator: Operator, left: Operand, right: Operand) -> Operand {
         let (op, is_swapped) = operation(operator);
         let (left, mut right) = if is_swapped { (right, left) } else { (left, right) };
@@ -440,12 +440,12 @@ impl Lower {
     }
 }
 
-/// A constant scalar.
+/// Returns a constant scalar.
 pub fn constant(of: Type, bits: u64) -> Value {
     Value::scalar(of, Operand::Constant(of, bits))
 }
 
-/// A tuple or struct of settled parts.
+/// Returns a tuple or struct of settled parts.
 pub fn assembled(layout: Layout, parts: Vec<Value>) -> Value {
     let mut arrays = parts.iter().filter(|part| part.has_arrays());
     let (is_shared, is_fresh) = (arrays.clone().any(|part| part.is_shared), arrays.all(|part| part.is_fresh));

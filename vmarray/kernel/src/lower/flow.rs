@@ -16,7 +16,7 @@ const WRITTEN_OUT_MAX: usize = 1024;
 const SELECT_MAX: usize = 8;
 
 impl Lower {
-    /// An expression that changes the control flow.
+    /// Lowers an expression that changes the control flow.
     pub fn flow(&mut self, expr: &'static Expr) -> Result<Value> {
         match expr {
             Expr::Block(NO_LABEL, statements, value) => self.block(statements, *value),
@@ -183,7 +183,7 @@ impl Lower {
         Ok((std::mem::replace(&mut self.code, outer), end))
     }
 
-    /// One of two pieces of code.
+    /// Lowers a choice between two pieces of code.
     pub fn branches(
         &mut self,
         condition: Operand,

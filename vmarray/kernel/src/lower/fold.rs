@@ -2,7 +2,7 @@
 
 use backend_api::expr::{Binary, Number as _, Type};
 
-/// The bits of a number's text.
+/// Returns the bits of a number from its text.
 pub fn literal(of: Type, text: &str) -> Option<u64> {
     match of {
         Type::F32 => text.parse::<f32>().ok().map(|number| number.to_value()),
@@ -11,7 +11,7 @@ pub fn literal(of: Type, text: &str) -> Option<u64> {
     }
 }
 
-/// True for an identity operand: zero for sums and similar operations, one for products.
+/// Returns true for an identity operand, such as zero for sums and one for products.
 pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     let neutral = match op {
         Binary::Add | Binary::Sub | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => 0,
@@ -22,8 +22,8 @@ pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     !of.is_float() && right == neutral
 }
 
-/// The shift or mask that equals a division of an unsigned number by a power of two. GPUs have no division
-/// instruction, and their compilers call a function of 60 instructions for 64 bits, for any divisor.
+/// Returns the shift or mask that equals a division of an unsigned number by a power of two. GPUs have no
+/// division instruction, and their compilers call a function of 60 instructions for 64 bits, for any divisor.
 pub fn without_division(op: Binary, of: Type, by: u64) -> Option<(Binary, u64)> {
     let is_unsigned = matches!(of, Type::U8 | Type::U16 | Type::U32 | Type::U64);
     match op {

@@ -18,7 +18,7 @@ fn conversions(layout: &Layout) -> Option<(Unary, Unary)> {
 }
 
 impl Lower {
-    /// The `f32` of a 16-bit float.
+    /// Lowers the conversion of a 16-bit float to `f32`.
     pub fn widened(&mut self, of: &Value) -> Result<Operand> {
         let (Some((widen, _)), Some(bits)) = (conversions(&of.layout), of.part(0)) else {
             return Err(self.unexpected("this type as a 16-bit float"));
@@ -27,7 +27,7 @@ impl Lower {
         Ok(self.unary(widen, bits))
     }
 
-    /// The 16-bit float nearest to an `f32`.
+    /// Lowers the conversion of an `f32` to the nearest 16-bit float.
     pub fn nearest(&mut self, of: Operand, layout: &Layout) -> Result<Value> {
         let Some((_, narrow)) = conversions(layout) else {
             return Err(self.unexpected("this type as a 16-bit float"));
@@ -36,7 +36,7 @@ impl Lower {
         Ok(assembled(layout.clone(), vec![Value::scalar(self.type_of(bits), bits)]))
     }
 
-    /// An operation of the rule table on values of a type of another crate.
+    /// Lowers an operation of the rule table on values of a type of another crate.
     pub fn operated_foreign(&mut self, operator: Operator, left: &Value, right: &Value) -> Result<Value> {
         if conversions(&left.layout).is_some() {
             let (a, b) = (self.widened(left)?, self.widened(right)?);
@@ -52,7 +52,7 @@ impl Lower {
         }
     }
 
-    /// The negative of a value of such a type.
+    /// Lowers the negation of a value of such a type.
     pub fn negated_foreign(&mut self, of: &Value) -> Result<Value> {
         if conversions(&of.layout).is_some() {
             let value = self.widened(of)?;

@@ -10,7 +10,7 @@ pub const SHORT_MAX: u64 = 1 << 30;
 /// Maximum number of scalars of an element whose boundary constant is passed as scalars.
 pub const VALUES_MAX: usize = 16;
 
-/// Source of a scalar of the representation.
+/// The source of a scalar parameter of the lowered kernel.
 ///
 /// ```
 /// use vmarray_kernel::{Anywhere, Own, ScalarSource, kernel, lower};

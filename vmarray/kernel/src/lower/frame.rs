@@ -7,27 +7,27 @@ use crate::tree::Expr;
 /// The result of a block, a branch, a loop or a call with several exits.
 #[derive(Default)]
 pub struct Outcome {
-    /// The place it is written to, once its type is known.
+    /// The place of the result, once its type is known.
     pub place: Option<Value>,
-    /// The depth at which that place is needed.
+    /// The nesting depth at which the place is needed.
     pub depth: usize,
 }
 
 /// Target of `break` and `continue`.
 pub struct Target {
-    /// Its number in the function.
+    /// The number of the label in the function.
     pub label: u16,
-    /// The level of blocks and loops of the representation, including itself.
+    /// The level of the block or loop in the lowered kernel, counted with itself.
     pub level: usize,
     /// The target of `continue`; `None` for blocks.
     pub next: Option<Next>,
-    /// Its result.
+    /// The result of the block or loop.
     pub outcome: Outcome,
     /// True if code breaks out of it.
     pub is_left: bool,
 }
 
-/// Way to a loop's next iteration.
+/// The way in which a loop reaches its next iteration.
 #[derive(Clone, Copy)]
 pub enum Next {
     /// By `Continue` of the loop at this level.
@@ -40,24 +40,24 @@ pub enum Next {
 pub struct Frame {
     /// The function.
     pub definition: Definition,
-    /// The values of its variables; `None` before they are bound.
+    /// The values of the function's variables; `None` before they are bound.
     pub locals: Vec<Option<Value>>,
-    /// The loops and blocks around.
+    /// The loops and blocks around the code that is being lowered.
     pub targets: Vec<Target>,
     /// The level of the block that `return` leaves.
     pub level: usize,
-    /// Its result.
+    /// The result of the function.
     pub outcome: Outcome,
-    /// True if code returns from within.
+    /// True if nested code returns from the function.
     pub is_left: bool,
-    /// The depth of its own variables.
+    /// The nesting depth of the function's own variables.
     pub depth: usize,
     /// The line that is being lowered.
     pub line: u32,
 }
 
 impl Frame {
-    /// A function at its start.
+    /// Returns the frame of a function at its start.
     pub fn new(definition: Definition) -> Self {
         let locals = vec![None; usize::from(definition.tree.locals)];
         let line = definition.tree.line;
@@ -74,7 +74,7 @@ impl Frame {
     }
 }
 
-/// True if an expression may assign a variable, or write.
+/// Returns true if an expression may assign a variable, or write to memory.
 pub fn may_assign(expr: &Expr) -> bool {
     match expr {
         Expr::Line(_, of)
@@ -118,7 +118,7 @@ pub fn may_assign(expr: &Expr) -> bool {
     }
 }
 
-/// True if an expression is short and cannot fail, so it may be evaluated speculatively.
+/// Returns true if an expression is short and cannot fail, so that it may be evaluated speculatively.
 pub fn is_pure(expr: &Expr) -> bool {
     match expr {
         Expr::Line(_, of)

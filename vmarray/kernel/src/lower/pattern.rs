@@ -55,7 +55,7 @@ impl Lower {
         Ok(())
     }
 
-    /// The bool that a value matches a pattern.
+    /// Lowers the test that a value matches a pattern, to a bool.
     pub fn fits(&mut self, pattern: &'static Pattern, value: &Value) -> Result<Operand> {
         match pattern {
             Pattern::Wild => Ok(TRUE),

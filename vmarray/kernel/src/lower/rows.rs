@@ -10,7 +10,7 @@ const fn number(of: u64) -> Operand {
 }
 
 impl Lower {
-    /// The number of rows of a view.
+    /// Lowers the number of rows of a view.
     pub fn row_count(&mut self, view: usize) -> Operand {
         let starts = self.views[view].starts.unwrap_or(view);
         let parameter = self.views[starts].parameter;
@@ -36,13 +36,13 @@ impl Lower {
         Ok((start, len))
     }
 
-    /// The length of a row.
+    /// Lowers the length of a row.
     pub fn row_len(&mut self, view: usize, row: Operand) -> Result<Value> {
         let (_, len) = self.row(view, row)?;
         Ok(Value::scalar(Type::U64, len))
     }
 
-    /// An element of a row.
+    /// Lowers a read of an element of a row.
     pub fn row_element(&mut self, view: usize, row: Operand, index: Operand) -> Result<Value> {
         let (start, len) = self.row(view, row)?;
         let at = self.binary(Binary::Add, start, index);

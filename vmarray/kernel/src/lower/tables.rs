@@ -5,7 +5,7 @@ use super::value::{Leaf, Node};
 use crate::layout::Layout;
 use backend_api::kernel::{Memory, TableDecl, Type};
 
-/// Source of a table of the representation: contiguous elements.
+/// The source of a table of the lowered kernel: contiguous elements.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, TableSource, kernel, lower};
@@ -42,7 +42,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The tables of a parameter, one for each scalar of an element.
+    /// Returns the tables of a parameter, one for each scalar of an element.
     pub fn parameter(&mut self, parameter: usize, layout: &Layout) -> Node {
         self.node(layout, (0..layout.scalars()).collect(), &mut |positions| TableSource::Parameter {
             parameter,
@@ -50,7 +50,7 @@ impl Tables {
         })
     }
 
-    /// The tables of a constant array, shared with equal arrays.
+    /// Returns the tables of a constant array, shared with equal arrays.
     pub fn of_constant(&mut self, layout: &Layout, values: &[u64]) -> Node {
         self.node(layout, (0..layout.scalars()).collect(), &mut |positions| {
             TableSource::Constant(positions.into_iter().map(|position| values[position]).collect())
@@ -90,7 +90,7 @@ impl Tables {
         }
     }
 
-    /// The element of a table whose contents are known.
+    /// Returns an element of a table whose contents are known.
     pub fn constant(&self, table: u16, at: u64) -> Option<u64> {
         match &self.tables.get(usize::from(table))?.1 {
             TableSource::Constant(values) => values.get(usize::try_from(at).ok()?).copied(),
@@ -98,7 +98,7 @@ impl Tables {
         }
     }
 
-    /// The declarations.
+    /// The declarations of the tables.
     pub fn decls(&self) -> Vec<TableDecl> {
         let decl = |(of, source): &(Type, TableSource)| {
             let len = match source {
@@ -111,7 +111,7 @@ impl Tables {
         self.tables.iter().map(decl).collect()
     }
 
-    /// Their sources.
+    /// The sources of the tables.
     pub fn sources(self) -> Vec<TableSource> {
         self.tables.into_iter().map(|(_, source)| source).collect()
     }

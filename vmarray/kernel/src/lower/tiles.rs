@@ -21,9 +21,9 @@ static PLACING: Tree = Tree {
     body: Expr::Bool(false),
 };
 
-/// The kernel that moves elements written in tile order to a result. Its views are the result and the written
-/// elements. [`AroundPart::First`] and [`AroundPart::Extent`] of parameter 1 are the place of the first
-/// element along each axis, and the number of tiles.
+/// Lowers the kernel that moves elements written in tile order to a result. Its views are the result and the
+/// written elements. [`AroundPart::First`] and [`AroundPart::Extent`] of parameter 1 are the place of the
+/// first element along each axis, and the number of tiles.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind) for elements of too many numbers.

@@ -17,7 +17,7 @@ pub enum Operand {
     Register(Reg),
 }
 
-/// Place of a scalar.
+/// The place of a scalar.
 #[derive(Clone, Debug)]
 pub enum Leaf {
     /// Computed.
@@ -34,7 +34,7 @@ pub enum Leaf {
     Arena(Type, u32),
 }
 
-/// Places of the scalars of a value.
+/// The places of the scalars of a value.
 #[derive(Clone, Debug)]
 pub enum Node {
     /// One scalar.
@@ -49,7 +49,7 @@ pub enum Node {
     Allocated(Box<Allocated>),
 }
 
-/// Elements in the arena.
+/// Elements in the arena of an item.
 #[derive(Clone, Debug)]
 pub struct Allocated {
     /// The start.
@@ -60,7 +60,7 @@ pub struct Allocated {
     pub layout: Layout,
 }
 
-/// Knowledge about an index.
+/// The bounds check that an index needs.
 #[derive(Clone, Copy, Debug)]
 pub enum Check {
     /// It is within bounds.
@@ -87,11 +87,11 @@ pub struct Value {
     pub node: Node,
     /// The index for leaves in arrays, tables and views.
     pub index: Option<Index>,
-    /// True for a reference to the place.
+    /// True if the value refers to the place.
     pub is_reference: bool,
-    /// True if other code may change its arrays.
+    /// True if other code may change the arrays of the value.
     pub is_shared: bool,
-    /// True if its arrays are unique, so that a variable can take them.
+    /// True if no other value shares the arrays, so that a variable can take them.
     pub is_fresh: bool,
 }
 
@@ -101,12 +101,12 @@ impl Value {
         Self::new(Layout::Scalar(of), Node::Leaf(Leaf::Value(operand)))
     }
 
-    /// A unique value.
+    /// Returns a value that shares its place with no other value.
     pub const fn new(layout: Layout, node: Node) -> Self {
         Self { layout, node, index: None, is_reference: false, is_shared: false, is_fresh: false }
     }
 
-    /// The empty value.
+    /// Returns the empty value.
     pub const fn unit() -> Self {
         Self::new(Layout::UNIT, Node::Parts(Vec::new()))
     }
@@ -116,7 +116,7 @@ impl Value {
         Self { is_shared: false, is_fresh: true, ..self }
     }
 
-    /// A part of a tuple or struct.
+    /// Returns a part of a tuple or struct.
     pub fn part(&self, number: usize) -> Option<Self> {
         let Node::Parts(parts) = &self.node else { return None };
         let layout = (*self.layout.parts().get(number)?).clone();
@@ -125,7 +125,7 @@ impl Value {
 }
 
 impl Value {
-    /// True if it contains arrays.
+    /// Returns true if the value contains arrays.
     pub fn has_arrays(&self) -> bool {
         self.node.has_arrays()
     }
@@ -163,12 +163,12 @@ impl Node {
         }
     }
 
-    /// The fields of an element of a view.
+    /// Returns the fields of an element of a view.
     pub fn of_element(layout: &Layout, view: u16, offset: usize) -> Self {
         Self::in_memory(layout, offset, &|of, offset| Leaf::Field(of, view, offset))
     }
 
-    /// The scalars of an element in memory.
+    /// Returns the scalars of an element in memory.
     pub fn in_memory(layout: &Layout, offset: usize, leaf: &impl Fn(Type, u32) -> Leaf) -> Self {
         match layout {
             Layout::Scalar(of) => Self::Leaf(leaf(*of, offset as u32)),
@@ -193,7 +193,7 @@ impl Lower {
         }
     }
 
-    /// An operand in a register.
+    /// Returns the register of an operand; loads a constant.
     pub fn register(&mut self, operand: Operand) -> Reg {
         match operand {
             Operand::Register(register) => register,
@@ -201,7 +201,7 @@ impl Lower {
         }
     }
 
-    /// The only scalar of a value.
+    /// Returns the only scalar of a value.
     pub fn operand(&mut self, value: &Value) -> Result<Operand> {
         let Node::Leaf(leaf) = &value.node else {
             return Err(self.error(
@@ -289,7 +289,7 @@ impl Lower {
         self.register(at)
     }
 
-    /// The element of an array.
+    /// Lowers a read of an element of an array.
     pub fn element(&mut self, of: &Value, at: Operand) -> Result<Value> {
         let (Node::Array(len, element), Layout::Array(layout, _)) = (&of.node, &of.layout) else {
             return Err(self.error(ErrorKind::Unsupported, "this is not an array: use one".into()));
@@ -343,12 +343,13 @@ impl Lower {
         Ok(value(Some(Index { at: flat, len: outer.len * len, check }), node))
     }
 
-    /// The element of an array of arrays.
+    /// Lowers a read of an element of an array of arrays.
     pub fn element_of(&mut self, of: &Value, at: &[Operand]) -> Result<Value> {
         at.iter().try_fold(of.clone(), |of, at| self.element(&of, *at))
     }
 
-    /// A value with computed scalars. Its arrays stay in place if they can be reached without an index.
+    /// Returns a value with computed scalars. Its arrays stay in place if code can reach them without an
+    /// index.
     pub fn settled(&mut self, value: &Value) -> Result<Value> {
         match &value.node {
             Node::Leaf(_) => {
@@ -378,7 +379,7 @@ impl Lower {
         }
     }
 
-    /// A value that later assignments do not change.
+    /// Returns a value that later assignments do not change.
     pub fn kept(&mut self, value: &Value) -> Result<Value> {
         let value = self.settled(value)?;
         self.kept_settled(value)
@@ -406,7 +407,7 @@ impl Lower {
         }
     }
 
-    /// A place for a value, whose arrays live as long as the code of a depth.
+    /// Allocates a place for a value, whose arrays live as long as the code of a depth.
     pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<Value> {
         let node = self.place_node(layout, None, depth)?;
         Ok(Value { is_shared: true, ..Value::new(layout.clone(), node) })
@@ -449,7 +450,7 @@ impl Lower {
         })
     }
 
-    /// Memory of the group, for its whole lifetime.
+    /// Allocates memory of the group, for its whole lifetime.
     pub fn group_place(&mut self, layout: &Layout, axes: usize) -> Result<Value> {
         let first = self.arrays.len();
         let (mut len, mut of) = (1, layout);
@@ -468,7 +469,7 @@ impl Lower {
         Ok(Value { is_reference: true, ..place })
     }
 
-    /// The length of an array, or of memory of a group over all axes.
+    /// Returns the length of an array, or of memory of a group over all axes.
     pub fn len_of(&self, of: &Value, len: usize) -> usize {
         match of.node.first() {
             Some(Leaf::Element(_, array)) if of.index.is_none() => {
@@ -478,7 +479,7 @@ impl Lower {
         }
     }
 
-    /// Memory of the arena for elements of a type.
+    /// Allocates memory of the arena for elements of a type.
     pub fn allocated(&mut self, layout: Layout, len: Operand) -> Result<Value> {
         let len = self.kept_operand(len)?;
         let most = Operand::Constant(Type::U64, u64::from(u32::MAX));
@@ -496,7 +497,8 @@ impl Lower {
         Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::Allocated(Box::new(allocated))) })
     }
 
-    /// An element in the arena. An index out of bounds fails here, and points outside the arena.
+    /// Lowers an access to an element in the arena. An index out of bounds fails here, and the address is
+    /// then outside of the arena.
     pub fn allocated_element(&mut self, of: &Allocated, at: Operand) -> Result<Value> {
         let at = self.kept_operand(at)?;
         let inside = self.binary(Binary::Lt, at, of.len);
@@ -516,14 +518,15 @@ impl Lower {
         Ok(Value { index, is_shared: true, ..Value::new(of.layout.clone(), node) })
     }
 
-    /// A copy of a value in a new place.
+    /// Copies a value to a new place.
     pub fn copied(&mut self, value: &Value) -> Result<Value> {
         let place = self.place(&value.layout, self.depth)?;
         self.assign(&place, value)?;
         Ok(place.fresh())
     }
 
-    /// The place of a variable with this first value. It takes the value's arrays if they are unique.
+    /// Allocates the place of a variable with this first value. The variable takes the value's arrays if they
+    /// are unique.
     pub fn variable(&mut self, value: &Value) -> Result<Value> {
         let value = self.settled(value)?;
         let node = self.variable_node(&value)?;
@@ -546,7 +549,7 @@ impl Lower {
         }
     }
 
-    /// Writes a value that has no part in the target place.
+    /// Writes a value to a place with which it shares no part.
     pub fn assign(&mut self, place: &Value, value: &Value) -> Result<()> {
         match &place.node {
             Node::Leaf(leaf) => {
@@ -619,7 +622,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Code for each number below `len`, as a loop.
+    /// Lowers code for each number below `len`, as a loop.
     pub fn repeated(
         &mut self,
         len: usize,

@@ -47,7 +47,7 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 pub struct Recording(());
 
 impl Recording {
-    /// Begins a recording; `None` while another one is running.
+    /// Begins a recording; returns `None` while another recording is active.
     pub fn begin() -> Option<Self> {
         let mut events = EVENTS.lock();
         if RECORDS.load(Ordering::Relaxed) {
@@ -104,7 +104,7 @@ pub(super) struct Events {
 #[derive(Debug)]
 pub(super) struct DeviceWork {
     pub work: SubmittedWork,
-    /// The number of its device.
+    /// The number of the device of the work.
     pub device: usize,
     pub ticket: Ticket,
     pub submitted: Instant,
@@ -119,7 +119,7 @@ pub(super) struct Doing {
     pub what: &'static str,
     pub thread: ThreadId,
     pub began: Instant,
-    /// `None` for an event without a duration.
+    /// The end of the event; `None` for an event without a duration.
     pub ended: Option<Instant>,
     pub pages: usize,
 }

@@ -76,7 +76,7 @@ fn numbered(at: At<1>, out: &mut Own<u32>) {
 /// Tuples of a part of a set, as rows of values.
 pub(super) struct DeviceRows<'a, D: Device> {
     values: RowValues<'a, D>,
-    /// The number of the first.
+    /// The number of the first tuple.
     pub first: usize,
     pub width: usize,
 }
@@ -89,7 +89,7 @@ enum RowValues<'a, D: Device> {
 }
 
 impl<D: Device> DeviceRows<'_, D> {
-    /// Passes all values to a kernel.
+    /// Passes the value of each element to a kernel.
     pub fn given<'g>(&'g self, to: Given<'g>) -> Given<'g> {
         match &self.values {
             RowValues::Lent(store, len) => to.all_of(Operand::new(*store, 0), *len),
@@ -131,7 +131,8 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         scratch(&devices, len)
     }
 
-    /// Returns the array that stores a set, if it can be read in place: if both are on one device.
+    /// Returns the array that stores a set if the devices can read it in place, because both are on one
+    /// device.
     pub fn lent<'s, S: Tuples + ?Sized>(&self, set: &'s S) -> Option<&'s dyn OperandStore> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
@@ -219,7 +220,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         Ok(values)
     }
 
-    /// Writes the values of a column to zeroes.
+    /// Writes the values of a column to elements that are zero.
     pub fn write_column(
         &self,
         rows: &DeviceRows<'_, D>,
@@ -230,7 +231,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         rows.given(given).result(to).run::<coded>()
     }
 
-    /// Extends the codes of tuples by columns with these places in them.
+    /// Extends the codes of tuples by these columns.
     pub fn code(
         &self,
         rows: &DeviceRows<'_, D>,

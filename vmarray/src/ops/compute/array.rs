@@ -46,7 +46,7 @@ pub(super) struct Beside<'a> {
     /// `own_start`.
     start: usize,
     own_start: usize,
-    /// True if the run changes the elements.
+    /// True if the operation changes the elements of the run.
     pub is_changed: bool,
 }
 

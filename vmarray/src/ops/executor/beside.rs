@@ -150,7 +150,7 @@ impl StagedOperand {
         Elements { start: self.memory.at(self.offset), count: run.count() as u64, stride: self.stride }
     }
 
-    /// Releases the memory after the device has finished.
+    /// Releases the memory when the device has finished.
     pub fn end(self, lane: &impl Lane) {
         if let StagedFrom::Host(host) = self.from {
             lane.keep(host);

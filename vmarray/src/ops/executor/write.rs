@@ -287,7 +287,7 @@ fn part_done(done: Outcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> Out
 /// The error of a run that was not started.
 pub(crate) struct RefusedRun {
     pub error: Error,
-    /// True if the device may have carried out a part of it.
+    /// True if the device may have executed a part of the change.
     pub begun: bool,
 }
 
@@ -305,7 +305,7 @@ impl From<backend_api::Error> for RefusedRun {
 
 /// A change of the elements of a run, in flight.
 pub(crate) struct Writing {
-    /// The tickets of the copies and of the kernel: each may fail independently.
+    /// Tickets of the copies and of the kernel, each of which may fail independently.
     pub tickets: Vec<Ticket>,
     /// Staged elements, kept until the device is done.
     staged: Vec<StagedOperand>,
@@ -402,7 +402,7 @@ impl Writing {
         }
     }
 
-    /// Waits until none of its work is in flight.
+    /// Waits until no work of the change is in flight.
     pub fn wait(
         self,
         lane: &impl Lane,
@@ -480,12 +480,12 @@ fn merged_columns<'a>(
 pub(crate) struct Outcome {
     pub written: Vec<Range<usize>>,
     pub unspecified: Vec<Range<usize>>,
-    /// The first error.
+    /// The first error of the operation.
     pub failure: Option<Error>,
 }
 
 impl Outcome {
-    /// Adds the state of other elements.
+    /// Adds the outcome of other elements.
     pub fn add(&mut self, other: Self) {
         self.written.extend(other.written);
         self.unspecified.extend(other.unspecified);

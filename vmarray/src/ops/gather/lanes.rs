@@ -29,7 +29,7 @@ impl<'a> Lanes<'a> {
         Self::with(array, array.pager().pool())
     }
 
-    /// Creates lanes of which each moves the elements that are homed on it.
+    /// Creates lanes, each of which moves the elements that are stored on its device.
     pub fn divided<T: Element, D: Device>(array: &'a VirtualArray<T, D>) -> Self {
         Self::with(array, None)
     }
@@ -60,7 +60,7 @@ impl<'a> Lanes<'a> {
         self.pool.is_none() && self.pager.channels().len() > 1
     }
 
-    /// The numbers of the channels that each can move any part of a list, or of the only channel.
+    /// The channels that can each move any part of a list, or the only channel.
     pub fn any_part(&self) -> &[usize] {
         self.pool.map_or(&[0], SharedHomes::lanes)
     }
@@ -81,8 +81,7 @@ impl<'a> Lanes<'a> {
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
     }
 
-    /// The elements that a channel's device moves, counted as in their
-    /// [places](super::places::ListedPlace).
+    /// Elements that the device of a channel moves, counted as in their [places](super::places::ListedPlace).
     pub fn elements(&self, channel: usize) -> View<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {
@@ -130,7 +129,7 @@ impl<'a> Lanes<'a> {
         &self.pager.channels()[channel]
     }
 
-    /// The number of submitted loads, and fills of slots, that concern elements of a channel's device.
+    /// The number of submitted loads and fills of slots on the device of a channel.
     pub fn loads_begun(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.queues.iter().map(|queues| queues.loads_begun()).sum(),

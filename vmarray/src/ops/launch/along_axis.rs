@@ -123,7 +123,7 @@ pub(crate) struct Lines<'a, T> {
     /// Name of the operation, for errors.
     pub name: &'static str,
     pub store: &'a dyn OperandStore,
-    /// Their places in the store, unless the store has other axes.
+    /// The places of the elements in the store, unless the store has other axes.
     pub stored: Option<StoredBox>,
     pub extents: Vec<usize>,
     pub axis: usize,

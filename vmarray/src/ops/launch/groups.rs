@@ -7,11 +7,11 @@ use vmarray_kernel::{GroupPart, ScalarSource};
 /// The groups of a launch whose items have one axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinearGroups {
-    /// Items of a group.
+    /// The number of items in a group.
     pub len: usize,
-    /// Index of the launch's first item on the devices.
+    /// The index of the launch's first item on the devices.
     pub start: usize,
-    /// Items of the launch.
+    /// The number of items of the launch.
     pub items: usize,
 }
 

@@ -85,7 +85,7 @@ pub(super) struct Options {
 impl Options {
     /// The options of `run`.
     pub const USUAL: Self = Self { time_limit: Some(Duration::from_secs(60)), ..Self::OF_LIBRARY };
-    /// The options of the library's own kernels, whose loops end.
+    /// The options for the library's own kernels, whose loops always end.
     pub const OF_LIBRARY: Self = Self { budget: None, time_limit: None, arena_bytes: ARENA_BYTES };
 }
 

@@ -63,7 +63,8 @@ impl<'a> OverStore<'a> {
         Some(Self { first, ..Self::beside(given?, together) })
     }
 
-    /// Numbers from 0 on, on the devices of a store; parts have multiples of `together`.
+    /// Returns numbers from 0 on, on the devices of a store; the length of each part is a multiple of
+    /// `together`.
     pub fn beside(store: &'a dyn OperandStore, together: usize) -> Self {
         let devices = store.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
         let devices = devices.collect();

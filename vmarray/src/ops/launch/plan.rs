@@ -584,11 +584,11 @@ pub(super) struct Launching<'a> {
     options: &'a Options,
     reduction: Option<&'a Reduction>,
     pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
-    /// Copies of the arguments on devices.
+    /// The copies of the arguments on devices.
     pub devices: RwLock<Vec<DeviceCopies<'a>>>,
     /// The report, and the place of the item that it names.
     reported: Mutex<(Report, u64)>,
-    /// The items of this band, if groups are tiles.
+    /// The items of a band, if groups are tiles.
     pub band: Option<Band>,
 }
 

@@ -104,7 +104,7 @@ pub(super) enum How {
 pub(super) struct Reduction {
     how: How,
     scalars: Vec<ReturnedScalar>,
-    /// Place of the first item.
+    /// The place of the first item of the piece.
     pub start: usize,
     /// Maximal number of items in one reduction.
     piece_items: u64,
@@ -334,7 +334,7 @@ impl Reduction {
         waits.fold(Ok(()), backend_api::Result::and)
     }
 
-    /// Discards all results.
+    /// Discards all results so far.
     pub fn begin_anew(&self) {
         self.reduced.lock().clear();
     }

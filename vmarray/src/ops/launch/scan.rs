@@ -160,10 +160,10 @@ fn written<T: Number + Memory, const HAS_ROWS: usize>(
 /// A prefix sum over elements of a store.
 pub(crate) struct Scan<'a> {
     pub store: &'a dyn ResultStore,
-    /// Elements of a page.
+    /// The number of elements in a page.
     pub page_len: usize,
     pub range: Range<usize>,
-    /// Elements of a row; each row starts a new sum; 0 without rows.
+    /// The number of elements in a row, at the start of which a new sum begins; 0 without rows.
     pub row: usize,
     /// True for sums without the element's own value.
     pub is_exclusive: bool,

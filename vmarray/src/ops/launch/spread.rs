@@ -202,7 +202,7 @@ pub(super) fn fetch_view<'a, V: View<'a>>(
 
 /// An argument with a halo around items.
 pub(super) struct SpreadArgument<'a> {
-    /// Number of its parameter.
+    /// The number of the parameter.
     pub number: usize,
     pub of: Box<dyn Spread + 'a>,
     /// Halo along each axis; without it, all elements.
@@ -240,7 +240,7 @@ pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
 /// An array that is read in place.
 pub(super) struct DealtArgument<'a> {
-    /// Number of its parameter.
+    /// The number of the parameter.
     pub number: usize,
     pub pager: &'a Pager,
     /// Least number of leading elements that contain all reads.
@@ -288,7 +288,7 @@ impl<'a> DealtArgument<'a> {
         of_stored(&self.stored, &self.modes, part)
     }
 
-    /// Pages that may be read.
+    /// Returns the pages that items may read.
     pub fn pages(&self) -> Range<u64> {
         self.stored.range().start as u64 / self.page_len()..(self.len as u64).div_ceil(self.page_len())
     }
@@ -387,7 +387,7 @@ impl<'a> DeviceCopies<'a> {
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
     }
 
-    /// Copies the elements of an argument to their store without the host, if a link exists.
+    /// Copies the elements of an argument to the store's device without the host, if a link exists.
     pub fn put(&self, argument: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<bool> {
         match &self.copied[argument] {
             Some(copied) => put_from(target, range, self.queue.device(), copied.memory.at(0)),

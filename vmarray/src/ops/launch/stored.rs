@@ -114,7 +114,7 @@ impl StoredBox {
 /// Elements in the storage order of another view.
 pub(crate) struct Reordered<'a> {
     pub of: Box<dyn Spread + 'a>,
-    /// Places of the other view's elements.
+    /// The places of the other view's elements, whose order to follow.
     pub like: StoredBox,
 }
 

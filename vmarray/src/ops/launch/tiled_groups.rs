@@ -33,12 +33,12 @@ pub(super) struct TiledGroups {
 
 /// A result of such a launch.
 pub(super) struct TiledResult<'a> {
-    /// Number of its parameter.
+    /// The number of the parameter.
     pub number: usize,
     pub target: &'a dyn ResultStore,
     pub stored: StoredBox,
     pub layout: Layout,
-    /// Number, among the copied arguments, of the memory that items write.
+    /// The number, among the copied arguments, of the memory that items write to.
     pub memory: usize,
 }
 
@@ -82,7 +82,7 @@ impl TiledGroups {
         self.extents[axis].div_ceil(self.tile[axis])
     }
 
-    /// Number of items, including the ones that fill up tiles.
+    /// The number of items, including the items that fill up tiles.
     pub fn all_items(&self) -> usize {
         (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
     }

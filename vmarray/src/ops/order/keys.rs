@@ -120,7 +120,7 @@ several! {
     D 3, C 2, B 1, A 0;
 }
 
-/// Positions of elements, in the order of the keys so far.
+/// The positions of elements, in the order of the keys processed so far.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct KeyOrdering<'a, S: Store> {

@@ -11,10 +11,10 @@ pub(super) struct Dealt {
     pub first: u64,
     pub count: u64,
     pub page_len: u64,
-    /// Page `p` belongs to channel `p % channels`.
+    /// The number of channels: page `p` belongs to channel `p % channels`.
     pub channels: u64,
     pub channel: u64,
-    /// Global number of the element that counts as 0.
+    /// The position of the element that counts as 0.
     pub base: u64,
 }
 
@@ -24,7 +24,7 @@ impl Dealt {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
 
-    /// Number of tiles that write them; a tile never crosses a page boundary.
+    /// The number of tiles that write the elements; a tile never crosses a page boundary.
     pub fn tiles(&self) -> u64 {
         let tile = |own: u64| {
             own / self.page_len * self.page_len.div_ceil(MERGE_TILE) + own % self.page_len / MERGE_TILE
@@ -32,7 +32,7 @@ impl Dealt {
         if self.count == 0 { 0 } else { tile(self.first + self.count - 1) - tile(self.first) + 1 }
     }
 
-    /// Parameters of kernels.
+    /// The parameters of the kernels.
     pub fn params(&self) -> [u64; 6] {
         [self.first, self.count, self.page_len, self.channels, self.channel, self.base]
     }
@@ -41,9 +41,9 @@ impl Dealt {
 /// Part of a merge: elements of one piece of the first run, and of one of the second.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
-    /// For each run, the number of the piece and the range in it.
+    /// For each run, the number of a piece and the range in it.
     pub from: [(usize, Range<u64>); 2],
-    /// Position in the result.
+    /// The position of the first key in the result.
     pub base: u64,
 }
 

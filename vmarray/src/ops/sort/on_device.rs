@@ -120,7 +120,7 @@ impl<'a> Sorter<'a> {
         STATE_HEADER_BYTES + keys.div_ceil(moves.tile) * DIGITS as u64 * 4
     }
 
-    /// Returns borrowed memory to the lane.
+    /// Returns the borrowed memory to the lane.
     pub fn end(self) {
         self.share.lane.keep(self.host);
     }
@@ -139,7 +139,7 @@ impl<'a> Sorter<'a> {
         Ok(KeysMemory { memory, values: values.map(|_| values_begin) })
     }
 
-    /// Returns the place of the key `by` keys later.
+    /// Returns the place of the key `by` keys after a place.
     pub fn further<'p>(&self, place: KeysPlace<'p>, by: u64) -> KeysPlace<'p> {
         let ChannelShare { keys, values, .. } = self.share;
         let values = place.values.zip(*values).map(|(place, of)| place.plus(by * of.stride));
@@ -260,7 +260,7 @@ impl<'a> Sorter<'a> {
         lane.wait(ticket)
     }
 
-    /// Reports that `keys` keys are about to be moved.
+    /// Reports that the sort is about to move `keys` keys.
     ///
     /// # Errors
     /// An error of the device type if the program cancels.
@@ -269,7 +269,7 @@ impl<'a> Sorter<'a> {
         told.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
-    /// Moves keys and values by one digit with these counts.
+    /// Moves keys and values by one digit, for these counts.
     pub fn pass(
         &self,
         place: u64,

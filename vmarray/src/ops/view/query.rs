@@ -298,7 +298,8 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL)
 }
 
-/// A [`Query`] with assignable rows: every [`ViewMut`], and joined views of which the first is writable.
+/// A [`Query`] with rows that can be assigned: every [`ViewMut`], and joined views of which the first is
+/// writable.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};

@@ -161,7 +161,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A region, as devices receive it.
+/// A region in the form that devices receive.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Lowered<T> {

@@ -5,7 +5,7 @@ use vmarray_kernel::launch::Mode;
 use crate::base::element::Element;
 use crate::ops::view::sealed::{Internal, Sealed};
 
-/// The origin of the value at an index that may be outside.
+/// The origin of the value at a position that may be outside.
 ///
 /// ```
 /// use vmarray::boundary::{Boundary, Checked, Circular, Constant, Place};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::geometry::{Geometry, Tiling};
 use super::shape::{self, Bounds};
 
-/// Neighbours along one axis, and their place along the same axis of memory.
+/// Neighbouring elements along one axis, and their place along the same axis in the other memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     pub(crate) start: usize,

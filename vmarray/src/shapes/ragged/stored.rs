@@ -28,13 +28,13 @@ pub(super) struct RowsKept {
 }
 
 impl RowsKept {
-    /// Sets the number of rows.
+    /// Records the number of rows.
     pub fn of(mut self, rows: usize) -> Self {
         self.rows = rows;
         self
     }
 
-    /// Stops recording rows: the elements continue without them.
+    /// Stops recording rows, because the elements continue without them.
     pub fn leave(self) {
         self.kept.give_up();
     }

@@ -101,7 +101,7 @@ fn update(array: &Words) -> Result<()> {
     Ok(())
 }
 
-/// Changes all elements.
+/// Changes all elements, page by page, by the threads of the current pool.
 pub fn par_update(array: &Words) -> Result<()> {
     Ok(array.par_for_each_slice_mut(.., |_, slice| {
         slice.iter_mut().for_each(|word| *word = word.wrapping_add(1));
@@ -119,7 +119,7 @@ fn overwrite(array: &Words) -> Result<()> {
     Ok(())
 }
 
-/// Numbers all elements, without the old ones.
+/// Overwrites all elements with numbers, without reading them.
 pub fn par_overwrite(array: &Words) -> Result<()> {
     array.discard(..)?;
     Ok(array.par_for_each_slice_mut(.., |first, slice| number(slice, first as u32))?)

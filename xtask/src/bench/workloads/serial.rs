@@ -63,7 +63,7 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Each thread gets all elements of its share, in order.
+/// Reads all elements by all threads: each gets its share in order.
 pub fn per_thread<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result<Sample> {
     on_threads(threads, |thread| {
         let part = part(array.len(), threads, thread, array.page_len());
@@ -72,7 +72,7 @@ pub fn per_thread<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result
     })
 }
 
-/// Thread `t` of `n` gets elements `t`, `t + n`, `t + 2 n`, …
+/// Reads all elements by all threads: thread `t` of `n` gets elements `t`, `t + n`, `t + 2 n`, …
 pub fn interleaved<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result<Sample> {
     on_threads(threads, |thread| {
         let indices = (thread..array.len()).step_by(threads);

@@ -25,7 +25,7 @@ pub(in super::super) struct Run {
     pub of: Memory,
     /// True if the next item loads the next element; else it loads the same one.
     pub follows: bool,
-    /// The lowest and the highest distance, each with a load of it.
+    /// The lowest and the highest distance, each with a load that has it.
     pub low: (i64, u32),
     pub high: (i64, u32),
     sum: Sum,

@@ -18,7 +18,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns bounds without knowledge.
+    /// Returns the bounds of a kernel about which nothing is known.
     pub fn unknown(registers: usize) -> Self {
         Self { most: vec![u64::MAX; registers], sums: vec![None; registers], counts: HashMap::new() }
     }

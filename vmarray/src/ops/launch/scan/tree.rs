@@ -10,7 +10,7 @@ use super::PrefixSummed;
 #[derive(Clone)]
 pub(super) struct Node<T: PrefixSummed> {
     pub sum: T::Sum,
-    /// True if a row starts among them.
+    /// True if a row starts in these blocks.
     pub begins: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Carried<T: PrefixSummed> {
 }
 
 impl<T: PrefixSummed> Carried<T> {
-    /// An empty carry, before block `number`.
+    /// Returns an empty carry for block `number`.
     pub fn before(number: u64) -> Self {
         let empty = || vec![Node::default(); u64::BITS as usize];
         Self { number, nodes: empty(), before: empty() }
