@@ -110,7 +110,7 @@ impl DeviceMemory {
                 && let Err(code) = queue.drain_for_sure()
             {
                 // No work runs any more in a lost context.
-                tracing::debug!(?code, "a device was lost that used memory of another");
+                tracing::debug!(?code, "a device that used memory of another device was lost");
             }
         }
     }

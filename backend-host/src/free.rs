@@ -75,7 +75,7 @@ impl Free {
             return;
         }
         if let Some((&before, &length)) = self.runs.range(..start).next_back() {
-            debug_assert!(before + length <= start, "given back twice");
+            debug_assert!(before + length <= start, "a range was released twice");
             if before + length == start {
                 self.runs.remove(&before);
                 start = before;

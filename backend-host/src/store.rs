@@ -358,7 +358,7 @@ impl StoreDevice {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn share_out(&self, shares: u64) {
-        assert!(shares > 0, "somebody has to have the pages");
+        assert!(shares > 0, "the number of shares must be at least 1");
         *self.next_share.lock() = Some(Share { number: 0, shares });
     }
 

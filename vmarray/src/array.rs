@@ -522,7 +522,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
             DIRTY
         })?;
-        Ok(result.expect("set by the closure, which was run"))
+        Ok(result.expect("the closure, which was run, has set the result"))
     }
 
     /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to the

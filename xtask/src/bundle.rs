@@ -50,7 +50,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut bytes = 0;
     for (name, file) in &entries {
         let to = folder.join(name);
-        sh.create_dir(to.parent().context("a file has a folder")?)?;
+        sh.create_dir(to.parent().context("the file has no parent folder")?)?;
         bytes += std::fs::copy(file, to).with_context(|| format!("{} cannot be copied", file.display()))?;
         eprintln!("{name}");
     }
@@ -67,7 +67,10 @@ fn entries(json: &str) -> Result<BTreeMap<String, PathBuf>> {
         let message: Value = serde_json::from_str(line).context("cargo printed an unknown line")?;
         let Some(executable) = message["executable"].as_str() else { continue };
         let manifest = Path::new(message["manifest_path"].as_str().unwrap_or_default());
-        let package = manifest.parent().and_then(Path::file_name).context("a package has a folder")?;
+        let package = manifest.parent().and_then(Path::file_name).context(
+            "the manifest has no parent \
+                                                                           folder",
+        )?;
         let (package, target) = (package.to_string_lossy(), &message["target"]);
         let name = target["name"].as_str().unwrap_or_default();
         let place = match (target["kind"][0].as_str(), message["profile"]["test"] == true) {

@@ -67,7 +67,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     };
     // maturin asks `python3` for zig.
     let before = std::env::var("PATH").unwrap_or_default();
-    let builder = maturin.parent().context("Python is in a folder")?;
+    let builder = maturin.parent().context("the Python program has no parent folder")?;
     let path = sh.push_env("PATH", format!("{builder}{}{before}", if cfg!(windows) { ";" } else { ":" }));
     cmd!(
         sh,

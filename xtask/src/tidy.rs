@@ -30,7 +30,9 @@ const FEATURE_TABLES: [&str; 2] = ["README.md", "vmarray/src/lib.rs"];
 macro_rules! patterns {
     ($($(#[$doc:meta])* $NAME:ident = $pattern:expr;)*) => { $(
         $(#[$doc])*
-        static $NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("a regular expression"));
+        static $NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("the pattern is a \
+                                                                                      valid regular \
+                                                                                      expression"));
     )* };
 }
 

@@ -235,7 +235,7 @@ impl<'a> Interpreter<'a> {
             let launch = Interpreter { params, ..*self };
             let mut views = Slices::new(Vec::new());
             let mut state = State::new(&launch, &flat, &mut views);
-            state.group(0, &mut items).expect("no memory is touched");
+            state.group(0, &mut items).expect("a kernel without views accesses no memory");
             items[0].get(result)
         })
     }

@@ -224,7 +224,7 @@ impl Stream {
 impl Module {
     /// Makes the driver translate a text, which ends with a NUL.
     pub fn load(context: &Arc<Context>, text: &str) -> Outcome<Self> {
-        assert!(text.ends_with('\0'), "a C string");
+        assert!(text.ends_with('\0'), "the text must end with a NUL");
         let mut handle = ModuleHandle::NULL;
         // SAFETY: writes one handle; the text is a C string.
         check(unsafe { (context.driver.table.module_load_data)(&raw mut handle, text.as_ptr().cast()) })?;

@@ -151,7 +151,7 @@ impl Extent {
             done += part;
             skip = 0;
         }
-        debug_assert_eq!(done, bytes, "the range was checked to be inside of the buffer");
+        debug_assert_eq!(done, bytes, "the range must lie inside of the buffer");
         Ok(())
     }
 }
@@ -175,7 +175,7 @@ impl Medium for Extent {
             self.file.announce(at, part);
             Ok(())
         });
-        debug_assert!(announced.is_ok(), "nothing of it fails");
+        debug_assert!(announced.is_ok(), "announcing a read must not fail");
     }
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {

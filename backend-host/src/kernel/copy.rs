@@ -57,7 +57,7 @@ impl<M: Medium> Move<M> {
 
     /// Runs a part of the copy: `bytes` bytes, `skip` bytes after its start.
     pub fn run(&self, skip: u64, bytes: usize) -> Result<()> {
-        debug_assert!(skip + bytes as u64 <= self.bytes(), "a part of the copy");
+        debug_assert!(skip + bytes as u64 <= self.bytes(), "the part must lie inside of the copy");
         match self {
             // SAFETY: the range was checked to be inside both pieces of memory, which the places keep alive;
             // host memory and device memory never overlap.

@@ -18,7 +18,7 @@ pub(crate) struct Matcher {
 impl Matcher {
     /// Returns a matcher for `value` at `field_offset` in elements of `stride` bytes.
     pub fn new(stride: usize, field_offset: usize, value: &[u8]) -> Self {
-        debug_assert!(field_offset + value.len() <= stride, "the field is inside of its element");
+        debug_assert!(field_offset + value.len() <= stride, "the field must lie inside of its element");
         Self { stride, field_offset, value: value.into(), wide: has_wide_vectors() }
     }
 

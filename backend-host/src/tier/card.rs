@@ -365,7 +365,7 @@ impl std::ops::Deref for LaneGuard<'_> {
     type Target = Lane;
 
     fn deref(&self) -> &Lane {
-        self.lane.as_ref().expect("it is there until the drop")
+        self.lane.as_ref().expect("the value exists until the drop")
     }
 }
 

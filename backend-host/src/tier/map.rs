@@ -125,7 +125,12 @@ impl Entry {
         match slot {
             Some(slot) if self.writes == write => {
                 // An earlier write that continues would have taken the slot.
-                debug_assert_eq!((self.writers, self.state), (0, State::Nowhere), "nobody else is at it");
+                debug_assert_eq!(
+                    (self.writers, self.state),
+                    (0, State::Nowhere),
+                    "no other thread uses the \
+                                                                                   entry"
+                );
                 (self.state, self.is_due) = (State::Held(slot), false);
                 true
             }

@@ -256,7 +256,7 @@ fn reduce(
     if most == 0 {
         return Err(Error::new(ErrorKind::Unsupported, OPERATION)
             .with_detail(format!(
-                "the elements lie in {} pieces, but at most {} are supported",
+                "the elements are in {} pieces, but at most {} are supported",
                 work.segments.len(),
                 Compute::PARTIALS_MAX
             ))

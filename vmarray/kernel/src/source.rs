@@ -173,7 +173,7 @@ impl<'s, T: Memory> HeldElementsMut<'s, T> {
     pub(crate) fn end(&mut self) {
         if let Self::View { view, first, elements } = self {
             let is_written = view.write(*first as u64, size_of::<T>(), bytemuck::cast_slice(elements));
-            debug_assert!(is_written, "they are the items' own");
+            debug_assert!(is_written, "items write only their own elements");
         }
     }
 }
@@ -183,7 +183,7 @@ fn read<T: Memory>(view: &HostView<'_>, items: &Range<u64>, elements: &mut Vec<T
     elements.clear();
     elements.resize(items.end.saturating_sub(items.start) as usize, T::zeroed());
     let is_there = view.read(items.start, size_of::<T>(), bytemuck::cast_slice_mut(elements));
-    debug_assert!(is_there, "a launch has an element for each item");
+    debug_assert!(is_there, "a launch must have an element for each item");
 }
 
 /// All elements of an array.

@@ -257,7 +257,7 @@ impl Core {
     /// NumPy's description of the shape. Blocks for a selection.
     fn grid<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyUntypedArray>> {
         let made = self.grid.get_or_try_init(py, || {
-            let Body::Lazy(lazy) = &self.body else { unreachable!("views have a grid") };
+            let Body::Lazy(lazy) = &self.body else { unreachable!("only expressions have no grid") };
             let len = off(py, || lazy.len())?;
             PyResult::Ok(grid(py, self.descr.bind(py), &[len])?.unbind())
         })?;

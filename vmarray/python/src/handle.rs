@@ -102,7 +102,7 @@ impl<T: ?Sized + Send> Deref for Owned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.inner.as_deref().expect("it is there until it is dropped")
+        self.inner.as_deref().expect("the array exists until the drop")
     }
 }
 
@@ -147,8 +147,9 @@ impl Handle {
     /// Returns the array; an error if it is closed, exported, or of another process.
     pub fn open(&self) -> Result<Arc<Open>> {
         if self.process != std::process::id() {
-            let text = "the array was made before this process was forked off, whose threads and devices it has not; \
-                        start processes by `multiprocessing.get_context(\"spawn\")` and make or open arrays in them";
+            let text = "the array was made before this process was forked, so its threads and devices do \
+                        not exist here; start processes by `multiprocessing.get_context(\"spawn\")` and \
+                        make or open arrays in them";
             return Err(Python::attach(|py| raised(py, "ForkedError", text)).into());
         }
         let (class, text) = match &*lock(&self.state) {
@@ -177,7 +178,7 @@ impl Handle {
         }
         let run = match Arc::get_mut(&mut open).and_then(Owned::get_mut) {
             Some(elements) => elements.lend(range),
-            None => unreachable!("nobody else has it, and nobody else can get it"),
+            None => unreachable!("no other thread holds the reference or can get it"),
         };
         let loan = Arc::new(Loan { handle: Arc::clone(self), open: Some(open) });
         Ok((loan, run?))

@@ -128,7 +128,7 @@ impl<'s> Lowering<'s> {
         });
         let root = match root {
             Some(root) => root,
-            None => Root::of(&copied(view, self.shape)?).expect("a copy lies side by side"),
+            None => Root::of(&copied(view, self.shape)?).expect("a copy has contiguous items"),
         };
         let at = self.columns.iter().position(|column| column.is_at(&root)).unwrap_or_else(|| {
             self.columns.push(root.clone());

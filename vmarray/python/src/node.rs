@@ -295,7 +295,7 @@ impl Lazy {
 pub fn count(mask: &Arc<Node>, of: &[usize]) -> Result<usize> {
     match Lowering::new(of, None).ask(mask, None, Asked::Count)? {
         Reduced::Int(count) => Ok(count as usize),
-        _ => unreachable!("a count is a number"),
+        _ => unreachable!("counts are always numbers"),
     }
 }
 

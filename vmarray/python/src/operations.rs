@@ -251,7 +251,7 @@ impl Code {
 
     /// Result of an operation on values of one kind.
     pub fn operation(&mut self, operation: Operation, kind: Kind, operands: &[Value]) -> Result<Value> {
-        let Some(of) = kind.value_type() else { unreachable!("operations take numbers") };
+        let Some(of) = kind.value_type() else { unreachable!("operations are defined for numbers only") };
         if operation == Operation::Where {
             return Ok(self.select(operands[0], operands[1], operands[2]));
         }
@@ -492,7 +492,7 @@ impl Code {
             O::Hypot => x.hypot(y),
             O::Arctan2 => x.atan2(y),
             O::Power => x.powf(y),
-            other => unreachable!("{} is no function of floats", other.name()),
+            other => unreachable!("{} is not a function of floats", other.name()),
         };
         // Earlier instructions keep their numbers, because each was added once.
         let (program, value) = result.to_program()?;

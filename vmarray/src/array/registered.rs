@@ -86,7 +86,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                     continue;
                 }
                 let address = NonNull::new(std::ptr::with_exposed_provenance_mut(start))
-                    .expect("vectors lie somewhere");
+                    .expect("the address of a vector is never null");
                 // SAFETY: the vector does not move until `Registered` returns it, after the devices have
                 // released it. Work on it belongs to calls that borrow it, mutably if the work writes.
                 imports.push(unsafe { ImportedMemory::new(device, address, bytes, HostMemory::Pinned)? });

@@ -50,7 +50,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads an element of a page while it is shared.
     #[inline(always)]
     pub(crate) fn read_in(&self, share: &Share<'_>, at: usize) -> T {
-        assert!(at < self.page_len(), "the element is in the page");
+        assert!(at < self.page_len(), "the element must lie in the page");
         // SAFETY: the page is shared, so it stays resident, and has no writers of huge elements. Words are
         // read atomically; the lock of other elements detects a racing writer.
         unsafe {

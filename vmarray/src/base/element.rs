@@ -90,7 +90,7 @@ macro_rules! on_word {
             2 => on_word!(AtomicU16, $at, $word, $operation),
             4 => on_word!(AtomicU32, $at, $word, $operation),
             8 => on_word!(AtomicU64, $at, $word, $operation),
-            _ => unreachable!("not a single word"),
+            _ => unreachable!("words have 1, 2, 4 or 8 bytes"),
         }
     };
     ($Atomic:ty, $at:ident, $word:ident, $operation:expr) => {{

@@ -421,7 +421,7 @@ impl ErrorKind {
                 "work in smaller parts, or with an iterator".into(),
             ),
             Self::TooManyGuards { channel, frames } => (
-                format!("all {frames} frames of channel {channel} that can be guarded at once are guarded"),
+                format!("all {frames} frames of channel {channel} that guards may hold are held"),
                 format!("{fewer_guards}, or build the array with a larger cache (`cache_bytes`, `frames_per_channel`)"),
             ),
             Self::WouldDeadlock { page } => (

@@ -3,9 +3,9 @@
 /// The cache cannot get more memory and stays shorter than requested.
 pub(crate) fn cache_is_small(bytes: u64, error: &crate::Error) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(bytes, %error, "the cache gets no more memory and stays as long as it is");
+    tracing::warn!(bytes, %error, "the cache cannot get more memory and keeps its size");
     #[cfg(not(feature = "tracing"))]
-    say_once("a cache gets no more memory", || {
+    say_once("a cache cannot get more memory", || {
         format!(" and stays at {}: {error}", backend_api::readable_bytes(bytes))
     });
 }
@@ -65,7 +65,7 @@ pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_
 /// A GPU reports faulty memory; it is not used.
 pub(crate) fn card_left_out(device: &backend_api::DeviceInfo, reason: &str) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(%device, reason, "a card is not used");
+    tracing::warn!(%device, reason, "a GPU is not used");
     #[cfg(not(feature = "tracing"))]
     say_once(&format!("{device} is not used: {reason}"), String::new);
 }

@@ -458,7 +458,7 @@ impl Pager {
             let attempt = match then {
                 LoadFor::Share(holder) => try_share(entry, holder),
                 LoadFor::Exclusive(holder) => entry.try_exclusive(holder),
-                LoadFor::Release | LoadFor::Leave => unreachable!("prefetches do not hold pages"),
+                LoadFor::Release | LoadFor::Leave => unreachable!("prefetches never hold pages"),
             };
             match attempt {
                 Ok(before) => {
@@ -581,7 +581,7 @@ impl Pager {
         let wake = match then {
             LoadFor::Share(holder) => entry.downgrade(holder),
             LoadFor::Exclusive(holder) => entry.hold_exclusive(holder),
-            LoadFor::Release | LoadFor::Leave => unreachable!("prefetches do not come here"),
+            LoadFor::Release | LoadFor::Leave => unreachable!("prefetches never wait for a page"),
         };
         if wake {
             unpark(entry);

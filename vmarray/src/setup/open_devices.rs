@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_lost_device_is_opened_again_and_stays_lost_for_its_owners() {
         let (first, is_new) = shared(&key("lost"), simulated).unwrap();
-        let AnyDevice::Simulated(device) = &*first else { unreachable!("it is simulated") };
+        let AnyDevice::Simulated(device) = &*first else { unreachable!("this test opens simulated devices") };
         assert!(is_new && !shared(&key("lost"), simulated).unwrap().1);
         device.lose();
         let (second, is_new) = shared(&key("lost"), simulated).unwrap();
@@ -265,7 +265,12 @@ mod tests {
         remember_choice(&discovery, keys.to_vec());
         let chosen = chosen_before(&discovery).unwrap();
         assert!(chosen.iter().zip(&devices).all(|(one, other)| Arc::ptr_eq(one, other)));
-        let AnyDevice::Simulated(device) = &*devices[1] else { unreachable!("it is simulated") };
+        let AnyDevice::Simulated(device) = &*devices[1] else {
+            unreachable!(
+                "this test opens simulated \
+                                                                             devices"
+            )
+        };
         device.lose();
         assert!(chosen_before(&discovery).is_none());
         open();

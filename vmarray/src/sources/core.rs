@@ -110,7 +110,7 @@ impl<T: Element> Core<T> {
     pub(super) fn start_of(&self, held: &[ExclusivePage<'_>], range: &Range<usize>) -> NonNull<T> {
         let pages = &self.entries[self.cuts.touched_pages(range)];
         assert!(held.len() == pages.len() && held.iter().zip(pages).all(|(held, page)| held.is_of(page)));
-        NonNull::new(self.first_of(range)).expect("a home has an address")
+        NonNull::new(self.first_of(range)).expect("the address of a home is never null")
     }
 
     /// Elements at home with exclusive access.

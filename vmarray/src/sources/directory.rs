@@ -147,7 +147,7 @@ impl DirectoryEntry {
 
     /// Assigns or removes the slot of the page; no block is valid there.
     pub(super) fn place(&self, slot: Option<u32>) {
-        debug_assert!(self.valid() == 0, "a page with copies changes its slot");
+        debug_assert!(self.valid() == 0, "a page with valid copies must keep its slot");
         self.slot.store(slot.unwrap_or(NO_SLOT), Relaxed);
         self.rise();
     }
@@ -159,8 +159,12 @@ impl DirectoryEntry {
 
     #[inline]
     fn check(&self) {
-        debug_assert!(self.dirty() & !self.valid() == 0, "a block that the device has not is newer there");
-        debug_assert!(self.valid() == 0 || self.slot().is_some(), "a copy is nowhere");
+        debug_assert!(
+            self.dirty() & !self.valid() == 0,
+            "a block that is newer on the device must be valid \
+                                                          there"
+        );
+        debug_assert!(self.valid() == 0 || self.slot().is_some(), "valid copies need a slot");
     }
 }
 

@@ -98,7 +98,7 @@ unsafe impl<T: Element> HomeMut<T> for &mut [T] {}
 /// The whole elements of a mapping, which may start within a page of the system.
 #[cfg(feature = "memmap2")]
 fn elements<T: Element>(address: *const u8, bytes: usize) -> NonNull<[T]> {
-    let first = NonNull::new(address.cast_mut().cast::<T>()).expect("mappings have addresses");
+    let first = NonNull::new(address.cast_mut().cast::<T>()).expect("the address of a mapping is never null");
     NonNull::slice_from_raw_parts(first, bytes / size_of::<T>())
 }
 

@@ -33,9 +33,7 @@ impl Genome {
                 let line = record.start_line_number();
                 let code = letters::code(letter).with_context(|| {
                     let letter = letter.escape_ascii();
-                    format!(
-                        "letter {number} of the record at line {line}, `{letter}`, is none of a nucleotide"
-                    )
+                    format!("letter {number} of the record at line {line}, `{letter}`, is not a nucleotide")
                 })?;
                 genome.codes.push(code);
             }
@@ -113,7 +111,7 @@ pub mod tests {
             assert!(read("none", text).is_err(), "{text:?}");
         }
         let error = read("wrong", b">a\nAC\n>b\nAC\nACXT\n").unwrap_err().to_string();
-        assert_eq!(error, "letter 5 of the record at line 3, `X`, is none of a nucleotide");
+        assert_eq!(error, "letter 5 of the record at line 3, `X`, is not a nucleotide");
         assert!(Genome::read(Path::new("no such file"), |_| ()).is_err());
     }
 

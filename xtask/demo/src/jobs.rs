@@ -100,7 +100,7 @@ pub fn genome_store(
     println!("1. Genome store");
     let (mut kept, genome) = source.open()?;
     let strains = (bytes_max / (genome.words() * WORD_BYTES)).max(1);
-    let len = genome.words().checked_mul(strains).context("the store is too large to be counted")?;
+    let len = genome.words().checked_mul(strains).context("the size of the store overflows")?;
     let size = len * WORD_BYTES;
     let (bytes, others) = (HumanBytes(size as u64), plural(strains - 1, "strain"));
     line("store", format!("{bytes}: the genome and {others} of it, 4 bits a base (all letters of IUPAC)"));

@@ -74,9 +74,9 @@ pub fn run(args: DemoArgs) -> Result<()> {
         "a picture of {side} by {side} pixels is not possible: 1 to 32768 a side"
     );
     let motif = motif::Motif::new(&args.motif.to_ascii_uppercase())?;
-    std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     let devices = devices::choose(args.devices.as_deref())?;
-    let bytes_max = args.store_mib.checked_mul(1 << 20).context("the store is too large to be counted")?;
+    let bytes_max = args.store_mib.checked_mul(1 << 20).context("the size of the store overflows")?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads.unwrap_or(0)).build()?;
     pool.install(|| -> Result<()> {
         let bytes_max = usize::try_from(bytes_max)?;

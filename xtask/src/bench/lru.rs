@@ -96,7 +96,7 @@ impl Shard {
         }
         let mut number = self.pages.len();
         if number == self.pages.cap().get() {
-            let (old, frame) = self.pages.pop_lru().context("there are frames")?;
+            let (old, frame) = self.pages.pop_lru().context("the cache has no frame")?;
             number = frame.number;
             if frame.dirty {
                 self.copy(number, old, true)?;

@@ -26,7 +26,7 @@ impl<T: Payload> MappedFile<T> {
             .write(true)
             .create_new(true)
             .open(&path)
-            .with_context(|| format!("{} cannot be made", path.display()))?;
+            .with_context(|| format!("cannot create {}", path.display()))?;
         std::fs::remove_file(&path)?;
         let mut writer = BufWriter::with_capacity(1 << 20, &file);
         for index in 0..len {

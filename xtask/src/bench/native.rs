@@ -52,8 +52,7 @@ impl Native {
         let compiled = std::fs::write(&source, text).map_err(anyhow::Error::from).and_then(|()| {
             let mut command = Command::new(&compiler);
             command.args(["-O3", "-cubin", &target, "-o"]).arg(&binary).arg(&source);
-            let output =
-                command.output().with_context(|| format!("{} does not start", compiler.display()))?;
+            let output = command.output().with_context(|| format!("cannot start {}", compiler.display()))?;
             ensure!(output.status.success(), "nvcc: {}", String::from_utf8_lossy(&output.stderr));
             Ok(std::fs::read(&binary)?)
         });

@@ -109,7 +109,7 @@ fn on_slices(parts: Vec<(usize, &mut [u32])>, run: impl Fn(usize, &mut [u32]) + 
     let parts: Vec<_> = parts.into_iter().map(|part| std::sync::Mutex::new(Some(part))).collect();
     on_threads(threads, |thread| {
         let part = parts[thread].lock().ok().and_then(|mut part| part.take());
-        let (start, part) = part.context("each part is taken once")?;
+        let (start, part) = part.context("a part was taken twice")?;
         run(start, part);
         black_box(&part);
         Ok(part.len() as f64 * 4.0)

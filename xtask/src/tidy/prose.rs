@@ -7,7 +7,12 @@ use regex::Regex;
 use std::sync::LazyLock;
 
 /// Code within a line of prose.
-static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").expect("a regular expression"));
+static CODE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new("`[^`]*`").expect(
+        "the pattern is a valid \
+                                                                              regular expression",
+    )
+});
 
 /// Lines of prose with their numbers, which count from 1. Empty for languages other than Rust, Python and
 /// Markdown.

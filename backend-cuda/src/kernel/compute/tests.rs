@@ -135,7 +135,7 @@ fn texts() -> Vec<String> {
 #[test]
 fn texts_hold_the_wanted_kernels_and_no_comment_to_be_replaced() {
     for text in texts() {
-        assert!(text.ends_with('\0'), "a C string");
+        assert!(text.ends_with('\0'), "the text must end with a NUL");
         assert!(!text.contains("//splice"), "a comment is left");
         assert!((1..=2).contains(&text.matches(".visible .entry ").count()));
         assert_eq!(text.matches('{').count(), text.matches('}').count());

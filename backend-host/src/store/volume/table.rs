@@ -65,7 +65,7 @@ impl Table {
     fn words(&self, page: u64) -> &[AtomicU64; 2] {
         let (segment, at) = locate(page);
         let segment = self.segments[segment].get();
-        &segment.expect("callers name pages that there are")[at]
+        &segment.expect("callers must pass a page below the number of pages")[at]
     }
 
     /// Place of a page.

@@ -32,8 +32,8 @@ impl Moto {
         let (asked, answers) = (process.stdin.take(), process.stdout.take());
         let mut peer = Peer {
             _process: process,
-            asked: asked.expect("it is a pipe"),
-            answers: BufReader::new(answers.expect("it is a pipe")),
+            asked: asked.expect("the stream of the child process is a pipe"),
+            answers: BufReader::new(answers.expect("the stream of the child process is a pipe")),
         };
         let first = peer.answer();
         let [port, id, secret] = first.split(' ').collect::<Vec<_>>()[..] else {

@@ -53,8 +53,8 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy in front of a port.
     pub fn new(to: u16, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-        let port = listener.local_addr().expect("it has a port").port();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the system has a free port");
+        let port = listener.local_addr().expect("a bound socket has a port").port();
         let shared =
             Arc::new(Shared { to, decide: Mutex::new(Box::new(decide)), seen: Mutex::new(Vec::new()) });
         let of_all = Arc::clone(&shared);

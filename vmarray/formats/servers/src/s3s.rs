@@ -28,7 +28,7 @@ impl S3s {
         let folder = std::env::temp_dir().join(format!("vmarray-s3s {}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder can be made");
         let keys = Keys { id: "vmarray".into(), secret: "rayvma".into() };
-        let mut service = S3ServiceBuilder::new(FileSystem::new(&folder).expect("there is the folder"));
+        let mut service = S3ServiceBuilder::new(FileSystem::new(&folder).expect("the folder exists"));
         service.set_auth(SimpleAuth::from_single(keys.id.clone(), keys.secret.clone()));
         let service = service.build();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -37,8 +37,8 @@ impl S3s {
             .build()
             .expect("a runtime");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listener = runtime.block_on(listener).expect("there is a free port");
-        let port = listener.local_addr().expect("it has a port").port();
+        let listener = runtime.block_on(listener).expect("the system has a free port");
+        let port = listener.local_addr().expect("a bound socket has a port").port();
         std::thread::spawn(move || {
             runtime.block_on(async move {
                 while let Ok((client, _)) = listener.accept().await {
@@ -60,7 +60,7 @@ impl S3s {
     }
 
     pub(crate) fn remove(&self, bucket: &str) {
-        fs::remove_dir_all(self.folder.join(bucket)).expect("there is the bucket");
+        fs::remove_dir_all(self.folder.join(bucket)).expect("the bucket exists");
     }
 
     /// Forgets a bucket, which may already be removed; the last one removes all files of the server.
@@ -73,7 +73,7 @@ impl S3s {
     }
 
     pub(crate) fn uploads(&self) -> usize {
-        let names = fs::read_dir(&self.folder).expect("there is the folder").flatten();
+        let names = fs::read_dir(&self.folder).expect("the folder exists").flatten();
         names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".upload")).count()
     }
 }

@@ -632,7 +632,7 @@ impl Lower {
         let (zero, one) = (Operand::Constant(Type::U64, 0), Operand::Constant(Type::U64, 1));
         let last = Operand::Constant(Type::U64, len as u64 - 1);
         self.code.push(Op::Literal { to: counter, bits: 0 });
-        debug_assert_ne!(zero, last, "short ones are written out");
+        debug_assert_ne!(zero, last, "arrays of one element are written without a loop");
         let outer = std::mem::take(&mut self.code);
         let result = body(self, Operand::Register(counter));
         let is_last = self.binary(Binary::Eq, Operand::Register(counter), last);

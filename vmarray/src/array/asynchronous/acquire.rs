@@ -124,7 +124,7 @@ impl<'a> Acquire<'a> {
     ) -> Poll<Result<R>> {
         self.poll(context, attempt, || None).map_ok(|got| match got {
             Got::Tried(result) => result,
-            Got::Read(_) | Got::Written => unreachable!("nothing was asked for"),
+            Got::Read(_) | Got::Written => unreachable!("this request asks for a hold only"),
         })
     }
 

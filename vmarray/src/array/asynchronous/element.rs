@@ -105,7 +105,7 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
         let before = match got {
             Got::Tried(before) => before,
             Got::Read(bytes) => return Poll::Ready(Ok(value_of(&bytes))),
-            Got::Written => unreachable!("it was asked to be read"),
+            Got::Written => unreachable!("the request was a read"),
         };
         // The share ends when the value is in place.
         Poll::Ready(Ok(array.read_in(&array.shared(page, before, is_short), at)))

@@ -155,7 +155,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
         }
         polled.map_ok(|got| match got {
             Got::Tried(address) => HeldPart::of_held(array, cut, address, exclusive),
-            Got::Read(_) | Got::Written => unreachable!("a frame was asked for"),
+            Got::Read(_) | Got::Written => unreachable!("the request was for a frame"),
         })
     }
 

@@ -85,7 +85,7 @@ fn mismatch(path: &Path, what: &'static str, stored: impl Into<String>, asked: i
 fn store(device: &AnyDevice) -> &StoreDevice {
     match device {
         AnyDevice::Store(store) => store,
-        _ => unreachable!("these are stores"),
+        _ => unreachable!("arrays in files have stores as devices"),
     }
 }
 

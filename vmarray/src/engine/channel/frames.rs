@@ -297,7 +297,7 @@ impl Channel {
     pub(super) fn free_all(&self, frames: &[Frame]) {
         for frame in frames {
             let freed = self.supply.free.push(*frame);
-            debug_assert!(freed.is_ok(), "more frames than there are");
+            debug_assert!(freed.is_ok(), "a channel frees no more frames than it has");
         }
     }
 
@@ -370,7 +370,7 @@ impl UnfinishedLoad<'_> {
         // is released.
         let bytes = unsafe { std::slice::from_raw_parts_mut(frame.address, channel.layout.page_bytes) };
         let Some(read) = channel.read_home_directly(page, 0, bytes) else {
-            unreachable!("a device that has direct reads has them as long as it lives")
+            unreachable!("a device with direct reads supports them until its drop")
         };
         read?;
         std::mem::forget(self);

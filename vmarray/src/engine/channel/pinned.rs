@@ -74,13 +74,13 @@ impl PinnedPiece {
 
     /// Copies bytes out of it.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= self.bytes(), "the bytes are inside of the piece");
+        assert!(offset + into.len() <= self.bytes(), "the bytes must lie inside of the piece");
         self.slab.memory.read(self.range.start + offset, into);
     }
 
     /// Copies bytes to it.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.bytes(), "the bytes are inside of the piece");
+        assert!(offset + from.len() <= self.bytes(), "the bytes must lie inside of the piece");
         self.slab.memory.write(self.range.start + offset, from);
     }
 }
@@ -257,7 +257,7 @@ impl PinnedPool {
             Err(_) => self.make(length)?.0,
         };
         let mut slab = PoolSlab::new(memory, wanted);
-        let piece = slab.take(bytes).expect("it is as long");
+        let piece = slab.take(bytes).expect("a new slab is long enough for the piece");
         self.stock.slabs.lock().push(slab);
         Ok(piece)
     }

@@ -40,7 +40,7 @@ struct Stock {
 impl Stage {
     /// Bytes of it, once the copy to it is done.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        assert!(offset + len <= self.memory.bytes(), "the part is inside of the stage");
+        assert!(offset + len <= self.memory.bytes(), "the part must lie inside of the stage");
         // SAFETY: within the memory, which is initialised. The owner of the stage waits for a copy to it
         // before it reads.
         unsafe { std::slice::from_raw_parts(self.memory.address().as_ptr().add(offset), len) }
@@ -48,7 +48,7 @@ impl Stage {
 
     /// Copies bytes to it, before it is copied from.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.memory.bytes(), "the part is inside of the stage");
+        assert!(offset + from.len() <= self.memory.bytes(), "the part must lie inside of the stage");
         // SAFETY: within the memory; the owner of the stage has no copy in flight on it yet.
         unsafe {
             self.memory.address().as_ptr().add(offset).copy_from_nonoverlapping(from.as_ptr(), from.len());

@@ -53,7 +53,7 @@ impl List {
 
     /// Adds an unlinked frame at the newest end.
     pub(super) fn push(&mut self, links: &mut [Link], frame: u32) {
-        debug_assert!(!is_linked(links, frame), "frame {frame} is on a list already");
+        debug_assert!(!is_linked(links, frame), "frame {frame} must not be on a list already");
         let older = self.newest(links);
         links[frame as usize] = Link { newer: self.sentinel, older };
         links[older as usize].newer = frame;

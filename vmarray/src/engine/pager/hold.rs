@@ -363,7 +363,7 @@ impl SharedHold<'_> {
 
     /// Copies bytes out of the page, from an offset on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= self.pager.page_bytes(), "the part is inside of the page");
+        assert!(offset + into.len() <= self.pager.page_bytes(), "the part must lie inside of the page");
         // SAFETY: inside the page, as was checked. The page is shared, and its lock-free writers have ended,
         // so it stays resident and unchanged.
         unsafe { racy::read(self.address.add(offset), into) }
@@ -378,7 +378,7 @@ impl<'a> ExclusiveHold<'a> {
 
     /// Copies bytes into the page, from an offset on.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.pager.page_bytes(), "the part is inside of the page");
+        assert!(offset + from.len() <= self.pager.page_bytes(), "the part must lie inside of the page");
         // SAFETY: inside of the page, as was checked, which is this thread's alone.
         unsafe { racy::write(self.address.add(offset), from) }
     }

@@ -191,7 +191,12 @@ impl StagedOperand {
 
     /// Copies changed elements back to host memory.
     pub fn download(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
-        let StagedFrom::Host(host) = &self.from else { unreachable!("what is changed comes from the host") };
+        let StagedFrom::Host(host) = &self.from else {
+            unreachable!(
+                "changed elements are staged from the \
+                                                                     host"
+            )
+        };
         queue.submit(&[Transfer::Download { from: self.memory.at(0), to: host.at(0), bytes }])
     }
 }

@@ -86,14 +86,14 @@ macro_rules! not_compared_by_operators {
         #[allow(private_bounds, reason = "no type implements it")]
         impl<T, F, R: ComparableByOperators> PartialEq<R> for $Self {
             fn eq(&self, _: &R) -> bool {
-                unreachable!("nothing meets the bound")
+                unreachable!("no type implements this trait")
             }
         }
 
         #[allow(private_bounds, reason = "no type implements it")]
         impl<T, F, R: ComparableByOperators> PartialOrd<R> for $Self {
             fn partial_cmp(&self, _: &R) -> Option<cmp::Ordering> {
-                unreachable!("nothing meets the bound")
+                unreachable!("no type implements this trait")
             }
         }
     };

@@ -186,7 +186,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
                     }
                     self.values[position] = value_of(&bytes);
                 }
-                Got::Written => unreachable!("it was asked to be read"),
+                Got::Written => unreachable!("the request was a read"),
             }
             left.pop();
         }

@@ -280,7 +280,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
                     } else {
                         usize::from(stage.try_push(place.element, first + at))
                     };
-                    assert!(added > 0, "a stage has room for a segment");
+                    assert!(added > 0, "a stage must hold at least one element");
                     at += added;
                 }
             }

@@ -248,7 +248,7 @@ impl<T: Element> GatherStage<T> {
         match &self.plan.direct {
             Some(DirectValues { range, first, .. }) => range
                 .span(of.device(), first + self.first * size_of::<T>())
-                .expect("the plan has seen to that"),
+                .expect("the plan has checked that the memory is registered"),
             None => self.memory.at(self.values_offset() as u64),
         }
     }

@@ -139,7 +139,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
         F: Function<(T,), S>,
         O: Function<(S, S), S>,
     {
-        let Bound::Own(into) = into else { unreachable!("results are elements of a view") };
+        let Bound::Own(into) = into else { unreachable!("results are always elements of a view") };
         let into = self.checked_into(into)?;
         let count: usize = into.extents.iter().product();
         let len = self.extents[self.axis];
@@ -399,6 +399,6 @@ impl Spread for Nowhere {
     }
 
     fn read_bytes(&self, _: &[Range<isize>], _: &mut [u8]) -> Result<()> {
-        unreachable!("they are read where they lie")
+        unreachable!("these arguments are read in place, without a copy")
     }
 }

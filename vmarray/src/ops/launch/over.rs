@@ -139,7 +139,7 @@ impl<'a> OverStore<'a> {
             (None, Some(nothing)) => Some(Elements { start: nothing.at(0), count, stride: 0 }),
             (None, None) => None,
         };
-        let Some(elements) = elements else { unreachable!("there is memory of either kind") };
+        let Some(elements) = elements else { unreachable!("the launch has either elements or memory") };
         let columns = [elements];
         let geometry = Geometry::plain((self.first + part.start) as u64);
         let submit = |queue: &Queue<dyn Device>, report: HostSpan<'_>| {
@@ -160,7 +160,7 @@ impl<'a> OverStore<'a> {
 
 impl ResultStore for OverStore<'_> {
     fn write_bytes(&self, _: usize, _: &[u8]) -> Result<()> {
-        unreachable!("results are written by kernels alone")
+        unreachable!("only kernels write to results")
     }
 
     fn change(&self, _: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()> {

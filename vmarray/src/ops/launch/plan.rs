@@ -616,7 +616,12 @@ impl Launching<'_> {
                 ViewPlace::Tiles(number) => {
                     let stride = self.spread[*number].of.stride() as u64;
                     let room = copies.and_then(|copies| copies.elements(*number, stride));
-                    let Some((room, _)) = room else { unreachable!("there is room on the items' devices") };
+                    let Some((room, _)) = room else {
+                        unreachable!(
+                            "the launch has allocated memory on the \
+                                                                    devices of the items"
+                        )
+                    };
                     let start = room.start.plus(run.geometry.first * stride);
                     View::Run(Elements { start, count: run.count() as u64, stride })
                 }
@@ -624,7 +629,12 @@ impl Launching<'_> {
                     let argument = &self.spread[*number];
                     let stride = argument.of.stride() as u64;
                     let copied = copies.and_then(|copies| copies.elements(*number, stride));
-                    let Some((elements, positions)) = copied else { unreachable!("it was copied before") };
+                    let Some((elements, positions)) = copied else {
+                        unreachable!(
+                            "an earlier step has \
+                                                                                  copied the argument"
+                        )
+                    };
                     for (number, source) in self.kernel.lowered.scalars.iter().enumerate() {
                         let &ScalarSource::Around { parameter, part } = source else { continue };
                         if parameter == argument.number {
@@ -848,7 +858,7 @@ impl Change for Launching<'_> {
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
-        let Some(report) = report else { unreachable!("launches have reports") };
+        let Some(report) = report else { unreachable!("every launch has a report") };
         if let Some(facts) = self.facts {
             let device = queue.device();
             let told = self.with(&**device, run, report, &[], |launch| device.kernel_facts(launch))?;

@@ -235,7 +235,7 @@ impl Reduction {
                 report = report.plus(Compute::partials_bytes());
             }
         }
-        Ok(last.unwrap_or_else(|| unreachable!("there is a piece at least")))
+        Ok(last.unwrap_or_else(|| unreachable!("a run has at least one piece")))
     }
 
     /// Waits for accepted work after an error. The work may have changed elements, so the error becomes one

@@ -308,6 +308,6 @@ impl OperandStore for Listed<'_> {
     }
 
     fn examine(&self, _: &[Operand<'_>], _: &Range<usize>, _: &Examination<'_>) -> Result<()> {
-        unreachable!("kernels run where their results lie")
+        unreachable!("kernels run on the device that stores their results")
     }
 }

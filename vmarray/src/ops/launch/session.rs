@@ -427,7 +427,7 @@ impl<'a> Session<'a> {
 
     fn known_lane(&self, device: &Arc<dyn Device>) -> usize {
         let known = self.lanes.iter().position(|lane| Arc::ptr_eq(lane.queue.device(), device));
-        known.unwrap_or_else(|| unreachable!("what is held has a queue on its devices"))
+        known.unwrap_or_else(|| unreachable!("held arrays have a queue on each of their devices"))
     }
 }
 

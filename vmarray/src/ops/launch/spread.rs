@@ -369,7 +369,12 @@ impl<'a> DeviceCopies<'a> {
 
     /// Copies elements to the device, at an offset in bytes from the first.
     pub fn upload(&self, argument: usize, offset: u64, bytes: &[u8]) -> Result<()> {
-        let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
+        let Some(copied) = &self.copied[argument] else {
+            unreachable!(
+                "the launch has allocated memory for \
+                                                                       copies"
+            )
+        };
         for (number, piece) in (0_u64..).zip(bytes.chunks(self.host.bytes())) {
             self.host.write(0, piece);
             let to = copied.memory.at(offset + number * self.host.bytes() as u64);
@@ -383,7 +388,12 @@ impl<'a> DeviceCopies<'a> {
 
     /// Copies elements of an argument to the device without the host, if there is a link.
     fn fetch(&self, argument: usize, of: &dyn Spread) -> Result<bool> {
-        let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
+        let Some(copied) = &self.copied[argument] else {
+            unreachable!(
+                "the launch has allocated memory for \
+                                                                       copies"
+            )
+        };
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
     }
 

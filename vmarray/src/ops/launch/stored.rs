@@ -140,7 +140,7 @@ impl OperandStore for Reordered<'_> {
     }
 
     fn examine(&self, _: &[Operand<'_>], _: &Range<usize>, _: &Examination<'_>) -> Result<()> {
-        unreachable!("kernels run where their first result lies, which is in order")
+        unreachable!("the first result, on whose device kernels run, is in order")
     }
 }
 

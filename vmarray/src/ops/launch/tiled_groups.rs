@@ -288,7 +288,12 @@ impl Placing<'_, '_> {
         let (devices, stride) = (self.of.devices.read(), self.result.target.stride() as u64);
         let copies = devices.iter().find(|copies| copies.is_on(device));
         let room = copies.and_then(|copies| copies.elements(self.result.memory, stride));
-        let Some((room, _)) = room else { unreachable!("there is room on the result's devices") };
+        let Some((room, _)) = room else {
+            unreachable!(
+                "the launch has allocated memory on the devices of \
+                                                        the result"
+            )
+        };
         let views = [View::Run(run.columns[0]), View::Run(room)];
         let params: Vec<u64> = self.kernel.lowered.scalars.iter().map(|source| self.scalar(source)).collect();
         let launch = Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report);
@@ -316,11 +321,11 @@ impl Change for Placing<'_, '_> {
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
-        let Some(report) = report else { unreachable!("launches have reports") };
+        let Some(report) = report else { unreachable!("every launch has a report") };
         self.with(&**queue.device(), run, report, |launch| queue.launch(launch))
     }
 
     fn take_report(&self, _: Geometry, report: &[u64]) {
-        debug_assert!(report[0] == 0, "it reads and writes what is there");
+        debug_assert!(report[0] == 0, "the kernel accesses only existing elements");
     }
 }

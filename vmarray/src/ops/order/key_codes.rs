@@ -168,7 +168,7 @@ impl KeyCodes {
         Ok(self
             .of_groups
             .iter()
-            .map(|code| of_all[usize::from(*code)].expect("groups have elements"))
+            .map(|code| of_all[usize::from(*code)].expect("a group has at least one element"))
             .collect())
     }
 }

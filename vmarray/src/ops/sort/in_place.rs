@@ -109,7 +109,10 @@ impl<'s> KeyHomes<'s, '_> {
                 let (page, within) = (at / page_len, at % page_len);
                 let own = page / channels * page_len + within;
                 let of_channel = shares.iter().filter(|share| share.channel == page % channels);
-                let share = of_channel.rev().find(|share| share.first <= own).expect("a share has the key");
+                let share = of_channel.rev().find(|share| share.first <= own).expect(
+                    "some share contains \
+                                                                                      the key",
+                );
                 let number = own - share.first;
                 (share, number, keys.min(page_len - within).min(share.keys.count - number))
             }
@@ -295,7 +298,7 @@ impl<'s> InPlace<'s, '_> {
                 while rest > 0 {
                     let filled = buckets.all[number].keys % self.block;
                     if filled == 0 {
-                        let block = buckets.free.pop().expect("as many are free as keys were taken from");
+                        let block = buckets.free.pop().expect("a block is free for each block of taken keys");
                         buckets.all[number].blocks.push(block);
                     }
                     let bucket = &mut buckets.all[number];
@@ -402,7 +405,7 @@ impl<'s> InPlace<'s, '_> {
         let Buckets { all, free, .. } = buckets;
         for of in all.iter_mut().chain([bucket]) {
             for (at, block) in of.blocks.iter_mut().enumerate().filter(|(_, block)| **block < end) {
-                let to = free.pop().expect("blocks are free in the place of those that are brought");
+                let to = free.pop().expect("a block is free for each block that is moved here");
                 let filled = self.block.min(of.keys - at as u64 * self.block);
                 moves.push((std::mem::replace(block, to), to, filled));
             }

@@ -213,7 +213,7 @@ where
             axes.push(Axis::new(&self.read, axis, origin[axis], extent[axis], extents[axis])?);
         }
         let Ok(axes) = <[Axis<V::Element>; N]>::try_from(axes) else {
-            unreachable!("one was pushed for each axis")
+            unreachable!("the loop has pushed one mode for each axis")
         };
         let (store, shape) = self.view.parts();
         let segments = axes.each_ref().map(|axis| &axis.read[..]);

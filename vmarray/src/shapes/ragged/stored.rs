@@ -228,7 +228,7 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
                 let snapshot = options.begin(self.items.pager())?;
                 saved::save_elements(&self.items, self.total, &items, snapshot, steps)
             })?;
-            let items = Arc::into_inner(items).expect("a snapshot that is over has none of it");
+            let items = Arc::into_inner(items).expect("an ended snapshot holds no reference to the items");
             let file = StoredRows { items, offsets, rows, kept, is_read_only };
             RaggedArray::of_files(file, self.total).sync()?;
             made.keep();

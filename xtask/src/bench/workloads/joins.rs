@@ -100,7 +100,7 @@ fn traced(a: &PagedIndexSet, b: &PagedIndexSet) -> Result<()> {
     recording.write(&mut json)?;
     drop(merged);
     let trace: serde_json::Value = serde_json::from_slice(&json)?;
-    let events = trace["traceEvents"].as_array().context("a trace has events")?;
+    let events = trace["traceEvents"].as_array().context("the trace has no list of events")?;
     let number = |event: &serde_json::Value, name: &str| event[name].as_f64().unwrap_or(0.0);
     let mut work: Vec<_> = events.iter().filter(|event| event["dur"].is_number()).collect();
     work.sort_by(|a, b| number(a, "ts").total_cmp(&number(b, "ts")));

@@ -169,7 +169,7 @@ fn traced(array: &VirtualArray<u32>, setup: &Setup) -> Result<()> {
     let mut json = Vec::new();
     recording.write(&mut json)?;
     let trace: serde_json::Value = serde_json::from_slice(&json)?;
-    let events = trace["traceEvents"].as_array().context("a trace has events")?;
+    let events = trace["traceEvents"].as_array().context("the trace has no list of events")?;
     let name = |process: &serde_json::Value| {
         let named = |e: &&serde_json::Value| e["name"] == "process_name" && &e["pid"] == process;
         events.iter().find(named).and_then(|event| event["args"]["name"].as_str()).unwrap_or("?")
@@ -235,7 +235,7 @@ fn get(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
 fn sum(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
     calls(setup.calls(), (array.len() * 4) as f64, || {
         let sum = array.sum(.., Field::whole())?;
-        ensure!(sum >= 0, "no number is negative");
+        ensure!(sum >= 0, "the sum must not be negative");
         Ok(())
     })
 }

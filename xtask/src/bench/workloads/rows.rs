@@ -154,9 +154,9 @@ fn first(bench: &mut Bench) -> Result<()> {
             let mut later = later.into_inner().into_iter().cycle();
             row.measure("ours", Role::Ours, {
                 let mut first = first.samples.into_iter().cycle();
-                move || Ok(first.next().expect("some were measured"))
+                move || Ok(first.next().expect("the row has measured values"))
             })?;
-            row.other("later", move || Ok(later.next().expect("some were measured")))
+            row.other("later", move || Ok(later.next().expect("the row has measured values")))
         })?;
     }
     Ok(())

@@ -167,7 +167,7 @@ impl Hits {
     /// Adds the limit that follows from it: hits that take no time.
     fn tell(self, row: &mut Row) -> Result<()> {
         let entry = |name| row.entries.iter().find(|entry| entry.name == name);
-        let (ours, file) = entry("ours").zip(entry("file")).context("both were measured")?;
+        let (ours, file) = entry("ours").zip(entry("file")).context("the row lacks a measured value")?;
         let (limit, ratio) = (1.0 / (1.0 - self.0).max(1e-6), ours.summary.median / file.summary.median);
         let free = file.summary.scaled(limit);
         println!(

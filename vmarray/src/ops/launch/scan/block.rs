@@ -135,7 +135,7 @@ impl BlockPlaces {
             let is_read = view.read(first, size_of::<T>(), bytemuck::cast_slice_mut(elements));
             let is_changed = work((index / BLOCK) as u64, index + self.before, elements);
             let is_written = !is_changed || view.write(first, size_of::<T>(), bytemuck::cast_slice(elements));
-            assert!(is_read && is_written, "items have elements");
+            assert!(is_read && is_written, "every item has an element to read and to write");
         }
         Report::default()
     }
@@ -147,7 +147,11 @@ pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Repo
     places.each_block::<T>(items, 0, |number, before, elements| {
         let told = [number, Scalar::to_value(block.scan(elements, 0, before, places.row))];
         let at = items.view(1).change(0, 0, |count: u64| count + 1).unwrap_or(u64::MAX);
-        assert!(items.view(2).write(at, 16, bytemuck::bytes_of(&told)), "there is room for all");
+        assert!(
+            items.view(2).write(at, 16, bytemuck::bytes_of(&told)),
+            "the memory must hold all prefix \
+                                                                         sums"
+        );
         false
     })
 }

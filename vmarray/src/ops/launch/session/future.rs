@@ -87,7 +87,7 @@ impl<'a, K: Kernel, A: Arguments<'a, K::Parameters>> Future for RunAsync<'a, K, 
                 let Some(session) = begun? else { return Poll::Ready(Ok(())) };
                 session
             }
-            LaunchCourse::Done => unreachable!("a future is not polled once it has ended"),
+            LaunchCourse::Done => unreachable!("a future must not be polled after its end"),
         };
         let outcome = session.poll(asked, context);
         if outcome.is_pending() {
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
                     let places = StoredBox::range_of(operand.start, *len);
                     return self.hold_operand(*operand, Some(places), &[*len]).map(HeldBound::Elements);
                 }
-                Bound::Append(..) => unreachable!("it is not in place"),
+                Bound::Append(..) => unreachable!("appended elements are never used in place"),
             };
             let places = self.hold_operand(placed.operand, placed.stored.clone(), &placed.extents)?;
             Ok(match argument {
@@ -168,7 +168,7 @@ impl<'a> Session<'a> {
         extents: &[usize],
     ) -> Result<HeldPlaces> {
         let (Some(pager), stride) = (operand.store.pager(), operand.stride()) else {
-            unreachable!("it is in place")
+            unreachable!("elements of a session are used in place")
         };
         let range = stored.as_ref().map_or(0..0, StoredBox::range);
         if operand.target.is_none() {
