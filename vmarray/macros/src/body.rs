@@ -1,4 +1,4 @@
-//! Expressions.
+//! Translation of expressions to the forms of a kernel function.
 
 use crate::code::{Code, located};
 use crate::scope::Scope;

@@ -1,4 +1,4 @@
-//! Blocks, branches and loops.
+//! Translation of blocks, branches and loops.
 
 use crate::body::{Body, bare};
 use crate::code::Code;

@@ -1,4 +1,4 @@
-//! A whole kernel function.
+//! Expansion of a whole kernel function.
 
 use crate::arguments::Arguments;
 use crate::body::{Body, slot_name};

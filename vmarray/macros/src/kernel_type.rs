@@ -1,4 +1,4 @@
-//! The derive for structs.
+//! The derive macro `KernelType` for structs.
 
 use crate::arguments::Arguments;
 use crate::code::located;

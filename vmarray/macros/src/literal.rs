@@ -1,4 +1,4 @@
-//! Literals.
+//! Translation of literals.
 
 use crate::body::Body;
 use crate::code::Code;

@@ -1,4 +1,4 @@
-//! Patterns.
+//! Translation of patterns.
 
 use crate::body::Body;
 use proc_macro2::TokenStream;

@@ -1,4 +1,4 @@
-//! Elements and fields, read and assigned.
+//! Translation of reads of elements and fields, and of assignments to them.
 
 use crate::body::{Body, bare, operator};
 use crate::code::{Code, located};

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Lowering of expressions.
 
 use super::value::{Node, Operand, Value};
 use super::{Exit, Lower, Result, fold};

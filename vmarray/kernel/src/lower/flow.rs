@@ -1,4 +1,4 @@
-//! Blocks, branches and loops.
+//! Lowering of blocks, branches and loops.
 
 use super::expr::constant;
 use super::frame::{Next, Outcome, Target};

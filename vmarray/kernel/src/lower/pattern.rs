@@ -1,4 +1,4 @@
-//! Patterns.
+//! Lowering of patterns.
 
 use super::expr::constant;
 use super::value::{Operand, Value};

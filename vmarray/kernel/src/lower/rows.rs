@@ -1,4 +1,4 @@
-//! Rows of different lengths.
+//! Lowering of accesses to rows of different lengths.
 
 use super::form::OUTSIDE;
 use super::value::{Check, Index, Node, Operand, Value};

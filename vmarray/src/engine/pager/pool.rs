@@ -1,5 +1,5 @@
-//! Arrays whose devices all reach all home slots. A list of elements can then be split anywhere, and each
-//! device processes its part, with elements on any of them.
+//! Pooled channels: all devices of the array can access all home slots. A list of elements can then be split
+//! anywhere, and each device processes its part, whichever device stores the elements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
