@@ -79,7 +79,7 @@ mod tests {
         assert!(advice("create", libc::ENOENT).contains("folder"));
         assert!(advice("open", libc::EACCES).contains("this user"));
         assert!(advice("open", libc::EISDIR).contains("regular file"));
-        assert!(advice("create", libc::ENOTDIR).contains("folders"));
+        assert!(advice("create", libc::ENOTDIR).contains("is a file"));
         assert!(advice("create", libc::EROFS).contains("another disk"));
         assert!(advice("open", libc::EMFILE).contains("ulimit"));
         assert!(advice("sync", libc::ENOSPC).contains("room"));

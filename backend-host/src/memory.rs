@@ -357,7 +357,7 @@ pub(crate) fn system_memory() -> io::Result<SystemMemory> {
 /// Reads the size of the RAM and its available part.
 #[cfg(target_os = "linux")]
 fn read_system_memory() -> io::Result<SystemMemory> {
-    let unknown = || io::Error::other("/proc/meminfo says nothing of MemTotal and MemAvailable");
+    let unknown = || io::Error::other("/proc/meminfo lacks MemTotal or MemAvailable");
     SystemMemory::of_linux().ok_or_else(unknown)
 }
 

@@ -391,7 +391,7 @@ impl Core {
     /// A view by an attribute of NumPy's arrays that is a view.
     fn by_attribute(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
         if !["real", "imag"].contains(&name) || self.descr.bind(py).kind() != b'c' {
-            return Err(PyTypeError::new_err(format!("{name} makes no view")));
+            return Err(PyTypeError::new_err(format!("{name} does not give a view")));
         }
         self.viewed(py, self.grid(py)?.getattr(name)?)
     }
@@ -399,7 +399,7 @@ impl Core {
     /// A view by a method of NumPy's arrays that returns views.
     fn by_method(&self, py: Python<'_>, name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Self> {
         if !["transpose", "swapaxes", "squeeze", "diagonal", "view"].contains(&name) {
-            return Err(PyTypeError::new_err(format!("{name} makes no view")));
+            return Err(PyTypeError::new_err(format!("{name} does not give a view")));
         }
         self.viewed(py, self.grid(py)?.call_method1(name, arguments)?)
     }
