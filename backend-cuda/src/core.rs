@@ -223,8 +223,8 @@ impl Core {
             return Err(self.unknown_queue(operation));
         }
         let value = queue.newest() + 1;
-        // Dropped before the lock is released and the context is restored, also if the program's own code
-        // panics.
+        // The drop of this comes before the lock is released and the context is restored, also if code of the
+        // program panics.
         let unfinished = Unfinished { core: self, queue: &queue, value };
         let mut submission = Work { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));

@@ -117,7 +117,7 @@ fn run(watch: &Watch, core: &Weak<Core>) {
             if others {
                 return true;
             }
-            // A waiter that registers from here on adds the queue again; the check below sees one that
+            // A waiter that registers after this adds the queue again; the check below sees one that
             // registered just before.
             queue.is_watched.store(false, Ordering::Release);
             queue.awaited().is_some() && !queue.is_watched.swap(true, Ordering::AcqRel)

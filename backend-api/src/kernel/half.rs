@@ -38,7 +38,7 @@ pub const fn f32_to_f16(value: f32) -> u16 {
         return sign | 0x7C00;
     }
     if magnitude < 0x3880_0000 {
-        // A multiple of 2^-24: the processor rounds to it in the addition of 0.5.
+        // The result is a multiple of 2^-24: the addition of 0.5 makes the processor round to it.
         let rounded = f32::from_bits(magnitude) + 0.5;
         return sign | (rounded.to_bits() - 0x3F00_0000) as u16;
     }

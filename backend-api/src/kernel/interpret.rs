@@ -919,7 +919,7 @@ mod tests {
         ];
         let body = Body { group_len: Some(4), ..body(4, 1, code.concat()) };
         assert_eq!(body.common_loops(), [9]);
-        // A budget of 100: 101 iterations of each loop, counted apart.
+        // The budget of 100 allows 101 iterations of each loop, counted separately.
         let (values, report) = run(body, 6);
         assert_eq!(values, [101, 202, 101, 202, 101, 202]);
         assert_eq!(report, Report { failures: 6, site: 9, detail: 100, item: 0 });

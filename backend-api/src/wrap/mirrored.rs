@@ -99,7 +99,7 @@ pub struct Mirrored {
 pub struct Replica {
     /// The name of the device.
     pub device: String,
-    /// The state of its contents.
+    /// The state of the device's contents.
     pub state: ReplicaState,
 }
 

@@ -141,9 +141,9 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Adds a route for copies, with the cost of a submission in addition to latency and bytes, and the cost
-    /// of each copy. Several calls add several routes. The device chooses the first route by default; without
-    /// routes, copies cost nothing more.
+    /// Adds a route for copies. A submission by the route takes `per_submission` in addition to its latency
+    /// and bytes, and each of its copies takes `per_copy`. Several calls add several routes. The device
+    /// chooses the first route by default; without routes, copies take no additional time.
     pub fn route(mut self, route: Route, per_submission: Duration, per_copy: Duration) -> Self {
         self.routes.push(RouteCost {
             route,

@@ -1,4 +1,4 @@
-//! Kernels by the interpreter of their lowered form.
+//! Interpretation of lowered kernels on the host.
 
 use crate::KernelType;
 use crate::error::{Error, ErrorKind};

@@ -148,28 +148,28 @@ pub mod kind {
     /// The kind of `&[T; N]`.
     #[derive(Debug)]
     pub enum Table {}
-    /// `&`[`Own<T>`](crate::Own).
+    /// The kind of `&`[`Own<T>`](crate::Own).
     #[derive(Debug)]
     pub enum Own {}
-    /// `&mut `[`Own<T>`](crate::Own).
+    /// The kind of `&mut `[`Own<T>`](crate::Own).
     #[derive(Debug)]
     pub enum OwnMut {}
-    /// `&`[`Anywhere<T>`](crate::Anywhere).
+    /// The kind of `&`[`Anywhere<T>`](crate::Anywhere).
     #[derive(Debug)]
     pub enum Anywhere {}
-    /// `&`[`Rows<T>`](crate::Rows).
+    /// The kind of `&`[`Rows<T>`](crate::Rows).
     #[derive(Debug)]
     pub enum Rows {}
-    /// `&`[`Shared<T>`](crate::Shared).
+    /// The kind of `&`[`Shared<T>`](crate::Shared).
     #[derive(Debug)]
     pub enum Shared {}
-    /// `&`[`Append<T>`](crate::Append).
+    /// The kind of `&`[`Append<T>`](crate::Append).
     #[derive(Debug)]
     pub enum Append {}
-    /// `&`[`Group<T, N>`](crate::Group).
+    /// The kind of `&`[`Group<T, N>`](crate::Group).
     #[derive(Debug)]
     pub enum Group {}
-    /// `&`[`Window<T, N>`](crate::Window).
+    /// The kind of `&`[`Window<T, N>`](crate::Window).
     #[derive(Debug)]
     pub enum Window {}
 }

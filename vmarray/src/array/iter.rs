@@ -150,7 +150,7 @@ impl<T: Element> Window<T> {
     /// Skips elements at an end, or all of them; returns the number of missing ones.
     fn skip(&mut self, end: End, count: usize) -> usize {
         let skipped = count.min(self.len());
-        // SAFETY: that number of elements lies between the two.
+        // SAFETY: that number of elements lies between the two bounds.
         unsafe {
             match end {
                 End::Front => self.next = self.next.add(skipped),

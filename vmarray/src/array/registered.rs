@@ -74,8 +74,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn register<U: Element>(&self, mut values: Vec<U>) -> Result<Registered<U>> {
         let bytes = size_of_val(&values[..]);
-        // Exposed like the destination of a gather, so that device writes count as writes through the
-        // reference passed to the gather.
+        // Expose the address like that of a gather's destination, so that device writes count as writes
+        // through the reference passed to the gather.
         let start = values.as_mut_ptr().expose_provenance();
         let mut imports: Vec<ImportedMemory> = Vec::new();
         if bytes > 0 {

@@ -142,7 +142,7 @@ fn what_is_overwritten_whole_is_not_zeroed_and_side_by_side_is_one_copy() {
     let work = device.reset().work;
     assert_eq!((work.fills, work.internals, work.internal_bytes), (0, 2, 400_000), "one for each channel");
     assert!(to.to_vec(..).unwrap() == numbers(100_000));
-    // The first and the last page keep their other elements: zeroes.
+    // All other elements of the first and the last page stay zero.
     let part = array();
     device.reset();
     part.copy_from(1500, from.section(..80_000).unwrap()).unwrap();

@@ -416,6 +416,6 @@ fn an_array_on_too_many_channels_is_named() -> Result<()> {
     let mut session = Session::new();
     let (of, out) = (session.hold(&mut of)?, session.hold(&mut out)?);
     let error = shifted::run_in(&mut session, (1, of, out)).unwrap_err();
-    assert!(error.to_string().contains("9 channels, and a kernel reads from 8 at most"), "{error}");
+    assert!(error.to_string().contains("9 channels, but a kernel reads from at most 8"), "{error}");
     session.finish()
 }

@@ -180,7 +180,7 @@ fn work_on_devices_is_divided_by_their_own_speed() {
         .map(|(seed, bandwidth)| {
             let builder = SimulatedDevice::builder(seed).jitter(0.0).latency(Duration::from_nanos(10));
             let device = Arc::new(builder.device_bandwidth(bandwidth).trace(true).build());
-            // Their buses are equal.
+            // The buses of both devices are equal.
             let mut profile = profile(4096);
             profile.search = bandwidth;
             profile.remember(&device.info().identity);

@@ -220,7 +220,10 @@ fn what_is_not_reached_is_refused() -> Result<()> {
     let mut session = Session::new();
     let (a, counts) = (session.hold(&mut one)?, session.hold(&mut bins)?);
     let error = tallied::run_in(&mut session, (a, counts)).unwrap_err();
-    assert!(error.to_string().contains("`bins`, which any item changes, cannot be"), "{error}");
+    assert!(
+        error.to_string().contains("`bins`, which any item may change, must be on one device"),
+        "{error}"
+    );
     session.finish()
 }
 

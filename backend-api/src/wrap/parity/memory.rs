@@ -1,4 +1,4 @@
-//! Queues and memory of a seat: on its device, and as parity on the others.
+//! Queues and memory of a member of a group: on its own device, and as parity on the others.
 
 use std::cell::Cell;
 use std::ptr::NonNull;

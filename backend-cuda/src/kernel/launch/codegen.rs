@@ -43,7 +43,7 @@ pub(crate) struct Shape {
     pub gives_tables: bool,
     /// Number of items that a thread processes at once.
     pub lanes: u32,
-    /// True if these items read neighbouring elements.
+    /// True if the items of a thread read neighbouring elements.
     pub is_around: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Checksums of pages: the comparing device, and the name of a damaged page.
+//! Checksums of pages: the device that compares them, and the error that names a damaged page.
 
 use std::sync::Arc;
 

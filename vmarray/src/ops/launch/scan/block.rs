@@ -1,4 +1,4 @@
-//! Scan of a block on the host: the additions of a group, in the same order.
+//! Prefix sums of one block on the host, with the additions of a group on a device in the same order.
 
 use backend_api::kernel::{HostItems, Report};
 use vmarray_kernel::k::add;
