@@ -1,4 +1,4 @@
-//! Table of the names of a device.
+//! Table of a device: maps the names of its memory and queues to the objects.
 
 use std::fmt::Debug;
 use std::ptr::NonNull;

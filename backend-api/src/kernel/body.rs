@@ -95,7 +95,7 @@ impl Memory {
         }
     }
 
-    /// The type of the register that it is loaded to and stored from.
+    /// The type of a register that holds the value.
     #[must_use]
     pub const fn value(self) -> Type {
         match self {

@@ -28,7 +28,7 @@ pub(crate) enum Move<M> {
 }
 
 impl<M: Medium> Move<M> {
-    /// Number of bytes that it moves.
+    /// Number of bytes that the copy moves.
     pub fn bytes(&self) -> u64 {
         match *self {
             Self::Upload { bytes, .. } | Self::Download { bytes, .. } | Self::Internal { bytes, .. } => bytes,
@@ -132,7 +132,7 @@ impl<M: Medium> Copies<M> {
         }
     }
 
-    /// Number of bytes that they move.
+    /// Number of bytes that the copies move.
     pub fn bytes(&self) -> u64 {
         // Each length is at most that of a piece of memory, but the sum of many lengths may overflow.
         self.as_slice().iter().map(Move::bytes).fold(0, u64::saturating_add)

@@ -375,7 +375,7 @@ impl AskedRun {
         }
     }
 
-    /// Takes the answer, which must be complete. Breaks if later answers are not needed.
+    /// Takes the answer, which must be complete. Returns `Break` if the caller needs no later answers.
     pub fn take<Q: Question>(
         self,
         lane: &impl Lane,

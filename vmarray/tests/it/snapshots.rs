@@ -1,4 +1,4 @@
-//! Snapshots of one instant while threads write: a snapshot with an effect also has its cause.
+//! Snapshots of one instant while threads write: a snapshot that contains an effect also contains its cause.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Results: rows of contenders, measured.
+//! Results: rows of measured contenders.
 
 use super::measure::{Sample, Series, Summary, repeat};
 pub use super::record::{Entry, Measurements, Role, Row};

@@ -207,7 +207,7 @@ pub(super) struct SpreadArgument<'a> {
     pub of: Box<dyn Spread + 'a>,
     /// Halo along each axis; without it, all elements.
     pub halo: Option<Vec<usize>>,
-    /// Number of elements along each axis, if the kernel reads it.
+    /// Number of elements along each axis, if the kernel reads these numbers.
     pub extents: Vec<usize>,
 }
 
