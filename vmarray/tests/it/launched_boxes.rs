@@ -331,7 +331,7 @@ fn what_does_not_fit_boxes_is_refused() {
             "{error}"
         );
     };
-    refused(line::run((&mut out,)), "take an `At<2>`");
+    refused(line::run((&mut out,)), "use an `At<2>`");
     let plane = volume.project_mut::<2>(2, 0).unwrap();
     refused(numbered::run((plane,)), "fewer axes");
     // A kernel that reads no position runs over any box.
