@@ -55,19 +55,40 @@ impl Drop for Folder {
     }
 }
 
+/// Variables of this machine that choose drivers.
+const CHOOSE_DRIVERS: [&str; 6] = [
+    "VMARRAY_DEVICES",
+    "CUDA_VISIBLE_DEVICES",
+    "OPENCL_DYLIB_PATH",
+    "OCL_ICD_VENDORS",
+    "OCL_ICD_FILENAMES",
+    "OPENCL_VENDOR_PATH",
+];
+
 /// Runs another process with these variables; returns its output and its errors.
 fn discover(variables: &[(&str, &OsStr)]) -> (String, String) {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child
-        .args(["--exact", "discovery::discovers", "--nocapture"])
-        .env(CHILD, "1")
-        .env_remove("VMARRAY_DEVICES");
+    child.args(["--exact", "discovery::discovers", "--nocapture"]).env(CHILD, "1");
+    CHOOSE_DRIVERS.iter().for_each(|name| _ = child.env_remove(name));
     let said = child.envs(variables.iter().copied()).output().unwrap();
     assert!(said.status.success(), "{said:?}");
     (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap())
 }
 
-/// A folder without drivers replaces the system's list of OpenCL drivers.
+/// Files in a folder replace the drivers of both backends, under all their names.
+fn shadow_drivers<'a>(folder: &'a Folder, contents: &[u8]) -> (&'static str, &'a OsStr) {
+    for name in ["libcuda.so", "libcuda.so.1", "libOpenCL.so.1"] {
+        folder.file(name, contents);
+    }
+    ("LD_LIBRARY_PATH", folder.0.as_os_str())
+}
+
+/// Hides all cards from CUDA.
+fn no_cards() -> (&'static str, &'static OsStr) {
+    ("CUDA_VISIBLE_DEVICES", OsStr::new(""))
+}
+
+/// A folder without drivers replaces the system's list of OpenCL drivers. Some loaders ignore it.
 fn no_opencl(folder: &Folder) -> (&'static str, &OsStr) {
     ("OCL_ICD_VENDORS", folder.0.as_os_str())
 }
@@ -77,24 +98,27 @@ fn row<'a>(table: &'a str, start: &str) -> &'a str {
     table.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{table}"))
 }
 
+/// The first row of a backend without devices; `None` if it has some.
+fn absence<'a>(table: &'a str, backend: &str) -> Option<&'a str> {
+    let mut rows = table.lines().filter(|line| line.starts_with(backend));
+    rows.all(|row| row.contains("  no: ")).then(|| row(table, backend))
+}
+
 #[test]
 fn a_broken_driver_is_named_and_host_ram_in_its_place_warned_of() {
     let folder = Folder::new("broken");
-    // These files shadow the driver under all its names.
-    for name in ["libcuda.so", "libcuda.so.1"] {
-        folder.file(name, b"this is no library");
-    }
-    let path = ("LD_LIBRARY_PATH", folder.0.as_os_str());
-    let (table, warnings) = discover(&[path, no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))]);
+    let shadows = shadow_drivers(&folder, b"this is no library");
+    let (table, warnings) = discover(&[shadows, no_cards()]);
     if row(&table, "cuda").contains("sees no card") {
         return; // The driver of this machine has a different file name.
     }
-    let cuda = row(&table, "cuda");
-    assert!(
-        cuda.contains("no: unusable") && cuda.contains("libcuda.so") && cuda.contains("reinstall"),
-        "{table}"
-    );
-    assert!(row(&table, "opencl").contains("no: no devices"), "{table}");
+    for (backend, library) in [("cuda", "libcuda.so"), ("opencl", "libOpenCL.so.1")] {
+        let row = row(&table, backend);
+        assert!(
+            row.contains("no: unusable") && row.contains(library) && row.contains("reinstall"),
+            "{table}"
+        );
+    }
     assert!(row(&table, "host").ends_with("yes"), "{table}");
     assert_eq!(table.matches("opened 1").count(), 2, "{table}");
     if SAYS_SO {
@@ -104,21 +128,27 @@ fn a_broken_driver_is_named_and_host_ram_in_its_place_warned_of() {
 }
 
 #[test]
-fn a_library_of_another_kind_and_a_listed_driver_that_does_not_load_are_unusable() {
+fn a_library_of_another_kind_is_unusable() {
     let libm = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6"];
     let Some(libm) = libm.iter().map(Path::new).find(|path| path.exists()) else { return };
     let folder = Folder::new("other");
-    for name in ["libcuda.so", "libcuda.so.1"] {
-        folder.file(name, &std::fs::read(libm).unwrap());
-    }
-    folder.file("broken.icd", b"/no/such/driver.so\n");
-    let path = ("LD_LIBRARY_PATH", folder.0.as_os_str());
-    let (table, warnings) = discover(&[path, no_opencl(&folder)]);
+    let (table, warnings) = discover(&[shadow_drivers(&folder, &std::fs::read(libm).unwrap())]);
     assert!(row(&table, "cuda").contains("has no function cuInit"), "{table}");
-    if !row(&table, "opencl").contains("not installed") {
-        assert!(row(&table, "opencl").contains("broken.icd"), "{table}");
-    }
+    assert!(row(&table, "opencl").contains("libOpenCL.so.1 has no function cl"), "{table}");
     assert!(!SAYS_SO || warnings.contains("cuInit"), "{warnings}");
+}
+
+#[test]
+fn a_listed_driver_that_does_not_load_is_unusable() {
+    let folder = Folder::new("listed");
+    folder.file("broken.icd", b"/no/such/driver.so\n");
+    let (table, _) = discover(&[no_opencl(&folder)]);
+    // A loader is installed, and it reads that list.
+    if let Some(absence) = absence(&table, "opencl")
+        && !absence.contains("not installed")
+    {
+        assert!(absence.contains("no: unusable") && absence.contains("broken.icd"), "{table}");
+    }
 }
 
 #[test]
@@ -133,29 +163,33 @@ fn a_loader_that_was_named_and_does_not_load_is_told_of() {
 #[test]
 fn a_backend_without_devices_says_why() {
     let folder = Folder::new("none");
-    let (table, warnings) = discover(&[no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))]);
-    for backend in ["cuda", "opencl"] {
-        let row = row(&table, backend);
-        assert!(row.contains("no: not installed: ") || row.contains("no: no devices: "), "{table}");
-        assert!(row.contains("install"), "what to do: {table}");
+    let (table, warnings) = discover(&[no_opencl(&folder), no_cards()]);
+    let cuda = absence(&table, "cuda").expect("its cards are hidden");
+    let mut is_broken = false;
+    for row in [Some(cuda), absence(&table, "opencl")].into_iter().flatten() {
+        is_broken |= row.contains("no: unusable: ");
+        let kinds = ["no: not installed: ", "no: no devices: ", "no: unusable: "];
+        assert!(kinds.iter().any(|kind| row.contains(kind)), "{table}");
+        let advice = ["install", "nvidia-smi", "look at", "LD_LIBRARY_PATH"];
+        assert!(advice.iter().any(|advice| row.contains(advice)), "what to do: {table}");
     }
-    assert!(!warnings.contains("vmarray:"), "nothing is broken: {warnings}");
+    assert!(is_broken || !warnings.contains("vmarray:"), "nothing is broken: {warnings}");
 }
 
 #[test]
 fn each_filter_without_a_device_has_its_reason() {
     let folder = Folder::new("filters");
-    let none = [no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))];
+    let none = [shadow_drivers(&folder, b"this is no library"), no_cards()];
     let ask = |filters: &OsStr| discover(&[none[0], none[1], ("VMARRAY_DEVICES", filters)]);
     for (filter, reason) in [
-        ("cuda", "nothing for \"cuda\": no"),
+        ("opencl", "nothing for \"opencl\": unusable: libOpenCL.so.1 cannot be loaded"),
         ("host:99", "nothing for \"host:99\": the only device of host is number 0"),
     ] {
         let (said, _) = ask(filter.as_ref());
         let error = row(&said, "error: ");
         assert!(error.contains(reason), "{error}");
         assert!(error.contains("found: host RAM (host host:0)"), "{error}");
-        assert!(error.contains("opencl: no"), "what is missing, and why: {error}");
+        assert!(error.contains("opencl: unusable"), "what is missing, and why: {error}");
         assert!(error.contains("; `Discovery::report` lists all"), "{error}");
         assert!(row(&said, "nothing for ").contains(reason), "{said}");
     }
