@@ -12,6 +12,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::state::HOME;
 use crate::engine::pager::KeptLength;
 use crate::setup::any::AnyDevice;
+use crate::setup::inherited;
 
 impl<T: Element, D: Device> Builder<T, D> {
     /// Builds an array over existing pages that the program's code reads and writes: chunks of a compressed
@@ -65,6 +66,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn build_over(self, backing: impl Backing) -> Result<VirtualArray<T>> {
+        inherited::expect_own_process("build")?;
         let mismatch = |what, stored: String, asked: String| ErrorKind::FileMismatch {
             path: backing.name(),
             what,

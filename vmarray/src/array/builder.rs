@@ -17,6 +17,7 @@ use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::pager::Pager;
 use crate::engine::redundancy::{Keeper, Redundancy};
+use crate::setup::inherited;
 use crate::setup::placement::{Placement, Redundant, expect_room};
 use crate::setup::profile;
 
@@ -78,6 +79,7 @@ pub(crate) enum Devices<D: Device> {
 impl<D: Device> Devices<D> {
     /// The prepared devices with their profiles, and the free memory of each.
     pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices> {
+        inherited::expect_own_process("build")?;
         let devices = match self {
             Self::Named(devices) => devices,
             Self::Found(find) => find()?,

@@ -102,10 +102,9 @@ pub enum AnyDevice {
 }
 
 impl AnyDevice {
-    /// The device that answers requests: in a process that was forked off, not one of the parent.
+    /// The device that answers requests: in a process that was forked off, one that refuses them.
     fn answering(&self) -> &dyn Device {
-        let is_inherited = inherited::is_child() && open_devices::is_of_parent(self);
-        if is_inherited { &inherited::INHERITED } else { self.device() }
+        if inherited::is_child() { &inherited::INHERITED } else { self.device() }
     }
 }
 

@@ -36,6 +36,7 @@ const VARIABLE: &str = "VMARRAY_DEVICES";
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
+    inherited::expect_own_process("devices")?;
     match open_devices::set_by_program() {
         Some(devices) => Ok(devices),
         None => Discovery::from_env()?.open(),
@@ -311,10 +312,6 @@ struct Candidate {
 impl Candidate {
     /// The device of this card: the shared one of the process, or another one for the caller alone.
     fn open(&self, separate: bool) -> Result<Arc<AnyDevice>, backend_api::Error> {
-        if inherited::is_child() && self.info.kind != DeviceKind::HostMemory {
-            // Drivers do not work in a process that was forked off one that used them, and may wait for ever.
-            return Err(inherited::refused("open").on(&self.info));
-        }
         let (device, is_new) = match separate {
             true => (Arc::new((self.open)()?), true),
             false => open_devices::shared(&self.key, &self.open)?,
@@ -454,6 +451,7 @@ impl Discovery {
     /// [`Device`](ErrorKind::Device) if a requested device cannot be opened. Other devices that fail are left
     /// out with a warning.
     pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
+        inherited::expect_own_process("open")?;
         let known = if self.separate { None } else { open_devices::chosen_before(self) };
         let devices = match known {
             Some(devices) => devices,
@@ -475,8 +473,7 @@ impl Discovery {
                     devices.push(device);
                     cards.push(candidate.key.clone());
                 }
-                // A forked child gets an error for GPUs, because silent work in RAM would surprise its user.
-                Err(error) if is_default && !inherited::is_child() => {
+                Err(error) if is_default => {
                     all_opened = false;
                     crate::base::trace::device_left_out(&candidate.info, &error);
                 }
@@ -571,6 +568,10 @@ fn health_of(info: &DeviceInfo, infos: &[DeviceInfo], health: &[CardHealth]) -> 
 fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
     #[allow(unused_mut, reason = "depends on the features")]
     let (mut candidates, mut absences): (Vec<Candidate>, Vec<Absence>) = Default::default();
+    if let Err(error) = inherited::expect_own_process("survey") {
+        let absent = |backend: &&str| Absence::new(backend, AbsenceKind::Unusable, error.to_string());
+        return (candidates, BACKENDS.iter().filter(|backend| is_built(backend)).map(absent).collect());
+    }
     #[cfg(feature = "cuda")]
     {
         let (cards, why) = backend_cuda::survey();

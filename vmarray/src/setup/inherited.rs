@@ -1,9 +1,16 @@
-//! Shared devices inherited by a forked process. The child has neither the threads nor the contexts of these
-//! devices: work on them would never end, so the library returns an error.
+//! Processes that were forked from one that uses the library. The child has neither the threads nor the contexts
+//! of its parent, and a lock that another thread held during the fork stays locked in it. So the library
+//! refuses work there, before it takes a lock.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Once};
+use std::sync::LazyLock;
+#[cfg(target_os = "linux")]
+use std::sync::Once;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::AtomicBool;
+#[cfg(not(target_os = "linux"))]
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use backend_api::{
@@ -11,31 +18,52 @@ use backend_api::{
     HostAllocation, HostMemory, MemoryStatus, Progress, QueueHandle, Result, Ticket,
 };
 
-/// True in a process that was forked from one with open shared devices.
+/// True in a process that was forked from one that uses the library.
+#[cfg(target_os = "linux")]
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
+/// The process that uses the library; 0 before the first use.
+#[cfg(not(target_os = "linux"))]
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Has children of this process know that they are children.
-pub(crate) fn watch_forks() {
-    static WATCHES: Once = Once::new();
-    WATCHES.call_once(|| {
-        #[cfg(target_os = "linux")]
-        {
-            extern "C" fn in_child() {
-                IS_CHILD.store(true, Ordering::Relaxed);
-            }
+/// Notes the use of the library by this process, for [`is_child`]. Call it before taking a lock.
+///
+/// # Errors
+/// `Lost` in a child.
+pub(crate) fn expect_own_process(operation: &'static str) -> Result<()> {
+    if is_child() {
+        return Err(refused(operation));
+    }
+    #[cfg(target_os = "linux")]
+    {
+        static WATCHES: Once = Once::new();
+        extern "C" fn in_child() {
+            IS_CHILD.store(true, Ordering::Relaxed);
+        }
+        WATCHES.call_once(|| {
             // SAFETY: the function stores to a static variable and does nothing else.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
             // Without memory for it children are not warned.
             let _ = failed;
-        }
-    });
+        });
+    }
+    #[cfg(not(target_os = "linux"))]
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
+    Ok(())
 }
 
+/// True in a process that was forked from one that uses the library.
 pub(crate) fn is_child() -> bool {
-    IS_CHILD.load(Ordering::Relaxed)
+    #[cfg(target_os = "linux")]
+    {
+        IS_CHILD.load(Ordering::Relaxed)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        !matches!(PROCESS.load(Ordering::Relaxed), process if process == 0 || process == std::process::id())
+    }
 }
 
-/// Answers in place of a device of the parent: each request with an error, and nothing is given back.
+/// Answers in place of a device in a child: each request with an error, and nothing is given back.
 #[derive(Debug)]
 pub(crate) struct InheritedDevice;
 
@@ -43,9 +71,7 @@ pub(crate) static INHERITED: InheritedDevice = InheritedDevice;
 
 pub(crate) fn refused(operation: &'static str) -> Error {
     Error::new(ErrorKind::Lost, operation)
-        .with_detail(
-            "this process was forked from a process with open devices, which only the parent can use",
-        )
+        .with_detail("this process was forked from a process that uses arrays, which only the parent can use")
         .with_advice("start processes by `exec`, and make or open arrays in them")
 }
 
@@ -125,5 +151,55 @@ unsafe impl Device for InheritedDevice {
 impl DirectReads for InheritedDevice {
     fn read_directly(&self, _: DeviceSpan<'_>, _: &mut [u8]) -> Result<()> {
         Err(refused("read_directly"))
+    }
+}
+
+#[cfg(all(test, feature = "host", target_os = "linux", not(miri)))]
+mod tests {
+    use crate::array::VirtualArray;
+    use crate::ops::view::{View as _, ViewMut as _};
+    use crate::setup::discovery::{Discovery, devices};
+    use crate::setup::open_devices::{close_unused, with_all_locks};
+
+    /// The child takes no lock: all of them are held by a thread of the parent.
+    #[test]
+    fn a_child_is_refused_while_other_threads_hold_the_locks() {
+        let array = VirtualArray::<u32>::new(1000).unwrap();
+        array.fill(.., 7).unwrap();
+        array.evict(..).unwrap();
+        let both = std::sync::Barrier::new(2);
+        let is_refused = |error: crate::base::error::Error| error.to_string().contains("forked");
+        let as_child = || {
+            is_refused(VirtualArray::<u32>::new(10).unwrap_err())
+                && is_refused(devices().unwrap_err())
+                && is_refused(Discovery::new().open().unwrap_err())
+                && !Discovery::new().report().absences.is_empty()
+                && is_refused(array.get(999).unwrap_err())
+                && close_unused() == 0
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                with_all_locks(|| {
+                    both.wait();
+                    both.wait();
+                });
+            });
+            both.wait();
+            // SAFETY: the child allocates, which the C library permits, and ends by `_exit` or by the alarm.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: ends the child if it hangs.
+                unsafe { libc::alarm(60) };
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(as_child));
+                // SAFETY: ends the process.
+                unsafe { libc::_exit(outcome.map_or(2, |all| i32::from(!all))) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child and writes one number.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            both.wait();
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+        });
+        assert_eq!(array.get(999).unwrap(), 7);
     }
 }

@@ -26,8 +26,6 @@ type CardSlot = Arc<Mutex<Option<Arc<AnyDevice>>>>;
 
 #[derive(Debug)]
 struct OpenCard {
-    /// The process that opened it: after `fork` the child has neither its threads nor its context.
-    process: u32,
     key: CardKey,
     slot: CardSlot,
 }
@@ -35,27 +33,25 @@ struct OpenCard {
 /// The cards that a discovery chose.
 #[derive(Debug)]
 struct KnownChoice {
-    process: u32,
     discovery: Discovery,
     cards: Vec<CardKey>,
 }
 
+// A process that was forked from this one takes none of these locks: `inherited` refuses its calls before.
+
 /// Devices stay open until the process ends, or until [`close_unused`]: to open one takes up to a second.
 static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
 static CHOICES: Mutex<Vec<KnownChoice>> = Mutex::new(Vec::new());
-/// The addresses of open devices, each with the process that opened it.
-static OPENED: Mutex<Vec<(u32, usize)>> = Mutex::new(Vec::new());
-/// The devices that the program [has set](set_devices), and its process.
-static SET: Mutex<Option<(u32, Vec<Arc<AnyDevice>>)>> = Mutex::new(None);
+/// The devices that the program [has set](set_devices).
+static SET: Mutex<Option<Vec<Arc<AnyDevice>>>> = Mutex::new(None);
 
 fn slot_of(key: &CardKey) -> CardSlot {
-    let process = std::process::id();
     let mut cards = CARDS.lock();
-    if let Some(card) = cards.iter().find(|card| card.process == process && card.key == *key) {
+    if let Some(card) = cards.iter().find(|card| card.key == *key) {
         return Arc::clone(&card.slot);
     }
     let slot = CardSlot::default();
-    cards.push(OpenCard { process, key: key.clone(), slot: Arc::clone(&slot) });
+    cards.push(OpenCard { key: key.clone(), slot: Arc::clone(&slot) });
     slot
 }
 
@@ -68,6 +64,7 @@ pub(crate) fn shared(
     key: &CardKey,
     open: impl Fn() -> Result<AnyDevice, backend_api::Error>,
 ) -> Result<(Arc<AnyDevice>, bool), backend_api::Error> {
+    inherited::expect_own_process("open")?;
     let slot = slot_of(key);
     loop {
         let mut held = slot.lock();
@@ -80,12 +77,10 @@ pub(crate) fn shared(
                 // Dropping a device may run wakers of the program, and a driver opens a card again only after
                 // its lost context is gone.
                 drop(held);
-                close(lost);
+                drop(lost);
             }
             None => {
-                inherited::watch_forks();
                 let device = Arc::new(open()?);
-                OPENED.lock().push((std::process::id(), Arc::as_ptr(&device).addr()));
                 *held = Some(Arc::clone(&device));
                 return Ok((device, true));
             }
@@ -93,24 +88,9 @@ pub(crate) fn shared(
     }
 }
 
-fn close(device: Arc<AnyDevice>) {
-    let own = (std::process::id(), Arc::as_ptr(&device).addr());
-    OPENED.lock().retain(|one| *one != own);
-    drop(device);
-}
-
-/// Returns true if the parent of this process opened a shared device.
-pub(crate) fn is_of_parent(device: &AnyDevice) -> bool {
-    let (process, address) = (std::process::id(), std::ptr::from_ref(device).addr());
-    let opened = OPENED.lock();
-    let mut by = opened.iter().filter(|(_, other)| *other == address).map(|(by, _)| *by).peekable();
-    by.peek().is_some() && by.all(|by| by != process)
-}
-
 /// The devices that an equal discovery chose before, if all are open and none is lost.
 pub(crate) fn chosen_before(discovery: &Discovery) -> Option<Vec<Arc<AnyDevice>>> {
-    let process = std::process::id();
-    let is_equal = |choice: &&KnownChoice| choice.process == process && choice.discovery == *discovery;
+    let is_equal = |choice: &&KnownChoice| choice.discovery == *discovery;
     let cards = CHOICES.lock().iter().find(is_equal)?.cards.clone();
     let open = |key| slot_of(key).lock().clone().filter(|device| !is_lost(device));
     cards.iter().map(open).collect()
@@ -118,10 +98,9 @@ pub(crate) fn chosen_before(discovery: &Discovery) -> Option<Vec<Arc<AnyDevice>>
 
 /// Notes the cards that a discovery chose, for [`chosen_before`].
 pub(crate) fn remember_choice(discovery: &Discovery, cards: Vec<CardKey>) {
-    let process = std::process::id();
     let mut choices = CHOICES.lock();
-    choices.retain(|choice| choice.process != process || choice.discovery != *discovery);
-    choices.push(KnownChoice { process, discovery: discovery.clone(), cards });
+    choices.retain(|choice| choice.discovery != *discovery);
+    choices.push(KnownChoice { discovery: discovery.clone(), cards });
 }
 
 /// The shared device in host RAM.
@@ -157,17 +136,14 @@ impl CardKey {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub fn close_unused() -> usize {
-    let process = std::process::id();
-    let cards = CARDS.lock();
-    let own = cards.iter().filter(|card| card.process == process);
-    let slots: Vec<_> = own.map(|card| Arc::clone(&card.slot)).collect();
-    drop(cards);
+    if inherited::is_child() {
+        return 0;
+    }
+    let slots: Vec<_> = CARDS.lock().iter().map(|card| Arc::clone(&card.slot)).collect();
     // A thread that is opening a card is about to use it.
     let take_unused = |slot: &CardSlot| slot.try_lock()?.take_if(|device| Arc::strong_count(device) == 1);
     let unused: Vec<_> = slots.iter().filter_map(take_unused).collect();
-    let count = unused.len();
-    unused.into_iter().for_each(close);
-    count
+    unused.len()
 }
 
 /// Puts these devices in place of [those of the machine](crate::devices), for everything that this process
@@ -190,19 +166,25 @@ pub fn close_unused() -> usize {
 /// ```
 pub fn set_devices(devices: impl IntoIterator<Item = Arc<AnyDevice>>) {
     let devices: Vec<_> = devices.into_iter().collect();
-    let set = (!devices.is_empty()).then(|| (std::process::id(), devices));
-    let before = std::mem::replace(&mut *SET.lock(), set);
-    // Drop the devices without the lock, because a drop may run program code.
-    match before {
-        Some((process, devices)) if process != std::process::id() => std::mem::forget(devices),
-        before => drop(before),
+    if inherited::is_child() {
+        return;
     }
+    let before = std::mem::replace(&mut *SET.lock(), (!devices.is_empty()).then_some(devices));
+    // Drop the devices without the lock, because a drop may run program code.
+    drop(before);
 }
 
 /// The devices that the program has set.
 pub(crate) fn set_by_program() -> Option<Vec<Arc<AnyDevice>>> {
-    let set = SET.lock();
-    set.as_ref().filter(|(process, _)| *process == std::process::id()).map(|(_, devices)| devices.clone())
+    SET.lock().clone()
+}
+
+/// Runs a function while the calling thread has all locks of this module, and that of host RAM.
+#[cfg(all(test, feature = "host"))]
+pub(crate) fn with_all_locks(run: impl FnOnce()) {
+    let slot = slot_of(&CardKey::host_ram());
+    let _locks = (slot.lock(), CARDS.lock(), CHOICES.lock(), SET.lock());
+    run();
 }
 
 #[cfg(all(test, feature = "host"))]

@@ -14,6 +14,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::{HOME, ZEROED};
 use crate::engine::pager::{self, KeptLength, Pager, StoredLength};
 use crate::setup::any::AnyDevice;
+use crate::setup::inherited;
 
 /// Default number of reserved pages; fewer for short pages; at least four times the present number.
 const SPARE_PAGES: usize = 1 << 24;
@@ -99,6 +100,7 @@ impl Files {
         len: usize,
         tier: Option<&Tier>,
     ) -> Result<(Made, Self)> {
+        inherited::expect_own_process("create")?;
         let (mut made, mut stores) = (Made(Vec::new()), Vec::new());
         for (file, path) in paths.iter().enumerate() {
             let words = Description { file, ..description.clone() }.to_text();
@@ -121,6 +123,7 @@ impl Files {
         asked: &str,
         tier: Option<&Tier>,
     ) -> Result<(Self, S)> {
+        inherited::expect_own_process("open")?;
         let mut parts = Vec::new();
         for path in files {
             let path = path.as_ref().to_owned();
