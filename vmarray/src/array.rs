@@ -24,6 +24,9 @@ pub(crate) mod map;
 pub(crate) mod page_guard;
 #[cfg(feature = "rayon")]
 #[forbid(unsafe_code)]
+pub(crate) mod page_loop;
+#[cfg(feature = "rayon")]
+#[forbid(unsafe_code)]
 pub(crate) mod parallel;
 #[forbid(unsafe_code)]
 pub(crate) mod publishing;

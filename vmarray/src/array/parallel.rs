@@ -1,15 +1,19 @@
 //! Parallel operations on ranges, on rayon's threads.
 
 use std::ops::Range;
+use std::thread::{self, ThreadId};
 
 use backend_api::Device;
 use rayon::iter::plumbing::{Consumer, Producer, ProducerCallback, UnindexedConsumer, bridge};
 use rayon::prelude::*;
 
 use crate::array::VirtualArray;
+use crate::array::page_guard::{PageMut, PageRef};
+use crate::array::page_loop::{PageLoop, workers};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::memory::zeroed_vec;
+use crate::base::scoped_threads::works_alone;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Folds the slices of a range, page by page; each comes with its first index.
@@ -20,16 +24,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         fold: impl Fn(R, usize, &[T]) -> R + Send + Sync,
         combine: impl Fn(R, R) -> R + Send + Sync,
     ) -> Result<R> {
-        self.pager().expect_helpers()?;
         let count = self.touched_pages(&range).count();
         let visit = self.scan(count);
-        (0..count)
-            .into_par_iter()
-            .try_fold(&identity, |sum, page| {
-                let page = self.visit(self.cut(&range, page)?, visit)?;
-                Ok(fold(sum, page.range().start, &page))
-            })
-            .try_reduce(&identity, |a, b| Ok(combine(a, b)))
+        let hold = |page| self.visit(self.cut(&range, page)?, visit);
+        let fold = |sum, page: PageRef<'_, T, D>| fold(sum, page.range().start, &page);
+        let parts = PageLoop::new(self.loop_workers(count), &identity, hold, fold).run(count)?;
+        Ok(parts.reduce(combine).unwrap_or_else(identity))
     }
 
     /// Runs mutating code on the slices of a range, page by page.
@@ -38,20 +38,21 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         range: Range<usize>,
         run: impl Fn(usize, &mut [T]) + Send + Sync,
     ) -> Result<()> {
-        self.pager().expect_helpers()?;
         let count = self.touched_pages(&range).count();
         let visit = self.scan(count);
-        (0..count).into_par_iter().try_for_each(|page| {
-            let mut page = self.visit_mut(self.cut(&range, page)?, visit)?;
-            let first = page.range().start;
-            run(first, &mut page);
-            Ok(())
-        })
+        let hold = |page| self.visit_mut(self.cut(&range, page)?, visit);
+        let change = |(), mut page: PageMut<'_, T, D>| run(page.range().start, &mut page);
+        PageLoop::new(self.loop_workers(count), || (), hold, change).run(count).map(drop)
+    }
+
+    fn loop_workers(&self, pages: usize) -> usize {
+        let guards = self.pager().channels().iter().map(|channel| channel.most_guards());
+        workers(pages, guards.sum())
     }
 
     /// The elements of a range, a copy of a page at a time.
     pub(crate) fn par_elements(&self, range: Range<usize>) -> ParElements<'_, T, D> {
-        ParElements { array: self, range, refused: None }
+        ParElements { array: self, range, alone: None }.of_this_thread()
     }
 }
 
@@ -59,8 +60,16 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 pub(crate) struct ParElements<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     range: Range<usize>,
-    /// Error of all items, if other threads must not read them.
-    refused: Option<Error>,
+    /// The only thread that may read the elements, if it has to [work alone](works_alone).
+    alone: Option<ThreadId>,
+}
+
+impl<T: Element, D: Device> ParElements<'_, T, D> {
+    /// Remembers that the calling thread has to work alone.
+    fn of_this_thread(self) -> Self {
+        let alone = self.alone.or_else(|| works_alone().then(|| thread::current().id()));
+        Self { alone, ..self }
+    }
 }
 
 impl<T: Element, D: Device> ParallelIterator for ParElements<'_, T, D> {
@@ -85,9 +94,9 @@ impl<T: Element, D: Device> IndexedParallelIterator for ParElements<'_, T, D> {
     }
 
     fn with_producer<P: ProducerCallback<Self::Item>>(self, callback: P) -> P::Output {
-        // This runs on the thread that waits for rayon's other threads.
-        let refused = self.array.pager().expect_helpers().err();
-        callback.callback(Self { refused, ..self })
+        // This runs on the thread that waits for rayon's other threads. It may have guards that it had not when
+        // it made the iterator.
+        callback.callback(self.of_this_thread())
     }
 }
 
@@ -97,13 +106,20 @@ impl<'a, T: Element, D: Device> Producer for ParElements<'a, T, D> {
 
     fn into_iter(self) -> Copies<'a, T, D> {
         let [front, back] = [const { Vec::new() }; 2].map(Vec::into_iter);
-        Copies { array: self.array, front, range: self.range, back, failed: self.refused }
+        let may_read = self.alone.is_none_or(|thread| thread == thread::current().id());
+        let failed = (!may_read).then(|| self.array.pager().would_deadlock());
+        Copies { array: self.array, front, range: self.range, back, failed }
+    }
+
+    /// Forbids rayon to split the work of a thread that has to work alone.
+    fn min_len(&self) -> usize {
+        if self.alone.is_some() { usize::MAX } else { 1 }
     }
 
     fn split_at(self, index: usize) -> (Self, Self) {
-        let (array, Range { start, end }, refused) = (self.array, self.range, self.refused);
-        let first = Self { array, range: start..start + index, refused: refused.clone() };
-        (first, Self { array, range: start + index..end, refused })
+        let (array, Range { start, end }, alone) = (self.array, self.range, self.alone);
+        let first = Self { array, range: start..start + index, alone };
+        (first, Self { array, range: start + index..end, alone })
     }
 }
 

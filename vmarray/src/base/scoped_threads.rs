@@ -30,9 +30,11 @@ const IDLE_FOR: Duration = Duration::from_secs(5);
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(60);
 
-/// The cores that this process may use.
-pub(crate) static CORES: LazyLock<usize> =
-    LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
+/// The cores that this process may use, or the number of threads in the variable `VMARRAY_THREADS`.
+pub(crate) static CORES: LazyLock<usize> = LazyLock::new(|| {
+    let chosen = std::env::var("VMARRAY_THREADS").ok().and_then(|text| text.trim().parse().ok());
+    chosen.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get)
+});
 /// Threads that wait for work, at most as many as cores.
 static IDLE: Mutex<Vec<Arc<Seat>>> = Mutex::new(Vec::new());
 

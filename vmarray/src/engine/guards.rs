@@ -6,7 +6,7 @@
 //!
 //! A leaked guard stays in its thread's list, but counts only during the life of its array.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +24,35 @@ thread_local! {
     static HELD: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
     /// The array of each future that already counts as a guard.
     static EXPECTED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// True while the thread must not wait for guards, although it may hold none.
+    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Rule for the waits of the calling thread for guards; the previous one applies again after the drop.
+#[must_use]
+pub(crate) struct WaitRule(bool);
+
+impl WaitRule {
+    /// The thread gets an error in place of a wait for a guard.
+    #[cfg(feature = "rayon")]
+    pub(crate) fn never() -> Self {
+        Self(NEVER_WAITS.replace(true))
+    }
+
+    /// The rule of threads outside of this library, for program code.
+    pub(crate) fn usual() -> Self {
+        Self(NEVER_WAITS.try_with(|never| never.replace(false)).unwrap_or(false))
+    }
+}
+
+impl Drop for WaitRule {
+    fn drop(&mut self) {
+        let _ = NEVER_WAITS.try_with(|never| never.set(self.0));
+    }
+}
+
+fn never_waits() -> bool {
+    NEVER_WAITS.try_with(Cell::get).unwrap_or(false)
 }
 
 fn with<R>(run: impl FnOnce(&mut Vec<(u64, u64)>) -> R) -> Option<R> {
@@ -52,10 +81,15 @@ pub(crate) fn held() -> bool {
     with(is_any).unwrap_or(false)
 }
 
-/// True if the thread holds a guard, or if one of its futures will have one. The future's page, or its count,
-/// stays until the thread polls or drops the future. So the thread must not block until another thread drops
-/// a guard.
-pub(crate) fn held_or_expected() -> bool {
+/// True if the thread must not block until another thread drops a guard: it holds a guard, one of its futures
+/// will have one, or its [`WaitRule`] forbids it. A future's page, or its count, stays until the thread polls
+/// or drops the future.
+pub(crate) fn must_not_await_guards() -> bool {
+    never_waits() || held_or_expected()
+}
+
+/// True if the thread holds a guard, or if one of its futures will have one.
+fn held_or_expected() -> bool {
     let expected = EXPECTED.try_with(|expected| {
         let mut expected = expected.borrow_mut();
         !expected.is_empty() && {
@@ -166,6 +200,9 @@ impl Identity {
 
     /// True if the calling thread may wait for the release of other threads' guards of this page.
     pub(crate) fn may_wait_for(&self, page: u64) -> bool {
+        if never_waits() {
+            return false;
+        }
         let after_all = |held: &Vec<(u64, u64)>| held.iter().all(|&known| known < (self.0, page));
         with(|held| {
             after_all(held) || {
@@ -230,6 +267,20 @@ mod tests {
         }
         assert!(with(|held| held.capacity()).unwrap() < 100);
         assert!(!held());
+    }
+
+    #[test]
+    #[cfg(feature = "rayon")]
+    fn a_thread_that_never_waits_runs_program_code_by_the_usual_rule() {
+        let array = Identity::new();
+        let rule = WaitRule::never();
+        assert!(!array.may_wait_for(0) && must_not_await_guards() && !held());
+        let usual = WaitRule::usual();
+        assert!(array.may_wait_for(0) && !must_not_await_guards());
+        drop(usual);
+        assert!(!array.may_wait_for(0));
+        drop(rule);
+        assert!(array.may_wait_for(0) && !must_not_await_guards());
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! Each operation returns its result without guards, or an error that the thread must not wait. Another
 //! thread waits for each case, and reports the names of cases that do not end.
 
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Duration;
@@ -14,10 +16,14 @@ use rayon::prelude::*;
 use vmarray::access::{MapBuffer, MapMode};
 use vmarray::expr::index;
 use vmarray::file::SaveOptions;
+use vmarray::host::SimulatedDevice;
+use vmarray::index_set::{Combine, PagedIndexSet, Tuples};
 use vmarray::kernel::{At, Own, Session};
 use vmarray::order::{Descending, MatchKind, Side};
 use vmarray::progress::with_progress;
-use vmarray::{AnyDevice, ErrorKind, NdArray, RaggedArray, Result, Source, VirtualArray, prelude::*};
+use vmarray::{
+    AnyDevice, ErrorKind, IndexSet, NdArray, Placement, RaggedArray, Result, Source, VirtualArray, prelude::*,
+};
 
 use crate::common::host;
 
@@ -57,6 +63,25 @@ impl Place {
         self.other.len()
     }
 
+    /// A copy of the array, which the operation changes.
+    fn copy(&self, devices: &[Arc<AnyDevice>], placement: Placement, movable: bool) -> Result<Array> {
+        let copy = Array::builder(self.len()).devices(devices.iter().cloned()).page_len(self.page_len);
+        let copy = copy.max_len(4 * self.len()).placement(placement).movable(movable).build()?;
+        copy.copy_from(0, self.array.section(..self.len())?)?;
+        Ok(copy)
+    }
+
+    /// A set of the values and indices of the array, and one in RAM to join it with.
+    fn index_sets(&self) -> Result<(PagedIndexSet, IndexSet)> {
+        let values = self.array.to_vec(..)?;
+        let tuples: Vec<u64> = (0..).zip(values).flat_map(|(at, value)| [u64::from(value), at]).collect();
+        let array = VirtualArray::<u64>::builder(tuples.len()).devices([DEVICE.clone()]);
+        let array = array.page_len(self.page_len).build()?;
+        array.write(0, &tuples)?;
+        let numbers: Vec<u64> = (0..500).collect();
+        Ok((PagedIndexSet::new([0, 1], array)?, IndexSet::from_columns([(0, &numbers), (2, &numbers)])?))
+    }
+
     /// An index in a page.
     fn at(&self, page: usize) -> usize {
         page * self.page_len + 5
@@ -88,6 +113,17 @@ fn values(len: usize) -> Vec<u32> {
 fn number_of(values: impl IntoIterator<Item = u32>) -> u64 {
     let add = |sum: u64, value| (sum ^ u64::from(value)).wrapping_mul(0x100_0000_01b3);
     values.into_iter().fold(0xcbf2_9ce4_8422_2325, add)
+}
+
+/// [`number_of`] of indices.
+fn number_of_wide(values: &[u64]) -> u64 {
+    number_of(values.iter().map(|value| *value as u32))
+}
+
+fn simulated(seed: u64) -> (Arc<SimulatedDevice>, Arc<AnyDevice>) {
+    let device = Arc::new(SimulatedDevice::builder(seed).build());
+    let any = AnyDevice::Own(device.clone() as Arc<dyn vmarray::device::Device>);
+    (device, Arc::new(any))
 }
 
 fn whole() -> Field<u32, u32> {
@@ -122,6 +158,10 @@ const READS: &[Operation] = &[
     ("gather_iter", |p| {
         let values: Result<Vec<u32>> = p.array.gather_iter(every_seventh(p)).collect();
         values.map(number_of)
+    }),
+    ("gather_into", |p| {
+        let mut into = vec![0; p.len()];
+        p.array.gather_into(&every_seventh(p), &mut into).map(|()| number_of(into))
     }),
     ("join", |p| {
         let joined = p.array.join((&p.other,))?;
@@ -180,6 +220,9 @@ const READS: &[Operation] = &[
     ("min_max", |p| Ok(u64::from(p.array.min_max(.., whole())?.unwrap().1))),
     ("arg_max", |p| Ok(p.array.arg_max(.., whole())?.unwrap().0 as u64)),
     ("histogram", |p| Ok(p.array.histogram(.., whole() / 100, 10)?[3])),
+    ("arg_min", |p| Ok(p.array.arg_min(.., whole())?.unwrap().0 as u64)),
+    ("min", |p| Ok(u64::from(p.array.min(.., whole())?.unwrap()))),
+    ("max", |p| Ok(u64::from(p.array.max(.., whole())?.unwrap()))),
     ("argsort", |p| p.array.argsort(.., Descending(whole()))?.get(9)),
     ("is_sorted", |p| Ok(u64::from(p.array.is_sorted(..)?))),
     ("partition_point", |p| Ok(p.array.partition_point(.., |x| x < 500)? as u64)),
@@ -238,6 +281,38 @@ const READS: &[Operation] = &[
         image.write_box([0, 0]..[30, 40], &values)?;
         image.read_box(.., &mut vec![0; 1200])?;
         image.find(whole(), &7).map(|found| found.len() as u64)
+    }),
+    ("tiles", |p| {
+        let image = NdArray::<u32, 2>::builder([30, 40]).tile([8, 8]).devices([DEVICE.clone()]).build()?;
+        image.write_box([0, 0]..[30, 40], &p.array.to_vec(..1200)?)?;
+        let sum = AtomicUsize::new(0);
+        image.par_for_each_tile(image.tiles(), MapMode::Read, |_, tile| {
+            sum.fetch_add(tile.iter().map(|x| *x as usize).sum(), Ordering::Relaxed);
+        })?;
+        Ok(sum.into_inner() as u64)
+    }),
+    ("joins of index sets", |p| {
+        let (paged, set) = p.index_sets()?;
+        let mut joined = paged.to_index_set(..)?.combine(&set)?.project([1, 2])?.relabel([3, 4])?;
+        joined.sort()?;
+        joined.dedup();
+        Ok(number_of_wide(joined.values()) ^ number_of_wide(&paged.combine(&set)?.array().to_vec(..)?))
+    }),
+    ("joins of index sets on demand", |p| {
+        let (paged, set) = p.index_sets()?;
+        let joined = Combine::new(&paged, &set).threads(4).memory_bytes(1 << 16).run()?;
+        let columns = joined.to_columns()?;
+        joined.write_to(&p.wide, 0).or_else(|error| match error.kind() {
+            ErrorKind::RangeOutside { .. } => Ok(()),
+            _ => Err(error),
+        })?;
+        let on_devices = Combine::new(&paged, &set).run_on_devices_of(&p.array)?;
+        Ok(number_of_wide(columns.column(1)?) ^ on_devices.len() as u64)
+    }),
+    ("groups of index tuples", |p| {
+        let groups = p.index_sets()?.0.group_by([0])?;
+        let firsts = groups.tuples().column(0)?.to_vec(..)?;
+        Ok(number_of_wide(&firsts) ^ groups.tuples().len() as u64 ^ groups.by_number().counts()?.get(3)?)
     }),
     ("stats", |p| {
         _ = (p.array.stats(), p.array.footprint(), p.array.homes(), p.array.watch().report());
@@ -303,6 +378,55 @@ const WRITES: &[Operation] = &[
         twice::run_in(&mut session, (place,))?;
         session.finish()?;
         p.array.copy_from(0, &held).map(|()| 0)
+    }),
+    ("launch", |p| block_on(twice::run_async((p.array.section_mut(..)?,))).map(|()| 0)),
+    ("growth and shifts", |p| {
+        let mut own = p.copy(&[DEVICE.clone()], Placement::Equal, false)?;
+        own.insert(3, &[1, 2, 3])?;
+        own.remove(100..200)?;
+        own.append(&p.other)?;
+        own.extend_from_slice(&values(70))?;
+        own.try_extend(values(70))?;
+        own.truncate(own.len() - 9)?;
+        own.resize(own.len() + 40, 7)?;
+        own.pop()?;
+        own.to_vec(..).map(number_of)
+    }),
+    ("byte_stream", |p| {
+        let own = VirtualArray::<u8>::builder(p.len()).devices([DEVICE.clone()]).page_len(p.page_len);
+        let (mut own, mut bytes) = (own.build()?, Vec::new());
+        own.fill(.., 7)?;
+        own.byte_stream().read_to_end(&mut bytes).unwrap();
+        Ok(number_of(bytes.into_iter().map(u32::from)))
+    }),
+    ("lend", |p| {
+        let mut own = p.copy(&[DEVICE.clone()], Placement::Equal, false)?;
+        own.lend(..).map(drop).or_else(|error| match error.kind() {
+            ErrorKind::WouldDeadlock { .. } => Err(error),
+            _ => Ok(()),
+        })?;
+        own.to_vec(..).map(number_of)
+    }),
+    ("rebalance", |p| {
+        let own = p.copy(&[DEVICE.clone()], Placement::Equal, true)?;
+        own.rebalance([simulated(1).1])?;
+        own.to_vec(..).map(number_of)
+    }),
+    ("rebuild", |p| {
+        let cards = [1, 2].map(simulated);
+        let own = p.copy(&cards.each_ref().map(|(_, any)| any.clone()), Placement::Mirrored, false)?;
+        own.flush(..)?;
+        cards[0].0.lose();
+        own.rebuild(simulated(3).1)?;
+        own.to_vec(..).map(number_of)
+    }),
+    ("create and sync", |p| {
+        let file = TestFile::new();
+        let own = Array::create(&file.0, p.len())?;
+        own.copy_from(0, p.array.section(..p.len())?)?;
+        own.sync()?;
+        drop(own);
+        Array::builder(0).open_read_only([&file.0])?.to_vec(..).map(number_of)
     }),
     ("push", |p| p.array.push(7).map(|at| at as u64)),
     ("reserve", |p| p.array.reserve(100).map(|()| 0)),
@@ -437,9 +561,7 @@ const LONG: &[&str] = &[
 
 #[test]
 fn long_ones_with_guards_end() {
-    let long: Vec<Operation> =
-        READS.iter().chain(WRITES).filter(|(name, _)| LONG.contains(name)).copied().collect();
-    compare_with_and_without_guards(&long, (80, 64 << 10), &[2]);
+    compare_with_and_without_guards(&long_operations(), (80, 64 << 10), &[2]);
 }
 
 /// A library function that calls a function of the program.
@@ -643,26 +765,206 @@ fn tasks_within_a_snapshot_do_not_wait_for_its_threads() {
     assert_eq!(array.count(.., Field::whole(), &2_u8).unwrap(), 48);
 }
 
-/// Work that other threads do for a thread with guards fails if the thread cannot do it alone.
+/// A thread with guards does the work itself that rayon's threads would do.
 #[test]
 fn threads_of_another_library_do_not_wait_for_guards() {
     let place = Place::new(24, 64, 8);
-    let refused = |p: &Place| {
-        assert!(would_deadlock(p.array.par_for_each_slice(.., |_, _| ())));
-        assert!(would_deadlock(p.array.par_for_each_slice_mut(.., |_, _| ())));
-        assert!(would_deadlock(p.array.par_fold_slices(.., || (), |(), _, _| (), |(), ()| ())));
-        assert!(p.array.par_iter().all(|item| item.is_err()));
-        assert!(would_deadlock(p.array.par_iter().zip(0..p.len()).try_for_each(|(item, _)| item.map(drop))));
+    let thread = std::thread::current().id();
+    let is_here = || assert_eq!(std::thread::current().id(), thread);
+    let reads = |p: &Place| -> Result<()> {
+        p.array.par_for_each_slice(.., |_, _| is_here())?;
+        p.array.par_fold_slices(.., is_here, |(), _, _| is_here(), |(), ()| is_here())?;
+        p.array.par_iter().with_max_len(1).try_for_each(|item| item.map(|_| is_here()))?;
+        p.array.par_iter().zip(0..p.len()).try_for_each(|(item, _)| item.map(|_| is_here()))?;
+        // Rayon may hand one of both to another thread, which must not wait for this one.
+        let both = p.array.par_iter().chain(p.array.par_iter()).filter_map(Result::err).map(kind_of_error);
+        assert!(both.all(|kind| says_why(&kind)));
+        Ok(())
     };
+    let writes = |p: &Place| p.array.par_for_each_slice_mut(.., |_, _| is_here());
     let guard = place.array.page(3).unwrap();
-    refused(&place);
+    reads(&place).unwrap();
+    assert_eq!(kind_of(writes(&place)), ErrorKind::WouldDeadlock { page: 3 });
     drop(guard);
     let guard = place.other.page_mut(3).unwrap();
-    refused(&place);
+    reads(&place).unwrap();
+    writes(&place).unwrap();
     drop(guard);
-    place.array.for_each_mut(..1, |_, _| refused(&place)).unwrap();
+    place.array.for_each_mut(..1, |_, _| assert!(would_deadlock(reads(&place)))).unwrap();
     assert!(!vmarray::access::must_work_alone());
     place.array.par_for_each_slice(.., |_, _| assert!(vmarray::access::must_work_alone())).unwrap();
+}
+
+fn kind_of_error(error: vmarray::Error) -> ErrorKind {
+    error.kind().clone()
+}
+
+/// Runs on each number of rayon's threads, with 1 to 3 frames, in a thread that may hang.
+fn on_pools(run: fn(&Place) -> Result<()>) {
+    let numbers = [1, 2, 16, 64].into_iter().flat_map(|threads| [1, 2, 3].map(|frames| (threads, frames)));
+    let cases = numbers.map(|(threads, frames)| {
+        let case: Box<dyn FnOnce() -> Result<()> + Send> = Box::new(move || {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            (0..10).try_for_each(|_| {
+                let place = Place::new(24, 1024, frames);
+                pool.install(|| run(&place))
+            })
+        });
+        (format!("{threads} threads, {frames} frames"), case)
+    });
+    run_all(cases, |name, outcome| outcome.err().map(|error| format!("{name}: {error}")));
+}
+
+#[test]
+fn any_number_of_threads_gets_along_with_few_frames() {
+    on_pools(|p| {
+        let pages = AtomicUsize::new(0);
+        p.array.par_for_each_slice_mut(.., |first, slice| {
+            slice.iter_mut().zip(first as u32..).for_each(|(x, at)| *x = at);
+            pages.fetch_add(1, Ordering::Relaxed);
+        })?;
+        assert_eq!(pages.into_inner(), 24);
+        let all = p.array.par_fold_slices(
+            ..,
+            Vec::new,
+            |all, _, slice| [&all[..], slice].concat(),
+            |a, b| [a, b].concat(),
+        );
+        assert!(all? == (0..p.len() as u32).collect::<Vec<_>>(), "in the order of the pages");
+        let sum = p.array.par_iter().enumerate().map(|(at, x)| x.map(|x| at as u64 - u64::from(x)));
+        assert_eq!(sum.sum::<Result<u64>>()?, 0);
+        Ok(())
+    });
+}
+
+/// A thread of rayon that waits within the closure runs other jobs meanwhile: also jobs of the same call.
+#[test]
+fn closures_that_hold_pages_may_use_rayon() {
+    on_pools(|p| {
+        p.array.fill(.., 1)?;
+        p.array.par_for_each_slice_mut(.., |_, slice| {
+            slice.par_iter_mut().with_max_len(16).for_each(|x| *x += 1);
+        })?;
+        let sum = AtomicUsize::new(0);
+        p.array.par_for_each_slice(.., |_, slice| {
+            let part: u32 = slice.par_iter().with_max_len(16).sum();
+            sum.fetch_add(part as usize, Ordering::Relaxed);
+            _ = p
+                .array
+                .par_iter()
+                .enumerate()
+                .with_max_len(1)
+                .map(|(at, x)| x.map(|_| at))
+                .sum::<Result<usize>>();
+        })?;
+        assert_eq!(sum.into_inner(), 2 * p.len());
+        Ok(())
+    });
+}
+
+fn long_operations() -> Vec<Operation> {
+    READS.iter().chain(WRITES).filter(|(name, _)| LONG.contains(name)).copied().collect()
+}
+
+/// Long operations without guards. Another process with other numbers of threads runs it, too.
+#[test]
+fn few_frames_suffice() {
+    let cases = [1, 2, 3].into_iter().flat_map(|frames| {
+        long_operations().into_iter().map(move |(name, run)| {
+            let case: Box<dyn FnOnce() -> Outcome + Send> =
+                Box::new(move || with_guards(&Place::new(40, 16 << 10, frames), run, Guards::None));
+            (format!("{name}, {frames} frames"), case)
+        })
+    });
+    run_all(cases, |name, outcome| outcome.0.err().map(|error| format!("{name}: {error}")));
+}
+
+#[test]
+fn few_frames_suffice_for_any_number_of_threads() {
+    for threads in ["1", "16", "64"] {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "guarded_calls::few_frames_suffice"]);
+        let output =
+            child.env("VMARRAY_THREADS", threads).env("RAYON_NUM_THREADS", threads).output().unwrap();
+        assert!(output.status.success(), "{threads} threads: {output:?}");
+    }
+}
+
+/// Functions that neither hold nor await pages, or are no operations of a program.
+const WITHOUT_PAGES: &[&str] = &[
+    "array",
+    "builder",
+    "capacity",
+    "commit",
+    "dimensions",
+    "explain",
+    "from_index_set",
+    "host_memory",
+    "into_array",
+    "max_len",
+    "new",
+    "page_count",
+    "page_len",
+    "parts",
+    "of_parts",
+    "of_parts_mut",
+    "region",
+    "ask",
+    "assign",
+    "reset_stats",
+    "synchronize",
+    "tier",
+    "window",
+    "product",
+    "chunks",
+    "to_paged",
+];
+
+/// Each public function of arrays, views and index sets is in the tables, or among the exceptions.
+#[test]
+fn the_tables_have_all_operations() {
+    const SOURCES: &[&str] = &[
+        include_str!("../../src/array.rs"),
+        include_str!("../../src/array/growth.rs"),
+        include_str!("../../src/array/homes.rs"),
+        include_str!("../../src/array/lent.rs"),
+        include_str!("../../src/array/byte_stream.rs"),
+        include_str!("../../src/array/stored.rs"),
+        include_str!("../../src/array/check.rs"),
+        include_str!("../../src/ops/shift.rs"),
+        include_str!("../../src/ops/saved.rs"),
+        include_str!("../../src/ops/view.rs"),
+        include_str!("../../src/ops/view/paged.rs"),
+        include_str!("../../src/ops/view/query.rs"),
+        include_str!("../../src/ops/order.rs"),
+        include_str!("../../src/index_sets/edit.rs"),
+        include_str!("../../src/index_sets/paged.rs"),
+        include_str!("../../src/index_sets/combine.rs"),
+        include_str!("../../src/index_sets/combination.rs"),
+        include_str!("../../src/index_sets/tuple_groups.rs"),
+    ];
+    let table = include_str!("guarded_calls.rs");
+    let is_missing = |name: &&str| {
+        let is_called = [".", "::"].iter().any(|dot| table.contains(&format!("{dot}{name}(")));
+        !is_called && !WITHOUT_PAGES.contains(name)
+    };
+    let mut missing: Vec<&str> = SOURCES.iter().flat_map(|text| functions(text)).filter(is_missing).collect();
+    missing.dedup();
+    assert!(missing.is_empty(), "add to a table, or to the exceptions: {missing:?}");
+}
+
+/// The public methods in a source text, and the methods of its public traits.
+fn functions(text: &str) -> Vec<&str> {
+    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
+    let mut is_trait = false;
+    let mut names = Vec::new();
+    for line in text.lines() {
+        is_trait = line.starts_with("pub trait ") || is_trait && !line.starts_with('}');
+        let method =
+            line.strip_prefix("    pub fn ").or_else(|| line.strip_prefix("    fn ").filter(|_| is_trait));
+        names.extend(method.and_then(|method| method.split(['(', '<']).next()));
+    }
+    names
 }
 
 /// A sort holds its pages; its progress function gets an error instead of a wait.

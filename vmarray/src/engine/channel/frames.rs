@@ -254,7 +254,7 @@ impl Channel {
                 }
                 shard = self.lock();
             }
-            if guards::held_or_expected() {
+            if guards::must_not_await_guards() {
                 let frames = shard.frames.list.len() as u32;
                 return Err(self.too_many_guards(frames));
             }

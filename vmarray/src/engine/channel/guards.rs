@@ -47,8 +47,8 @@ impl Channel {
     /// Counts a guard on a frame of this channel; waits while too many are counted.
     ///
     /// # Errors
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) instead of waiting if the thread holds guards itself, or
-    /// has futures that count as guards.
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) instead of waiting if the thread
+    /// [must not](guards::must_not_await_guards).
     pub(crate) fn admit_guard(&self) -> Result<()> {
         if self.try_admit_guard() {
             return Ok(());
@@ -59,7 +59,7 @@ impl Channel {
             if self.try_admit_guard() {
                 return Ok(());
             }
-            if guards::held_or_expected() {
+            if guards::must_not_await_guards() {
                 let frames = self.guards.max.load(Ordering::Relaxed);
                 return Err(self.too_many_guards(frames));
             }
@@ -71,6 +71,12 @@ impl Channel {
     /// Error: all frames are guarded, also by the thread that needs one.
     pub(super) fn too_many_guards(&self, frames: u32) -> Error {
         ErrorKind::TooManyGuards { channel: self.layout.index, frames: frames.into() }.into()
+    }
+
+    /// The number of guards on frames of this channel at the same time.
+    #[cfg(feature = "rayon")]
+    pub(crate) fn most_guards(&self) -> usize {
+        self.guards.max.load(Ordering::Relaxed) as usize
     }
 
     pub(super) fn try_admit_guard(&self) -> bool {

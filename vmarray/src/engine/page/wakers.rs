@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::deferral::wake;
 use crate::base::trace;
+use crate::engine::guards::WaitRule;
 
 /// Number of lists; the key of a task selects its list.
 const LISTS: usize = 64;
@@ -78,6 +79,7 @@ impl Drop for Asleep {
 /// Runs a waker, and contains its panic. Neither other tasks nor the waking thread, which may be releasing a
 /// page, are affected.
 pub(super) fn run(waker: Waker) {
+    let _rule = WaitRule::usual();
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         trace::waker_panicked();
     }

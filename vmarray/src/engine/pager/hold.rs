@@ -241,13 +241,6 @@ impl Pager {
         if guards::is_waited_for() { Err(self.would_deadlock()) } else { Ok(()) }
     }
 
-    /// Refuses work by threads of another library, if the calling thread has to
-    /// [work alone](scoped_threads::works_alone).
-    #[cfg(feature = "rayon")]
-    pub(crate) fn expect_helpers(&self) -> Result<()> {
-        if scoped_threads::works_alone() { Err(self.would_deadlock()) } else { Ok(()) }
-    }
-
     /// The error of a thread that must not wait for others: its first guarded page of this array, if any.
     pub(crate) fn would_deadlock(&self) -> Error {
         let page = self.identity.first_held(&(0..self.table.len()), |_| true).unwrap_or(0);

@@ -198,14 +198,16 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// Runs a closure on each page's part of a range, in parallel and in place. The closure receives the
     /// index of the first element, and the elements. Stops at the first error.
     ///
-    /// Each thread holds one page while the closure runs. If a closure waits for work of the same thread
-    /// pool, its thread may take further pages meanwhile. The call fails if such a page is one too many
-    /// for the thread. It also fails if a thread that waits for this one holds the page.
+    /// The calling thread takes part. Each thread holds one page while the closure runs, so at most as many
+    /// threads work as the frames allow guards. A thread that
+    /// [must work alone](crate::access::must_work_alone) does all pages itself.
+    ///
+    /// The closure may use rayon on its slice. If other jobs of the same thread pool use the array at the same
+    /// time, it must not wait for rayon: the thread could run such a job meanwhile, which waits for the page.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and the
-    /// errors of [`page`](Self::page). [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
-    /// [must work alone](crate::access::must_work_alone).
+    /// errors of [`page`](Self::page).
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -228,7 +230,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         self.par_fold_slices(range, || (), |(), first, slice| run(first, slice), |(), ()| ())
     }
 
-    /// Folds each page's part of a range, in parallel and in place, and combines the results.
+    /// Folds each page's part of a range, in parallel and in place, and combines the results in the order of
+    /// the pages.
     ///
     /// # Errors
     /// The errors of [`par_for_each_slice`](Self::par_for_each_slice).
@@ -258,9 +261,9 @@ pub trait PagedView<'a, T: Element, D: Device>:
     }
 
     /// Returns an indexed parallel iterator over all elements by value. It copies a page at a time, and
-    /// holds no page while the items are used. An error is the item of one element. If the calling thread
-    /// [must work alone](crate::access::must_work_alone), each item is
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock).
+    /// holds no page while the items are used. An error is the item of one element. A thread that
+    /// [must work alone](crate::access::must_work_alone) reads all elements itself; for another thread they
+    /// are [`WouldDeadlock`](ErrorKind::WouldDeadlock).
     ///
     /// ```
     /// use rayon::prelude::*;

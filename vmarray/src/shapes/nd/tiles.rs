@@ -11,6 +11,8 @@ use crate::array::map::MapMode;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
+#[cfg(feature = "rayon")]
+use crate::base::scoped_threads::works_alone;
 use crate::ops::view::View as _;
 
 /// The number of pages of tiles that are prefetched.
@@ -62,7 +64,7 @@ impl<const N: usize> Tiles<N> {
     }
 
     /// Calls `work` for the remaining boxes, in parallel on rayon's threads, each with a buffer. `work`
-    /// also receives the box after its own.
+    /// also receives the box after its own. A thread that [has to](works_alone) works alone.
     #[cfg(feature = "rayon")]
     pub(crate) fn par_each<T: Send>(
         &self,
@@ -71,11 +73,17 @@ impl<const N: usize> Tiles<N> {
     ) -> Result<()> {
         use rayon::prelude::*;
 
-        (self.next..self.end).into_par_iter().try_for_each_init(buffer, |buffer, number| {
+        let work = |buffer: &mut Result<Vec<T>>, number| {
             let buffer = buffer.as_mut().map_err(|error| error.clone())?;
             let Some(of) = self.number(number) else { return Ok(()) };
             work(buffer, of, self.number(number + 1))
-        })
+        };
+        let mut numbers = self.next..self.end;
+        if works_alone() {
+            let mut buffer = buffer();
+            return numbers.try_for_each(|number| work(&mut buffer, number));
+        }
+        numbers.into_par_iter().try_for_each_init(buffer, work)
     }
 
     /// The extents of the first box, which is the largest.
@@ -214,7 +222,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// Runs as [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no order.
-    /// Each thread holds one copy, and prefetches the box after its own.
+    /// Each thread holds one copy, and prefetches the box after its own. A thread that
+    /// [must work alone](crate::access::must_work_alone) does all boxes itself.
     ///
     /// # Errors
     /// The errors of [`for_each_tile`](Self::for_each_tile). The iteration ends soon after the first
