@@ -6,13 +6,14 @@
 #   xtask/stress.sh target/debug/deps/it-0123456789abcdef      # 100 rounds, eight copies at once
 #
 # ROUNDS, COPIES, THREADS (of each copy), PATIENCE (seconds of a round) and FILTERS change that. The log of
-# each run is kept in LOGS. A run that has passed by its log is not made again, so the same command resumes. A
-# round that does not end is aborted, and its log has the stacks if gdb is installed.
+# each run is kept in LOGS, in a folder for each program. A run that has passed by its log is not made again, so
+# the same command resumes. A round that does not end is aborted, and its log has the stacks if gdb is installed.
 set -u
 program=$(realpath -- "${1:?the path of a built test program}")
 rounds=${ROUNDS:-100} copies=${COPIES:-8} threads=${THREADS:-2} patience=${PATIENCE:-900}
 filters=${FILTERS:-snapshots:: guards:: guarded_calls:: growth:: stored_growth:: homes:: losses::}
-logs=${LOGS:-$(dirname -- "$program")/../../stress}
+# Logs of another program prove nothing about this one.
+logs=${LOGS:-$(dirname -- "$program")/../../stress}/$(sha256sum -- "$program" | cut -c1-16)
 mkdir -p -- "$logs"
 logs=$(realpath -- "$logs")
 

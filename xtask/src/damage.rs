@@ -20,7 +20,7 @@ pub struct Args {
     /// The number of all cases.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     cases: u64,
-    /// A file with the number of finished cases: a later call continues there.
+    /// A file with the number of finished cases: a later call with the same sources continues there.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
 }
@@ -29,6 +29,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let _cases = sh.push_env("VMARRAY_DAMAGE_CASES", args.cases.to_string());
+    args.resume.iter().try_for_each(|file| crate::resume::begin(file))?;
     // The shell runs in the root of the repository, but the path is relative to the user's folder.
     let _resume = match args.resume {
         Some(file) => Some(sh.push_env("VMARRAY_DAMAGE_RESUME", std::path::absolute(file)?)),

@@ -121,6 +121,7 @@ pub fn run(args: KillsArgs) -> Result<()> {
     if let Some(victim) = Victim::of_env() {
         return victim.be_killed();
     }
+    args.resume.iter().try_for_each(|file| crate::resume::begin(file))?;
     let before: u64 = match &args.resume {
         Some(file) if file.exists() => std::fs::read_to_string(file)?.trim().parse()?,
         _ => 0,

@@ -27,6 +27,7 @@ mod package;
 mod project;
 mod ptx;
 mod python;
+mod resume;
 mod sanitizer;
 #[cfg(feature = "array")]
 mod soak;

@@ -108,7 +108,8 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
 fn census(sh: &Shell, python: &Utf8Path, folder: &Utf8Path, count: usize) -> Result<()> {
     let (count, log) = (count.to_string(), folder.join("census.log"));
     let tests = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "test_census.py"];
-    // With a fixed seed a run resumes the run before.
+    // With a fixed seed a run resumes the run before with the same sources.
+    crate::resume::begin(log.as_std_path())?;
     cmd!(sh, "{python} {tests...} --census {count} --census-seed 1 --census-log {log}").run()?;
     cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check --upgrade numpy").run()?;
     cmd!(sh, "{python} {tests...} -k test_a_function").run()?;

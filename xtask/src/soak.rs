@@ -59,6 +59,7 @@ struct Soaked {
 
 /// Runs the command.
 pub fn run(args: SoakArgs) -> Result<()> {
+    args.resume.iter().try_for_each(|file| crate::resume::begin(file))?;
     let before = match &args.resume {
         Some(file) if file.exists() => load(file).with_context(|| file.display().to_string())?,
         _ => Soaked::default(),
