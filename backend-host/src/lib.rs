@@ -77,5 +77,5 @@ pub use backed::{BackedDevice, Backing};
 pub use file::{FileDevice, FileDeviceBuilder};
 pub use host::{HostDevice, HostDeviceBuilder, devices};
 pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};
-pub use store::{PathLock, StoreDevice, StoreReport};
+pub use store::{PathLock, StoreDevice, StoreFile, StoreReport};
 pub use tier::{LostCard, Tier, TierStatus};

@@ -5,6 +5,8 @@ mod damage;
 mod disk;
 #[forbid(unsafe_code)]
 mod format;
+#[cfg(test)]
+mod groups;
 mod part;
 #[cfg(test)]
 mod power;
@@ -31,7 +33,9 @@ use crate::tier::{Cards, Tier, Tiered};
 use disk::FileDisk;
 use parking_lot::Mutex;
 use part::{Part, Share};
-use volume::{PAGE_BYTES_MAX, Volume, VolumePlan, failed};
+use volume::{
+    FileError, OpenedVolume, PAGE_BYTES_MAX, Volume, VolumePlan, failed, open_together, sync_together,
+};
 
 pub use volume::StoreReport;
 
@@ -59,6 +63,12 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 ///
 /// `sync`, opening and `check` report an error if another program has truncated, extended or replaced the
 /// file. A file that is removed while it is open exists until it is closed.
+///
+/// # Several files
+///
+/// Stores that are [joined](Self::join) commit together. After a crash, and after any damage,
+/// [`open_together`](Self::open_together) returns all of them as at one commit, or an error: each commit stores
+/// a number and a random token in every file. The drives store the files at the same time.
 ///
 /// # Growth
 ///
@@ -113,12 +123,85 @@ pub struct StoreDevice {
     engine: Engine<Tiered<OrRam<Part>>>,
     cards: Option<Arc<Cards>>,
     volume: Arc<Volume>,
+    /// The stores that commit together, in one order for all of them.
+    group: Arc<[Member]>,
     scratch: Scratch,
     path: PathBuf,
     /// Allocator of the pages of buffers.
     claims: Arc<Mutex<Free>>,
     /// Share of the next buffer, if pages are shared out.
     next_share: Mutex<Option<Share>>,
+}
+
+/// A store of a group.
+#[derive(Clone)]
+struct Member {
+    volume: Arc<Volume>,
+    path: PathBuf,
+}
+
+impl std::ops::Deref for Member {
+    type Target = Volume;
+
+    fn deref(&self) -> &Volume {
+        &self.volume
+    }
+}
+
+/// A store file that is locked and read, before it is [opened together](StoreDevice::open_together) with
+/// others. It changes nothing in the file.
+///
+/// ```
+/// use backend_host::{StoreDevice, StoreFile};
+/// # let path = std::env::temp_dir().join(format!("vmarray-store-file-{}", std::process::id()));
+/// drop(StoreDevice::create(&path, 4096, 10, b"ten pages", [0; 3])?);
+/// let file = StoreFile::read(&path, false)?;
+/// assert_eq!((file.metadata(), file.page_bytes()), (&b"ten pages"[..], 4096));
+/// # drop(file);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub struct StoreFile {
+    opened: OpenedVolume,
+    path: PathBuf,
+    is_read_only: bool,
+}
+
+impl StoreFile {
+    /// Locks and reads an existing file.
+    ///
+    /// # Errors
+    /// As [`StoreDevice::open`].
+    pub fn read(path: impl AsRef<Path>, is_read_only: bool) -> Result<Self> {
+        let path = path.as_ref();
+        let disk = FileDisk::open(path, is_read_only).map_err(|cause| refused("open", path, &cause))?;
+        let opened = OpenedVolume::read(Box::new(disk), is_read_only).map_err(|error| named(error, path))?;
+        Ok(Self { opened, path: path.to_owned(), is_read_only })
+    }
+
+    /// Path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Metadata of the store.
+    #[must_use]
+    pub fn metadata(&self) -> &[u8] {
+        self.opened.metadata()
+    }
+
+    /// Length of a page in bytes.
+    #[must_use]
+    pub fn page_bytes(&self) -> usize {
+        self.opened.page_bytes()
+    }
+}
+
+impl fmt::Debug for StoreFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreFile").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl StoreDevice {
@@ -191,9 +274,11 @@ impl StoreDevice {
         let disk = FileDisk::open(from, true).map_err(|cause| refused(OPERATION, from, &cause))?;
         let source = Volume::open(Box::new(disk), true).map_err(|error| named(error, from))?;
         let pages = (source.page_bytes(), source.pages());
+        // The files of an array have the same commit before and after.
+        let commit = source.commit_id();
         let target = Self::make(OPERATION, to, pages, source.metadata(), source.note())?;
         let copied = source.copy_to(OPERATION, &target).map_err(|error| named(error, from));
-        copied.and_then(|()| target.close().map_err(|error| named(error, to))).inspect_err(|_| {
+        copied.and_then(|()| target.close_at(commit).map_err(|error| named(error, to))).inspect_err(|_| {
             // Report the first error.
             let _ = std::fs::remove_file(to);
         })
@@ -244,9 +329,71 @@ impl StoreDevice {
     }
 
     fn open_for(path: &Path, is_read_only: bool) -> Result<Self> {
-        let disk = FileDisk::open(path, is_read_only).map_err(|cause| refused("open", path, &cause))?;
-        let volume = Volume::open(Box::new(disk), is_read_only).map_err(|error| named(error, path))?;
-        Ok(Self::new(path, volume))
+        let mut stores = Self::open_together(vec![StoreFile::read(path, is_read_only)?])?;
+        Ok(stores.remove(0))
+    }
+
+    /// Opens files that were [joined](Self::join), in the same order, as at the last commit that all of them
+    /// have; they are joined again. A file of the group that is opened alone for writing may not fit the others
+    /// any more. Files that were converted from version 2 fit each other until the first commit.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open). [`Corrupted`](ErrorKind::Corrupted), with the name of the file, if one is of
+    /// another moment than the others, for example an older copy.
+    ///
+    /// # Panics
+    /// If some files are read-only, and others are not.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind};
+    /// use backend_host::{StoreDevice, StoreFile};
+    /// # let name = |n| std::env::temp_dir().join(format!("vmarray-together-{n}-{}", std::process::id()));
+    /// # let paths = [name("a"), name("b"), name("c")];
+    /// let create = |path| StoreDevice::create(path, 4096, 10, b"", [0; 3]);
+    /// let mut stores = [create(&paths[0])?, create(&paths[1])?];
+    /// StoreDevice::join(&mut stores);
+    /// stores[0].set_note([7; 3])?;
+    /// stores[1].sync()?;
+    /// drop(stores);
+    /// std::fs::copy(&paths[1], &paths[2]).unwrap();
+    ///
+    /// let open = || StoreDevice::open_together(
+    ///     paths[..2].iter().map(|path| StoreFile::read(path, false)).collect::<Result<_, _>>()?,
+    /// );
+    /// let stores = open()?;
+    /// assert_eq!(stores[1].note(), [7; 3]);
+    /// stores[1].set_note([8; 3])?;
+    /// drop(stores);
+    /// // An older copy takes the place of the second file.
+    /// std::fs::rename(&paths[2], &paths[1]).unwrap();
+    /// assert_eq!(open().unwrap_err().kind(), ErrorKind::Corrupted);
+    /// # paths[..2].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn open_together(files: Vec<StoreFile>) -> Result<Vec<Self>> {
+        let is_read_only = files.first().is_some_and(|file| file.is_read_only);
+        assert!(files.iter().all(|file| file.is_read_only == is_read_only), "files are opened in one mode");
+        let (opened, paths): (Vec<_>, Vec<_>) =
+            files.into_iter().map(|StoreFile { opened, path, .. }| (opened, path)).unzip();
+        let volumes =
+            open_together(opened, is_read_only).map_err(|(file, error)| named(error, &paths[file]))?;
+        let mut stores: Vec<_> =
+            paths.iter().zip(volumes).map(|(path, volume)| Self::new(path, volume)).collect();
+        Self::join(&mut stores);
+        Ok(stores)
+    }
+
+    /// Makes stores commit together: [`sync`](Device::sync) of one of them, and its drop, store the changes of
+    /// all as one commit, with one [note](Self::set_note). The files are unlocked when all are dropped. Call it
+    /// before the first commit, with stores that are new or were [opened together](Self::open_together).
+    pub fn join(stores: &mut [Self]) {
+        let member = |store: &Self| Member { volume: Arc::clone(&store.volume), path: store.path.clone() };
+        let group: Arc<[Member]> = stores.iter().map(member).collect();
+        stores.iter_mut().for_each(|store| store.group = Arc::clone(&group));
+    }
+
+    fn of_file(&self, (file, error): FileError) -> Error {
+        named(error, &self.group[file].path)
     }
 
     /// Reads a whole file and reports its damage. No program may have it open for writing meanwhile. Does not
@@ -269,11 +416,14 @@ impl StoreDevice {
         let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes);
         let engine = Engine::new(info, default_threads(), u64::MAX, None);
         engine.pass_through(Arc::clone(&volume.gate));
+        let volume = Arc::new(volume);
+        let group = Arc::new([Member { volume: Arc::clone(&volume), path: path.clone() }]);
         Self {
             scratch: Scratch::new(engine.wiping()),
             engine,
             cards: None,
-            volume: Arc::new(volume),
+            volume,
+            group,
             path,
             claims: Arc::new(Mutex::new(Free::around([]))),
             next_share: Mutex::default(),
@@ -327,12 +477,13 @@ impl StoreDevice {
 
     /// Stores these numbers together with the pages in the next commit and in later ones. A program that
     /// reads the numbers also finds all writes of work that was done before this call. The call is free,
-    /// unlike [`set_metadata`](Self::set_metadata), for which the commit writes the map.
+    /// unlike [`set_metadata`](Self::set_metadata), for which the commit writes the map. [Joined](Self::join)
+    /// stores have one note.
     ///
     /// # Errors
     /// [`ReadOnly`](ErrorKind::ReadOnly).
     pub fn set_note(&self, note: [u64; 3]) -> Result<()> {
-        self.engine.named(self.volume.set_note(note))
+        self.engine.named(self.group.iter().try_for_each(|member| member.set_note(note)))
     }
 
     /// Divides all pages among `shares` shares; the next buffers get one share each, in order. Buffers then
@@ -512,7 +663,11 @@ impl fmt::Debug for StoreDevice {
 impl Drop for StoreDevice {
     fn drop(&mut self) {
         // Written pages are in the file unless the power fails. A drop cannot return an error, so warn.
-        if let Err(error) = self.volume.close() {
+        if self.volume.is_read_only() || self.volume.is_removed() {
+            return;
+        }
+        let stored = sync_together(&self.group).map_err(|error| self.of_file(error));
+        if let Err(error) = stored.and_then(|()| self.volume.mark_closed()) {
             tell::warn(format!("{}: not all pages could be stored: {error}", self.path.display()));
         }
     }
@@ -602,7 +757,7 @@ unsafe impl Device for StoreDevice {
     }
 
     fn sync(&self) -> Result<()> {
-        self.engine.named(self.volume.sync().map_err(|error| named(error, &self.path)))
+        self.engine.named(sync_together(&self.group).map_err(|error| self.of_file(error)))
     }
 
     fn wipe_on_release(&self) -> Result<()> {

@@ -26,7 +26,7 @@ const BLOCK_BYTES: usize = 4096;
 
 /// A disk in memory.
 #[derive(Clone, Debug, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Memory(pub Arc<Mutex<Vec<u8>>>);
 
 impl Disk for Memory {
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
@@ -62,12 +62,14 @@ impl Disk for Memory {
 
 /// Ending of the last program that wrote to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Closed,
     /// After a commit with its confirmation.
     Killed,
     /// The power failed: the confirmation is not stored.
     PowerLost,
+    /// The power failed during a commit, whose record of several blocks is stored in part.
+    Torn,
 }
 
 /// The nonzero pages of one moment.
@@ -111,13 +113,45 @@ fn change(volume: &Volume, random: &mut SplitMix64, pages: &mut Pages, pages_mos
     }
 }
 
+/// Commits most pages; the power fails when some sectors of the record are stored. Without room in the log, and
+/// in an empty one, nothing of the commit is stored.
+fn tear_commit(volume: &Volume, disk: &Memory, random: &mut SplitMix64, pages: u64) {
+    let (before, place) = (disk.0.lock().clone(), volume.confirmation());
+    volume.lengthen("extend", pages).unwrap();
+    for page in (0..pages).filter(|page| page % 5 > 0) {
+        write(volume, page, &vec![1 + random.index(255) as u8; volume.page_bytes()]);
+    }
+    volume.sync().unwrap();
+    let image = &mut *disk.0.lock();
+    let (Some(record), Some(behind)) = (place.first(), volume.confirmation().pop()) else {
+        image.clone_from(&before);
+        return;
+    };
+    let blocks = behind.start.saturating_sub(record.start) / BLOCK_BYTES;
+    if blocks < 2 {
+        image.clone_from(&before);
+        return;
+    }
+    // All blocks before the last one are full.
+    let lost = record.start + random.index((blocks - 1) * BLOCK_BYTES) / SECTOR_BYTES * SECTOR_BYTES;
+    for sector in (record.start..behind.end).step_by(SECTOR_BYTES) {
+        if sector == lost || sector >= behind.start || random.index(2) == 0 {
+            let old = before.get(sector..sector + SECTOR_BYTES).unwrap_or(&[0; SECTOR_BYTES]);
+            image[sector..sector + SECTOR_BYTES].copy_from_slice(old);
+        }
+    }
+}
+
 impl Shape {
     fn new(number: u64) -> Self {
         let mut random = SplitMix64::new(number);
-        let page_bytes = [16, 100, 512, 1000, 4096, 8192, 20_000][random.index(7)];
         let has_checksums = random.index(8) > 0;
-        let end = [End::Closed, End::Closed, End::Killed, End::PowerLost][random.index(4)];
-        let pages_most = 1 + random.index(60) as u64;
+        let ends = [End::Closed, End::Closed, End::Killed, End::PowerLost, End::Torn];
+        let end = ends[random.index(ends.len())];
+        // A record of several blocks has many pages.
+        let (lengths, pages_least) = if end == End::Torn { (2, 400) } else { (7, 1) };
+        let page_bytes = [16, 100, 512, 1000, 4096, 8192, 20_000][random.index(lengths)];
+        let pages_most = pages_least + random.index(60) as u64;
         let pages = random.index(pages_most as usize + 1) as u64;
         let (metadata, note) = (b"metadata".to_vec(), [0; 3]);
         let plan =
@@ -150,6 +184,7 @@ impl Shape {
             End::Closed => volume.close().unwrap(),
             End::Killed => {}
             End::PowerLost => unconfirmed.into_iter().for_each(|range| disk.0.lock()[range].fill(0)),
+            End::Torn => tear_commit(&volume, &disk, &mut random, pages_most),
         }
         drop(volume);
         let image = std::mem::take(&mut *disk.0.lock());
@@ -394,37 +429,39 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs cases with all processors: some thousand, or `VMARRAY_DAMAGE_CASES`, of which a file
-/// `VMARRAY_DAMAGE_RESUME` keeps how many are done.
+/// Calls `work` with each number up to `end` and a disk, on all processors.
+fn on_all_processors(numbers: std::ops::Range<u64>, work: impl Fn(u64, &Memory) + Sync) {
+    let (next, threads) = (AtomicU64::new(numbers.start), std::thread::available_parallelism());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.map_or(1, std::num::NonZero::get) {
+            scope.spawn(|| {
+                let (disk, take) = (Memory::default(), || next.fetch_add(1, Ordering::Relaxed));
+                std::iter::repeat_with(take)
+                    .take_while(|number| *number < numbers.end)
+                    .for_each(|number| work(number, &disk));
+            });
+        }
+    });
+}
+
+/// Runs cases: some thousand, or `VMARRAY_DAMAGE_CASES`. A file `VMARRAY_DAMAGE_RESUME` keeps the number of
+/// finished ones.
 #[test]
 fn damage_is_an_error_or_harmless() {
+    const SHAPES_AT_ONCE: u64 = 32;
     let cases = number("VMARRAY_DAMAGE_CASES").unwrap_or(16 * CASES_OF_A_SHAPE);
     let resume = std::env::var_os("VMARRAY_DAMAGE_RESUME");
     let done = resume.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
     let first = done.map_or(0, |done| done.trim().parse().expect("a number of cases"));
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-    let counts = Counts::default();
-    let shapes_at_once = 16 * threads;
-    let mut shape = first / CASES_OF_A_SHAPE;
-    while shape * CASES_OF_A_SHAPE < cases {
-        let (next, end) = (AtomicU64::new(shape), shape + shapes_at_once);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    let disk = Memory::default();
-                    loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        let start = number * CASES_OF_A_SHAPE;
-                        if number >= end || start >= cases {
-                            return;
-                        }
-                        let shape = Shape::new(number);
-                        (start..start + CASES_OF_A_SHAPE).for_each(|case| run(&shape, case, &disk, &counts));
-                    }
-                });
-            }
+    let (counts, shapes) = (Counts::default(), cases.div_ceil(CASES_OF_A_SHAPE));
+    let mut start = first / CASES_OF_A_SHAPE;
+    while start < shapes {
+        let end = shapes.min(start + SHAPES_AT_ONCE);
+        on_all_processors(start..end, |number, disk| {
+            let (shape, first) = (Shape::new(number), number * CASES_OF_A_SHAPE);
+            (first..first + CASES_OF_A_SHAPE).for_each(|case| run(&shape, case, disk, &counts));
         });
-        shape = end;
+        start = end;
         if let Some(file) = &resume {
             std::fs::write(file, (end * CASES_OF_A_SHAPE).min(cases).to_string()).unwrap();
         }
@@ -438,24 +475,12 @@ fn damage_is_an_error_or_harmless() {
 /// stores a part of these, of as many as `VMARRAY_DAMAGE_WHOLE` says all.
 #[test]
 fn every_byte_counts() {
-    let (shapes, step) = number("VMARRAY_DAMAGE_WHOLE").map_or((4, 67), |shapes| (shapes, 1));
-    let (counts, next) = (Counts::default(), AtomicU64::new(0));
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let disk = Memory::default();
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= shapes {
-                        return;
-                    }
-                    let shape = Shape::new(1 << 40 | number);
-                    for (at, sector) in shape.sectors.iter().enumerate() {
-                        shape.damage_sector((number, at), *sector, step, &disk, &counts);
-                    }
-                }
-            });
+    let (shapes, step) = number("VMARRAY_DAMAGE_WHOLE").map_or((4, 131), |shapes| (shapes, 1));
+    let counts = Counts::default();
+    on_all_processors(0..shapes, |number, disk| {
+        let shape = Shape::new(1 << 40 | number);
+        for (at, sector) in shape.sectors.iter().enumerate() {
+            shape.damage_sector((number, at), *sector, step, disk, &counts);
         }
     });
     println!("{counts:?}");
@@ -504,14 +529,31 @@ fn a_torn_record_proves_the_one_before_it() {
     let torn = commit_pages(&volume, 1, 2).start;
     commit_pages(&volume, 1, 3);
     let mut image = disk.0.lock().clone();
-    // Damage the checksum of the record and all bytes after it.
-    image[torn + 64..torn + 8192].fill(0);
+    // The checksum of the record, and all bytes behind it.
+    image[torn + 88..torn + 8192].fill(0);
     assert_eq!(note_of(image.clone()), Ok(2));
     let page = image.windows(16).position(|bytes| bytes == [2; 16]).unwrap();
     image[page] ^= 1;
     assert_eq!(note_of(image.clone()), Ok(2));
     let volume = Volume::open(Box::new(Memory(Arc::new(Mutex::new(image)))), false).unwrap();
     assert_eq!(read(&volume, 0).unwrap_err().kind(), ErrorKind::Corrupted);
+}
+
+/// The first block of a torn record of several blocks proves that the record before it was whole.
+#[test]
+fn a_torn_record_of_several_blocks_proves_the_one_before_it() {
+    let (disk, volume) = open_store(400);
+    let second = commit_pages(&volume, 1, 1).start;
+    let torn = commit_pages(&volume, 400, 2).start;
+    let end = commit_pages(&volume, 400, 3).end;
+    let mut image = disk.0.lock().clone();
+    image[torn + BLOCK_BYTES..end].fill(0);
+    assert_eq!(note_of(image.clone()), Ok(2));
+    for block in 0..3 {
+        let mut damaged = image.clone();
+        damaged[second + block * BLOCK_BYTES + 100] ^= 1;
+        assert_eq!(note_of(damaged), Err(ErrorKind::Corrupted), "block {block}");
+    }
 }
 
 /// The drive loses the record that replaced a confirmation, so the confirmation is visible again. It does not

@@ -19,13 +19,19 @@
 //! - **The closing mark** is a flag of both superblocks, with number and checksum of the last record and the
 //!   length of the file. It proves the end of the log: a log that ends before it is damaged. A store that is
 //!   opened to write has both marks removed before anything is written.
-//! - **A record** proves that all records before it were stored: it is written after the flush of the one
-//!   before, and has its checksum. Its own checksum is seeded with store and epoch, so that no record of an
-//!   earlier log can be taken for one of this log.
-//! - **A confirmation** is a record without changes, written when the one before it was stored. The next
-//!   record takes its place.
-//! - **The end of a log without a closing mark** is the first record that is not whole. If a whole record of
-//!   the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer ended
+//! - **A record** proves that all records before it were stored, in all files of the group: it is written
+//!   after the flush of the one before, and has its checksum. Its own checksum is seeded with store and epoch,
+//!   so that no record of an earlier log can be taken for one of this log.
+//! - **A confirmation** is a record without changes, written when the one before it was stored in all files of
+//!   the group. The next record takes its place.
+//! - **The commit of a group** of files has one [number and one random token](CommitId), in a record or a
+//!   superblock of each file. Files whose last commits differ are of different moments. The last record of a
+//!   file can be dropped if no confirmation and no later record follows, and a superblock with an empty log if
+//!   the other copy is the one before. The group opens at the last commit that all files have, or not at all.
+//! - **The head of a record** has its own checksum, so that a record of several blocks proves the one before
+//!   also if its other blocks are not stored.
+//! - **The end of a log without a closing mark** is the first record that is not whole. If the head of a record
+//!   of the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer ended
 //!   before the record was stored, or the record was damaged, which is indistinguishable: the commit before
 //!   it counts. The last record counts if it is confirmed, if the beginning of the next one follows it, if
 //!   its pages were stored before it, or if they have the checksums that it names.
@@ -36,8 +42,8 @@
 //!   them a thread checks a block without the rest of its page. If they are damaged, the page is read as a
 //!   whole. A page of up to one block has one checksum.
 //!
-//! Version 2 has no epochs, no closing mark, no checksums of blocks and records without the checksum of the
-//! one before. Its stores are read and not written.
+//! Version 2 has no epochs, no closing mark, no checksums of blocks, no numbers of commits, and records without
+//! the checksum of the one before. Its stores are read and not written.
 
 use std::ops::Range;
 
@@ -75,7 +81,7 @@ const ORDERED: u32 = 1;
 const CONFIRMATION: u32 = 2;
 
 const fn numbers(version: u32) -> usize {
-    if version == 2 { 13 } else { 17 }
+    if version == 2 { 13 } else { 19 }
 }
 
 const fn fixed_bytes(version: u32) -> usize {
@@ -83,7 +89,7 @@ const fn fixed_bytes(version: u32) -> usize {
 }
 
 const fn record_head_bytes(version: u32) -> usize {
-    if version == 2 { 56 } else { 64 }
+    if version == 2 { 56 } else { 88 }
 }
 
 /// Numbers of the store's user, stored by each commit together with the pages.
@@ -109,6 +115,28 @@ impl Reader<'_> {
         self.0 = rest;
         Some(u64::from_le_bytes(*first))
     }
+}
+
+/// Identity of a commit, the same in all files of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CommitId {
+    /// Its number. A new store has number 0.
+    pub number: u64,
+    /// A random number, so that commits of two copies of the files differ.
+    pub token: u64,
+}
+
+impl CommitId {
+    /// Returns a new identity of the commit after this one.
+    pub fn next(self) -> Self {
+        Self { number: self.number + 1, token: random() }
+    }
+}
+
+/// Returns a random number.
+pub(super) fn random() -> u64 {
+    // The standard library seeds each state with random numbers of the system.
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 
 /// The closing mark.
@@ -141,6 +169,8 @@ pub(super) struct Superblock {
     pub first_record: u64,
     /// Random number of this log.
     pub epoch: u64,
+    /// The commit that wrote the map.
+    pub commit: CommitId,
     /// Present while no writer has the store open.
     pub closing: Option<Closing>,
     pub note: Note,
@@ -200,6 +230,8 @@ impl Superblock {
             closing.last_record,
             closing.checksum,
             closing.disk_bytes,
+            self.commit.number,
+            self.commit.token,
         ];
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         debug_assert_eq!(bytes.len(), FIXED_BYTES);
@@ -232,7 +264,7 @@ impl Superblock {
             std::array::from_fn(|at| if at < numbers(version) { number() } else { 0 });
         let [generation, id, page_bytes, pages, map_place, map_checksum, numbers @ ..] = numbers;
         let [log_place, log_bytes, first_record, a, b, c, length, numbers @ ..] = numbers;
-        let [epoch, last_record, checksum, disk_bytes] = numbers;
+        let [epoch, last_record, checksum, disk_bytes, number, token] = numbers;
         let metadata =
             usize::try_from(length).ok().and_then(|length| body.get(fixed_bytes(version)..)?.get(..length));
         Ok(Self {
@@ -247,6 +279,7 @@ impl Superblock {
             log_bytes,
             first_record,
             epoch,
+            commit: CommitId { number, token },
             closing: (flags & IS_CLOSED != 0).then_some(Closing { last_record, checksum, disk_bytes }),
             note: [a, b, c],
             has_checksums: flags & HAS_CHECKSUMS != 0,
@@ -279,6 +312,8 @@ pub(super) struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub number: u64,
+    /// The commit of all files of the group.
+    pub commit: CommitId,
     /// Checksum of the previous record in the log, or 0.
     pub before: u64,
     /// True if the pages were stored before the record was written, so a reader need not check them.
@@ -305,8 +340,11 @@ impl Record {
         let flags = flag(self.is_ordered, ORDERED) | flag(self.is_confirmation, CONFIRMATION);
         bytes.extend(flags.to_le_bytes());
         let [a, b, c] = self.note;
-        let numbers = [self.number, self.changes.len() as u64, self.pages, a, b, c, self.before];
+        let CommitId { number, token } = self.commit;
+        let numbers =
+            [self.number, self.changes.len() as u64, self.pages, a, b, c, number, token, self.before];
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        bytes.extend(checksum(seed, &bytes).to_le_bytes());
         for Change { page, word, checksum } in &self.changes {
             bytes.extend([page, word, checksum].iter().flat_map(|number| number.to_le_bytes()));
         }
@@ -316,8 +354,12 @@ impl Record {
         (bytes, sum)
     }
 
-    /// Returns number and length of the record that begins with these bytes, if it is one.
-    pub fn head(head: &[u8], version: u32) -> Option<(u64, usize)> {
+    /// Returns number and length of the record that begins with these bytes, if they are the whole head of one.
+    pub fn head(head: &[u8; RECORD_HEAD_BYTES], seed: u64, version: u32) -> Option<(u64, usize)> {
+        let (body, sum) = head.split_at(RECORD_HEAD_BYTES - 8);
+        if version > 2 && sum != checksum(seed, body).to_le_bytes() {
+            return None;
+        }
         let mut reader = Reader(head);
         let is_record = reader.u32()? == RECORD_MAGIC && reader.u32()? <= ORDERED | CONFIRMATION;
         let (number, changes) = (reader.u64()?, reader.u64()?);
@@ -328,11 +370,12 @@ impl Record {
         is_record.then_some((number, bytes))
     }
 
-    /// Returns true if these bytes begin a record with this number after one with the checksum `before`. The
-    /// rest of the record may be missing.
-    pub fn begins(head: &[u8; RECORD_HEAD_BYTES], number: u64, before: u64) -> bool {
-        let (_, of_number) = head.split_at(8);
-        of_number.starts_with(&number.to_le_bytes()) && head.ends_with(&before.to_le_bytes())
+    /// Returns true if a record with this number that follows one with the checksum `before` begins with
+    /// these bytes, also if the rest of it is not whole.
+    pub fn begins(head: &[u8; RECORD_HEAD_BYTES], seed: u64, number: u64, before: u64) -> bool {
+        let (body, _) = head.split_at(RECORD_HEAD_BYTES - 8);
+        let found = Self::head(head, seed, VERSION).map(|(number, _)| number);
+        found == Some(number) && body.ends_with(&before.to_le_bytes())
     }
 
     /// Decodes a record; returns it with its checksum, or none if it is not whole.
@@ -340,7 +383,13 @@ impl Record {
         let mut reader = Reader(bytes);
         let (_, flags, number, count) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
         let (pages, note) = (reader.u64()?, [reader.u64()?, reader.u64()?, reader.u64()?]);
-        let before = if version == 2 { 0 } else { reader.u64()? };
+        let [commit_number, token, before] =
+            if version == 2 { [0; 3] } else { [reader.u64()?, reader.u64()?, reader.u64()?] };
+        let commit = CommitId { number: commit_number, token };
+        if version > 2 {
+            // Of the head, which is a part of the record.
+            reader.u64()?;
+        }
         let changes = usize::try_from(count).ok()?.checked_mul(CHANGE_BYTES)?;
         let end = changes.checked_add(record_head_bytes(version))?;
         let sum = checksum(seed, bytes.get(..end)?);
@@ -351,7 +400,7 @@ impl Record {
             || Some(Change { page: reader.u64()?, word: reader.u64()?, checksum: reader.u64()? });
         let changes = (0..count).map(|_| change()).collect::<Option<_>>()?;
         let (is_ordered, is_confirmation) = (flags & ORDERED != 0, flags & CONFIRMATION != 0);
-        Some((Self { number, before, is_ordered, is_confirmation, pages, note, changes }, sum))
+        Some((Self { number, commit, before, is_ordered, is_confirmation, pages, note, changes }, sum))
     }
 }
 
@@ -434,6 +483,7 @@ mod tests {
             log_bytes: 8,
             first_record: 9,
             epoch: 6,
+            commit: CommitId { number: 14, token: 15 },
             closing: Some(Closing { last_record: 11, checksum: 12, disk_bytes: 13 }),
             note: [10, 11, 12],
             has_checksums: true,
@@ -457,13 +507,15 @@ mod tests {
     fn records_that_are_not_whole_are_found_out() {
         let changes = (0..300).map(|page| Change { page, word: page * 2, checksum: page * 3 }).collect();
         let (is_ordered, is_confirmation) = (true, false);
-        let (number, before, note) = (12, 3, [7, 8, 9]);
-        let record = Record { number, before, is_ordered, is_confirmation, pages: 300, note, changes };
+        let (number, commit, before, note) = (12, CommitId { number: 4, token: 5 }, 3, [7, 8, 9]);
+        let record =
+            Record { number, commit, before, is_ordered, is_confirmation, pages: 300, note, changes };
         let (bytes, sum) = record.encode(5);
         assert_eq!(bytes.len(), 8192);
-        assert_eq!(Record::head(&bytes[..RECORD_HEAD_BYTES], VERSION), Some((12, 8192)));
+        let head_of = |bytes: &[u8], seed| Record::head(bytes.first_chunk().unwrap(), seed, VERSION);
+        assert_eq!((head_of(&bytes, 5), head_of(&bytes, 6)), (Some((12, 8192)), None));
         let (of_fewer_pages, _) = Record { pages: 299, ..record.clone() }.encode(5);
-        assert_eq!(Record::head(&of_fewer_pages[..RECORD_HEAD_BYTES], VERSION), None);
+        assert_eq!(head_of(&of_fewer_pages, 5), None);
         assert_eq!(Record::decode(&bytes, 5, VERSION), Some((record, sum)));
         assert_eq!(Record::decode(&bytes, 6, VERSION), None, "of another store or log");
         for at in (4..RECORD_HEAD_BYTES + 300 * CHANGE_BYTES + 8).step_by(5) {

@@ -47,7 +47,26 @@ impl Default for SplitMix64Default {
 }
 
 #[derive(Clone, Debug, Default)]
-struct SimulatedDisk(Arc<Mutex<Platter>>);
+pub(super) struct SimulatedDisk(Arc<Mutex<Platter>>);
+
+impl SimulatedDisk {
+    /// A disk without failures.
+    pub fn with(seed: u64) -> Self {
+        let (mut random, disk) = (SplitMix64::new(seed), Self::default());
+        (disk.0.lock().sector_bytes, disk.0.lock().calls_left) = ([16, 64, 512][random.index(3)], u64::MAX);
+        disk.0.lock().random = SplitMix64Default(random);
+        disk
+    }
+
+    /// The power fails after this number of modifying calls; one call in `failing` fails before.
+    pub fn fail_after(&self, calls: u64, failing: Option<u64>) {
+        (self.0.lock().calls_left, self.0.lock().failing) = (calls, failing);
+    }
+
+    pub fn lose_power(&self) {
+        self.0.lock().lose_power();
+    }
+}
 
 impl Platter {
     fn call(&mut self) -> io::Result<()> {

@@ -1,9 +1,11 @@
 //! Volume: pages on a disk, with atomic commits.
 
 mod commit;
+mod log;
 mod recover;
 mod sums;
 mod table;
+mod together;
 
 use std::fmt;
 use std::io;
@@ -26,8 +28,9 @@ use commit::Commit;
 use sums::Sums;
 use table::Table;
 
-pub(super) use recover::PAGE_BYTES_MAX;
 pub use recover::StoreReport;
+pub(super) use recover::{OpenedVolume, PAGE_BYTES_MAX};
+pub(super) use together::{FileError, open_together, sync_together};
 
 /// Length of one read or write with its checks.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -97,6 +100,13 @@ struct Space {
     reserved: u64,
     /// True if the closing mark is stored; then the disk never grows.
     is_closed: bool,
+}
+
+impl Space {
+    fn expect_open(&self, operation: &'static str) -> Result<()> {
+        let closed = || Error::new(ErrorKind::System, operation).with_detail("the store is closed");
+        if self.is_closed { Err(closed()) } else { Ok(()) }
+    }
 }
 
 /// Bytes of pages of one group, at most as many as a buffer holds.
@@ -557,11 +567,8 @@ impl Volume {
     fn reserve(&self, operation: &'static str, space: &mut Space, places: Range<u64>) -> Result<Range<u64>> {
         let needed = self.offset(places.end);
         if needed > space.reserved {
-            let is_open = self.expect_length(operation, space).and_then(|()| {
-                let closed = || Error::new(ErrorKind::System, operation).with_detail("the store is closed");
-                if space.is_closed { Err(closed()) } else { Ok(()) }
-            });
-            if let Err(error) = is_open {
+            let is_open = self.expect_length(operation, space);
+            if let Err(error) = is_open.and_then(|()| space.expect_open(operation)) {
                 space.free.give_back(places);
                 return Err(error);
             }
@@ -590,6 +597,11 @@ impl Volume {
         let before = space.reserved;
         let detail = format!("another program has {how} the file from {before} to {length} bytes");
         Err(corrupted(operation, detail).with_advice("let no other program change the file"))
+    }
+
+    /// Refuses to change a store whose closing mark is set.
+    fn expect_not_closed(&self, operation: &'static str) -> Result<()> {
+        self.space.lock().expect_open(operation)
     }
 
     /// Refuses a disk with a visible change by another program.

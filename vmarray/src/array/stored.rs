@@ -138,10 +138,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// and a loss of power. Concurrent writes and pushes may be included or not.
     ///
     /// After a crash each page, and the length, is as of the last completed `sync` or later; no page is torn,
-    /// and no element below the length is missing. All pages of one file are from one `sync`. Pages of
-    /// several files may be from two if the power fails during a `sync`: elements that
-    /// [`insert`](Self::insert) or [`remove`](Self::remove) moved since the previous one may then be
-    /// duplicated or lost.
+    /// and no element below the length is missing. All pages of all files are from one `sync`. A file that
+    /// another program has replaced by a copy of another time is an error at [`open`](Builder::open).
     ///
     /// Blocks until dirty pages are written back and the drives have stored them; hits continue meanwhile.
     ///
@@ -364,8 +362,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// # Errors
     /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for elements of another type or byte order, and files
     /// that do not belong to one array, with both sides named; [`Device`](crate::ErrorKind::Device) of kind
-    /// `InUse`, `WrongFormat` or `Corrupted`, or with an error of the system; else as
-    /// [`create`](Self::create).
+    /// `InUse`, `WrongFormat` or `Corrupted`, also for a file that is older or newer than the others, or with
+    /// an error of the system; else as [`create`](Self::create).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -647,7 +647,7 @@ impl Pager {
 }
 
 /// Makes devices store their received bytes.
-pub(crate) fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
+fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
     let each = |device: &Arc<D>| -> Result<()> { Ok(device.sync()?) };
     let [first, others @ ..] = devices else { return Ok(()) };
     // Sync all devices at the same time, because drives work in parallel.

@@ -65,6 +65,7 @@ mod source_compute;
 mod sources;
 mod stored;
 mod stored_growth;
+mod stored_moments;
 mod stored_rows;
 mod stress;
 mod threads;

@@ -57,55 +57,6 @@ fn an_array_in_files_that_grows_is_a_vector() {
     }
 }
 
-/// A power failure between the syncs of two files: with either file older, the common part is there.
-#[test]
-fn files_of_different_syncs_agree_on_what_all_have() {
-    for seed in 0..30 {
-        let mut random = Numbers::new(seed);
-        let files = Files::new(2);
-        let builder = || VirtualArray::<u64>::builder(0).page_len(1 + seed as usize % 9).cache_bytes(1 << 10);
-        let mut array = builder().create(&files.0).unwrap();
-        let mut next = 0;
-        let mut push = |array: &VirtualArray<u64>, count: usize| {
-            for _ in 0..count {
-                array.push(next).unwrap();
-                next += 1;
-            }
-        };
-        push(&array, 300);
-        array.sync().unwrap();
-        let (before, old) = (files.copies(), array.to_vec(..).unwrap());
-        // In half of the programs, truncate before pushing more.
-        let mut least = 300;
-        if seed % 2 == 0 {
-            least = random.below(300);
-            array.truncate(least).unwrap();
-        }
-        push(&array, random.below(400));
-        array.sync().unwrap();
-        let (after, new) = (files.copies(), array.to_vec(..).unwrap());
-        let [a, b] = [[&before.0[0], &after.0[1]], [&after.0[0], &before.0[1]]];
-        for mixed in [a, b] {
-            let found = builder().open_read_only(mixed).unwrap();
-            assert_eq!(found.len(), least, "seed {seed}");
-            assert_eq!(found.to_vec(..).unwrap(), old[..least], "seed {seed}");
-            drop(found);
-            // The array continues from there, without the elements behind.
-            let mut array = builder().open(mixed).unwrap();
-            let mut expected = old[..least].to_vec();
-            assert_eq!(array.push(7).unwrap(), least);
-            array.resize(least + 100, 8).unwrap();
-            expected.push(7);
-            expected.resize(least + 100, 8);
-            array.sync().unwrap();
-            drop(array);
-            assert_eq!(builder().open(mixed).unwrap().to_vec(..).unwrap(), expected, "seed {seed}");
-        }
-        drop(array);
-        assert_eq!(builder().open(&files.0).unwrap().to_vec(..).unwrap(), new, "seed {seed}");
-    }
-}
-
 /// Threads push and sync at the same time: after a sync, the file has all earlier pushes of its thread.
 #[test]
 fn threads_push_and_sync() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use backend_api::{Error, ErrorKind, Result};
 
 use super::super::format::{
-    Change, Closing, ENTRY_BYTES, Note, Record, SUPERBLOCK_BYTES, Superblock, checksum,
+    Change, Closing, CommitId, ENTRY_BYTES, Note, Record, SUPERBLOCK_BYTES, Superblock, checksum, random,
 };
 use super::recover::log_bytes;
 use super::{Changed, FRESH, Volume, corrupted, failed};
@@ -22,7 +22,9 @@ const MAP_PIECE_BYTES: usize = 4 << 20;
 pub(super) struct Commit {
     /// The superblock that is valid on the disk.
     pub stored: Superblock,
-    /// The places of the map of that superblock; empty if it has none.
+    /// The last commit that is stored in all volumes of the group.
+    pub id: CommitId,
+    /// Places of its map; empty if it has none.
     pub map: Range<u64>,
     pub log_used: u64,
     pub next_record: u64,
@@ -49,11 +51,18 @@ pub(super) struct Commit {
     pub spare: Option<Range<u64>>,
 }
 
-/// Returns a number that no earlier log of the store has. Generations do not suffice: after damage of both
-/// superblocks, an older state may be opened and continued.
-fn random_epoch() -> u64 {
-    // The standard library seeds each state with random numbers of the system.
-    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
+/// Commit that one volume has stored, and that others of its group may not have.
+#[derive(Debug)]
+pub(super) enum Prepared {
+    /// A record in the log, with its length and checksum.
+    Record { bytes: u64, checksum: u64 },
+    /// A superblock in the place of the older copy.
+    Map {
+        superblock: Box<Superblock>,
+        map: Range<u64>,
+        /// Places of a longer log, and its length.
+        longer: Option<(Range<u64>, u64)>,
+    },
 }
 
 impl Commit {
@@ -73,25 +82,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits: returns when all pages are durable in their present state, or in a later one. One thread
-    /// commits at a time. Writers wait while it collects the changes, and, if the log is full, while it
-    /// copies the map in RAM. It starts that after running jobs are done.
-    ///
-    /// # Errors
-    /// Errors of the disk. The next successful commit stores the changes.
+    /// Commits this volume alone: [`sync_together`](super::sync_together).
+    #[cfg(test)]
     pub fn sync(&self) -> Result<()> {
-        self.expect_disk("sync")?;
-        if self.is_read_only {
-            return Ok(());
-        }
-        let commit = &mut *self.commit.lock();
-        self.expect_superblock(commit)?;
-        self.commit(commit)
+        super::sync_together(&[self]).map_err(|(_, error)| error)
     }
 
     /// Refuses a file into which another program has copied another store, or an earlier version of this one.
     /// Length and identity of the file may be the same.
-    fn expect_superblock(&self, commit: &Commit) -> Result<()> {
+    pub(super) fn expect_superblock(&self, commit: &Commit) -> Result<()> {
         let mut block = [0; SUPERBLOCK_BYTES];
         let [own, _] = commit.stored.offsets();
         // A damaged copy is no loss, and after a failed write neither copy is known.
@@ -103,17 +102,37 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits, and sets the closing mark, which pins the end of the log. The store accepts no later write.
+    /// Commits this volume alone, and sets the closing mark.
     ///
     /// # Errors
     /// As [`sync`](Self::sync). The store is then in its state after `sync`, or not closed.
+    #[cfg(test)]
     pub fn close(&self) -> Result<()> {
-        const OPERATION: &str = "close";
         if self.is_read_only || self.is_removed() {
             return Ok(());
         }
         self.sync()?;
+        self.mark_closed()
+    }
+
+    /// Commits a copy of another volume with the identity of that one's commit, and sets the closing mark.
+    pub fn close_at(&self, id: CommitId) -> Result<()> {
         let commit = &mut *self.commit.lock();
+        // A superblock has the identity, also if no page is stored.
+        commit.needs_map = true;
+        let outcome = super::together::commit_together(&[self], &mut [&mut *commit], Some(id));
+        outcome.map_err(|(_, error)| error)?;
+        self.set_closing_mark(commit)
+    }
+
+    /// Sets the closing mark, which pins the end of the log. All changes are committed. The store accepts no
+    /// later write.
+    pub fn mark_closed(&self) -> Result<()> {
+        self.set_closing_mark(&mut self.commit.lock())
+    }
+
+    fn set_closing_mark(&self, commit: &mut Commit) -> Result<()> {
+        const OPERATION: &str = "close";
         if commit.is_suspect {
             return Ok(());
         }
@@ -145,28 +164,75 @@ impl Volume {
         is_there.then(|| start as usize..start as usize + Record::bytes(0)).into_iter().collect()
     }
 
-    pub(super) fn commit(&self, commit: &mut Commit) -> Result<()> {
+    /// The last commit.
+    pub fn commit_id(&self) -> CommitId {
+        self.commit.lock().id
+    }
+
+    /// Collects the changes of the next commit, with this note.
+    pub(super) fn collect(&self, commit: &mut Commit, note: Note) -> Result<()> {
         {
             let _quiet = self.gate.write();
-            // Note the moment first, so that all writes before it belong to this commit.
-            commit.moment.1 = self.note();
             self.groups.iter().for_each(|group| self.seal(commit, &mut group.write()));
-            commit.moment.0 = self.pages();
+            commit.moment = (self.pages(), note);
         }
         commit.in_order();
-        if commit.is_suspect {
-            self.write_again(commit)?;
-        }
-        let is_noted = commit.noted == commit.moment.1;
-        let is_same = commit.changes.is_empty() && is_noted && !commit.has_tail;
-        if is_same && commit.metadata.is_none() && !commit.needs_map {
-            return Ok(());
-        }
+        if commit.is_suspect { self.write_again(commit) } else { Ok(()) }
+    }
+
+    /// Stores the collected changes. The commit before stays whole until [`settle`](Self::settle).
+    pub(super) fn prepare(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
         let needed = commit.log_used + Record::bytes(commit.changes.len()) as u64;
         if needed > commit.stored.log_bytes || commit.metadata.is_some() || commit.needs_map {
-            self.write_map(commit)
+            self.write_map(commit, id)
         } else {
-            self.append_record(commit)
+            self.append_record(commit, id)
+        }
+    }
+
+    /// Completes a commit that all volumes of the group have stored.
+    pub(super) fn settle(&self, commit: &mut Commit, id: CommitId, prepared: Prepared) {
+        commit.id = id;
+        match prepared {
+            Prepared::Record { bytes, checksum } => {
+                commit.has_tail = false;
+                commit.log_used += bytes;
+                commit.next_record += 1;
+                commit.last_checksum = checksum;
+                self.confirm(commit);
+            }
+            Prepared::Map { superblock, map, longer } => {
+                let log_before = (commit.stored.log_place, commit.stored.log_bytes);
+                self.complete_superblock(commit, *superblock);
+                // Before the log is overwritten, because the other superblock would find an empty log.
+                let _ = self.flush(commit);
+                let before = std::mem::replace(&mut commit.map, map);
+                if before.is_empty() || commit.spare.is_some() {
+                    commit.left.push(before);
+                } else {
+                    commit.spare = Some(before);
+                }
+                if longer.is_some() {
+                    let (place, bytes) = log_before;
+                    commit.left.push(place..place + bytes / self.place_bytes);
+                }
+                commit.next_record = commit.stored.first_record;
+                (commit.log_used, commit.last_checksum, commit.has_tail) = (0, 0, false);
+                commit.metadata = None;
+            }
+        }
+        commit.changes.clear();
+        commit.noted = commit.moment.1;
+        let mut space = self.space.lock();
+        commit.left.drain(..).for_each(|places| space.free.give_back(places));
+    }
+
+    /// Withdraws a commit that another volume of the group could not store. The next commit takes its place.
+    pub(super) fn withdraw(commit: &mut Commit, prepared: Prepared) {
+        if let Prepared::Map { map, longer, .. } = prepared {
+            // Opening may find the superblock, so its map and its log must stay.
+            commit.left.push(map);
+            commit.left.extend(longer.map(|(places, _)| places));
         }
     }
 
@@ -228,7 +294,7 @@ impl Volume {
     }
 
     /// Writes the changes to the log.
-    fn append_record(&self, commit: &mut Commit) -> Result<()> {
+    fn append_record(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
         let bytes = commit.changes.len() as u64 * self.page_bytes as u64;
         let is_ordered = !self.sums.are_kept() || bytes > UNORDERED_BYTES_MAX;
         if is_ordered {
@@ -236,28 +302,24 @@ impl Volume {
         }
         let (changes, (pages, note)) = (std::mem::take(&mut commit.changes), commit.moment);
         let (number, before, is_confirmation) = (commit.next_record, commit.last_checksum, false);
-        let record = Record { number, before, is_ordered, is_confirmation, pages, note, changes };
+        let record = Record { number, commit: id, before, is_ordered, is_confirmation, pages, note, changes };
         let (encoded, checksum) = record.encode(commit.stored.log_seed());
         commit.changes = record.changes;
         commit.has_tail = true;
         let offset = self.offset(commit.stored.log_place) + commit.log_used;
         self.disk.write_at(offset, &encoded).map_err(|cause| failed("sync", &cause))?;
         self.flush(commit)?;
-        commit.has_tail = false;
-        commit.log_used += encoded.len() as u64;
-        commit.next_record += 1;
-        commit.last_checksum = checksum;
-        self.confirm(commit);
-        self.settled(commit);
-        Ok(())
+        Ok(Prepared::Record { bytes: encoded.len() as u64, checksum })
     }
 
-    /// Writes a confirmation in the place of the next record. It proves that the last record was stored:
-    /// wrong pages of it were damaged later, and not left unfinished. No thread waits for its write.
+    /// Writes a confirmation in the place of the next record. It proves that all volumes of the group have
+    /// stored the commit: wrong pages of it were damaged later, and not left unfinished. No thread waits for
+    /// its write.
     fn confirm(&self, commit: &Commit) {
         let (number, before, (pages, note)) = (commit.next_record, commit.last_checksum, commit.moment);
         let (is_ordered, is_confirmation, changes) = (true, true, Vec::new());
-        let record = Record { number, before, is_ordered, is_confirmation, pages, note, changes };
+        let id = commit.id;
+        let record = Record { number, commit: id, before, is_ordered, is_confirmation, pages, note, changes };
         let (encoded, _) = record.encode(commit.stored.log_seed());
         if commit.log_used + encoded.len() as u64 <= commit.stored.log_bytes {
             let offset = self.offset(commit.stored.log_place) + commit.log_used;
@@ -265,13 +327,13 @@ impl Volume {
         }
     }
 
-    /// Writes the places of all pages, and restarts the log, at other places if it is to be longer.
-    fn write_map(&self, commit: &mut Commit) -> Result<()> {
+    /// Writes the places of all pages, and a superblock that begins a new log, at other places if it is to be
+    /// longer.
+    fn write_map(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
         let mut bytes = Vec::new();
         {
             // Hold the gate, so that all changes in the map belong to one moment.
             let _quiet = self.gate.write();
-            let note = self.note();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
             let pages = self.pages();
             let length = pages as usize * ENTRY_BYTES;
@@ -279,7 +341,7 @@ impl Volume {
                 .try_reserve_exact(length)
                 .map_err(|_| Error::new(ErrorKind::OutOfMemory, "sync").with_bytes(length as u64))?;
             groups.iter_mut().for_each(|group| self.seal(commit, group));
-            commit.moment = (pages, note);
+            commit.moment.0 = pages;
             for page in 0..pages {
                 bytes.extend(self.table.word(page).load(Ordering::Relaxed).to_le_bytes());
                 bytes.extend(self.table.sum(page).load(Ordering::Relaxed).to_le_bytes());
@@ -308,55 +370,55 @@ impl Volume {
             log_bytes,
             // A record that could not be stored may be found at the start of the log.
             first_record: commit.next_record + 1,
-            epoch: random_epoch(),
+            epoch: random(),
+            commit: id,
             note,
             metadata: commit.metadata().to_vec(),
             ..commit.stored.clone()
         };
-        let map = place.unwrap_or(0..0);
-        let log_before = (commit.stored.log_place, commit.stored.log_bytes);
-        if let Err(error) = self.replace_superblock("sync", commit, superblock) {
-            // Opening may find it, so its map and its log must stay.
-            commit.left.push(map);
-            commit.left.extend(longer.map(|(places, _)| places));
-            return Err(error);
+        let outcome = self.begin_superblock("sync", commit, &superblock);
+        let prepared = Prepared::Map { superblock: Box::new(superblock), map: place.unwrap_or(0..0), longer };
+        match outcome {
+            Ok(()) => Ok(prepared),
+            Err(error) => {
+                Self::withdraw(commit, prepared);
+                Err(error)
+            }
         }
-        // Flush before the log is overwritten, because the other superblock would then find an empty log.
-        let _ = self.flush(commit);
-        let before = std::mem::replace(&mut commit.map, map);
-        if before.is_empty() || commit.spare.is_some() {
-            commit.left.push(before);
-        } else {
-            commit.spare = Some(before);
-        }
-        if longer.is_some() {
-            let (place, bytes) = log_before;
-            commit.left.push(place..place + bytes / self.place_bytes);
-        }
-        commit.next_record = commit.stored.first_record;
-        (commit.log_used, commit.last_checksum, commit.has_tail) = (0, 0, false);
-        commit.metadata = None;
-        self.settled(commit);
-        Ok(())
     }
 
-    /// Replaces the superblock: stores it over the older copy, and then writes the second copy, which the
-    /// next flush stores. After an error, opening may find either.
+    /// Replaces the superblock by one of the same commit.
     pub(super) fn replace_superblock(
         &self,
         operation: &'static str,
         commit: &mut Commit,
         superblock: Superblock,
     ) -> Result<()> {
-        let (block, [own, other]) = (superblock.encode(), superblock.offsets());
+        self.begin_superblock(operation, commit, &superblock)?;
+        self.complete_superblock(commit, superblock);
+        Ok(())
+    }
+
+    /// Stores a superblock over the older copy. Until it is complete, opening may find either.
+    fn begin_superblock(
+        &self,
+        operation: &'static str,
+        commit: &mut Commit,
+        superblock: &Superblock,
+    ) -> Result<()> {
+        let (block, [own, _]) = (superblock.encode(), superblock.offsets());
         let written = self.disk.write_at(own, &block).map_err(|cause| failed(operation, &cause));
         commit.needs_map = true;
-        written.and_then(|()| self.flush(commit))?;
+        written.and_then(|()| self.flush(commit))
+    }
+
+    /// Makes a stored superblock the valid one, and writes the second copy, which the next flush stores.
+    fn complete_superblock(&self, commit: &mut Commit, superblock: Superblock) {
+        let [_, other] = superblock.offsets();
+        // Two equal copies, so that damage of one is no loss.
+        let _ = self.disk.write_at(other, &superblock.encode());
         commit.needs_map = false;
         commit.stored = superblock;
-        // Write two equal copies, so that damage to one loses nothing.
-        let _ = self.disk.write_at(other, &block);
-        Ok(())
     }
 
     /// Writes a map to its own places, and syncs it.
@@ -407,17 +469,16 @@ impl Volume {
         self.disk.write_at(own, &block).map_err(|cause| failed("open", &cause))?;
         self.flush(commit)
     }
-
-    /// Records that all changes are stored.
-    fn settled(&self, commit: &mut Commit) {
-        commit.changes.clear();
-        commit.noted = commit.moment.1;
-        let mut space = self.space.lock();
-        commit.left.drain(..).for_each(|places| space.free.give_back(places));
-    }
 }
 
 impl Commit {
+    /// Returns true if there is anything to store.
+    pub(super) fn is_needed(&self) -> bool {
+        let is_noted = self.noted == self.moment.1;
+        let is_same = self.changes.is_empty() && is_noted && !self.has_tail;
+        !is_same || self.metadata.is_some() || self.needs_map
+    }
+
     /// Keeps the last of several changes of each page.
     fn in_order(&mut self) {
         self.changes.reverse();

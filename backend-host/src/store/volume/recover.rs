@@ -9,12 +9,13 @@ use parking_lot::{Mutex, RwLock};
 
 use super::super::disk::Disk;
 use super::super::format::{
-    BLOCK_BYTES, BlockSums, Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Note, RECORD_ALIGN,
-    RECORD_HEAD_BYTES, Record, SUPERBLOCK_BYTES, Superblock, VERSION, VERSION_MIN, checksum,
+    BLOCK_BYTES, BlockSums, Change, CommitId, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Note, RECORD_ALIGN,
+    Record, SUPERBLOCK_BYTES, Superblock, VERSION, VERSION_MIN, checksum,
 };
+use super::log::LogReader;
 use super::sums::Sums;
 use super::table::Table;
-use super::{Changed, Commit, GROUPS, Space, Volume, VolumePlan, corrupted, failed, zeroes};
+use super::{Changed, Commit, GROUPS, Space, Volume, VolumePlan, corrupted, failed, open_together, zeroes};
 use crate::free::Free;
 
 /// Bounds for the length of the log, which is as long as the map within them.
@@ -25,8 +26,6 @@ pub(in super::super) const PAGE_BYTES_MAX: u64 = 1 << 30;
 const SECTOR_BYTES: u64 = 512;
 /// Upper bound of commit numbers.
 const NUMBER_MAX: u64 = 1 << 62;
-/// Length of one read in the search of a log.
-const SEARCH_BYTES: u64 = 1 << 20;
 
 /// Unproven changes at the end of the log.
 #[derive(Debug, Default)]
@@ -38,7 +37,7 @@ struct Doubts {
 }
 
 /// Whole records of a log, up to the last.
-struct Log {
+struct LogRecords {
     /// The last record, not applied yet, and its length in bytes.
     last: Option<(Record, u64)>,
     /// Bytes of all records before it.
@@ -52,6 +51,11 @@ struct Found {
     stored: Superblock,
     table: Table,
     note: Note,
+    /// The last commit, and the one before if the last one may be missing in other volumes of the group.
+    id: CommitId,
+    before: Option<CommitId>,
+    /// The other superblock, if it is of the commit before.
+    older: Option<Superblock>,
     map: Range<u64>,
     log_used: u64,
     next_record: u64,
@@ -67,6 +71,96 @@ struct Found {
     damaged_superblocks: u32,
     /// Number of pages of an unfinished commit.
     unfinished_pages: usize,
+}
+
+/// The superblocks of a disk.
+struct Superblocks {
+    newest: Superblock,
+    /// The other one, if it differs.
+    older: Option<Superblock>,
+    /// Number of damaged ones.
+    damaged: u32,
+    are_equal: bool,
+}
+
+/// End of a volume's log, for the first commit of a writer.
+pub(super) struct FoundEnd {
+    /// What replaces the beginning of a commit that other volumes of the group do not have, and its offset.
+    dropped: Option<(u64, Vec<u8>)>,
+    doubts: Doubts,
+    are_superblocks_equal: bool,
+    is_closed: bool,
+}
+
+/// A disk whose state is known, before its volume is opened.
+pub(crate) struct OpenedVolume {
+    disk: Box<dyn Disk>,
+    found: Found,
+    /// State according to the other superblock.
+    older: Option<Found>,
+}
+
+impl OpenedVolume {
+    /// Reads the state of a disk.
+    pub fn read(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
+        let found = Found::on(&*disk)?;
+        if found.stored.version < VERSION && !is_read_only {
+            let detail = format!("a store of version {}, which can only be read", found.stored.version);
+            let advice = "open it for reading only, or convert it by `vmarray-monitor --convert FILE`";
+            return Err(wrong(detail).with_advice(advice));
+        }
+        let older = match &found.older {
+            Some(older) => found.again(&*disk, older.clone(), true),
+            None => return Ok(Self { disk, found, older: None }),
+        };
+        // A damaged one cannot be opened, which matters only if another volume of the group needs it.
+        match older {
+            Err(error) if error.kind() != ErrorKind::Corrupted => Err(error),
+            older => Ok(Self { disk, found, older: older.ok() }),
+        }
+    }
+
+    pub fn metadata(&self) -> &[u8] {
+        &self.found.stored.metadata
+    }
+
+    pub fn page_bytes(&self) -> usize {
+        self.found.stored.page_bytes as usize
+    }
+
+    /// The commits at which the volume can be opened, the last one first.
+    pub(super) fn commits(&self) -> Vec<CommitId> {
+        let states = std::iter::once(&self.found).chain(&self.older);
+        states.flat_map(|found| std::iter::once(found.id).chain(found.before)).collect()
+    }
+
+    /// Returns the volume as of one of its [commits](Self::commits).
+    pub(super) fn at(self, id: CommitId, is_read_only: bool) -> Result<(Volume, FoundEnd)> {
+        let Self { disk, found, older } = self;
+        let is_last = found.id == id || found.before == Some(id);
+        let (mut found, mut dropped) = match older {
+            Some(older) if !is_last => {
+                let [_, other] = older.stored.offsets();
+                let block = older.stored.encode().to_vec();
+                (older, Some((other, block)))
+            }
+            _ => (found, None),
+        };
+        if found.id != id {
+            found = found.again(&*disk, found.stored.clone(), false)?;
+            let place_bytes = place_bytes(found.stored.page_bytes);
+            let record = HEAD_BYTES + found.stored.log_place * place_bytes + found.log_used;
+            dropped = dropped.or_else(|| Some((record, vec![0; RECORD_ALIGN])));
+        }
+        if found.unfinished_pages > 0 {
+            let pages = found.unfinished_pages;
+            tracing::warn!(pages, "a commit was not finished: these pages are as they were before it");
+        }
+        let doubts = std::mem::take(&mut found.doubts);
+        let (are_superblocks_equal, is_closed) = (found.are_superblocks_equal, found.is_closed);
+        let volume = Volume::with(disk, found, is_read_only)?;
+        Ok((volume, FoundEnd { dropped, doubts, are_superblocks_equal, is_closed }))
+    }
 }
 
 /// Report of [`check`](crate::StoreDevice::check) on a store.
@@ -148,6 +242,7 @@ impl Volume {
             log_bytes,
             first_record: 1,
             epoch: 1,
+            commit: CommitId::default(),
             closing: None,
             note: plan.note,
             has_checksums: plan.has_checksums,
@@ -169,6 +264,9 @@ impl Volume {
             stored,
             table,
             note: plan.note,
+            id: CommitId::default(),
+            before: None,
+            older: None,
             map: 0..0,
             log_used: 0,
             next_record: 1,
@@ -189,30 +287,23 @@ impl Volume {
 
     /// Opens the volume of a disk in the state of its last complete commit.
     pub fn open(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
-        let mut found = Found::on(&*disk)?;
-        if found.stored.version < VERSION && !is_read_only {
-            let detail = format!("the store has version {}, which can only be read", found.stored.version);
-            let advice = "open it for reading only, or convert it by `vmarray-monitor --convert FILE`";
-            return Err(wrong(detail).with_advice(advice));
-        }
-        if found.unfinished_pages > 0 {
-            let pages = found.unfinished_pages;
-            tracing::warn!(pages, "a commit was not finished: these pages are as they were before it");
-        }
-        let doubts = std::mem::take(&mut found.doubts);
-        let (are_superblocks_equal, is_closed) = (found.are_superblocks_equal, found.is_closed);
-        let volume = Self::with(disk, found, is_read_only)?;
-        if !is_read_only {
-            volume.begin_to_write(doubts, are_superblocks_equal, is_closed)?;
-        }
-        Ok(volume)
+        let opened = OpenedVolume::read(disk, is_read_only)?;
+        let mut volumes = open_together(vec![opened], is_read_only).map_err(|(_, error)| error)?;
+        Ok(volumes.remove(0))
     }
 
-    /// Prepares a found volume for writing.
-    fn begin_to_write(&self, doubts: Doubts, are_superblocks_equal: bool, is_closed: bool) -> Result<()> {
+    /// Removes a commit that other volumes of the group do not have, before anything takes its places.
+    pub(super) fn drop_commit(&self, end: &FoundEnd) -> Result<()> {
+        let Some((offset, bytes)) = &end.dropped else { return Ok(()) };
+        let written = self.disk.write_at(*offset, bytes);
+        written.and_then(|()| self.disk.sync()).map_err(|cause| failed("open", &cause))
+    }
+
+    /// Prepares a found volume for writing. A commit follows, of all volumes of the group.
+    pub(super) fn begin_to_write(&self, commit: &mut Commit, end: FoundEnd) -> Result<()> {
+        let FoundEnd { doubts, are_superblocks_equal, is_closed, .. } = end;
         // Visible data may be in the system's page cache only, and the system reports a failed write once. So
         // write everything unproven again, before any place that it replaces is freed.
-        let commit = &mut *self.commit.lock();
         if !are_superblocks_equal {
             self.store_superblock(commit)?;
         }
@@ -230,13 +321,16 @@ impl Volume {
             (commit.needs_map, commit.is_suspect) = (true, true);
             commit.changes = doubts.changes;
             commit.left.extend(doubts.before.into_iter().map(|place| place..place + 1));
-            self.commit(commit)?;
         }
+        Ok(())
+    }
+
+    /// Takes places for the next map.
+    pub(super) fn take_spare(&self, commit: &mut Commit) {
         if self.pages() > 0 && commit.spare.is_none() {
             // On a full disk there is no spare map until a place is freed.
             commit.spare = self.take_map(self.pages()).ok();
         }
-        Ok(())
     }
 
     /// Reads a whole disk, and reports its damage.
@@ -282,6 +376,7 @@ impl Volume {
             space: Mutex::new(Space { free: Free::around(found.used), reserved, is_closed: false }),
             commit: Mutex::new(Commit {
                 stored: found.stored,
+                id: found.id,
                 map: found.map,
                 log_used: found.log_used,
                 next_record: found.next_record,
@@ -306,12 +401,26 @@ impl Found {
     /// Reads superblocks, map and log.
     fn on(disk: &dyn Disk) -> Result<Self> {
         let refused = |cause: std::io::Error| failed("open", &cause);
-        let length = disk.len().map_err(refused)?;
-        if length < HEAD_BYTES {
-            return Err(wrong("the file is too short for a store"));
+        if disk.len().map_err(refused)? < HEAD_BYTES {
+            return Err(wrong("too short for a store"));
         }
+        Self::of(disk, Self::superblocks(|offset, bytes| disk.read_at(offset, bytes).map_err(refused))?, true)
+    }
+
+    /// Reads the disk again according to one of its superblocks, with or without a last record that other
+    /// volumes of the group may not have.
+    fn again(&self, disk: &dyn Disk, superblock: Superblock, keeps_last: bool) -> Result<Self> {
+        let are_equal = self.are_superblocks_equal && superblock == self.stored;
+        let damaged = self.damaged_superblocks;
+        Self::of(disk, Superblocks { newest: superblock, older: None, damaged, are_equal }, keeps_last)
+    }
+
+    /// Reads map and log of the newest superblock.
+    fn of(disk: &dyn Disk, superblocks: Superblocks, keeps_last: bool) -> Result<Self> {
+        let Superblocks { newest: stored, older, damaged, are_equal: are_superblocks_equal } = superblocks;
+        let refused = |cause: std::io::Error| failed("open", &cause);
+        let length = disk.len().map_err(refused)?;
         let read = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(refused);
-        let (stored, damaged_superblocks, are_superblocks_equal) = Self::superblock(read)?;
         if let Some(closing) = &stored.closing
             && (length < closing.disk_bytes || length > closing.disk_bytes && are_superblocks_equal)
         {
@@ -353,6 +462,9 @@ impl Found {
         let mut found = Self {
             next_record: stored.first_record,
             note: stored.note,
+            id: stored.commit,
+            before: None,
+            older: None,
             stored,
             table,
             map,
@@ -362,16 +474,21 @@ impl Found {
             used: Vec::new(),
             doubts: Doubts::default(),
             are_superblocks_equal,
-            damaged_superblocks,
+            damaged_superblocks: damaged,
             unfinished_pages: 0,
         };
-        found.replay(read, offset, places)?;
+        let (start, bytes) = (offset(found.stored.log_place), found.stored.log_bytes);
+        let (version, seed) = (found.stored.version, found.stored.log_seed());
+        found.replay(&LogReader { disk, start, bytes, version, seed }, offset, places, keeps_last)?;
+        // The first record of a log is written when all volumes have stored its superblock.
+        let has_records = found.next_record > found.stored.first_record || found.unfinished_pages > 0;
+        found.older = older.filter(|_| !has_records && found.stored.closing.is_none());
         found.used = found.used_places(places, log)?;
         Ok(found)
     }
 
-    /// Returns the newest whole superblock, the number of damaged ones, and true if both are equal.
-    fn superblock(read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<(Superblock, u32, bool)> {
+    /// Reads the superblocks; one of them is whole.
+    fn superblocks(read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<Superblocks> {
         let mut blocks = [[0; SUPERBLOCK_BYTES]; 2];
         for (block, at) in blocks.iter_mut().zip(0..) {
             read(at * SUPERBLOCK_BYTES as u64, block)?;
@@ -412,21 +529,24 @@ impl Found {
             && newest.log_bytes >= *LOG_BYTES.start()
             && newest.log_bytes <= *LOG_BYTES.end() + 2 * PAGE_BYTES_MAX
             && newest.generation < NUMBER_MAX
+            && newest.commit.number < NUMBER_MAX
             && newest.first_record < NUMBER_MAX;
         if !sane {
             return Err(corrupted("open", "the superblock of the store has invalid numbers"));
         }
-        Ok((newest.clone(), damaged, blocks[0] == blocks[1]))
+        let older = decoded.iter().flatten().find(|block| *block != newest).cloned();
+        Ok(Superblocks { newest: newest.clone(), older, damaged, are_equal: blocks[0] == blocks[1] })
     }
 
     /// Applies the log up to its [proven](super::super::format) end.
     fn replay(
         &mut self,
-        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+        log: &LogReader<'_>,
         offset: impl Fn(u64) -> u64,
         places: u64,
+        keeps_last: bool,
     ) -> Result<()> {
-        let Log { last, used, checksums } = self.records(&read, &offset, places)?;
+        let LogRecords { last, used, checksums } = self.records(log, places)?;
         let [last_checksum, checksum_before] = checksums;
         let is_confirmed = last.as_ref().is_some_and(|(record, _)| record.is_confirmation);
         // The number of the last record with changes.
@@ -446,8 +566,8 @@ impl Found {
             }
         }
         if !self.is_closed {
-            // A confirmation occupies the place of the next record.
-            self.expect_end(&read, &offset, end, number + 1)?;
+            // A confirmation is in the place of the next record.
+            log.expect_end(end, number + 1)?;
         }
         let Some((record, bytes)) = last else { return Ok(()) };
         if record.is_confirmation {
@@ -458,11 +578,14 @@ impl Found {
         if self.is_closed {
             return self.apply(&record, bytes, places);
         }
-        let is_stored = record.is_ordered || self.is_followed(&read, &offset, end, number + 1)?;
-        if !is_stored && !self.are_stored(&record, &read, &offset, places)? {
+        let is_followed = log.is_followed(end, number + 1, self.last_checksum)?;
+        let is_stored = record.is_ordered || is_followed;
+        let is_kept = keeps_last || is_followed;
+        if !is_kept || !is_stored && !self.are_stored(&record, log.disk, &offset, places)? {
             self.unfinished_pages = record.changes.len();
             return Ok(());
         }
+        self.before = Some(self.id).filter(|id| !is_followed && *id != record.commit);
         let word = |change: &Change| {
             let is_known = change.page < self.table.pages();
             if is_known { self.table.word(change.page).load(Ordering::Relaxed) } else { 0 }
@@ -474,20 +597,14 @@ impl Found {
     }
 
     /// Reads records up to the first that is not whole, and applies all but the last.
-    fn records(
-        &mut self,
-        read: impl Fn(u64, &mut [u8]) -> Result<()>,
-        offset: impl Fn(u64) -> u64,
-        places: u64,
-    ) -> Result<Log> {
-        let mut log = Log { last: None, used: 0, checksums: [0; 2] };
+    fn records(&mut self, reader: &LogReader<'_>, places: u64) -> Result<LogRecords> {
+        let mut log = LogRecords { last: None, used: 0, checksums: [0; 2] };
         loop {
             let (at, number) = match &log.last {
                 Some((record, bytes)) => (log.used + bytes, record.number + 1),
                 None => (log.used, self.stored.first_record),
             };
-            let Some((record, bytes, checksum)) = self.record(&read, &offset, at, |found| found == number)?
-            else {
+            let Some((record, bytes, checksum)) = reader.record(at, |found| found == number)? else {
                 return Ok(log);
             };
             if self.stored.version > 2 && record.before != log.checksums[0] {
@@ -503,82 +620,11 @@ impl Found {
         }
     }
 
-    /// Reads the record at an offset of the log, if it is whole and has an expected number; returns it with
-    /// its length and checksum.
-    fn record(
-        &self,
-        read: impl Fn(u64, &mut [u8]) -> Result<()>,
-        offset: impl Fn(u64) -> u64,
-        at: u64,
-        is_asked: impl Fn(u64) -> bool,
-    ) -> Result<Option<(Record, u64, u64)>> {
-        let (start, version) = (offset(self.stored.log_place), self.stored.version);
-        let left = self.stored.log_bytes.saturating_sub(at);
-        if left < RECORD_ALIGN as u64 {
-            return Ok(None);
-        }
-        let mut head = [0; RECORD_HEAD_BYTES];
-        read(start + at, &mut head)?;
-        let bytes = Record::head(&head, version)
-            .filter(|(number, bytes)| is_asked(*number) && *bytes as u64 <= left)
-            .map(|(_, bytes)| bytes);
-        let Some(bytes) = bytes else { return Ok(None) };
-        let mut encoded: Vec<u8> = zeroes("open", bytes as u64)?;
-        read(start + at, &mut encoded)?;
-        let decoded = Record::decode(&encoded, self.stored.log_seed(), version);
-        Ok(decoded.map(|(record, checksum)| (record, bytes as u64, checksum)))
-    }
-
-    /// Searches for records behind the end of the log, where record `next` is missing or not whole. A later
-    /// record proves that `next` was stored once.
-    fn expect_end(
-        &self,
-        read: impl Fn(u64, &mut [u8]) -> Result<()>,
-        offset: impl Fn(u64) -> u64,
-        end: u64,
-        next: u64,
-    ) -> Result<()> {
-        let (start, log_bytes) = (offset(self.stored.log_place), self.stored.log_bytes);
-        for piece in (end..log_bytes).step_by(SEARCH_BYTES as usize) {
-            let mut bytes: Vec<u8> = zeroes("open", SEARCH_BYTES.min(log_bytes - piece))?;
-            read(start + piece, &mut bytes)?;
-            for (at, block) in (piece..).step_by(RECORD_ALIGN).zip(bytes.chunks_exact(RECORD_ALIGN)) {
-                let head = Record::head(&block[..RECORD_HEAD_BYTES], self.stored.version);
-                if head.is_some_and(|(number, _)| number > next)
-                    && self.record(&read, &offset, at, |number| number > next)?.is_some()
-                {
-                    let detail = format!(
-                        "record {next} of the log of the store differs from the data that was written"
-                    );
-                    return Err(corrupted("open", detail));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns true if record `next` begins behind the last whole one. It was written after the flush of that
-    /// one and its pages.
-    fn is_followed(
-        &self,
-        read: impl Fn(u64, &mut [u8]) -> Result<()>,
-        offset: impl Fn(u64) -> u64,
-        end: u64,
-        next: u64,
-    ) -> Result<bool> {
-        if self.stored.version == 2 || end >= self.stored.log_bytes {
-            return Ok(false);
-        }
-        let mut head = [0; RECORD_HEAD_BYTES];
-        read(offset(self.stored.log_place) + end, &mut head)?;
-        Ok(Record::begins(&head, next, self.last_checksum))
-    }
-
     /// Returns true if the pages of a record are at their places.
     fn are_stored(
         &self,
         record: &Record,
-        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+        disk: &dyn Disk,
         offset: impl Fn(u64) -> u64,
         places: u64,
     ) -> Result<bool> {
@@ -589,7 +635,7 @@ impl Found {
                 return Ok(false);
             }
             // A failed read is an error here, because a later read may succeed.
-            read(offset(change.word - 1), &mut page)?;
+            disk.read_at(offset(change.word - 1), &mut page).map_err(|cause| failed("open", &cause))?;
             if sums.of_page(change.page, &page, &mut Vec::new()) != change.checksum {
                 return Ok(false);
             }
@@ -614,6 +660,7 @@ impl Found {
             self.table.sum(*page).store(*checksum, Ordering::Relaxed);
         }
         self.note = record.note;
+        self.id = record.commit;
         self.log_used += bytes;
         self.next_record = record.number + 1;
         Ok(())

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backend_host::{StoreDevice, Tier};
+use backend_api::Device as _;
+use backend_host::{StoreDevice, StoreFile, Tier};
 use vmarray_kernel::KernelType;
 
 use super::{Description, FORMAT, LINEAR, ROWS, in_words, native_byte_order};
@@ -12,7 +13,7 @@ use crate::array::builder::{Builder, Homes, OpenDevices};
 use crate::base::element::{self, Element};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::{HOME, ZEROED};
-use crate::engine::pager::{self, KeptLength, Pager, StoredLength};
+use crate::engine::pager::{KeptLength, Pager, StoredLength};
 use crate::setup::any::AnyDevice;
 use crate::setup::inherited;
 
@@ -111,6 +112,7 @@ impl Files {
             stores.push(StoreDevice::create(path, page_bytes, pages, words.as_bytes(), note)?);
             made.0.push(path.clone());
         }
+        StoreDevice::join(&mut stores);
         Ok((made, Self::new(stores, paths, description, tier)))
     }
 
@@ -127,11 +129,10 @@ impl Files {
         let mut parts = Vec::new();
         for path in files {
             let path = path.as_ref().to_owned();
-            let store =
-                if is_read_only { StoreDevice::open_read_only(&path) } else { StoreDevice::open(&path) }?;
-            let metadata = store.metadata();
-            let Some(description) = Description::of_text(&metadata) else {
-                let stored = String::from_utf8_lossy(&metadata).lines().next().unwrap_or_default().to_owned();
+            let store = StoreFile::read(&path, is_read_only)?;
+            let Some(description) = Description::of_text(store.metadata()) else {
+                let stored =
+                    String::from_utf8_lossy(store.metadata()).lines().next().unwrap_or_default().to_owned();
                 return Err(mismatch(&path, "contents", stored, FORMAT));
             };
             parts.push((description, store, path));
@@ -167,8 +168,8 @@ impl Files {
             }
         }
         let shape = shape.ok_or(nothing)?;
-        let (stores, paths) = parts.into_iter().map(|(_, store, path)| (store, path)).unzip();
-        Ok((Self::new(stores, paths, first, tier), shape))
+        let (files, paths) = parts.into_iter().map(|(_, store, path)| (store, path)).unzip();
+        Ok((Self::new(StoreDevice::open_together(files)?, paths, first, tier), shape))
     }
 
     fn new(
@@ -188,12 +189,14 @@ impl Files {
         };
         let devices: Vec<_> =
             stores.into_iter().map(|store| Arc::new(AnyDevice::from(tiered(store)))).collect();
-        let (noting, storing) = (devices.clone(), devices.clone());
+        let one = || devices.first().cloned();
+        let (noting, storing) = (one(), one());
         let places = PageCleaner { devices: devices.clone(), description: description.clone() };
         let (kept, len) = StoredLength::found(
             &notes,
+            // Each of them notes and stores for all files.
             move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
-            move || pager::store(&storing),
+            move || Ok(storing.iter().try_for_each(|device| device.sync())?),
             move |pages| pages.for_each(|page| places.clear(page)),
         );
         let (kept, len) = (Arc::new(kept), usize::try_from(len).unwrap_or(usize::MAX));

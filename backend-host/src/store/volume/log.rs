@@ -1,0 +1,79 @@
+//! Reader of the log of a store.
+
+use backend_api::Result;
+
+use super::super::disk::Disk;
+use super::super::format::{RECORD_ALIGN, RECORD_HEAD_BYTES, Record};
+use super::{corrupted, failed, zeroes};
+
+/// Length of one read in the search of a log.
+const SEARCH_BYTES: u64 = 1 << 20;
+
+/// The log of a disk.
+pub(super) struct LogReader<'a> {
+    pub disk: &'a dyn Disk,
+    /// Offset of the log on the disk, and its length.
+    pub start: u64,
+    pub bytes: u64,
+    /// Version of the store's layout.
+    pub version: u32,
+    /// Seed of the checksums of records.
+    pub seed: u64,
+}
+
+impl LogReader<'_> {
+    fn read(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
+        self.disk.read_at(self.start + at, bytes).map_err(|cause| failed("open", &cause))
+    }
+
+    /// Reads the record at an offset of the log, if it is whole and has an expected number; returns it with
+    /// its length and checksum.
+    pub fn record(&self, at: u64, is_asked: impl Fn(u64) -> bool) -> Result<Option<(Record, u64, u64)>> {
+        let left = self.bytes.saturating_sub(at);
+        if left < RECORD_ALIGN as u64 {
+            return Ok(None);
+        }
+        let mut head = [0; RECORD_HEAD_BYTES];
+        self.read(at, &mut head)?;
+        let bytes = Record::head(&head, self.seed, self.version)
+            .filter(|(number, bytes)| is_asked(*number) && *bytes as u64 <= left)
+            .map(|(_, bytes)| bytes);
+        let Some(bytes) = bytes else { return Ok(None) };
+        let mut encoded: Vec<u8> = zeroes("open", bytes as u64)?;
+        self.read(at, &mut encoded)?;
+        let decoded = Record::decode(&encoded, self.seed, self.version);
+        Ok(decoded.map(|(record, checksum)| (record, bytes as u64, checksum)))
+    }
+
+    /// Searches for records behind the end of the log, where record `next` is missing or not whole. The head
+    /// of a later record proves that `next` was stored once.
+    pub fn expect_end(&self, end: u64, next: u64) -> Result<()> {
+        for piece in (end..self.bytes).step_by(SEARCH_BYTES as usize) {
+            let mut bytes: Vec<u8> = zeroes("open", SEARCH_BYTES.min(self.bytes - piece))?;
+            self.read(piece, &mut bytes)?;
+            for (at, block) in (piece..).step_by(RECORD_ALIGN).zip(bytes.chunks_exact(RECORD_ALIGN)) {
+                let head = block.first_chunk().and_then(|head| Record::head(head, self.seed, self.version));
+                let is_later = head.is_some_and(|(number, _)| number > next);
+                // Heads of version 2 have no checksum.
+                if is_later && (self.version > 2 || self.record(at, |number| number > next)?.is_some()) {
+                    let detail = format!(
+                        "record {next} of the log of the store differs from the data that was written"
+                    );
+                    return Err(corrupted("open", detail));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if record `next` begins behind the last whole one, which has the checksum `before`. It was
+    /// written after the flush of that one and its pages.
+    pub fn is_followed(&self, end: u64, next: u64, before: u64) -> Result<bool> {
+        if self.version == 2 || end >= self.bytes {
+            return Ok(false);
+        }
+        let mut head = [0; RECORD_HEAD_BYTES];
+        self.read(end, &mut head)?;
+        Ok(Record::begins(&head, self.seed, next, before))
+    }
+}

@@ -1,0 +1,160 @@
+//! Groups of volumes: commits of several files as one.
+//!
+//! Each volume stores the commit, and nothing frees the places of the commit before until all have stored it.
+//! So a crash in between leaves the commit before in every volume, and opening finds the last commit that all
+//! volumes have, without a coordinator's file: a two-phase commit whose decision is that all have prepared.
+
+use std::ops::{Deref, DerefMut};
+use std::panic::resume_unwind;
+
+use backend_api::{Error, Result};
+
+use super::super::format::CommitId;
+use super::recover::OpenedVolume;
+use super::{Commit, Volume, corrupted};
+
+/// Error of one file of a group, with the number of the file.
+pub(crate) type FileError = (usize, Error);
+
+/// Commits a group of volumes: returns when all pages are durable in their present state, or in a later one.
+/// After a crash all volumes are as at this commit, or all as at the one before. One thread commits at a
+/// time. Writers wait while it collects the changes, and, if a log is full, while it copies the map in RAM.
+/// It starts that after running jobs are done.
+///
+/// # Errors
+/// Errors of the disks. The next successful commit stores the changes.
+pub(crate) fn sync_together<V: Deref<Target = Volume> + Sync>(volumes: &[V]) -> Result<(), FileError> {
+    each(volumes, |volume| volume.expect_disk("sync"))?;
+    if volumes.iter().any(|volume| volume.is_read_only) {
+        return Ok(());
+    }
+    // In the order of the group, which is the same for all threads.
+    let mut commits: Vec<_> = volumes.iter().map(|volume| volume.commit.lock()).collect();
+    for (file, (volume, commit)) in volumes.iter().zip(&commits).enumerate() {
+        volume.expect_superblock(commit).map_err(|error| (file, error))?;
+    }
+    commit_together(volumes, &mut commits, None)
+}
+
+/// Commits with the identity `id`, or with a new one.
+pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
+    volumes: &[V],
+    commits: &mut [impl DerefMut<Target = Commit>],
+    id: Option<CommitId>,
+) -> Result<(), FileError> {
+    let Some(first) = volumes.first() else { return Ok(()) };
+    // First, so that all writes before the note are collected.
+    let note = first.note();
+    for (file, (volume, commit)) in volumes.iter().zip(commits.iter_mut()).enumerate() {
+        volume.collect(commit, note).map_err(|error| (file, error))?;
+    }
+    if !commits.iter().any(|commit| commit.is_needed()) {
+        return Ok(());
+    }
+    each(volumes, |volume| volume.expect_not_closed("sync"))?;
+    let last = commits.iter().map(|commit| commit.id).max().unwrap_or_default();
+    let id = id.unwrap_or_else(|| last.next());
+    // All at the same time, because drives work in parallel.
+    let prepared = std::thread::scope(|scope| {
+        let mut works: Vec<_> = volumes
+            .iter()
+            .zip(commits.iter_mut())
+            .map(|(volume, commit)| {
+                let (volume, commit): (&Volume, &mut Commit) = (volume, commit);
+                move || volume.prepare(commit, id)
+            })
+            .collect();
+        let mut own = works.remove(0);
+        let others: Vec<_> = works.into_iter().map(|work| scope.spawn(work)).collect();
+        let mut outcomes = vec![own()];
+        outcomes.extend(
+            others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic))),
+        );
+        outcomes
+    });
+    if prepared.iter().all(Result::is_ok) {
+        for ((volume, commit), prepared) in volumes.iter().zip(commits).zip(prepared.into_iter().flatten()) {
+            volume.settle(commit, id, prepared);
+        }
+        return Ok(());
+    }
+    let mut first_error = Ok(());
+    for (file, (commit, prepared)) in commits.iter_mut().zip(prepared).enumerate() {
+        match prepared {
+            Ok(prepared) => Volume::withdraw(commit, prepared),
+            Err(error) if first_error.is_ok() => first_error = Err((file, error)),
+            Err(_) => {}
+        }
+    }
+    first_error
+}
+
+/// Calls a function for each volume.
+fn each<V: Deref<Target = Volume>>(
+    volumes: &[V],
+    work: impl Fn(&Volume) -> Result<()>,
+) -> Result<(), FileError> {
+    volumes.iter().enumerate().try_for_each(|(file, volume)| work(volume).map_err(|error| (file, error)))
+}
+
+/// Opens a group of volumes at the last commit that all of them have.
+///
+/// # Errors
+/// [`Corrupted`](backend_api::ErrorKind::Corrupted) if there is none: a file is of another moment than the others.
+pub(crate) fn open_together(files: Vec<OpenedVolume>, is_read_only: bool) -> Result<Vec<Volume>, FileError> {
+    let commits: Vec<Vec<CommitId>> = files.iter().map(OpenedVolume::commits).collect();
+    let common = common(&commits).map_err(|(file, detail)| (file, mixed(detail)))?;
+    let (mut volumes, mut ends) = (Vec::new(), Vec::new());
+    for (file, opened) in files.into_iter().enumerate() {
+        let (volume, end) = opened.at(common, is_read_only).map_err(|error| (file, error))?;
+        volumes.push(volume);
+        ends.push(end);
+    }
+    if is_read_only {
+        return Ok(volumes);
+    }
+    let group: Vec<&Volume> = volumes.iter().collect();
+    let mut commits: Vec<_> = group.iter().map(|volume| volume.commit.lock()).collect();
+    for (file, (volume, end)) in group.iter().zip(&ends).enumerate() {
+        volume.drop_commit(end).map_err(|error| (file, error))?;
+    }
+    for (file, ((volume, commit), end)) in group.iter().zip(&mut commits).zip(ends).enumerate() {
+        volume.begin_to_write(commit, end).map_err(|error| (file, error))?;
+    }
+    commit_together(&group, &mut commits, None)?;
+    group.iter().zip(&mut commits).for_each(|(volume, commit)| volume.take_spare(commit));
+    drop((commits, group));
+    Ok(volumes)
+}
+
+/// Returns the last of the commits that all files have; each file names its commits, the last one first.
+/// Otherwise returns the file that differs, and a description.
+fn common(commits: &[Vec<CommitId>]) -> Result<CommitId, (usize, String)> {
+    let [first, others @ ..] = commits else { return Ok(CommitId::default()) };
+    let is_common = |id: &&CommitId| others.iter().all(|of| of.contains(id));
+    if let Some(id) = first.iter().find(is_common) {
+        return Ok(*id);
+    }
+    // The file that agrees with the fewest others; of two files, the older one.
+    let agrees = |one: usize, other: usize| commits[one].iter().any(|id| commits[other].contains(id));
+    let friends = |file: usize| (0..commits.len()).filter(|other| agrees(file, *other)).count();
+    let number = |file: usize| commits[file].first().map_or(0, |id| id.number);
+    let odd = (0..commits.len()).min_by_key(|file| (friends(*file), number(*file))).unwrap_or(0);
+    let other = (0..commits.len()).find(|other| !agrees(odd, *other)).unwrap_or(odd);
+    let (own, of_other) = (number(odd), number(other));
+    let detail = if own == of_other {
+        format!("this file and file {} of the array have different commits of number {own}", other + 1)
+    } else {
+        format!(
+            "this file is as of commit {own}, and file {} of the array as of commit {of_other}",
+            other + 1
+        )
+    };
+    Err((odd, detail))
+}
+
+/// Returns the error of files of different moments.
+fn mixed(detail: String) -> Error {
+    let advice = "another program has replaced a file; restore all files of the array from one copy";
+    corrupted("open", detail).with_advice(advice)
+}

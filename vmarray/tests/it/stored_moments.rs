@@ -1,0 +1,153 @@
+//! Arrays in several files of which one is replaced: an error that names a file, or one moment.
+
+use std::sync::Arc;
+
+use vmarray::device::ErrorKind as DeviceErrorKind;
+use vmarray::device::wrap::SplitMix64;
+use vmarray::host::{HostDevice, Tier};
+use vmarray::{AnyDevice, Builder, RaggedArray, VirtualArray, prelude::*};
+
+use crate::stored::{Files, of_device};
+
+/// Copies of the files at one time, with the elements that the last `sync` stored.
+struct Moment {
+    files: Files,
+    elements: Vec<u64>,
+}
+
+fn builder(tier: Option<&Tier>) -> Builder<u64, AnyDevice> {
+    let builder = VirtualArray::<u64>::builder(0).page_len(16).cache_bytes(1 << 10);
+    match tier {
+        Some(tier) => builder.tier(tier),
+        None => builder,
+    }
+}
+
+/// Changes elements and the length, stores them, and copies the files.
+fn advance(array: &mut VirtualArray<u64>, files: &Files, random: &mut SplitMix64) -> Moment {
+    for _ in 0..3 {
+        let at = random.index(array.len());
+        array.set(at, array.get(at).unwrap() + 1_000_000).unwrap();
+    }
+    if random.index(3) == 0 {
+        array.truncate(array.len() - 1 - random.index(20)).unwrap();
+    }
+    for _ in 0..random.index(40) {
+        array.push(array.len() as u64).unwrap();
+    }
+    array.sync().unwrap();
+    Moment { files: files.copies(), elements: array.to_vec(..).unwrap() }
+}
+
+/// The moments of an array in `count` files: after calls of `sync`, in the middle with the array closed and
+/// opened again, and at last closed or killed.
+fn history(count: usize, is_closed: bool, tier: Option<&Tier>, random: &mut SplitMix64) -> Vec<Moment> {
+    let files = Files::new(count);
+    let mut array = builder(tier).create(&files.0).unwrap();
+    array.extend_from_slice(&(0..400).collect::<Vec<u64>>()).unwrap();
+    let mut moments = Vec::new();
+    for turn in 0..6 {
+        if turn == 3 {
+            drop(array);
+            let elements = moments.last().map(|moment: &Moment| moment.elements.clone()).unwrap();
+            moments.push(Moment { files: files.copies(), elements });
+            array = builder(tier).open(&files.0).unwrap();
+        }
+        moments.push(advance(&mut array, &files, random));
+    }
+    drop(array);
+    if is_closed {
+        let elements = moments.last().map(|moment| moment.elements.clone()).unwrap();
+        moments.push(Moment { files, elements });
+    }
+    moments
+}
+
+/// Files of a moment, of which one is of another moment, closed or killed, before and after reopening, older
+/// and newer, with a tier and without.
+#[test]
+fn files_of_several_moments_do_not_open() {
+    let card = || Arc::new(HostDevice::new(64 << 10).unwrap());
+    let (mut refused, mut whole) = (0, 0);
+    for count in 2..=4 {
+        for is_closed in [true, false] {
+            let mut random = SplitMix64::new(count as u64);
+            let tier = (count == 3).then(|| Tier::new([card()]));
+            let moments = history(count, is_closed, tier.as_ref(), &mut random);
+            let last = moments.len() - 1;
+            for base in [last, last - 1, 2, 3] {
+                for (odd, other) in (0..count).flat_map(|odd| (0..=last).map(move |other| (odd, other))) {
+                    let mixed = moments[base].files.copies();
+                    std::fs::copy(&moments[other].files.0[odd], &mixed.0[odd]).unwrap();
+                    let context = format!("{count} files of {base}, file {odd} of {other}");
+                    match builder(tier.as_ref()).open_read_only(&mixed.0) {
+                        Ok(array) => {
+                            let found = array.to_vec(..).unwrap();
+                            let is_known = moments.iter().any(|moment| moment.elements == found);
+                            assert!(is_known, "{context}: a mixture");
+                            assert_eq!(moments[base].elements, moments[other].elements, "{context}");
+                            whole += 1;
+                        }
+                        Err(error) => {
+                            assert_eq!(of_device(&error), Some(DeviceErrorKind::Corrupted), "{context}");
+                            let name =
+                                |file: usize| mixed.0[file].file_name().unwrap().to_str().unwrap().to_owned();
+                            let is_named = |file| error.to_string().contains(&name(file));
+                            // With two files it is unknown which one was replaced.
+                            assert!(is_named(odd) || count == 2 && is_named(1 - odd), "{context}: {error}");
+                            refused += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    println!("{refused} refused, {whole} of one moment");
+    assert!(refused > 300 && whole > 50);
+}
+
+/// Files in another order are the same array. A file of another array, or of a copy that went on alone, is
+/// refused.
+#[test]
+fn files_of_other_arrays_are_refused() {
+    let mut random = SplitMix64::new(7);
+    let moments = history(3, true, None, &mut random);
+    let last = moments.last().unwrap();
+    let [a, b, c] = [0, 1, 2].map(|file| last.files.0[file].clone());
+    let array = builder(None).open([&c, &a, &b]).unwrap();
+    assert_eq!(array.to_vec(..).unwrap(), last.elements);
+    drop(array);
+    let copies = last.files.copies();
+    for files in [&last.files, &copies] {
+        // The same number of calls of `sync` on both sides.
+        let mut array = builder(None).open(&files.0).unwrap();
+        advance(&mut array, files, &mut random);
+    }
+    let error = builder(None).open([&a, &copies.0[1], &c]).unwrap_err();
+    assert_eq!(of_device(&error), Some(DeviceErrorKind::Corrupted));
+    assert!(error.to_string().contains(copies.0[1].to_str().unwrap()), "{error}");
+    let others = history(3, true, None, &mut random);
+    let error = builder(None).open([&a, &others.last().unwrap().files.0[1], &c]).unwrap_err();
+    assert!(error.to_string().contains("place in the array"), "{error}");
+    assert!(builder(None).open([&a, &b, &c]).is_ok());
+}
+
+/// Rows in two files, one of them older.
+#[test]
+fn rows_of_two_moments_do_not_open() {
+    let files = Files::new(2);
+    let rows = || RaggedArray::<u32>::builder().elements(|elements| elements.page_len(16));
+    let writer = rows().create(&files.0).unwrap().into_writer();
+    let push = |count: u32| (0..count).for_each(|i| assert!(writer.push(&[i; 7]).is_ok()));
+    push(20);
+    writer.sync().unwrap();
+    let before = files.copies();
+    push(1);
+    writer.sync().unwrap();
+    let after = files.copies();
+    for mixed in [[&before.0[0], &after.0[1]], [&after.0[0], &before.0[1]]] {
+        let error = rows().open(mixed).unwrap_err();
+        assert_eq!(of_device(&error), Some(DeviceErrorKind::Corrupted), "{error}");
+    }
+    assert_eq!(rows().open(&after.0).unwrap().to_vecs().unwrap().len(), 21);
+}
