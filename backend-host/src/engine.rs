@@ -36,13 +36,23 @@ pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 impl<M: Medium> Engine<M> {
     /// Returns a device with `threads` threads, which start with the first queue.
     pub fn new(
-        mut info: DeviceInfo,
+        info: DeviceInfo,
         threads: usize,
         pinned_max_bytes: u64,
         peers: Option<&'static EnginePeers<M>>,
     ) -> Self {
-        info.copy_engines = u32::try_from(threads).unwrap_or(u32::MAX);
         let pool = Pool::new(&format!("vmarray-{}", info.identity), threads);
+        Self::with_pool(info, pool, pinned_max_bytes, peers)
+    }
+
+    /// Returns a device with the threads of a pool.
+    pub fn with_pool(
+        mut info: DeviceInfo,
+        pool: Arc<Pool>,
+        pinned_max_bytes: u64,
+        peers: Option<&'static EnginePeers<M>>,
+    ) -> Self {
+        info.copy_engines = u32::try_from(pool.threads_max()).unwrap_or(u32::MAX);
         let newest = |lane: &Queue<M>| lane.timeline().newest().value;
         let registry = Arc::new(Registry::new(info, pinned_max_bytes, newest));
         peers.inspect(|peers| peers.add(&registry, &pool));

@@ -30,6 +30,7 @@ use crate::host::default_threads;
 use crate::medium::Medium as _;
 use crate::or_ram::{OrRam, Scratch};
 use crate::tier::{Cards, Tier, Tiered};
+use crate::worker::Pool;
 use disk::FileDisk;
 use parking_lot::Mutex;
 use part::{Part, Share};
@@ -414,7 +415,7 @@ impl StoreDevice {
         let identity = format!("store:{}", path.display());
         let bytes = volume.pages() * volume.page_bytes() as u64;
         let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes);
-        let engine = Engine::new(info, default_threads(), u64::MAX, None);
+        let engine = Engine::with_pool(info, Pool::shared(default_threads()), u64::MAX, None);
         engine.pass_through(Arc::clone(&volume.gate));
         let volume = Arc::new(volume);
         let group = Arc::new([Member { volume: Arc::clone(&volume), path: path.clone() }]);

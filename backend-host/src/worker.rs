@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
@@ -14,6 +14,10 @@ use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 const LOOK: Duration = Duration::from_micros(100);
 /// Number of polls without work, some milliseconds, after which the watcher sleeps until it is woken.
 const LOOKS_MAX: u32 = 20;
+
+/// Number of files whose jobs run at the same time with all threads of a pool each: files may be on several
+/// drives.
+const FILES_AT_ONCE: usize = 4;
 
 /// Urgency of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,18 +40,39 @@ enum Work {
     Assist(Arc<Team>),
 }
 
-/// Pool of threads that start when there is work, and sleep without it.
+/// Threads of one device, or of several devices.
+pub(crate) struct Pool {
+    threads: Arc<Threads>,
+    /// Maximum of threads that share one job.
+    width: usize,
+    /// Each job holds this gate, if it is set, shared while it runs.
+    gate: OnceLock<Arc<RwLock<()>>>,
+    /// Ends shared threads after the last device.
+    shared: Option<Arc<SharedThreads>>,
+}
+
+/// Threads of several devices.
+struct SharedThreads(Arc<Threads>);
+
+impl Drop for SharedThreads {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// The shared threads, and the process that started them: a forked process has none.
+static SHARED: Mutex<(u32, Weak<SharedThreads>)> = Mutex::new((0, Weak::new()));
+
+/// Threads that start when there is work, and sleep without it.
 ///
 /// One of the idle threads is the *watcher*: for some milliseconds after it last found work it polls at
 /// intervals, so a submission of short work wakes no thread. All other idle threads sleep until they are
 /// woken. The watcher does so too when no work arrives, so an idle pool uses no processor time.
-pub(crate) struct Pool {
+struct Threads {
     name: String,
     threads_max: usize,
     state: Mutex<State>,
     work_or_stop: Condvar,
-    /// Each job holds this gate, if it is set, shared while it runs.
-    gate: OnceLock<Arc<RwLock<()>>>,
     /// True if [`State::work`] is not empty; a hint, read without the lock.
     backlog: AtomicBool,
 }
@@ -63,21 +88,29 @@ struct State {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("name", &self.name).field("threads_max", &self.threads_max).finish()
+        f.debug_struct("Pool").field("name", &self.threads.name).field("width", &self.width).finish()
     }
 }
 
 impl Pool {
     /// Returns a pool of at most `threads_max` threads, none of which is started.
     pub fn new(name: &str, threads_max: usize) -> Arc<Self> {
-        Arc::new(Self {
-            name: name.to_owned(),
-            threads_max: threads_max.max(1),
-            state: Mutex::default(),
-            work_or_stop: Condvar::new(),
-            backlog: AtomicBool::new(false),
-            gate: OnceLock::new(),
-        })
+        let threads = Threads::new(name, threads_max);
+        Arc::new(Self { width: threads.threads_max, threads, gate: OnceLock::new(), shared: None })
+    }
+
+    /// Returns a pool whose threads other such pools use as well. A job has at most `width` of them.
+    pub fn shared(width: usize) -> Arc<Self> {
+        let shared = &mut *SHARED.lock();
+        let process = std::process::id();
+        let present = if shared.0 == process { shared.1.upgrade() } else { None };
+        let owner = present.unwrap_or_else(|| {
+            let owner = Arc::new(SharedThreads(Threads::new("vmarray-files", FILES_AT_ONCE * width)));
+            *shared = (process, Arc::downgrade(&owner));
+            owner
+        });
+        let (threads, gate) = (Arc::clone(&owner.0), OnceLock::new());
+        Arc::new(Self { threads, width: width.max(1), gate, shared: Some(owner) })
     }
 
     /// Makes each later job hold `gate` shared while it runs. A thread that holds it exclusively finds no job
@@ -91,24 +124,57 @@ impl Pool {
         self.gate.get().map(|gate| gate.read())
     }
 
-    /// Maximum of threads.
+    /// Maximum of threads that share one job.
     pub fn threads_max(&self) -> usize {
-        self.threads_max
+        self.width
     }
 
     /// Returns true if there is work that no thread has taken; a hint.
     pub fn has_backlog(&self) -> bool {
-        self.backlog.load(Ordering::Relaxed)
+        self.threads.backlog.load(Ordering::Relaxed)
     }
 
     /// Starts the first thread, so that later submissions cannot fail.
-    pub fn ensure_started(self: &Arc<Self>) -> std::io::Result<()> {
+    pub fn ensure_started(&self) -> std::io::Result<()> {
+        self.threads.ensure_started()
+    }
+
+    /// Submits work; some thread takes it.
+    pub fn push(&self, task: Arc<dyn Task>, urgency: Urgency) {
+        self.threads.push(task, urgency);
+    }
+
+    /// Makes short work urgent.
+    pub fn hurry(&self) {
+        self.threads.hurry();
+    }
+
+    /// Ends the threads after all work is done, and waits for them; shared threads stay.
+    pub fn stop(&self) {
+        if self.shared.is_none() {
+            self.threads.stop();
+        }
+    }
+}
+
+impl Threads {
+    fn new(name: &str, threads_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            threads_max: threads_max.max(1),
+            state: Mutex::default(),
+            work_or_stop: Condvar::new(),
+            backlog: AtomicBool::new(false),
+        })
+    }
+
+    /// Starts the first thread, so that later submissions cannot fail.
+    fn ensure_started(self: &Arc<Self>) -> std::io::Result<()> {
         let mut state = self.state.lock();
         if state.threads.is_empty() { self.start_one(&mut state) } else { Ok(()) }
     }
 
-    /// Submits work; some thread takes it.
-    pub fn push(self: &Arc<Self>, task: Arc<dyn Task>, urgency: Urgency) {
+    fn push(self: &Arc<Self>, task: Arc<dyn Task>, urgency: Urgency) {
         let mut state = self.state.lock();
         state.work.push_back(Work::Task(task));
         self.backlog.store(true, Ordering::Relaxed);
@@ -117,8 +183,7 @@ impl Pool {
         }
     }
 
-    /// Makes short work urgent.
-    pub fn hurry(self: &Arc<Self>) {
+    fn hurry(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if !state.work.is_empty() {
             self.rouse(&mut state, 1);
@@ -196,7 +261,7 @@ impl Pool {
     ///
     /// A worker can call this itself when a waker that it ran dropped the device. It does not wait for
     /// itself, and ends after it returns.
-    pub fn stop(&self) {
+    fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
         let threads = std::mem::take(&mut state.threads);
@@ -273,7 +338,7 @@ impl Team {
             all_finished: Condvar::new(),
             panicked: AtomicBool::new(false),
         });
-        pool.assist(&team, pool.threads_max().min(parts) - 1);
+        pool.threads.assist(&team, pool.width.min(parts) - 1);
         team.work();
         let mut finished = team.finished.lock();
         while *finished < parts {
@@ -357,7 +422,7 @@ mod tests {
             pool.push(Arc::new(Nothing), urgency);
             // Run without a time limit: the loop ends when all threads sleep without a timeout.
             loop {
-                let state = pool.state.lock();
+                let state = pool.threads.state.lock();
                 if state.work.is_empty() && !state.watching && state.sleeping == state.threads.len() {
                     break;
                 }
@@ -371,10 +436,25 @@ mod tests {
     #[test]
     fn threads_are_started_when_there_is_work_and_not_before() {
         let pool = Pool::new("test", 4);
-        assert!(pool.state.lock().threads.is_empty());
+        assert!(pool.threads.state.lock().threads.is_empty());
         pool.ensure_started().unwrap();
         pool.ensure_started().unwrap();
-        assert_eq!(pool.state.lock().threads.len(), 1);
+        assert_eq!(pool.threads.state.lock().threads.len(), 1);
         pool.stop();
+    }
+
+    #[test]
+    fn pools_of_files_share_their_threads() {
+        let pools: Vec<_> = (0..100).map(|_| Pool::shared(2)).collect();
+        pools.iter().for_each(|pool| pool.ensure_started().unwrap());
+        let threads = Arc::clone(&pools[0].threads);
+        assert!(pools.iter().all(|pool| Arc::ptr_eq(&pool.threads, &threads) && pool.threads_max() == 2));
+        assert!((1..=2 * FILES_AT_ONCE).contains(&threads.state.lock().threads.len()));
+        pools.iter().for_each(|pool| pool.stop());
+        let done = AtomicUsize::new(0);
+        Crew::Pool(&pools[7]).each(10, &|_| {
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 10, "other pools go on");
     }
 }

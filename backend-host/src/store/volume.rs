@@ -86,11 +86,21 @@ pub(crate) struct Volume {
 
 /// Changes in a group of pages since the last commit began.
 #[derive(Debug, Default)]
-struct Changed {
+struct Changed(Option<Box<ChangedPages>>);
+
+/// Allocated with the first change, because many stores change few pages.
+#[derive(Debug, Default)]
+struct ChangedPages {
     /// Pages that are [`FRESH`].
     pages: Vec<u64>,
     /// Places that become free after the commit of these pages.
     left: Vec<u64>,
+}
+
+impl Changed {
+    fn pages(&mut self) -> &mut ChangedPages {
+        self.0.get_or_insert_default()
+    }
 }
 
 #[derive(Debug)]
@@ -520,9 +530,9 @@ impl Volume {
         self.table.sum(page).store(sum, Ordering::Relaxed);
         let left = before & !FRESH;
         if before & FRESH == 0 {
-            group.pages.push(page);
+            group.pages().pages.push(page);
             if left != 0 {
-                group.left.push(left - 1);
+                group.pages().left.push(left - 1);
             }
         } else if left != 0 {
             self.space.lock().free.give_back(left - 1..left);

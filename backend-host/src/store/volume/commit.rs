@@ -238,12 +238,13 @@ impl Volume {
 
     /// Seals the changes of a group: later writes to these pages go to other places.
     fn seal(&self, commit: &mut Commit, group: &mut Changed) {
-        for page in group.pages.drain(..) {
+        let Some(changed) = group.0.take() else { return };
+        for page in changed.pages {
             let word = self.table.word(page).fetch_and(!FRESH, Ordering::Relaxed) & !FRESH;
             let checksum = self.table.sum(page).load(Ordering::Relaxed);
             commit.changes.push(Change { page, word, checksum });
         }
-        commit.left.extend(group.left.drain(..).map(|place| place..place + 1));
+        commit.left.extend(changed.left.into_iter().map(|place| place..place + 1));
     }
 
     /// After a failure of the disk: writes pages that may be lost to other places.
@@ -276,7 +277,7 @@ impl Volume {
             } else {
                 // A write meanwhile has given up the former place. This place is needed until the next
                 // commit.
-                group.left.push(place.start);
+                group.pages().left.push(place.start);
             }
             change.word = place.end;
         }
