@@ -79,6 +79,9 @@ pub struct Args {
     /// Threads that use the array. Default: one per core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Measures the array alone, without limits and other programs: for `cargo xtask gate`.
+    #[arg(long, conflicts_with = "peer")]
+    alone: bool,
     /// Builds the arrays with checksums of pages.
     #[arg(long)]
     checksums: bool,

@@ -104,6 +104,7 @@ impl<'a> InFlight<'a> {
 /// The limits measured so far.
 pub struct Raw {
     effort: Effort,
+    is_omitted: bool,
     cards: Vec<Card>,
     known: HashMap<Limit, Summary>,
 }
@@ -112,7 +113,7 @@ impl Raw {
     /// Allocates some memory of each device.
     pub fn new(setup: &Setup) -> Result<Self> {
         let bytes = if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
-        Self::of(&setup.devices, setup.brief, bytes)
+        Ok(Self { is_omitted: setup.is_alone, ..Self::of(&setup.devices, setup.brief, bytes)? })
     }
 
     /// Allocates these numbers of bytes of each device, and of the host for each.
@@ -128,7 +129,7 @@ impl Raw {
             })
         };
         let cards = devices.iter().map(card).collect::<Result<_>>()?;
-        Ok(Self { effort, cards, known: HashMap::new() })
+        Ok(Self { effort, is_omitted: false, cards, known: HashMap::new() })
     }
 
     /// Returns the bandwidth of long copies over the bus, in GB/s.
@@ -138,6 +139,9 @@ impl Raw {
 
     /// Returns a limit: operations in thousands per second, elements in millions, all others in GB/s.
     pub fn get(&mut self, what: Limit) -> Result<Summary> {
+        if self.is_omitted {
+            return Ok(Summary::NONE);
+        }
         if let Some(known) = self.known.get(&what) {
             return Ok(*known);
         }

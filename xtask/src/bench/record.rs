@@ -72,6 +72,9 @@ pub struct Row {
     /// The number and length of its repetitions.
     #[serde(skip)]
     pub effort: Effort,
+    /// True if only the array is measured.
+    #[serde(skip)]
+    pub is_alone: bool,
     /// The contenders, ours first if it is among them.
     pub entries: Vec<Entry>,
     /// Further numbers by name: copies, bytes, busy cores.
@@ -82,7 +85,7 @@ pub struct Row {
 impl Row {
     /// A row without contenders.
     pub fn new(name: String, unit: Unit, effort: Effort) -> Self {
-        Self { name, unit, effort, entries: Vec::new(), counts: Vec::new() }
+        Self { name, unit, effort, is_alone: false, entries: Vec::new(), counts: Vec::new() }
     }
 
     /// The family's name.
@@ -189,6 +192,9 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The summary of no measurement.
+    pub const NONE: Self = Self { median: 0.0, low: 0.0, high: 0.0, runs: 0 };
+
     /// Summarises at least one value; `None` for an empty list.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();

@@ -9,6 +9,11 @@ use vmarray::{Element, VirtualArray};
 pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Sample>);
 
 impl Row {
+    /// True if a contender is left out.
+    fn omits(&self, role: Role) -> bool {
+        self.is_alone && role != Role::Ours
+    }
+
     /// Measures a contender.
     pub fn measure(
         &mut self,
@@ -16,6 +21,9 @@ impl Row {
         role: Role,
         run: impl FnMut() -> Result<Sample>,
     ) -> Result<Series> {
+        if self.omits(role) {
+            return Ok(Series::default());
+        }
         let series = repeat(&self.effort, run)?;
         if let Some(summary) = series.summary(self.unit) {
             self.add(name, role, summary);
@@ -28,7 +36,8 @@ impl Row {
     pub fn measure_in_turn(&mut self, contenders: &mut [Contender<'_>]) -> Result<()> {
         let mut all: Vec<Series> = contenders.iter().map(|_| Series::default()).collect();
         for turn in 0..=self.effort.runs {
-            for ((_, _, run), series) in contenders.iter_mut().zip(&mut all) {
+            let measured = contenders.iter_mut().zip(&mut all).filter(|((_, role, _), _)| !self.omits(*role));
+            for ((_, _, run), series) in measured {
                 let sample = run()?;
                 if turn > 0 {
                     series.samples.push(sample);
@@ -46,6 +55,9 @@ impl Row {
     /// Adds a contender's result.
     pub fn add(&mut self, name: &str, role: Role, summary: Summary) {
         debug_assert!(super::report::meaning(name).is_some(), "{name} is not in the legend");
+        if self.omits(role) {
+            return;
+        }
         self.entries.push(Entry { name: name.into(), version: None, role, summary });
     }
 
@@ -106,6 +118,22 @@ pub fn row_of(
 mod tests {
     use super::*;
     use crate::bench::measure::Unit;
+
+    #[test]
+    fn rows_of_ours_alone_run_no_other_contender() {
+        let mut row = row_of("find/u32", Unit::Nanoseconds, None, &[]);
+        row.is_alone = true;
+        let sample = || Ok(Sample { wall: 1.0, cpu: 0.0, amount: 1.0, threads: 1 });
+        row.effort.runs = 2;
+        row.other("vec", || panic!("runs")).unwrap();
+        row.limit("bus", Ok(Summary::NONE)).unwrap();
+        row.measure_in_turn(&mut [
+            ("ours", Role::Ours, &mut || sample()),
+            ("vec", Role::Alternative, &mut || panic!("runs")),
+        ])
+        .unwrap();
+        assert_eq!(row.entries.iter().map(|entry| &*entry.name).collect::<Vec<_>>(), ["ours"]);
+    }
 
     #[test]
     fn ratios_say_how_much_faster_ours_is() {

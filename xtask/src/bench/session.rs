@@ -28,8 +28,11 @@ pub fn run(args: Args) -> Result<()> {
     }
     let start = Instant::now();
     let devices = if args.host { Some("host") } else { args.devices.as_deref() };
-    let setup =
-        Rc::new(Setup { checksums: args.checksums, ..Setup::new(devices, args.threads, args.quick)? });
+    let setup = Rc::new(Setup {
+        checksums: args.checksums,
+        is_alone: args.alone,
+        ..Setup::new(devices, args.threads, args.quick)?
+    });
     let about = setup.describe(&command());
     for (name, value) in &about {
         println!("{name:13} {value}");

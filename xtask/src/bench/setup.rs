@@ -18,6 +18,8 @@ pub struct Setup {
     pub threads: usize,
     /// True if all sizes are small and all runs short.
     pub quick: bool,
+    /// True if only the arrays are measured, without limits and other programs.
+    pub is_alone: bool,
     /// True if pages of the arrays have checksums.
     pub checksums: bool,
     /// The number and length of repetitions.
@@ -76,6 +78,7 @@ impl Setup {
             devices,
             threads,
             quick,
+            is_alone: false,
             checksums: false,
             effort,
             brief,

@@ -140,6 +140,7 @@ impl Bench {
             return Ok(());
         }
         let mut row = Row::new(name, unit, self.setup.effort);
+        row.is_alone = self.setup.is_alone;
         fill(self, &mut row)?;
         if !row.entries.is_empty() {
             println!("{}", line(&row));
