@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
 use crate::{
-    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, Names, Request, Result,
+    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap, Request, Result,
 };
 
 /// The table of a device's memory: each buffer and host allocation by its name, with its length.
 #[derive(Debug)]
 pub struct Memory<B, H> {
-    buffers: Names<BufferId, (u64, Arc<B>)>,
-    hosts: Names<HostId, (u64, Arc<H>)>,
+    buffers: IdMap<BufferId, (u64, Arc<B>)>,
+    hosts: IdMap<HostId, (u64, Arc<H>)>,
 }
 
 impl<B, H> Default for Memory<B, H> {
     fn default() -> Self {
-        Self { buffers: Names::default(), hosts: Names::default() }
+        Self { buffers: IdMap::default(), hosts: IdMap::default() }
     }
 }
 

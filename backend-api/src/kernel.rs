@@ -14,14 +14,14 @@
 //!
 //! | operation or object | behaviour |
 //! |---|---|
-//! | an index outside of a view, array, table or arena | reads 0, writes nothing, and is a [failure](#failures) |
+//! | an index outside of a view, array, table or heap | reads 0, writes nothing, and is a [failure](#failures) |
 //! | `Fma` | rounded once; no other operation is ever fused |
 //! | `Sqrt`, `Floor`, `Ceil`, `Trunc`, `RoundEven` | exact, or rounded to nearest even |
 //! | `CountOnes`, `LeadingZeros`, `TrailingZeros` | the latter two return the width for 0 |
 //! | `MulHigh` | the upper half of the product, signed of signed numbers |
 //! | `Cast`, `Bits` | `as` of Rust; the same bits as another type of the same length |
 //! | [`Memory::F16`] | loads are exact; stores round to nearest even, to infinity if too large |
-//! | arrays | zero when the item starts, or the first item of its group; allocations of an arena too |
+//! | arrays | zero when the item starts, or the first item of its group; allocations of a private heap too |
 //! | `Shuffle` | the value of the lane of this number modulo 32 |
 //! | `Reduce` | for distances 16, 8, 4, 2, 1: combines both lanes' values, the lower lane's first |
 //! | `Scan` | inclusive; for distances 1, 2, 4, 8, 16: the lower lane's value first, if it exists, then the own |
@@ -59,7 +59,8 @@ mod verify;
 
 pub use crate::expr::{Binary, Type, Unary};
 pub use body::{
-    Access, Across, ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, TableDecl, ViewDecl, Where,
+    Access, ArrayDecl, Body, Builtin, Memory, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp, TableDecl,
+    ViewDecl,
 };
 pub use define::{Kernel, Needs};
 pub use foreign::{Code, NativeLaunch, NativeQueue, NativeView, Submit};

@@ -127,23 +127,23 @@ mod handle;
 mod hardware;
 mod health;
 mod id;
+mod id_map;
 mod info;
 pub mod kernel;
 #[doc(hidden)]
 pub mod links;
-mod names;
 #[doc(hidden)]
 pub mod numa;
-pub mod own_files;
 mod owned;
+pub mod private_dir;
 mod queues;
 pub mod racy;
 mod request;
 mod route;
-#[doc(hidden)]
-pub mod tell;
 mod timeline;
 mod validate;
+#[doc(hidden)]
+pub mod warn;
 mod work;
 pub mod wrap;
 
@@ -158,9 +158,9 @@ pub use handle::{BufferHandle, HostAllocation, QueueHandle};
 pub use hardware::uuid_text;
 pub use health::CardHealth;
 pub use id::{BufferId, HostId, QueueId, Ticket};
+pub use id_map::{IdHasher, IdMap};
 pub use info::{DeviceInfo, DeviceKind, MemoryStatus, Reach};
 pub use kernel::{Launch, View};
-pub use names::{NameHasher, Names};
 #[doc(hidden)]
 pub use numa::numa_node;
 pub use owned::{DeviceBuffer, HostBuffer, Queue};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::{Error, ErrorKind, Names, QueueId, Result, Ticket};
+use crate::{Error, ErrorKind, IdMap, QueueId, Result, Ticket};
 
 /// The queues of a device, including released ones: their tickets stay valid for ever. For backends.
 ///
@@ -27,7 +27,7 @@ use crate::{Error, ErrorKind, Names, QueueId, Result, Ticket};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Queues<Q>(RwLock<Names<QueueId, Entry<Q>>>);
+pub struct Queues<Q>(RwLock<IdMap<QueueId, Entry<Q>>>);
 
 #[derive(Debug)]
 enum Entry<Q> {

@@ -344,7 +344,7 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Some devices do not support elements in pages that are [interleaved](View::Dealt) over several places
+/// Some devices do not support elements in pages that are [interleaved](View::Striped) over several places
 /// ([`Unsupported`](crate::ErrorKind::Unsupported)). The places can be in memory of devices that this
 /// device [maps](crate::Reach::Maps). If a device supports a request of this kind with no indices, it
 /// supports all of this kind.

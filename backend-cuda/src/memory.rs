@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use backend_api::tell;
+use backend_api::warn;
 use parking_lot::Mutex;
 
 use crate::context::Context;
@@ -139,7 +139,7 @@ impl Drop for DeviceMemory {
         }
         let wiped = self.context.wiper().map_or(Ok(()), |wiper| self.wipe(wiper));
         if let Err(code) = wiped {
-            tell::not_wiped("memory", &self.context.name(), &format_args!("{code:?}"));
+            warn::not_wiped("memory", &self.context.name(), &format_args!("{code:?}"));
         }
         if self.reserved.is_some() {
             return;

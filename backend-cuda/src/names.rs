@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use backend_api::{
-    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, HostMemory, Names, Result,
+    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, HostMemory, IdMap, Result,
     Transfer,
 };
 use parking_lot::RwLock;
@@ -17,8 +17,8 @@ use crate::queue::Queue;
 /// The device's memory by name.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    device: RwLock<Names<BufferId, Arc<DeviceMemory>>>,
-    host: RwLock<Names<HostId, Arc<HostRange>>>,
+    device: RwLock<IdMap<BufferId, Arc<DeviceMemory>>>,
+    host: RwLock<IdMap<HostId, Arc<HostRange>>>,
 }
 
 impl Memory {
@@ -140,19 +140,19 @@ struct Found<A> {
 #[derive(Debug)]
 struct Known<K, V> {
     first: Option<(K, Arc<V>)>,
-    others: Names<K, Arc<V>>,
+    others: IdMap<K, Arc<V>>,
 }
 
 impl<K, V> Default for Known<K, V> {
     fn default() -> Self {
-        Self { first: None, others: Names::default() }
+        Self { first: None, others: IdMap::default() }
     }
 }
 
 impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
     fn recall<R>(
         &mut self,
-        table: &RwLock<Names<K, Arc<V>>>,
+        table: &RwLock<IdMap<K, Arc<V>>>,
         id: K,
         read: impl FnOnce(&V) -> R,
     ) -> Option<R> {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use backend_api::backends::{check_extend, check_extensible};
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
-    MemoryStatus, Result, tell,
+    MemoryStatus, Result, warn,
 };
 
 use crate::engine::Engine;
@@ -669,7 +669,7 @@ impl Drop for StoreDevice {
         }
         let stored = sync_together(&self.group).map_err(|error| self.of_file(error));
         if let Err(error) = stored.and_then(|()| self.volume.mark_closed()) {
-            tell::warn(format!("{}: not all pages could be stored: {error}", self.path.display()));
+            warn::warn(format!("{}: not all pages could be stored: {error}", self.path.display()));
         }
     }
 }

@@ -8,7 +8,7 @@ mod tiered;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use backend_api::{Device, tell};
+use backend_api::{Device, warn};
 use parking_lot::Mutex;
 
 use card::{Card, Taken};
@@ -290,7 +290,7 @@ impl Cards {
                 Ok(card) => cards.push(card),
                 Err(error) => {
                     let device = device.info().to_string();
-                    tell::warn(format!("{device} cannot cache pages of a file: {error}"));
+                    warn::warn(format!("{device} cannot cache pages of a file: {error}"));
                     refused.push(LostCard { device, reason: error.to_string() });
                 }
             }

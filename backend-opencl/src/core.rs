@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing, tell};
+use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing, warn};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use opencl3::types::cl_int;
 use parking_lot::{Mutex, RwLock};
@@ -207,7 +207,7 @@ impl Core {
     pub fn keep(&self, memory: impl Send + 'static, is_wiped: bool) {
         if is_wiped && self.wipes.load(Ordering::Acquire) {
             let reason = "the device is lost, and may still use it";
-            tell::not_wiped("memory", &self.info, &reason);
+            warn::not_wiped("memory", &self.info, &reason);
         }
         keep_for_good(memory);
     }

@@ -286,7 +286,7 @@ impl KernelSet {
 
 #[cfg(test)]
 mod tests {
-    use backend_api::own_files;
+    use backend_api::private_dir;
 
     use super::*;
     use crate::driver::sys;
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn processors_get_launches_of_one_width_and_programs_that_differ() {
-        let folder = std::env::temp_dir().join(own_files::random_name());
+        let folder = std::env::temp_dir().join(private_dir::random_name());
         let entry_in =
             |name| Entry::new(&KernelCache::Folder(folder.join(name)), "key".into()).unwrap().unwrap();
         let (entry, other) = (entry_in("here"), entry_in("elsewhere"));
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn kernels_that_the_driver_refuses_are_built_anew() {
-        let folder = std::env::temp_dir().join(own_files::random_name());
+        let folder = std::env::temp_dir().join(private_dir::random_name());
         let with = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
         let off = Options::new().with_kernel_cache(KernelCache::Off);
         for found in crate::devices() {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use backend_api::backends::{Account, Share, check_extend, check_extensible};
-use backend_api::{Error, ErrorKind, MemoryStatus, Result, tell};
+use backend_api::{Error, ErrorKind, MemoryStatus, Result, warn};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use parking_lot::Mutex;
 
@@ -86,7 +86,7 @@ impl Drop for OwnMemory {
             false => self.wipe().map_err(error::name),
         };
         if let Err(reason) = wiped {
-            tell::not_wiped("memory", &self.core.info, &reason);
+            warn::not_wiped("memory", &self.core.info, &reason);
         }
     }
 }

@@ -98,7 +98,7 @@ pub(crate) enum Scratch {
     Values,
     Failure,
     /// Private memory of a kernel's items.
-    Arenas,
+    PrivateHeaps,
     /// State of the group's items that a work-item runs.
     Kept,
     /// The list of pieces for the copy kernel.

@@ -1,8 +1,8 @@
 //! Checks of group operations against the interpreter: barriers, lanes, atomics.
 
 use crate::kernel::{
-    Access, Across, ArrayDecl, Binary, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, TableDecl, Type,
-    ViewDecl, Where,
+    Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp,
+    TableDecl, Type, ViewDecl,
 };
 use crate::{Device, Elements};
 
@@ -31,7 +31,7 @@ fn turning(group_len: u32) -> Body {
     let mut code = vec![
         Op::Literal { to: zero, bits: 0 },
         Op::Load { to: value, view: 0, at: zero, offset: 0, of: OF },
-        Op::Where { to: own_place, what: Where::InGroup },
+        Op::Builtin { to: own_place, what: Builtin::InGroup },
         Op::Literal { to: last, bits: u64::from(group_len) - 1 },
         sub(other, last, own_place),
     ];
@@ -47,8 +47,8 @@ fn turning(group_len: u32) -> Body {
             Op::Binary { op: Binary::Add, to: value, left: value, right: own_place },
         ]);
     }
-    for what in [Where::Group, Where::Groups, Where::Item] {
-        code.push(Op::Where { to: last, what });
+    for what in [Builtin::Group, Builtin::Groups, Builtin::Item] {
+        code.push(Op::Builtin { to: last, what });
         code.push(Op::Binary { op: Binary::Xor, to: value, left: value, right: last });
     }
     code.push(Op::Binary { op: Binary::Add, to: value, left: value, right: sum });
@@ -119,7 +119,7 @@ fn halving(group_len: u32) -> Body {
         Op::Literal { to: zero, bits: 0 },
         Op::Literal { to: one, bits: 1 },
         Op::Literal { to: half, bits: u64::from(group_len) / 2 },
-        Op::Where { to: own_place, what: Where::InGroup },
+        Op::Builtin { to: own_place, what: Builtin::InGroup },
         binary(Binary::Eq, is_first, own_place, zero),
         Op::Load { to: value, view: 0, at: zero, offset: 0, of: OF },
         put(own_place, value),
@@ -167,10 +167,10 @@ fn every_operation(of: Type) -> Body {
         Op::Literal { to: zero, bits: 0 },
         Op::Load { to: value, view: 1, at: zero, offset: 0, of: memory },
         Op::Literal { to: zero, bits: 1 },
-        Op::Where { to: item, what: Where::Item },
+        Op::Builtin { to: item, what: Builtin::Item },
         Op::Binary { op: Binary::And, to: item, left: item, right: zero },
         Op::Binary { op: Binary::Eq, to: is_odd, left: item, right: zero },
-        Op::Where { to: item, what: Where::Item },
+        Op::Builtin { to: item, what: Builtin::Item },
         Op::Literal { to: zero, bits: 7 },
         Op::Binary { op: Binary::Mul, to: item, left: item, right: zero },
         Op::Cast { to: lane, of: item },
@@ -178,19 +178,23 @@ fn every_operation(of: Type) -> Body {
     ];
     let (mut fields, mut offset) = (Vec::new(), 0_u32);
     let ops = [Binary::Add, Binary::Min, Binary::Max, Binary::And, Binary::Or, Binary::Xor];
-    let mut all =
-        vec![Across::Shuffle { lane }, Across::ShuffleXor(1), Across::ShuffleXor(21), Across::Ballot];
-    all.extend([Across::Any, Across::All]);
-    all.extend(ops.into_iter().flat_map(|op| [Across::Reduce(op), Across::Scan(op)]));
+    let mut all = vec![
+        SubgroupOp::Shuffle { lane },
+        SubgroupOp::ShuffleXor(1),
+        SubgroupOp::ShuffleXor(21),
+        SubgroupOp::Ballot,
+    ];
+    all.extend([SubgroupOp::Any, SubgroupOp::All]);
+    all.extend(ops.into_iter().flat_map(|op| [SubgroupOp::Reduce(op), SubgroupOp::Scan(op)]));
     for how in all {
         let (source, found) = match how {
-            Across::Ballot | Across::Any | Across::All => (is_odd, Type::Bool),
+            SubgroupOp::Ballot | SubgroupOp::Any | SubgroupOp::All => (is_odd, Type::Bool),
             _ => (value, of),
         };
         let Some(gives) = how.gives(found) else { continue };
         registers.push(gives);
         let to = Reg(registers.len() as u32 - 1);
-        code.push(Op::Across { how, to, of: source });
+        code.push(Op::Subgroup { how, to, of: source });
         let (mut stored, mut stored_of) = (to, gives);
         if gives == Type::Bool {
             registers.push(Type::U8);
@@ -209,7 +213,7 @@ fn every_operation(of: Type) -> Body {
     fields.push((offset, OF));
     code.extend([
         Op::Literal { to: same, bits: 5 },
-        Op::Across { how: Across::Reduce(Binary::Add), to: same, of: same },
+        Op::Subgroup { how: SubgroupOp::Reduce(Binary::Add), to: same, of: same },
         Op::Store { view: 0, at: zero, offset, of: OF, value: same },
     ]);
     let write = Access::Write { tile: 1 };
@@ -244,7 +248,7 @@ fn changing(op: Rmw, of: Type) -> Body {
     let [item, bin, value, bound, zero, total] = [0, 1, 2, 3, 4, 5].map(Reg);
     let bytes = of.bytes();
     let code = vec![
-        Op::Where { to: item, what: Where::Item },
+        Op::Builtin { to: item, what: Builtin::Item },
         Op::Literal { to: bound, bits: 3 },
         Op::Binary { op: Binary::Rem, to: bin, left: item, right: bound },
         Op::Literal { to: zero, bits: 0 },
@@ -259,7 +263,7 @@ fn changing(op: Rmw, of: Type) -> Body {
         Op::Atomic { op, to: None, place: Place::Array { array: 0, at: bin }, value, scope: Scope::Group },
         Op::Barrier,
         // The first three items of a group add up its array.
-        Op::Where { to: item, what: Where::InGroup },
+        Op::Builtin { to: item, what: Builtin::InGroup },
         Op::Binary { op: Binary::Lt, to: Reg(6), left: item, right: bound },
         Op::If {
             when: Reg(6),
@@ -346,7 +350,7 @@ fn taking(by_exchange: bool) -> Body {
     };
     let code = [
         vec![
-            Op::Where { to: item, what: Where::Item },
+            Op::Builtin { to: item, what: Builtin::Item },
             Op::Literal { to: zero, bits: 0 },
             Op::Literal { to: one, bits: 1 },
         ],
@@ -394,7 +398,7 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     let [item, one, odd, sum, place] = [0, 1, 2, 3, 5].map(Reg);
     let more = Op::Binary { op: Binary::Add, to: sum, left: sum, right: one };
     let code = vec![
-        Op::Where { to: item, what: Where::Item },
+        Op::Builtin { to: item, what: Builtin::Item },
         Op::Literal { to: one, bits: 1 },
         // This register has one write. But if a budget can end loops, code generators must treat no register
         // as constant.
@@ -418,7 +422,7 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     run(cx, &mut scene, &endless);
 }
 
-/// Returns a kernel whose items allocate twice from their arena, fill both allocations, and read them
+/// Returns a kernel whose items allocate twice from their private heap, fill both allocations, and read them
 /// again. The second length depends on the item.
 fn taking_memory(group_len: Option<u32>) -> Body {
     let [item, zero, first, second, bytes, at, end, word, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
@@ -431,24 +435,24 @@ fn taking_memory(group_len: Option<u32>) -> Body {
         let body = [head.to_vec(), what, vec![binary(Binary::Add, at, at, eight)]].concat();
         vec![Op::Copy { to: at, of: from }, Op::Loop { body }]
     };
-    let add = vec![Op::ArenaLoad { to: word, at }, binary(Binary::Add, sum, sum, word)];
+    let add = vec![Op::PrivateLoad { to: word, at }, binary(Binary::Add, sum, sum, word)];
     let fill = vec![
         binary(Binary::Mul, word, at, item),
         binary(Binary::Add, word, word, one),
-        Op::ArenaStore { at, value: word },
+        Op::PrivateStore { at, value: word },
     ];
     let code = [
         vec![
-            Op::Where { to: item, what: Where::Item },
+            Op::Builtin { to: item, what: Builtin::Item },
             Op::Literal { to: zero, bits: 0 },
             Op::Literal { to: one, bits: 1 },
             Op::Literal { to: eight, bits: 8 },
             Op::Literal { to: sum, bits: 0 },
-            Op::Arena { to: first, bytes: eight },
-            Op::ArenaStore { at: first, value: item },
+            Op::PrivateAlloc { to: first, bytes: eight },
+            Op::PrivateStore { at: first, value: item },
             Op::Load { to: bytes, view: 0, at: zero, offset: 0, of: OF },
-            // For some items this exceeds the arena.
-            Op::Arena { to: second, bytes },
+            // For some items this exceeds the private heap.
+            Op::PrivateAlloc { to: second, bytes },
             binary(Binary::Add, end, second, bytes),
         ],
         // The memory is zero at first.
@@ -457,14 +461,14 @@ fn taking_memory(group_len: Option<u32>) -> Body {
         each(second, add),
         vec![
             // The first allocation is unchanged. This also reads it as a number of one byte.
-            Op::ArenaLoad { to: word, at: first },
+            Op::PrivateLoad { to: word, at: first },
             binary(Binary::Xor, sum, sum, word),
             binary(Binary::Add, at, first, one),
-            Op::ArenaLoad { to: byte, at },
+            Op::PrivateLoad { to: byte, at },
             Op::Cast { to: word, of: byte },
             binary(Binary::Add, sum, sum, word),
             // A misaligned offset counts as out of bounds.
-            Op::ArenaLoad { to: word, at },
+            Op::PrivateLoad { to: word, at },
             binary(Binary::Add, sum, sum, word),
         ],
         stored(sum, zero).to_vec(),
@@ -476,12 +480,12 @@ fn taking_memory(group_len: Option<u32>) -> Body {
 pub(super) fn items_have_memory_of_their_own<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
     for group_len in [None, Some(64)] {
-        for (items, arena_bytes) in [(3000_u64, 256), (500, 8192), (10, 0)] {
+        for (items, private_heap_bytes) in [(3000_u64, 256), (500, 8192), (10, 0)] {
             let wanted = (0..items).flat_map(|item| (item * 40 % 600 / 8 * 8).to_ne_bytes());
             let view = CaseView { stride: 8, count: items, bytes: wanted.collect(), shift: 0 };
-            let name = format!("memory of {arena_bytes} bytes for each of {items} items");
+            let name = format!("memory of {private_heap_bytes} bytes for each of {items} items");
             let case = case(&name, taking_memory(group_len), items, vec![view]);
-            run(cx, &mut scene, &Case { arena_bytes, ..case });
+            run(cx, &mut scene, &Case { private_heap_bytes, ..case });
         }
     }
 }

@@ -156,7 +156,7 @@ pub(super) fn elements_in_pages<D: Device>(
     for (stride, page_len, count) in
         [(4, 64, 5000), (44, 7, 2001), (1, 1, 3000), (16, 1 << 40, 999), (2, 500, 1)]
     {
-        let view = View::Dealt { bases, page_len, count, stride };
+        let view = View::Striped { bases, page_len, count, stride };
         let (values, size) = (8 * WANTED, stride as usize);
         let host = cx.host(values + WANTED * size);
         let of = |elements, indices: &[u64]| {

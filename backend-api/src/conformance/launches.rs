@@ -2,8 +2,8 @@
 
 use crate::expr::Geometry;
 use crate::kernel::{
-    Access, Binary, Body, Kernel, Launch, Memory, Op, Reg, Report, TableDecl, Type, Unary, View, ViewDecl,
-    Where, f16_to_f32,
+    Access, Binary, Body, Builtin, Kernel, Launch, Memory, Op, Reg, Report, TableDecl, Type, Unary, View,
+    ViewDecl, f16_to_f32,
 };
 use crate::wrap::SplitMix64;
 use crate::{BufferHandle, Device, DeviceSpan, Elements, ErrorKind, Result, Ticket};
@@ -49,7 +49,7 @@ pub(super) fn launch_of<'a, D: Device>(
         params: &case.params,
         table: &case.table,
         budget: case.budget,
-        arena_bytes: case.arena_bytes,
+        private_heap_bytes: case.private_heap_bytes,
         ..Launch::new(&case.kernel, case.items, case.geometry, scene.host_at(REPORT as u64))
     }
 }
@@ -118,7 +118,7 @@ pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> 
         table: Vec::new(),
         views,
         budget: None,
-        arena_bytes: 0,
+        private_heap_bytes: 0,
     }
 }
 
@@ -139,7 +139,7 @@ fn recurrence() -> Kernel {
             Op::Load { to: value, view: 0, at, offset: 0, of },
             Op::Param { to: more, number: 0 },
             Op::Binary { op: Binary::Mul, to: value, left: value, right: more },
-            Op::Where { to: more, what: Where::Index },
+            Op::Builtin { to: more, what: Builtin::Index },
             Op::Binary { op: Binary::Add, to: value, left: value, right: more },
             Op::Store { view: 0, at, offset: 0, of, value },
         ],
@@ -191,7 +191,7 @@ fn every_operation(of: Type) -> Case {
     let mut registers = vec![Type::U64, Type::U64, of, of, of, Type::Bool];
     let [item, zero, a, b, c, less] = [0, 1, 2, 3, 4, 5].map(Reg);
     let mut code = vec![
-        Op::Where { to: item, what: Where::Item },
+        Op::Builtin { to: item, what: Builtin::Item },
         Op::Literal { to: zero, bits: 0 },
         Op::Load { to: a, view: 0, at: item, offset: 0, of: memory },
         Op::Load { to: b, view: 0, at: item, offset: bytes, of: memory },
@@ -319,7 +319,7 @@ pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
     let (a, b) = (Type::U16, Type::F32);
     let [wide, narrow, bwide, bnarrow] = [8, 9, 10, 11].map(Reg);
     let mut code = vec![
-        Op::Where { to: item, what: Where::Item },
+        Op::Builtin { to: item, what: Builtin::Item },
         Op::Literal { to: zero, bits: 0 },
         Op::Literal { to: none, bits: 0 },
         Op::Load { to: half, view: 0, at: item, offset: 0, of },
@@ -382,7 +382,7 @@ pub(super) fn launches_on_pages_that_were_dealt_out<D: Device>(cx: &Context<'_, 
     let (count, page_len) = (101_u64, 8_u64);
     for bases in [1, 2, 3] {
         let places: Vec<DeviceSpan<'_>> = (0..bases).map(|base| scene.at(40_000 * base)).collect();
-        let view = View::Dealt { bases: &places, page_len, count, stride: 12 };
+        let view = View::Striped { bases: &places, page_len, count, stride: 12 };
         let geometry = Geometry { first: 5, page_len: 7, channel: 1, channels: 2 };
         let launch = Launch {
             views: &[view],
@@ -446,7 +446,7 @@ pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {
         code: vec![
             Op::Literal { to: at, bits: 0 },
             Op::Literal { to: one, bits: 1 },
-            Op::Where { to: item, what: Where::Item },
+            Op::Builtin { to: item, what: Builtin::Item },
             // For items from 5 on the index is out of bounds, so the load gives 0.
             Op::Load { to: value, view: 1, at: item, offset: 0, of },
             // The index is always outside of the tile, so the store writes nothing.
@@ -492,7 +492,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
         return;
     }
     let bases = [scene.at(0), scene.at(72)];
-    let dealt = |bases, page_len, count| View::Dealt { bases, page_len, count, stride: 8 };
+    let dealt = |bases, page_len, count| View::Striped { bases, page_len, count, stride: 8 };
     let mut refused: Vec<(&str, Result<Ticket>)> = vec![
         ("no view", start(&[])),
         ("two views", start(&[run(0, 10, 8), run(1000, 10, 8)])),

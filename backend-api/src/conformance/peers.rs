@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::expr::Geometry;
-use crate::kernel::{Access, Binary, Body, Kernel, Memory, Op, Reg, Report, Type, ViewDecl, Where};
+use crate::kernel::{Access, Binary, Body, Builtin, Kernel, Memory, Op, Reg, Report, Type, ViewDecl};
 use crate::{
     Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, Launch, Progress, Queue, Reach,
     Result, Ticket, Transfer, View,
@@ -205,7 +205,7 @@ fn kernel() -> Kernel {
         views: vec![view(Access::Write { tile: 1 }), view(Access::Read)],
         code: vec![
             Op::Literal { to: at, bits: 0 },
-            Op::Where { to: index, what: Where::Index },
+            Op::Builtin { to: index, what: Builtin::Index },
             Op::Load { to: value, view: 1, at: index, offset: 0, of },
             Op::Binary { op: Binary::Add, to: value, left: value, right: index },
             Op::Store { view: 0, at, offset: 0, of, value },
@@ -240,7 +240,7 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     assert_memory(&cx.own, "computed of the other's memory", &own, &bytes(&|i| i * i + i));
     // Pages that alternate between both memories, and a result in the other's memory.
     let (page_len, target) = (64, cx.peer.memory(8 * COUNT));
-    let dealt = View::Dealt { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
+    let dealt = View::Striped { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
     cx.own.wait(launch(View::Run(elements(target.at(0))), dealt).expect("a launch on pages of both"));
     let value = |i: u64| {
         let (page, within) = (i / page_len, i % page_len);
@@ -259,7 +259,7 @@ fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &P
     cx.own.wait(cx.own.upload(&queue, &host, &own, BYTES as u64));
     let bases = [peer.at(0), own.at(64)];
     if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
-        let elements = View::Dealt { bases: &bases, page_len: 8, count: 99, stride: 4 };
+        let elements = View::Striped { bases: &bases, page_len: 8, count: 99, stride: 4 };
         let gathered = queue.gather(&Gather { elements, indices: host.at(0), count: 0, values: host.at(0) });
         let kind = gathered.expect_err("memory that is not mapped").kind();
         assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");

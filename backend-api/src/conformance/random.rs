@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::expr::Geometry;
 use crate::kernel::{
-    Access, Across, ArrayDecl, Binary, Body, Interpreter, Kernel, Memory, Op, Place, Reg, Report, Rmw, Scope,
-    Slices, Space, TableDecl, Type, Unary, ViewDecl, Where,
+    Access, ArrayDecl, Binary, Body, Builtin, Interpreter, Kernel, Memory, Op, Place, Reg, Report, Rmw,
+    Scope, Slices, Space, SubgroupOp, TableDecl, Type, Unary, ViewDecl,
 };
 use crate::wrap::SplitMix64;
 use crate::{Device, Result};
@@ -46,8 +46,8 @@ pub struct Case {
     pub views: Vec<CaseView>,
     /// The number of back edges that an item may take.
     pub budget: Option<u64>,
-    /// The length of an item's arena in bytes.
-    pub arena_bytes: u64,
+    /// The length of an item's private heap in bytes.
+    pub private_heap_bytes: u64,
 }
 
 /// Launches the cases of some seeds on a device, and compares all memory and the reports with the
@@ -134,8 +134,8 @@ impl Case {
         let budget = rng.pick(&[None, None, Some(0), Some(7), Some(1000)]);
         let kernel =
             Kernel::new(body).expect("a generator of verified bodies").named(&format!("case {seed}"));
-        let arena_bytes = rng.pick(&[0, 16, 64, 200]);
-        Self { kernel, items, geometry, params, table, views, budget, arena_bytes }
+        let private_heap_bytes = rng.pick(&[0, 16, 64, 200]);
+        Self { kernel, items, geometry, params, table, views, budget, private_heap_bytes }
     }
 
     /// Returns true if the kernel of a seed only computes on its items' own elements, which are
@@ -152,12 +152,12 @@ impl Case {
 
     fn interpreter(&self) -> Interpreter<'_> {
         let (params, table) = (&self.params[..], &self.table[..]);
-        let Self { budget, arena_bytes, .. } = *self;
+        let Self { budget, private_heap_bytes, .. } = *self;
         Interpreter {
             params,
             table,
             budget,
-            arena_bytes,
+            private_heap_bytes,
             ..Interpreter::new(&self.kernel, self.items, self.geometry)
         }
     }
@@ -356,7 +356,7 @@ struct Maker<'r> {
     changes: Vec<Vec<Rmw>>,
     /// The arrays of the group: one for exchange between items, and one for atomics.
     shared: Option<[u16; 2]>,
-    /// The last allocation from the arena, if the program makes any.
+    /// The last allocation from the private heap, if the program makes any.
     taken: Option<Reg>,
     /// The enclosing blocks and loops.
     labels: Vec<Label>,
@@ -480,7 +480,7 @@ impl<'r> Maker<'r> {
     /// Returns straight-line statements on the item's own elements, and a store to each view.
     fn straight(&mut self) -> Vec<Op> {
         let [item, zero] = [Type::U64; 2].map(|of| self.fresh(of));
-        let mut code = vec![Op::Where { to: item, what: Where::Item }, Op::Literal { to: zero, bits: 0 }];
+        let mut code = vec![Op::Builtin { to: item, what: Builtin::Item }, Op::Literal { to: zero, bits: 0 }];
         for _ in 0..self.left {
             let view = self.rng.index(self.body.views.len());
             let (offset, of) = self.body.views[view].fields[0];
@@ -550,7 +550,7 @@ impl<'r> Maker<'r> {
 
     /// Returns code that writes every register of the pools.
     fn begin(&mut self) {
-        // The register of the arena is written too, before any allocation.
+        // The register of the private heap is written too, before any allocation.
         for at in 0..self.body.registers.len() {
             let (to, of) = (Reg(at as u32), self.body.registers[at]);
             let params: Vec<u16> = (0..self.body.params.len() as u16)
@@ -558,11 +558,14 @@ impl<'r> Maker<'r> {
                 .collect();
             let op = match self.rng.below(3) {
                 0 if !params.is_empty() => Op::Param { to, number: self.rng.pick(&params) },
-                1 if of == Type::U64 && self.shared.is_some() => {
-                    Op::Where { to, what: self.rng.pick(&[Where::InGroup, Where::Group, Where::Groups]) }
+                1 if of == Type::U64 && self.shared.is_some() => Op::Builtin {
+                    to,
+                    what: self.rng.pick(&[Builtin::InGroup, Builtin::Group, Builtin::Groups]),
+                },
+                1 if of == Type::U64 => {
+                    Op::Builtin { to, what: self.rng.pick(&[Builtin::Item, Builtin::Index]) }
                 }
-                1 if of == Type::U64 => Op::Where { to, what: self.rng.pick(&[Where::Item, Where::Index]) },
-                1 if of == Type::Bool => Op::Where { to, what: Where::Live },
+                1 if of == Type::Bool => Op::Builtin { to, what: Builtin::Live },
                 _ => Op::Literal { to, bits: number(self.rng, of) },
             };
             self.body.code.push(op);
@@ -635,7 +638,7 @@ impl<'r> Maker<'r> {
         let [group, bound] = [Type::U64; 2].map(|of| self.fresh(of));
         let to = self.fresh(Type::Bool);
         code.extend([
-            Op::Where { to: group, what: Where::Group },
+            Op::Builtin { to: group, what: Builtin::Group },
             Op::Literal { to: bound, bits: self.rng.below(3) },
             Op::Binary { op: Binary::Le, to, left: group, right: bound },
         ]);
@@ -678,7 +681,7 @@ impl<'r> Maker<'r> {
         let Some([left, changed]) = self.shared else { return };
         let lanes = self.body.group_len.is_some_and(|len| len.is_multiple_of(32));
         match self.rng.below(6) {
-            0..3 if lanes => self.across(code),
+            0..3 if lanes => self.subgroup_op(code),
             3 => {
                 // Reads the results of atomics.
                 let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(changed)];
@@ -690,7 +693,7 @@ impl<'r> Maker<'r> {
                 let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(left)];
                 let (own, value) = (self.fresh(Type::U64), self.reg(of));
                 code.extend([
-                    Op::Where { to: own, what: Where::InGroup },
+                    Op::Builtin { to: own, what: Builtin::InGroup },
                     Op::Put { array: left, at: own, value },
                     Op::Barrier,
                 ]);
@@ -700,31 +703,31 @@ impl<'r> Maker<'r> {
         }
     }
 
-    fn across(&mut self, code: &mut Vec<Op>) {
+    fn subgroup_op(&mut self, code: &mut Vec<Op>) {
         let found = self.any_type();
         let (lane, number) = (self.fresh(Type::U32), self.reg(Type::U64));
         let op =
             self.rng.pick(&[Binary::Add, Binary::Min, Binary::Max, Binary::And, Binary::Or, Binary::Xor]);
         let all = [
-            Across::Shuffle { lane },
-            Across::ShuffleXor(self.rng.below(32) as u8),
-            Across::Ballot,
-            Across::Any,
-            Across::All,
-            Across::Reduce(op),
-            Across::Scan(op),
+            SubgroupOp::Shuffle { lane },
+            SubgroupOp::ShuffleXor(self.rng.below(32) as u8),
+            SubgroupOp::Ballot,
+            SubgroupOp::Any,
+            SubgroupOp::All,
+            SubgroupOp::Reduce(op),
+            SubgroupOp::Scan(op),
         ];
-        let possible: Vec<Across> = all.into_iter().filter(|how| how.gives(found).is_some()).collect();
+        let possible: Vec<SubgroupOp> = all.into_iter().filter(|how| how.gives(found).is_some()).collect();
         let (how, of) = (self.rng.pick(&possible), self.reg(found));
-        if let Across::Shuffle { .. } = how {
+        if let SubgroupOp::Shuffle { .. } = how {
             code.push(Op::Cast { to: lane, of: number });
         }
-        if how == Across::Ballot {
+        if how == SubgroupOp::Ballot {
             let bits = self.fresh(Type::U32);
-            code.extend([Op::Across { how, to: bits, of }, Op::Cast { to: number, of: bits }]);
+            code.extend([Op::Subgroup { how, to: bits, of }, Op::Cast { to: number, of: bits }]);
         } else {
             let to = how.gives(found).map_or(of, |gives| self.reg(gives));
-            code.push(Op::Across { how, to, of });
+            code.push(Op::Subgroup { how, to, of });
         }
     }
 
@@ -748,13 +751,13 @@ impl<'r> Maker<'r> {
         code.push(Op::Atomic { op, to: None, place, value: self.reg(of), scope });
     }
 
-    /// Appends an allocation from the arena, or an access to the last one.
-    fn arena(&mut self, code: &mut Vec<Op>) {
+    /// Appends an allocation from the private heap, or an access to the last one.
+    fn private_heap(&mut self, code: &mut Vec<Op>) {
         let Some(taken) = self.taken else { return };
         if self.rng.below(3) == 0 {
             let bytes = self.fresh(Type::U64);
             code.push(Op::Literal { to: bytes, bits: self.rng.pick(&[0, 1, 8, 24, 24, 300]) });
-            return code.push(Op::Arena { to: taken, bytes });
+            return code.push(Op::PrivateAlloc { to: taken, bytes });
         }
         let of = self.number_type();
         let (value, length, at) = (self.reg(of), self.fresh(Type::U64), self.fresh(Type::U64));
@@ -763,8 +766,8 @@ impl<'r> Maker<'r> {
         code.push(Op::Binary { op: Binary::Mul, to: at, left: place, right: length });
         code.push(Op::Binary { op: Binary::Add, to: at, left: at, right: taken });
         code.push(match self.rng.below(2) {
-            0 => Op::ArenaLoad { to: value, at },
-            _ => Op::ArenaStore { at, value },
+            0 => Op::PrivateLoad { to: value, at },
+            _ => Op::PrivateStore { at, value },
         });
     }
 
@@ -821,7 +824,7 @@ impl<'r> Maker<'r> {
             9 | 10 => self.store(code),
             11 | 12 => self.local(code),
             13 => self.atomic(code),
-            14 | 15 if self.taken.is_some() => self.arena(code),
+            14 | 15 if self.taken.is_some() => self.private_heap(code),
             _ => self.arithmetic(code),
         }
     }

@@ -181,12 +181,12 @@ impl ViewDecl {
 /// A built-in value of an item. All are `U64`, except for `Live`, which is a bool.
 ///
 /// ```
-/// use backend_api::kernel::{Type, Where};
-/// assert_eq!((Where::Item.gives(), Where::Live.gives()), (Type::U64, Type::Bool));
-/// assert!(Where::Group.is_of_group() && !Where::Index.is_of_group());
+/// use backend_api::kernel::{Builtin, Type};
+/// assert_eq!((Builtin::Item.gives(), Builtin::Live.gives()), (Type::U64, Type::Bool));
+/// assert!(Builtin::Group.is_of_group() && !Builtin::Index.is_of_group());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Where {
+pub enum Builtin {
     /// The item's number in the launch.
     Item,
     /// The index of this number; see [`Geometry`](crate::expr::Geometry).
@@ -201,7 +201,7 @@ pub enum Where {
     Live,
 }
 
-impl Where {
+impl Builtin {
     /// All built-in values.
     pub const ALL: [Self; 6] =
         [Self::Item, Self::Index, Self::InGroup, Self::Group, Self::Groups, Self::Live];
@@ -322,13 +322,13 @@ impl Rmw {
 /// modulo 32.
 ///
 /// ```
-/// use backend_api::kernel::{Across, Binary, Type};
-/// assert_eq!(Across::Ballot.gives(Type::Bool), Some(Type::U32));
-/// assert_eq!(Across::Reduce(Binary::Add).gives(Type::F32), Some(Type::F32));
-/// assert_eq!(Across::Scan(Binary::Sub).gives(Type::F32), None);
+/// use backend_api::kernel::{Binary, SubgroupOp, Type};
+/// assert_eq!(SubgroupOp::Ballot.gives(Type::Bool), Some(Type::U32));
+/// assert_eq!(SubgroupOp::Reduce(Binary::Add).gives(Type::F32), Some(Type::F32));
+/// assert_eq!(SubgroupOp::Scan(Binary::Sub).gives(Type::F32), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Across {
+pub enum SubgroupOp {
     /// The value of another lane.
     Shuffle {
         /// The lane, a `U32`, modulo 32.
@@ -348,7 +348,7 @@ pub enum Across {
     Scan(Binary),
 }
 
-impl Across {
+impl SubgroupOp {
     /// The type of the result for operands of a type; `None` if the operation does not exist.
     #[must_use]
     pub const fn gives(self, of: Type) -> Option<Type> {
@@ -391,7 +391,7 @@ pub enum Op {
     /// The parameter of this number.
     Param { to: Reg, number: u16 },
     /// A built-in value of the item.
-    Where { to: Reg, what: Where },
+    Builtin { to: Reg, what: Builtin },
     /// The value of another register of the type.
     Copy { to: Reg, of: Reg },
     /// An operation on one value of the type.
@@ -424,14 +424,15 @@ pub enum Op {
     /// A change of a place as one step. The result is the old value, or 0 outside of the view or array.
     /// The order of items is unspecified, so a device may merge several changes.
     Atomic { op: Rmw, to: Option<Reg>, place: Place, value: Reg, scope: Scope },
-    /// An allocation of `bytes` bytes, a `U64`, of the item's arena. The result is its start, a `U64` and
-    /// a multiple of 8. If the arena has too few bytes, the item fails, and the result is no valid place.
-    Arena { to: Reg, bytes: Reg },
-    /// A load of a number, not a bool, from an allocated place of the arena. The place is a `U64` and a
-    /// multiple of the number's length; any other place is outside.
-    ArenaLoad { to: Reg, at: Reg },
+    /// An allocation of `bytes` bytes, a `U64`, of the item's private heap. The result is its start, a `U64`
+    /// and a multiple of 8. If the private heap has too few bytes, the item fails, and the result is no valid
+    /// place.
+    PrivateAlloc { to: Reg, bytes: Reg },
+    /// A load of a number, not a bool, from an allocated place of the private heap. The place is a `U64` and
+    /// a multiple of the number's length; any other place is outside.
+    PrivateLoad { to: Reg, at: Reg },
     /// A store of a number to such a place.
-    ArenaStore { at: Reg, value: Reg },
+    PrivateStore { at: Reg, value: Reg },
     /// A failure, with a `U64` as detail. The item continues.
     Fail { code: u16, detail: Reg },
     /// One of two pieces of code, selected by a bool.
@@ -447,7 +448,7 @@ pub enum Op {
     /// A wait until all items of the group arrive.
     Barrier,
     /// An operation across lanes.
-    Across { how: Across, to: Reg, of: Reg },
+    Subgroup { how: SubgroupOp, to: Reg, of: Reg },
 }
 
 impl Op {
@@ -458,7 +459,7 @@ impl Op {
         match *self {
             Self::Literal { to, .. }
             | Self::Param { to, .. }
-            | Self::Where { to, .. }
+            | Self::Builtin { to, .. }
             | Self::Copy { to, .. }
             | Self::Unary { to, .. }
             | Self::Binary { to, .. }
@@ -470,13 +471,13 @@ impl Op {
             | Self::Load { to, .. }
             | Self::Lookup { to, .. }
             | Self::Get { to, .. }
-            | Self::Arena { to, .. }
-            | Self::ArenaLoad { to, .. }
-            | Self::Across { to, .. } => Some(to),
+            | Self::PrivateAlloc { to, .. }
+            | Self::PrivateLoad { to, .. }
+            | Self::Subgroup { to, .. } => Some(to),
             Self::Atomic { to, .. } => to,
             Self::Store { .. }
             | Self::Put { .. }
-            | Self::ArenaStore { .. }
+            | Self::PrivateStore { .. }
             | Self::Fail { .. }
             | Self::If { .. }
             | Self::Block { .. }
@@ -493,7 +494,7 @@ impl Op {
         match *self {
             Self::Literal { .. }
             | Self::Param { .. }
-            | Self::Where { .. }
+            | Self::Builtin { .. }
             | Self::Block { .. }
             | Self::Loop { .. }
             | Self::Break { .. }
@@ -511,8 +512,10 @@ impl Op {
             Self::Load { at, .. }
             | Self::Lookup { at, .. }
             | Self::Get { at, .. }
-            | Self::ArenaLoad { at, .. } => all(&[at]),
-            Self::Store { at, value, .. } | Self::Put { at, value, .. } | Self::ArenaStore { at, value } => {
+            | Self::PrivateLoad { at, .. } => all(&[at]),
+            Self::Store { at, value, .. }
+            | Self::Put { at, value, .. }
+            | Self::PrivateStore { at, value } => {
                 all(&[at, value]);
             }
             Self::Atomic { op, place, value, .. } => {
@@ -521,12 +524,12 @@ impl Op {
                     all(&[expected]);
                 }
             }
-            Self::Arena { bytes, .. } => all(&[bytes]),
+            Self::PrivateAlloc { bytes, .. } => all(&[bytes]),
             Self::Fail { detail, .. } => all(&[detail]),
             Self::If { when, .. } => all(&[when]),
-            Self::Across { how, of, .. } => {
+            Self::Subgroup { how, of, .. } => {
                 all(&[of]);
-                if let Across::Shuffle { lane } = how {
+                if let SubgroupOp::Shuffle { lane } = how {
                     all(&[lane]);
                 }
             }
@@ -553,14 +556,14 @@ impl Op {
 /// Code and the declarations that it uses.
 ///
 /// ```
-/// use backend_api::kernel::{Access, Body, Memory, Op, Reg, Type, ViewDecl, Where};
+/// use backend_api::kernel::{Access, Body, Builtin, Memory, Op, Reg, Type, ViewDecl};
 /// // out[i] = i
 /// let of = Memory::Value(Type::U64);
 /// let body = Body {
 ///     registers: vec![Type::U64, Type::U64],
 ///     views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
 ///     code: vec![
-///         Op::Where { to: Reg(0), what: Where::Item },
+///         Op::Builtin { to: Reg(0), what: Builtin::Item },
 ///         Op::Literal { to: Reg(1), bits: 0 },
 ///         Op::Store { view: 0, at: Reg(1), offset: 0, of, value: Reg(0) },
 ///     ],

@@ -56,14 +56,14 @@ pub struct Needs {
     pub f16: bool,
     /// True if the kernel declares the length of a group.
     pub groups: bool,
-    /// True if the kernel uses [`Op::Across`].
-    pub across: bool,
+    /// True if the kernel uses [`Op::Subgroup`].
+    pub subgroup_ops: bool,
     /// True if the kernel uses [`Op::Atomic`].
     pub atomics: bool,
     /// True if the kernel uses [`Op::Atomic`] on 64 bits.
     pub atomics_of_64_bits: bool,
-    /// True if the kernel uses [`Op::Arena`].
-    pub arena: bool,
+    /// True if the kernel uses [`Op::PrivateAlloc`].
+    pub private_heap: bool,
 }
 
 impl Needs {
@@ -72,10 +72,10 @@ impl Needs {
         f64: true,
         f16: true,
         groups: true,
-        across: true,
+        subgroup_ops: true,
         atomics: true,
         atomics_of_64_bits: true,
-        arena: true,
+        private_heap: true,
     };
 
     /// Checks the needs against a device's capabilities.
@@ -87,10 +87,10 @@ impl Needs {
             (self.f64, can.f64, "f64"),
             (self.f16, can.f16, "half-precision floats"),
             (self.groups, can.groups, "groups"),
-            (self.across, can.across, "operations across lanes"),
+            (self.subgroup_ops, can.subgroup_ops, "operations across lanes"),
             (self.atomics, can.atomics, "atomics"),
             (self.atomics_of_64_bits, can.atomics_of_64_bits, "atomics of 64 bits"),
-            (self.arena, can.arena, "an arena"),
+            (self.private_heap, can.private_heap, "a private heap"),
         ];
         let Some((_, _, missing)) = all.into_iter().find(|(needed, can, _)| *needed && !can) else {
             return Ok(());
@@ -111,12 +111,14 @@ impl Needs {
             ..Self::default()
         };
         body.operations(|_, op| match op {
-            Op::Across { .. } => needs.across = true,
+            Op::Subgroup { .. } => needs.subgroup_ops = true,
             Op::Atomic { value, .. } => {
                 needs.atomics = true;
                 needs.atomics_of_64_bits |= body.type_of(*value).is_some_and(|of| of.bytes() == 8);
             }
-            Op::Arena { .. } | Op::ArenaLoad { .. } | Op::ArenaStore { .. } => needs.arena = true,
+            Op::PrivateAlloc { .. } | Op::PrivateLoad { .. } | Op::PrivateStore { .. } => {
+                needs.private_heap = true
+            }
             _ => {}
         });
         needs

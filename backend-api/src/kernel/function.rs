@@ -77,7 +77,7 @@ impl Function {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`Body::verify`]. Also if the last operation
     /// writes no register, or if the tables have another length than declared. Also if the body has views,
-    /// groups, an arena or built-in values.
+    /// groups, a private heap or built-in values.
     pub fn new(body: Body, table: Vec<u8>) -> Result<Self> {
         let Some(result) = body.code.last().and_then(Op::written) else {
             return Err(invalid("the last operation of the function writes no register".into()));
@@ -90,11 +90,11 @@ impl Function {
             return Err(invalid(format!("the tables have {given} bytes, but the body declares {wanted}")));
         }
         let mut asks = false;
-        body.operations(|_, op| asks |= matches!(op, Op::Where { .. }));
+        body.operations(|_, op| asks |= matches!(op, Op::Builtin { .. }));
         let kernel = Kernel::new(body)?.named("function");
-        if asks || kernel.needs().arena {
+        if asks || kernel.needs().private_heap {
             return Err(invalid(
-                "a function uses built-in values or an arena, which only kernels can use".into(),
+                "a function uses built-in values or a private heap, which only kernels can use".into(),
             ));
         }
         Ok(Self(Arc::new(Checked { kernel, result, table, host: None })))
@@ -203,7 +203,7 @@ fn invalid(detail: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{Memory, TableDecl, Where};
+    use crate::kernel::{Builtin, Memory, TableDecl};
 
     #[test]
     fn functions_that_ask_for_the_item_or_lack_their_tables_are_refused() {
@@ -211,12 +211,12 @@ mod tests {
             let error = Function::new(body, table).unwrap_err();
             assert!(error.detail().contains(what), "{error}");
         };
-        let asks = Op::Where { to: Reg(0), what: Where::Item };
+        let asks = Op::Builtin { to: Reg(0), what: Builtin::Item };
         let body = |code| Body { registers: vec![Type::U64], code, ..Body::default() };
         refused(body(vec![asks]), Vec::new(), "built-in values");
         let one = Op::Literal { to: Reg(0), bits: 1 };
-        let taken = Op::Arena { to: Reg(0), bytes: Reg(0) };
-        refused(body(vec![one.clone(), taken]), Vec::new(), "an arena");
+        let taken = Op::PrivateAlloc { to: Reg(0), bytes: Reg(0) };
+        refused(body(vec![one.clone(), taken]), Vec::new(), "a private heap");
         refused(Body { group_len: Some(1), ..body(vec![one.clone()]) }, Vec::new(), "views or groups");
         let tables = vec![TableDecl { of: Memory::Value(Type::U64), len: 2 }];
         let look = Op::Lookup { to: Reg(0), table: 0, at: Reg(0) };

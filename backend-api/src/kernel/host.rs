@@ -63,7 +63,7 @@ pub struct HostItems<'a> {
     table: &'a [u8],
     budget: Option<u64>,
     limit: Option<&'a TimeLimit>,
-    arena_bytes: u64,
+    private_heap_bytes: u64,
     views: Vec<HostView<'a>>,
 }
 
@@ -118,9 +118,10 @@ impl<'a> HostItems<'a> {
             HostView { bases, page_len, stride, count, readable, writable, is_atomic, memory: PhantomData }
         };
         let views = views.zip(&launch.kernel.body().views).map(view).collect();
-        let Interpreter { items: launched, geometry, params, table, budget, limit, arena_bytes, .. } =
-            *launch;
-        Self { items, launched, geometry, params, table, budget, limit, arena_bytes, views }
+        let Interpreter {
+            items: launched, geometry, params, table, budget, limit, private_heap_bytes, ..
+        } = *launch;
+        Self { items, launched, geometry, params, table, budget, limit, private_heap_bytes, views }
     }
 
     /// The numbers of the items. If the kernel has groups, the range begins at a multiple of their length,
@@ -208,17 +209,17 @@ impl<'a> HostItems<'a> {
         self.limit
     }
 
-    /// The length of an item's arena, in bytes.
+    /// The length of an item's private heap, in bytes.
     ///
     /// ```
     /// # use backend_api::kernel::HostItems;
     /// fn scratch(items: &HostItems<'_>) -> Vec<u8> {
-    ///     vec![0; items.arena_bytes() as usize]
+    ///     vec![0; items.private_heap_bytes() as usize]
     /// }
     /// ```
     #[must_use]
-    pub fn arena_bytes(&self) -> u64 {
-        self.arena_bytes
+    pub fn private_heap_bytes(&self) -> u64 {
+        self.private_heap_bytes
     }
 
     /// Interprets the body for one item on the current memory, without writing, and returns its report.
@@ -256,7 +257,7 @@ impl<'a> HostItems<'a> {
             params: self.params,
             table: self.table,
             budget,
-            arena_bytes: self.arena_bytes,
+            private_heap_bytes: self.private_heap_bytes,
             ..Interpreter::new(kernel, item + 1, self.geometry)
         };
         let mut views = Unwritten { views: &self.views, written: HashMap::new() };

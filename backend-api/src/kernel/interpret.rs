@@ -1,13 +1,13 @@
 //! The interpreter: a plain implementation, and the reference for all backends.
 
-mod together;
+mod group_ops;
 
 use std::ops::Range;
 
 use super::arithmetic::{self, binary};
 use super::{
-    Access, Across, Binary, Body, Kernel, LoopClock, Memory, Op, Overtime, Place, Reg, Report, Rmw, Space,
-    TimeLimit, Type, Where,
+    Access, Binary, Body, Builtin, Kernel, LoopClock, Memory, Op, Overtime, Place, Reg, Report, Rmw, Space,
+    SubgroupOp, TimeLimit, Type,
 };
 use crate::Result;
 use crate::expr::{Geometry, to_bits};
@@ -124,7 +124,7 @@ impl Views for Slices<'_> {
 /// ```
 /// use backend_api::expr::Geometry;
 /// use backend_api::kernel::{
-///     Access, Binary, Body, Interpreter, Kernel, Memory, Op, Reg, Slices, Type, ViewDecl, Where,
+///     Access, Binary, Body, Builtin, Interpreter, Kernel, Memory, Op, Reg, Slices, Type, ViewDecl,
 /// };
 /// // out[i] = in[i + 1] + 5
 /// let (of, [item, one, zero, value, five]) = (Memory::Value(Type::U8), [0, 1, 2, 3, 4].map(Reg));
@@ -134,7 +134,7 @@ impl Views for Slices<'_> {
 ///     params: vec![Type::U8],
 ///     views: vec![view(Access::Read), view(Access::Write { tile: 1 })],
 ///     code: vec![
-///         Op::Where { to: item, what: Where::Item },
+///         Op::Builtin { to: item, what: Builtin::Item },
 ///         Op::Literal { to: one, bits: 1 },
 ///         Op::Literal { to: zero, bits: 0 },
 ///         Op::Binary { op: Binary::Add, to: item, left: item, right: one },
@@ -180,15 +180,24 @@ pub struct Interpreter<'a> {
     pub budget: Option<u64>,
     /// The time that an item or a group may run.
     pub limit: Option<&'a TimeLimit>,
-    /// The length of an item's arena in bytes.
-    pub arena_bytes: u64,
+    /// The length of an item's private heap in bytes.
+    pub private_heap_bytes: u64,
 }
 
 impl<'a> Interpreter<'a> {
-    /// Interprets a kernel without parameters and tables, with no budget, no limit and no arena.
+    /// Interprets a kernel without parameters and tables, with no budget, no limit and no private heap.
     #[must_use]
     pub fn new(kernel: &'a Kernel, items: u64, geometry: Geometry) -> Self {
-        Self { kernel, items, geometry, params: &[], table: &[], budget: None, limit: None, arena_bytes: 0 }
+        Self {
+            kernel,
+            items,
+            geometry,
+            params: &[],
+            table: &[],
+            budget: None,
+            limit: None,
+            private_heap_bytes: 0,
+        }
     }
 
     /// Runs all items, one after the other; if the kernel has groups, one group after the other.
@@ -252,13 +261,13 @@ impl<'a> Interpreter<'a> {
     ///
     /// ```
     /// use backend_api::expr::Geometry;
-    /// use backend_api::kernel::{Body, Interpreter, Kernel, Op, Reg, Slices, Type, Where};
+    /// use backend_api::kernel::{Body, Builtin, Interpreter, Kernel, Op, Reg, Slices, Type};
     /// // Items fail at their own number.
     /// let kernel = Kernel::new(Body {
     ///     registers: vec![Type::U64],
     ///     group_len: Some(4),
     ///     code: vec![
-    ///         Op::Where { to: Reg(0), what: Where::Item },
+    ///         Op::Builtin { to: Reg(0), what: Builtin::Item },
     ///         Op::Barrier,
     ///         Op::Fail { code: 0, detail: Reg(0) },
     ///     ],
@@ -270,13 +279,13 @@ impl<'a> Interpreter<'a> {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn run_together(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Report> {
-        if !together::can(self.kernel.body()) {
+        if !group_ops::can(self.kernel.body()) {
             return self.run_part(parts, views);
         }
         let mut all = Report::default();
         let flat = Flat::new(self.kernel.body());
         let state = State::new(self, &flat, views);
-        together::run(state, parts, |report| all = all.and(report))?;
+        group_ops::run(state, parts, |report| all = all.and(report))?;
         Ok(all)
     }
 
@@ -394,7 +403,7 @@ struct Item {
     registers: Vec<u64>,
     /// The elements of each array of the item.
     arrays: Vec<Vec<u64>>,
-    arena: Vec<u8>,
+    private_heap: Vec<u8>,
     next: Next,
     /// The number of back edges that it took: by itself, and with its group.
     turns: [u64; 2],
@@ -414,7 +423,7 @@ impl Item {
             live: true,
             registers: vec![0; body.registers.len()],
             arrays: arrays_of(body, Space::Item),
-            arena: Vec::new(),
+            private_heap: Vec::new(),
             next: Next::End,
             turns: [0; 2],
             failed: None,
@@ -424,7 +433,7 @@ impl Item {
     fn start(&mut self, number: u64, in_group: u64, live: bool) {
         (self.number, self.in_group, self.live) = (number, in_group, live);
         (self.next, self.turns, self.failed) = (Next::At(0), [0; 2], None);
-        self.arena.clear();
+        self.private_heap.clear();
         // An item that leaves a loop early may read a register before it writes it.
         self.registers.fill(0);
         self.arrays.iter_mut().for_each(|array| array.fill(0));
@@ -493,8 +502,8 @@ impl<'s, V: Views> State<'s, V> {
             let Some(site) = waiting else { return Ok(()) };
             debug_assert!(items.iter().all(|item| matches!(item.next, Next::At(at) if at == site)));
             let Step { op, next, .. } = self.flat.ops[site as usize];
-            if let Op::Across { how, to, of } = *op {
-                self.across(how, to, of, items);
+            if let Op::Subgroup { how, to, of } = *op {
+                self.subgroup_op(how, to, of, items);
             }
             items.iter_mut().for_each(|item| item.next = next);
         }
@@ -533,7 +542,7 @@ impl<'s, V: Views> State<'s, V> {
                 Op::If { when, .. } => item.next = if item.get(*when) != 0 { first } else { second },
                 Op::Block { .. } | Op::Loop { .. } => item.next = first,
                 Op::Break { .. } | Op::Continue { .. } => {}
-                Op::Barrier | Op::Across { .. } => {
+                Op::Barrier | Op::Subgroup { .. } => {
                     item.next = Next::At(site);
                     return Ok(Some(site));
                 }
@@ -569,7 +578,7 @@ impl<'s, V: Views> State<'s, V> {
         Ok(match *op {
             Op::Literal { bits, .. } => bits,
             Op::Param { number, .. } => self.launch.params[usize::from(number)],
-            Op::Where { what, .. } => self.place(item, what),
+            Op::Builtin { what, .. } => self.place(item, what),
             Op::Copy { of, .. } | Op::Bits { of, .. } => get(of),
             Op::Unary { op, of, .. } => arithmetic::unary(op, self.of(of), get(of)),
             Op::Binary { op, left, right, .. } => binary(op, self.of(left), get(left), get(right)),
@@ -601,14 +610,14 @@ impl<'s, V: Views> State<'s, V> {
                 let (at, operands) = (get(place.at()), [get(value), expected]);
                 self.atomic(item, site, op, (place, at), (self.of(value), operands))?
             }
-            Op::Arena { bytes, .. } => self.arena(item, site, get(bytes)),
-            Op::ArenaLoad { to, at } => match arena_place(item, site, get(at), self.of(to)) {
+            Op::PrivateAlloc { bytes, .. } => self.private_heap(item, site, get(bytes)),
+            Op::PrivateLoad { to, at } => match private_heap_place(item, site, get(at), self.of(to)) {
                 Some(place) => to_bits(place),
                 None => 0,
             },
-            Op::ArenaStore { at, value } => {
+            Op::PrivateStore { at, value } => {
                 let bits = get(value).to_le_bytes();
-                if let Some(place) = arena_place(item, site, get(at), self.of(value)) {
+                if let Some(place) = private_heap_place(item, site, get(at), self.of(value)) {
                     from_bits(place, bits);
                 }
                 0
@@ -624,18 +633,18 @@ impl<'s, V: Views> State<'s, V> {
             | Op::Break { .. }
             | Op::Continue { .. }
             | Op::Barrier
-            | Op::Across { .. } => 0,
+            | Op::Subgroup { .. } => 0,
         })
     }
 
-    fn place(&self, item: &Item, what: Where) -> u64 {
+    fn place(&self, item: &Item, what: Builtin) -> u64 {
         match what {
-            Where::Item => item.number,
-            Where::Index => self.launch.geometry.index(item.number),
-            Where::InGroup => item.in_group,
-            Where::Group => self.group,
-            Where::Groups => self.launch.parts(),
-            Where::Live => item.live.into(),
+            Builtin::Item => item.number,
+            Builtin::Index => self.launch.geometry.index(item.number),
+            Builtin::InGroup => item.in_group,
+            Builtin::Group => self.group,
+            Builtin::Groups => self.launch.parts(),
+            Builtin::Live => item.live.into(),
         }
     }
 
@@ -725,12 +734,12 @@ impl<'s, V: Views> State<'s, V> {
         }
     }
 
-    fn arena(&self, item: &mut Item, site: u32, bytes: u64) -> u64 {
-        let begin = item.arena.len() as u64;
+    fn private_heap(&self, item: &mut Item, site: u32, bytes: u64) -> u64 {
+        let begin = item.private_heap.len() as u64;
         let end = bytes.checked_next_multiple_of(8).and_then(|bytes| begin.checked_add(bytes));
-        match end.filter(|end| *end <= self.launch.arena_bytes) {
+        match end.filter(|end| *end <= self.launch.private_heap_bytes) {
             Some(end) => {
-                item.arena.resize(end as usize, 0);
+                item.private_heap.resize(end as usize, 0);
                 begin
             }
             None => {
@@ -740,29 +749,29 @@ impl<'s, V: Views> State<'s, V> {
         }
     }
 
-    fn across(&self, how: Across, to: Reg, of: Reg, items: &mut [Item]) {
+    fn subgroup_op(&self, how: SubgroupOp, to: Reg, of: Reg, items: &mut [Item]) {
         for warp in items.chunks_mut(32) {
             let lanes = |register: Reg| std::array::from_fn(|lane| warp[lane].get(register));
-            let chosen = if let Across::Shuffle { lane } = how { lanes(lane) } else { [0; 32] };
-            let results = across(how, self.of(of), &lanes(of), &chosen);
+            let chosen = if let SubgroupOp::Shuffle { lane } = how { lanes(lane) } else { [0; 32] };
+            let results = subgroup_op(how, self.of(of), &lanes(of), &chosen);
             warp.iter_mut().zip(results).for_each(|(item, result)| item.set(to, result));
         }
     }
 }
 
 /// Returns the results of 32 lanes for their values, and for the lanes that they have chosen.
-fn across(how: Across, of: Type, values: &[u64; 32], chosen: &[u64; 32]) -> [u64; 32] {
+fn subgroup_op(how: SubgroupOp, of: Type, values: &[u64; 32], chosen: &[u64; 32]) -> [u64; 32] {
     let ballot = values.iter().rev().fold(0, |bits, value| bits << 1 | value);
     match how {
-        Across::Shuffle { .. } => chosen.map(|lane| values[lane as usize % 32]),
-        Across::ShuffleXor(mask) => std::array::from_fn(|lane| values[lane ^ usize::from(mask)]),
-        Across::Ballot => [ballot; 32],
-        Across::Any => [u64::from(ballot != 0); 32],
-        Across::All => [u64::from(ballot == 0xFFFF_FFFF); 32],
-        Across::Reduce(op) => [16, 8, 4, 2, 1].into_iter().fold(*values, |values, apart| {
+        SubgroupOp::Shuffle { .. } => chosen.map(|lane| values[lane as usize % 32]),
+        SubgroupOp::ShuffleXor(mask) => std::array::from_fn(|lane| values[lane ^ usize::from(mask)]),
+        SubgroupOp::Ballot => [ballot; 32],
+        SubgroupOp::Any => [u64::from(ballot != 0); 32],
+        SubgroupOp::All => [u64::from(ballot == 0xFFFF_FFFF); 32],
+        SubgroupOp::Reduce(op) => [16, 8, 4, 2, 1].into_iter().fold(*values, |values, apart| {
             std::array::from_fn(|lane| binary(op, of, values[lane & !apart], values[lane | apart]))
         }),
-        Across::Scan(op) => [1, 2, 4, 8, 16].into_iter().fold(*values, |values, below| {
+        SubgroupOp::Scan(op) => [1, 2, 4, 8, 16].into_iter().fold(*values, |values, below| {
             std::array::from_fn(|lane: usize| match lane.checked_sub(below) {
                 Some(other) => binary(op, of, values[other], values[lane]),
                 None => values[lane],
@@ -781,13 +790,15 @@ pub(super) fn from_bits(field: &mut [u8], bits: [u8; 8]) {
     }
 }
 
-fn arena_place(item: &mut Item, site: u32, at: u64, of: Type) -> Option<&mut [u8]> {
+fn private_heap_place(item: &mut Item, site: u32, at: u64, of: Type) -> Option<&mut [u8]> {
     let bytes = u64::from(of.bytes());
-    let end = at.checked_add(bytes).filter(|end| at.is_multiple_of(bytes) && *end <= item.arena.len() as u64);
+    let end = at
+        .checked_add(bytes)
+        .filter(|end| at.is_multiple_of(bytes) && *end <= item.private_heap.len() as u64);
     if end.is_none() {
         item.fail(site, at);
     }
-    end.map(|end| &mut item.arena[at as usize..end as usize])
+    end.map(|end| &mut item.private_heap[at as usize..end as usize])
 }
 
 #[cfg(test)]
@@ -813,8 +824,8 @@ mod tests {
         Op::Binary { op, to: Reg(to), left: Reg(left), right: Reg(right) }
     }
 
-    fn place(to: u32, what: Where) -> Op {
-        Op::Where { to: Reg(to), what }
+    fn place(to: u32, what: Builtin) -> Op {
+        Op::Builtin { to: Reg(to), what }
     }
 
     /// Stores a register, with a 0 in another register.
@@ -826,7 +837,7 @@ mod tests {
         let kernel = Kernel::new(body).unwrap();
         let interpreter = Interpreter {
             budget: Some(100),
-            arena_bytes: 24,
+            private_heap_bytes: 24,
             ..Interpreter::new(&kernel, items, Geometry::plain(0))
         };
         let mut bytes = vec![0; items as usize * 8];
@@ -874,7 +885,7 @@ mod tests {
     fn a_budget_ends_an_item_and_no_other() {
         let forever = Op::Loop { body: vec![] };
         let code = [
-            vec![place(0, Where::Item), literal(1, 3), binary_op(Binary::Eq, 3, 0, 1)],
+            vec![place(0, Builtin::Item), literal(1, 3), binary_op(Binary::Eq, 3, 0, 1)],
             vec![Op::If { when: Reg(3), then: vec![forever], otherwise: vec![] }],
             store(1, 2),
         ];
@@ -889,8 +900,8 @@ mod tests {
         let [number, own, other, three] = [0, 1, 2, 3];
         let code = [
             vec![
-                place(number, Where::Item),
-                place(own, Where::InGroup),
+                place(number, Builtin::Item),
+                place(own, Builtin::InGroup),
                 Op::Put { array: 0, at: Reg(own), value: Reg(number) },
                 Op::Barrier,
                 literal(three, 3),
@@ -911,7 +922,7 @@ mod tests {
         let [number, one, odd, sum] = [0, 1, 2, 3];
         let odd_loop = Op::Loop { body: vec![binary_op(Binary::Add, sum, sum, one)] };
         let code = [
-            vec![place(number, Where::Item), literal(one, 1), literal(sum, 0)],
+            vec![place(number, Builtin::Item), literal(one, 1), literal(sum, 0)],
             vec![binary_op(Binary::And, odd, number, one), binary_op(Binary::Eq, 4, odd, one)],
             vec![Op::If { when: Reg(4), then: vec![odd_loop], otherwise: vec![] }, Op::Barrier],
             vec![Op::Loop { body: vec![Op::Barrier, binary_op(Binary::Add, sum, sum, one)] }],
@@ -928,7 +939,7 @@ mod tests {
     #[test]
     fn a_time_limit_ends_all_items_and_names_one() {
         let code = [
-            vec![place(0, Where::Item), literal(1, 3), binary_op(Binary::Eq, 3, 0, 1)],
+            vec![place(0, Builtin::Item), literal(1, 3), binary_op(Binary::Eq, 3, 0, 1)],
             vec![Op::If { when: Reg(3), then: vec![Op::Loop { body: vec![] }], otherwise: vec![] }],
             store(1, 2),
         ];
@@ -958,16 +969,20 @@ mod tests {
 
     #[test]
     fn operations_go_across_lanes() {
-        let result = |how: Across, gives: Type| {
+        let result = |how: SubgroupOp, gives: Type| {
             let registers = vec![Type::U64, Type::U64, Type::U64, Type::Bool, gives, Type::U32];
-            let of = if matches!(how, Across::Ballot | Across::Any | Across::All) { Reg(3) } else { Reg(0) };
+            let of = if matches!(how, SubgroupOp::Ballot | SubgroupOp::Any | SubgroupOp::All) {
+                Reg(3)
+            } else {
+                Reg(0)
+            };
             let code = [
                 vec![
-                    place(0, Where::Item),
+                    place(0, Builtin::Item),
                     literal(1, 3),
                     literal(5, 7),
                     binary_op(Binary::Lt, 3, 0, 1),
-                    Op::Across { how, to: Reg(4), of },
+                    Op::Subgroup { how, to: Reg(4), of },
                     Op::Cast { to: Reg(2), of: Reg(4) },
                 ],
                 store(2, 1),
@@ -975,14 +990,14 @@ mod tests {
             run(Body { registers, group_len: Some(32), ..body(0, 0, code.concat()) }, 40).0
         };
         let all = |value: u64, later: u64| [vec![value; 32], vec![later; 8]].concat();
-        assert_eq!(result(Across::Ballot, Type::U32), all(7, 0));
-        assert_eq!(result(Across::Any, Type::Bool), all(1, 0));
-        assert_eq!(result(Across::All, Type::Bool), all(0, 0));
-        assert_eq!(result(Across::Reduce(Binary::Add), Type::U64), all(31 * 16, (32..64).sum()));
-        assert_eq!(result(Across::Shuffle { lane: Reg(5) }, Type::U64), all(7, 39));
-        let scanned = result(Across::Scan(Binary::Add), Type::U64);
+        assert_eq!(result(SubgroupOp::Ballot, Type::U32), all(7, 0));
+        assert_eq!(result(SubgroupOp::Any, Type::Bool), all(1, 0));
+        assert_eq!(result(SubgroupOp::All, Type::Bool), all(0, 0));
+        assert_eq!(result(SubgroupOp::Reduce(Binary::Add), Type::U64), all(31 * 16, (32..64).sum()));
+        assert_eq!(result(SubgroupOp::Shuffle { lane: Reg(5) }, Type::U64), all(7, 39));
+        let scanned = result(SubgroupOp::Scan(Binary::Add), Type::U64);
         assert_eq!((scanned[0], scanned[5], scanned[31], scanned[33]), (0, 15, 31 * 16, 65));
-        let changed = result(Across::ShuffleXor(3), Type::U64);
+        let changed = result(SubgroupOp::ShuffleXor(3), Type::U64);
         assert_eq!((changed[0], changed[1], changed[31], changed[32]), (3, 2, 28, 35));
     }
 
@@ -998,7 +1013,7 @@ mod tests {
             scope: Scope::Group,
         };
         let code = [
-            vec![place(item, Where::Item), literal(zero, 0), add],
+            vec![place(item, Builtin::Item), literal(zero, 0), add],
             vec![Op::Barrier, Op::Get { to: Reg(sum), array: 0, at: Reg(zero) }],
             vec![binary_op(Binary::Add, sum, sum, old)],
             store(sum, zero),
@@ -1006,15 +1021,15 @@ mod tests {
         let arrays = vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 1 }];
         let grouped = Body { arrays, group_len: Some(4), ..body(4, 0, code.concat()) };
         assert_eq!(run(grouped, 4).0, [6, 6, 7, 9]);
-        // Each item allocates 16 bytes twice, which exceeds its arena.
+        // Each item allocates 16 bytes twice, which exceeds its private heap.
         let [place_of, bytes, first, second, value] = [0, 1, 2, 3, 4];
         let code = [
-            vec![place(place_of, Where::Item), literal(bytes, 9)],
-            vec![Op::Arena { to: Reg(first), bytes: Reg(bytes) }],
-            vec![Op::Arena { to: Reg(second), bytes: Reg(bytes) }],
-            vec![Op::ArenaStore { at: Reg(first), value: Reg(place_of) }],
-            vec![Op::ArenaStore { at: Reg(second), value: Reg(bytes) }],
-            vec![Op::ArenaLoad { to: Reg(value), at: Reg(first) }],
+            vec![place(place_of, Builtin::Item), literal(bytes, 9)],
+            vec![Op::PrivateAlloc { to: Reg(first), bytes: Reg(bytes) }],
+            vec![Op::PrivateAlloc { to: Reg(second), bytes: Reg(bytes) }],
+            vec![Op::PrivateStore { at: Reg(first), value: Reg(place_of) }],
+            vec![Op::PrivateStore { at: Reg(second), value: Reg(bytes) }],
+            vec![Op::PrivateLoad { to: Reg(value), at: Reg(first) }],
             store(value, bytes),
         ];
         let (values, report) = run(body(5, 0, code.concat()), 3);

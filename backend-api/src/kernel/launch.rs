@@ -19,7 +19,7 @@ const OPERATION: &str = "launch";
 /// assert_eq!((row.count(), row.stride(), row.place(3)), (5, 4, Some((memory.at(0), 12))));
 /// // Pages of two elements, dealt out to two places in turn.
 /// let bases = [memory.at(100), memory.at(200)];
-/// let dealt = View::Dealt { bases: &bases, page_len: 2, count: 7, stride: 4 };
+/// let dealt = View::Striped { bases: &bases, page_len: 2, count: 7, stride: 4 };
 /// assert_eq!(dealt.place(3), Some((memory.at(200), 4)));
 /// assert_eq!((dealt.place(5), dealt.place(7)), (Some((memory.at(100), 12)), None));
 /// assert_eq!(dealt.ranges().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [16, 12]);
@@ -29,7 +29,7 @@ pub enum View<'a> {
     /// Contiguous elements.
     Run(Elements<'a>),
     /// Elements in pages. Page `p` is the `p / bases.len()`-th page at `bases[p % bases.len()]`.
-    Dealt {
+    Striped {
         /// The start of the pages of each residue: 1 to [`View::BASES_MAX`] places.
         bases: &'a [DeviceSpan<'a>],
         /// Elements of a page; at least 1.
@@ -56,7 +56,7 @@ impl<'a> View<'a> {
     pub const fn count(&self) -> u64 {
         match self {
             Self::Run(elements) => elements.count,
-            Self::Dealt { count, .. } => *count,
+            Self::Striped { count, .. } => *count,
         }
     }
 
@@ -65,7 +65,7 @@ impl<'a> View<'a> {
     pub const fn stride(&self) -> u64 {
         match self {
             Self::Run(elements) => elements.stride,
-            Self::Dealt { stride, .. } => *stride,
+            Self::Striped { stride, .. } => *stride,
         }
     }
 
@@ -74,7 +74,7 @@ impl<'a> View<'a> {
     pub const fn bases(&self) -> &[DeviceSpan<'a>] {
         match self {
             Self::Run(elements) => std::slice::from_ref(&elements.start),
-            Self::Dealt { bases, .. } => bases,
+            Self::Striped { bases, .. } => bases,
         }
     }
 
@@ -83,7 +83,7 @@ impl<'a> View<'a> {
     pub const fn page_len(&self) -> u64 {
         match self {
             Self::Run(_) => 1 << 63,
-            Self::Dealt { page_len, .. } => *page_len,
+            Self::Striped { page_len, .. } => *page_len,
         }
     }
 
@@ -123,7 +123,7 @@ impl<'a> View<'a> {
 /// ```
 /// use backend_api::expr::Geometry;
 /// use backend_api::kernel::{
-///     Access, Binary, Body, Kernel, Launch, Memory, Op, Reg, Report, Type, View, ViewDecl, Where,
+///     Access, Binary, Body, Builtin, Kernel, Launch, Memory, Op, Reg, Report, Type, View, ViewDecl,
 /// };
 /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Transfer};
 /// # use std::sync::Arc;
@@ -138,7 +138,7 @@ impl<'a> View<'a> {
 ///     code: vec![
 ///         Op::Literal { to: at, bits: 0 },
 ///         Op::Load { to: value, view: 0, at, offset: 0, of },
-///         Op::Where { to: index, what: Where::Index },
+///         Op::Builtin { to: index, what: Builtin::Index },
 ///         Op::Binary { op: Binary::Add, to: value, left: value, right: index },
 ///         Op::Store { view: 0, at, offset: 0, of, value },
 ///     ],
@@ -181,21 +181,34 @@ pub struct Launch<'a> {
     /// The time that an item or a group of items may run: see [`kernel`](super#failures). Devices that
     /// compute with the processor enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
     pub time_limit: Option<Duration>,
-    /// The arena of each item in bytes, a multiple of 8, for kernels that allocate from it
-    /// ([`Op::Arena`](super::Op::Arena)). The device allocates arenas for all items that run at a time. If
-    /// it cannot, the call fails with [`OutOfMemory`](ErrorKind::OutOfMemory), and starts nothing.
-    pub arena_bytes: u64,
+    /// The private heap of each item in bytes, a multiple of 8, for kernels that allocate from it
+    /// ([`Op::PrivateAlloc`](super::Op::PrivateAlloc)). The device allocates private heaps for all items that
+    /// run at a time. If it cannot, the call fails with [`OutOfMemory`](ErrorKind::OutOfMemory), and starts
+    /// nothing.
+    pub private_heap_bytes: u64,
     /// The place for the report, [`Report::BYTES`] long, at a multiple of 8.
     pub report: HostSpan<'a>,
 }
 
 impl<'a> Launch<'a> {
-    /// Creates a launch without views, parameters and tables, with no budget, no time limit and no arena.
+    /// Creates a launch without views, parameters and tables, with no budget, no time limit and no private
+    /// heap.
     #[must_use]
     pub const fn new(kernel: &'a Kernel, items: u64, geometry: Geometry, report: HostSpan<'a>) -> Self {
         let (views, params, table): (&[View<'_>], &[u64], &[u8]) = (&[], &[], &[]);
         let (budget, time_limit) = (None, None);
-        Self { kernel, items, geometry, views, params, table, budget, time_limit, arena_bytes: 0, report }
+        Self {
+            kernel,
+            items,
+            geometry,
+            views,
+            params,
+            table,
+            budget,
+            time_limit,
+            private_heap_bytes: 0,
+            report,
+        }
     }
 
     /// The number of bytes of the elements of all views.
@@ -240,10 +253,10 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Re
                 .into(),
         ));
     }
-    if !launch.arena_bytes.is_multiple_of(8) {
+    if !launch.private_heap_bytes.is_multiple_of(8) {
         return Err(invalid(format!(
-            "the arena has {} bytes, which is not a multiple of 8",
-            launch.arena_bytes
+            "the private heap has {} bytes, which is not a multiple of 8",
+            launch.private_heap_bytes
         )));
     }
     let mut reached = Vec::new();
@@ -280,7 +293,7 @@ pub(crate) fn check_shape<E: Extents + ?Sized>(
     let invalid = |detail: String| Err(Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail));
     match *view {
         View::Run(elements) => extents.check_elements(operation, &elements).map(drop),
-        View::Dealt { bases, page_len, count, stride } => {
+        View::Striped { bases, page_len, count, stride } => {
             if !(1..=View::BASES_MAX).contains(&bases.len()) || page_len == 0 || stride == 0 {
                 let (places, most) = (bases.len(), View::BASES_MAX);
                 return invalid(format!(

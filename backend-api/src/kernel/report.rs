@@ -20,7 +20,8 @@ pub struct Report {
     /// without failures. May contain [`TIME_OVER`](Self::TIME_OVER).
     pub site: u32,
     /// The detail of the first failure: the index outside, the detail of [`Op::Fail`](super::Op::Fail),
-    /// the budget of a loop, or the bytes of [`Op::Arena`](super::Op::Arena). 0 without failures.
+    /// the budget of a loop, or the bytes of [`Op::PrivateAlloc`](super::Op::PrivateAlloc). 0 without
+    /// failures.
     pub detail: u64,
     /// The number of the failed item. 0 without failures.
     pub item: u64,

@@ -1,9 +1,9 @@
 //! Uniformity analysis: finds the code that all items of a group execute together, as barriers require.
 
-use super::{Across, Body, Op, Where};
+use super::{Body, Builtin, Op, SubgroupOp};
 use crate::{Error, ErrorKind, Result};
 
-/// Refuses `Barrier` and `Across` if items of a group may take different paths to them.
+/// Refuses `Barrier` and `Subgroup` if items of a group may take different paths to them.
 pub(super) fn check(body: &Body) -> Result<()> {
     let Some(site) = body.divergent_site() else { return Ok(()) };
     let detail =
@@ -13,7 +13,7 @@ pub(super) fn check(body: &Body) -> Result<()> {
 
 impl Body {
     /// Returns true if items of a group meet: if the body has a [`Barrier`](Op::Barrier) or an
-    /// [`Across`](Op::Across).
+    /// [`Subgroup`](Op::Subgroup).
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op};
@@ -23,21 +23,21 @@ impl Body {
     #[must_use]
     pub fn meets(&self) -> bool {
         let mut meets = false;
-        self.operations(|_, op| meets |= matches!(op, Op::Barrier | Op::Across { .. }));
+        self.operations(|_, op| meets |= matches!(op, Op::Barrier | Op::Subgroup { .. }));
         meets
     }
 
-    /// The number of the first [`Barrier`](Op::Barrier) or [`Across`](Op::Across) that some items of a
+    /// The number of the first [`Barrier`](Op::Barrier) or [`Subgroup`](Op::Subgroup) that some items of a
     /// group may skip, or reach more often than others. [`verify`](Self::verify) refuses such a body. The
     /// body's registers must be declared, and its breaks must have targets.
     ///
     /// ```
-    /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
+    /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
     /// let body = Body {
     ///     registers: vec![Type::Bool],
     ///     group_len: Some(64),
     ///     code: vec![
-    ///         Op::Where { to: Reg(0), what: Where::Live },
+    ///         Op::Builtin { to: Reg(0), what: Builtin::Live },
     ///         Op::If { when: Reg(0), then: vec![Op::Barrier], otherwise: vec![] },
     ///     ],
     ///     ..Body::default()
@@ -54,7 +54,7 @@ impl Body {
     /// [meet](Self::meets).
     ///
     /// ```
-    /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
+    /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
     /// let looped = |when| {
     ///     let leave = Op::If { when: Reg(when), then: vec![Op::Break { out: 0 }], otherwise: vec![] };
     ///     Op::Loop { body: vec![leave] }
@@ -64,7 +64,7 @@ impl Body {
     ///     group_len: Some(64),
     ///     code: vec![
     ///         Op::Literal { to: Reg(0), bits: 1 },
-    ///         Op::Where { to: Reg(1), what: Where::Live },
+    ///         Op::Builtin { to: Reg(1), what: Builtin::Live },
     ///         looped(0),
     ///         Op::Barrier,
     ///         looped(1),
@@ -91,13 +91,13 @@ impl Body {
     /// be declared, and its breaks must have targets.
     ///
     /// ```
-    /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
+    /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
     /// let body = Body {
     ///     registers: vec![Type::U64, Type::Bool],
     ///     group_len: Some(64),
     ///     code: vec![
-    ///         Op::Where { to: Reg(0), what: Where::Group },
-    ///         Op::Where { to: Reg(1), what: Where::Live },
+    ///         Op::Builtin { to: Reg(0), what: Builtin::Group },
+    ///         Op::Builtin { to: Reg(1), what: Builtin::Live },
     ///         Op::If { when: Reg(1), then: vec![Op::Fail { code: 0, detail: Reg(0) }], otherwise: vec![] },
     ///         Op::Barrier,
     ///     ],
@@ -214,7 +214,7 @@ impl<'a> Flow<'a> {
                     Self::set(&mut self.loops, *site, &mut self.changed);
                 }
             }
-            Op::Barrier | Op::Across { .. } if alone => self.fault = self.fault.or(Some(site)),
+            Op::Barrier | Op::Subgroup { .. } if alone => self.fault = self.fault.or(Some(site)),
             _ => {}
         }
         if let Some(to) = op.written()
@@ -227,18 +227,18 @@ impl<'a> Flow<'a> {
     /// Returns true if an operation may give the items of a group different values.
     fn gives_different(&self, op: &Op, differs: bool) -> bool {
         match op {
-            Op::Where { what, .. } => !matches!(what, Where::Group | Where::Groups),
+            Op::Builtin { what, .. } => !matches!(what, Builtin::Group | Builtin::Groups),
             Op::Load { .. }
             | Op::Get { .. }
             | Op::Atomic { .. }
-            | Op::Arena { .. }
-            | Op::ArenaLoad { .. } => true,
-            Op::Across { how, .. } => match how {
-                Across::Any | Across::All | Across::Ballot | Across::Reduce(_) => {
+            | Op::PrivateAlloc { .. }
+            | Op::PrivateLoad { .. } => true,
+            Op::Subgroup { how, .. } => match how {
+                SubgroupOp::Any | SubgroupOp::All | SubgroupOp::Ballot | SubgroupOp::Reduce(_) => {
                     differs && self.body.group_len != Some(32)
                 }
-                Across::Scan(_) => true,
-                Across::Shuffle { .. } | Across::ShuffleXor(_) => differs,
+                SubgroupOp::Scan(_) => true,
+                SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) => differs,
             },
             _ => differs,
         }
@@ -253,8 +253,8 @@ mod tests {
     /// Registers: 0 a varying bool, 1 a uniform bool, 2 and 3 `U64`, 4 another bool; then the code.
     fn verify(group_len: u32, code: Vec<Op>) -> Result<()> {
         let mut all = vec![
-            Op::Where { to: Reg(2), what: Where::InGroup },
-            Op::Where { to: Reg(3), what: Where::Group },
+            Op::Builtin { to: Reg(2), what: Builtin::InGroup },
+            Op::Builtin { to: Reg(3), what: Builtin::Group },
             Op::Binary { op: Binary::Ne, to: Reg(0), left: Reg(2), right: Reg(3) },
             Op::Binary { op: Binary::Ne, to: Reg(1), left: Reg(3), right: Reg(3) },
             Op::Copy { to: Reg(4), of: Reg(1) },
@@ -303,10 +303,10 @@ mod tests {
 
     #[test]
     fn what_lanes_agree_on_is_the_same_for_a_group_of_32() {
-        let vote = |how| vec![Op::Across { how, to: Reg(4), of: Reg(0) }, on(4, vec![Op::Barrier])];
-        assert!(verify(32, vote(Across::Any)).is_ok());
-        assert!(verify(64, vote(Across::Any)).is_err());
-        assert!(verify(32, vote(Across::ShuffleXor(1))).is_err());
-        assert!(verify(48, vote(Across::All)).is_err(), "not a multiple of 32");
+        let vote = |how| vec![Op::Subgroup { how, to: Reg(4), of: Reg(0) }, on(4, vec![Op::Barrier])];
+        assert!(verify(32, vote(SubgroupOp::Any)).is_ok());
+        assert!(verify(64, vote(SubgroupOp::Any)).is_err());
+        assert!(verify(32, vote(SubgroupOp::ShuffleXor(1))).is_err());
+        assert!(verify(48, vote(SubgroupOp::All)).is_err(), "not a multiple of 32");
     }
 }

@@ -1,6 +1,6 @@
 //! The check of a body: structure, types, and a write of each register before its first read.
 
-use super::{Access, Across, Body, Memory, Op, Place, Reg, Rmw, Space, Type};
+use super::{Access, Body, Memory, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
 use crate::{Error, ErrorKind, Result};
 
 impl Body {
@@ -14,7 +14,7 @@ impl Body {
     /// - a type that does not fit, or a field or a table has the type bool, which memory cannot hold;
     /// - a `Break` or `Continue` without a target;
     /// - a read of a register that some path has not written before;
-    /// - a `Barrier` or `Across` that some items of a group may skip.
+    /// - a `Barrier` or `Subgroup` that some items of a group may skip.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type};
@@ -255,7 +255,7 @@ impl Check<'_> {
                 Err(self.error(format!("the literal {bits:#x} has more bits than {of}")))
             }
             Op::Param { to, number } => self.want(to, *self.declared(&body.params, number, "parameter")?),
-            Op::Where { to, what } => {
+            Op::Builtin { to, what } => {
                 if what.is_of_group() && body.group_len.is_none() {
                     return Err(
                         self.error(format!("{what:?} needs groups, but the body has no group length"))
@@ -332,14 +332,14 @@ impl Check<'_> {
                 self.want(value, self.declared(&body.arrays, array, "array")?.of)
             }
             Op::Atomic { op, to, place, value, .. } => self.atomic(op, to, place, value),
-            Op::Arena { to, bytes } => {
+            Op::PrivateAlloc { to, bytes } => {
                 self.want(to, Type::U64)?;
                 self.want(bytes, Type::U64)
             }
-            Op::ArenaLoad { to: value, at } | Op::ArenaStore { at, value } => {
+            Op::PrivateLoad { to: value, at } | Op::PrivateStore { at, value } => {
                 self.want(at, Type::U64)?;
                 let found = self.of(value)?;
-                self.fits(found != Type::Bool, "a value in the arena", found)
+                self.fits(found != Type::Bool, "a value in the private heap", found)
             }
             Op::Fail { detail, .. } => self.want(detail, Type::U64),
             Op::If { when, .. } => self.want(when, Type::Bool),
@@ -349,7 +349,7 @@ impl Check<'_> {
                     || self.error("a barrier needs groups, but the body has no group length".into());
                 body.group_len.map(drop).ok_or_else(no_groups)
             }
-            Op::Across { how, to, of } => self.across(how, to, of),
+            Op::Subgroup { how, to, of } => self.subgroup_op(how, to, of),
         }
     }
 
@@ -381,7 +381,7 @@ impl Check<'_> {
         to.map_or(Ok(()), |to| self.want(to, found))
     }
 
-    fn across(&self, how: Across, to: Reg, of: Reg) -> Result<()> {
+    fn subgroup_op(&self, how: SubgroupOp, to: Reg, of: Reg) -> Result<()> {
         if !self.body.group_len.is_some_and(|len| len.is_multiple_of(32)) {
             let len = self.body.group_len.unwrap_or(1);
             return Err(
@@ -389,7 +389,7 @@ impl Check<'_> {
             );
         }
         let found = self.of(of)?;
-        if let Across::Shuffle { lane } = how {
+        if let SubgroupOp::Shuffle { lane } = how {
             self.want(lane, Type::U32)?;
         }
         let Some(gives) = how.gives(found) else {
@@ -401,14 +401,14 @@ impl Check<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ArrayDecl, Binary, Scope, Unary, ViewDecl, Where};
+    use super::super::{ArrayDecl, Binary, Builtin, Scope, Unary, ViewDecl};
     use super::*;
 
     /// Registers 0 and 1 are bools, 2 and 3 `U64`, 4 `F32`, 5 `U32`; the item's number is in 2, 0 is
     /// false.
     fn body(code: Vec<Op>) -> Body {
         let mut all = vec![
-            Op::Where { to: Reg(2), what: Where::Item },
+            Op::Builtin { to: Reg(2), what: Builtin::Item },
             Op::Binary { op: Binary::Ne, to: Reg(0), left: Reg(2), right: Reg(2) },
         ];
         all.extend(code);

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::checks::{Check, Checks, HostPlace, Part, checksum};
 use self::table::Table;
-use super::several::touches::{Ranges, Touches};
+use super::several::access_set::{AccessSet, Ranges};
 use crate::{
     BufferHandle, BufferId, Commit, Device, DeviceSpan, Extents, HostAllocation, HostId, HostMemory,
     HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, View, forward,
@@ -72,7 +72,7 @@ pub struct Checksummed<D: Device + ?Sized> {
     buffers: Mutex<HashSet<BufferId>>,
 }
 
-fn forget_all(touches: &Touches) {
+fn forget_all(touches: &AccessSet) {
     touches.writes.iter().for_each(|(buffer, bytes)| table::forget(*buffer, bytes));
 }
 
@@ -168,7 +168,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
             // The inner device refuses the request; its ranges may be invalid.
             return request.start(&*self.inner, queue);
         }
-        let touches = Touches::of(request);
+        let touches = AccessSet::of(request);
         self.checks.supersede(&touches.host_writes);
         let mut check = Check::new(self.begin(request, &touches), touches.host_writes);
         let ticket = request.start(&*self.inner, queue).inspect_err(|_| check.forget())?;
@@ -180,7 +180,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
 
     /// Notes the effects of a request before its submission, as later submissions depend on them. Returns
     /// the units that it copies as a whole.
-    fn begin(&self, request: &Request<'_>, touches: &Touches) -> Vec<Part> {
+    fn begin(&self, request: &Request<'_>, touches: &AccessSet) -> Vec<Part> {
         // The contents are unknown while pending work writes to this host memory.
         let is_known = || !self.checks.writes_to(&touches.host_reads);
         match request {

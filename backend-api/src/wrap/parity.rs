@@ -1,15 +1,15 @@
 //! Parity over several devices: if one device is lost, its data is reconstructed from the others.
 
-mod change;
 mod copies;
+mod degraded;
 mod locks;
+mod member_queue;
 mod memory;
+mod parity_update;
 mod rebuild;
 mod requests;
-mod rows;
 mod scratch;
-mod seat;
-mod stand_in;
+mod stripe_layout;
 mod worker;
 
 use std::ptr::NonNull;
@@ -31,10 +31,10 @@ use crate::{
 };
 
 use locks::Locks;
-use rows::Rows;
+use member_queue::MemberQueue;
 use scratch::Scratches;
-use seat::Seat;
-use worker::Seated;
+use stripe_layout::StripeLayout;
+use worker::MemberWorker;
 
 /// A group of three devices or more that keep parity for each other. If one device is lost, its data is
 /// reconstructed from the others. The cost is one device's share of the memory of all.
@@ -108,15 +108,15 @@ pub struct ParityGroup {
 /// ```
 #[derive(Debug)]
 pub struct ParityMember {
-    seated: Arc<Seated>,
+    worker: Arc<MemberWorker>,
     routes: Vec<Route>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
 struct Core {
-    seats: Vec<Seat>,
-    rows: Mutex<Rows>,
+    seats: Vec<MemberQueue>,
+    rows: Mutex<StripeLayout>,
     locks: Locks,
     /// Held during the creation of queues and memory, and while a device joins.
     setup: Mutex<()>,
@@ -151,7 +151,7 @@ impl ParityGroup {
         let seats = devices
             .into_iter()
             .zip(0..)
-            .map(|(device, id)| Ok(Seat::new(Member::new(id, device, Status::Current)?)));
+            .map(|(device, id)| Ok(MemberQueue::new(Member::new(id, device, Status::Current)?)));
         let seats = seats.collect::<Result<Vec<_>>>()?;
         let core = Arc::new(Core {
             next_member: AtomicU64::new(seats.len() as u64),
@@ -163,17 +163,17 @@ impl ParityGroup {
             scratches: Arc::default(),
         });
         let member = |(at, (info, routes)): (usize, (DeviceInfo, Vec<Route>))| {
-            let seated = Arc::new(Seated { core: Arc::clone(&core), at, info });
+            let worker = Arc::new(MemberWorker { core: Arc::clone(&core), at, info });
             let work = {
-                let seated = Arc::clone(&seated);
-                move || seated.work()
+                let worker = Arc::clone(&worker);
+                move || worker.work()
             };
             let refused = |error: std::io::Error| {
                 Error::new(ErrorKind::System, "parity").with_detail(error.to_string())
             };
             let thread =
                 std::thread::Builder::new().name("vmarray-parity".into()).spawn(work).map_err(refused)?;
-            Ok(Arc::new(ParityMember { seated, routes, thread: Mutex::new(Some(thread)) }))
+            Ok(Arc::new(ParityMember { worker, routes, thread: Mutex::new(Some(thread)) }))
         };
         let members = about.into_iter().enumerate().map(member).collect::<Result<Vec<_>>>()?;
         Ok(Self { members })
@@ -193,17 +193,17 @@ impl ParityGroup {
     /// ```
     #[must_use]
     pub fn parity_bytes(bytes: u64, devices: usize) -> u64 {
-        if bytes == 0 || devices < 2 { 0 } else { rows::part_bytes(bytes, devices) }
+        if bytes == 0 || devices < 2 { 0 } else { stripe_layout::part_bytes(bytes, devices) }
     }
 
     fn core(&self) -> &Core {
-        &self.members[0].seated.core
+        &self.members[0].worker.core
     }
 
     /// Returns the devices and the state of each.
     #[must_use]
     pub fn replicas(&self) -> Vec<Replica> {
-        let replica = |seat: &Seat| {
+        let replica = |seat: &MemberQueue| {
             let state = seat.lock();
             let device = state.member.device.info().to_string();
             let missing_bytes = state.missing_bytes;
@@ -230,7 +230,7 @@ impl ParityGroup {
     /// If the group has no member of this number.
     #[must_use]
     pub fn has_contents(&self, member: usize) -> bool {
-        let is_current = |seat: &Seat| seat.lock().member.is_current();
+        let is_current = |seat: &MemberQueue| seat.lock().member.is_current();
         let seats = &self.core().seats;
         is_current(&seats[member]) || seats.iter().filter(|seat| !is_current(seat)).count() == 1
     }
@@ -238,7 +238,7 @@ impl ParityGroup {
     /// Returns the first lost device.
     #[must_use]
     pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
-        let lost = |seat: &Seat| {
+        let lost = |seat: &MemberQueue| {
             let member = &seat.lock().member;
             (!member.is_there()).then(|| Arc::clone(&member.device))
         };
@@ -260,8 +260,8 @@ impl ParityGroup {
     /// that the data cannot be reconstructed.
     pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
         let _call = Call::begin();
-        let seated: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.seated)).collect();
-        self.core().rebuild(&seated, lost, spare)
+        let worker: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.worker)).collect();
+        self.core().rebuild(&worker, lost, spare)
     }
 }
 
@@ -277,10 +277,10 @@ fn info(of: &DeviceInfo) -> DeviceInfo {
 
 impl Drop for ParityMember {
     fn drop(&mut self) {
-        let seat = self.seated.seat();
+        let seat = self.worker.seat();
         {
             let _call = Call::begin();
-            self.seated.wait_for_all(|_| true);
+            self.worker.wait_for_all(|_| true);
         }
         let mut state = seat.lock();
         state.is_closed = true;
@@ -292,7 +292,7 @@ impl Drop for ParityMember {
         {
             let _ = thread.join();
         }
-        self.seated.release_all();
+        self.worker.release_all();
     }
 }
 
@@ -302,13 +302,13 @@ impl Drop for ParityMember {
 // member's own allocations outlive that. Names are the member's own; an unknown name is refused.
 unsafe impl Device for ParityMember {
     fn info(&self) -> &DeviceInfo {
-        &self.seated.info
+        &self.worker.info
     }
 
     fn memory(&self) -> Result<MemoryStatus> {
         let _call = Call::begin();
-        let core = &self.seated.core;
-        let own = self.seated.at;
+        let core = &self.worker.core;
+        let own = self.worker.at;
         let mut refusal = None;
         // A lost device is reported with the free memory of another device.
         for at in (0..core.seats.len()).map(|next| (own + next) % core.seats.len()) {
@@ -331,23 +331,23 @@ unsafe impl Device for ParityMember {
     }
 
     fn create_queue(&self) -> Result<QueueHandle> {
-        self.seated.create_queue()
+        self.worker.create_queue()
     }
 
     fn release_queue(&self, queue: QueueHandle) {
-        self.seated.release_queue(queue.id());
+        self.worker.release_queue(queue.id());
     }
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        self.seated.allocate(bytes, commit)
+        self.worker.allocate(bytes, commit)
     }
 
     fn release(&self, buffer: BufferHandle) {
-        self.seated.release(buffer.id());
+        self.worker.release(buffer.id());
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
-        self.seated.allocate_host(bytes, kind)
+        self.worker.allocate_host(bytes, kind)
     }
 
     unsafe fn import_host(
@@ -357,16 +357,16 @@ unsafe impl Device for ParityMember {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         // SAFETY: the caller's promise.
-        unsafe { self.seated.import_host(address, bytes, kind) }
+        unsafe { self.worker.import_host(address, bytes, kind) }
     }
 
     fn release_host(&self, host: HostAllocation) {
-        self.seated.release_host(host.id());
+        self.worker.release_host(host.id());
     }
 
     fn wipe_on_release(&self) -> Result<()> {
         let _call = Call::begin();
-        let core = &self.seated.core;
+        let core = &self.worker.core;
         let _setup = core.setup.lock();
         for seat in 0..core.seats.len() {
             core.make(seat, |device| device.wipe_on_release(), |_, ()| ())?;
@@ -375,24 +375,24 @@ unsafe impl Device for ParityMember {
         Ok(())
     }
 
-    crate::requests! { self, queue, request => self.seated.start(queue, &request) }
+    crate::requests! { self, queue, request => self.worker.start(queue, &request) }
 
     fn routes(&self) -> &[Route] {
         &self.routes
     }
 
     fn set_routing(&self, routing: Routing) {
-        self.seated.seat().lock().member.device.set_routing(routing);
+        self.worker.seat().lock().member.device.set_routing(routing);
     }
 
     fn routing(&self) -> Routing {
-        self.seated.seat().lock().member.device.routing()
+        self.worker.seat().lock().member.device.routing()
     }
 
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         let _call = Call::begin();
-        let state = self.seated.seat().lock();
-        state.check_compute(compute).map_err(|error| error.on(&self.seated.info))?;
+        let state = self.worker.seat().lock();
+        state.check_compute(compute).map_err(|error| error.on(&self.worker.info))?;
         if !state.member.is_current() {
             return Ok(());
         }
@@ -402,9 +402,9 @@ unsafe impl Device for ParityMember {
 
     fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
         let _call = Call::begin();
-        let state = self.seated.seat().lock();
+        let state = self.worker.seat().lock();
         for launch in launches {
-            state.check_launch(launch).map_err(|error| error.on(&self.seated.info))?;
+            state.check_launch(launch).map_err(|error| error.on(&self.worker.info))?;
             if !state.member.is_current() {
                 continue;
             }
@@ -418,8 +418,8 @@ unsafe impl Device for ParityMember {
 
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         let _call = Call::begin();
-        let state = self.seated.seat().lock();
-        state.check_launch(launch).map_err(|error| error.on(&self.seated.info))?;
+        let state = self.worker.seat().lock();
+        state.check_launch(launch).map_err(|error| error.on(&self.worker.info))?;
         if !state.member.is_current() {
             return Err(state.lost_error("kernel_facts"));
         }
@@ -427,18 +427,18 @@ unsafe impl Device for ParityMember {
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        self.seated.poll(ticket)
+        self.worker.poll(ticket)
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.seated.wait(ticket)
+        self.worker.wait(ticket)
     }
 
     fn wake(&self, ticket: Ticket, waker: Waker) {
-        self.seated.wake(ticket, waker);
+        self.worker.wake(ticket, waker);
     }
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
-        self.seated.order_after(queue, ticket)
+        self.worker.order_after(queue, ticket)
     }
 }

@@ -1,10 +1,10 @@
 //! Launches of the program's kernels: translation, cache, and arguments.
 
 #[forbid(unsafe_code)]
-mod arena;
-#[forbid(unsafe_code)]
 pub(super) mod codegen;
 mod foreign;
+#[forbid(unsafe_code)]
+mod private_heap;
 #[forbid(unsafe_code)]
 mod traits;
 
@@ -89,11 +89,11 @@ impl Planned {
         let row = u64::from(WARP * shape.lanes);
         let pitch = pitch.map_or(0, |number| launch.params[usize::from(number)]);
         let pitch = if pitch.is_multiple_of(row) { pitch / row } else { 0 };
-        let slab_bytes = launch.kernel.needs().arena.then(|| {
+        let slab_bytes = launch.kernel.needs().private_heap.then(|| {
             // If loops end by their budget, the kernel may read registers that it has not written.
             let is_plain = launch.budget.is_none() || !body.meets();
-            let most = is_plain.then(|| arena::most_taken(body, launch.params)).flatten();
-            most.map_or(launch.arena_bytes, |most| most.min(launch.arena_bytes))
+            let most = is_plain.then(|| private_heap::most_taken(body, launch.params)).flatten();
+            most.map_or(launch.private_heap_bytes, |most| most.min(launch.private_heap_bytes))
         });
         if let Some(bytes) = slab_bytes.filter(|bytes| *bytes > u32::MAX.into()) {
             let detail = format!(
@@ -301,7 +301,7 @@ pub(crate) fn run(
         (Given::Pieces, pieces),
         (Given::Pitch, pitch),
         (Given::Reciprocal, reciprocal(pitch)),
-        (Given::Dealt, if dealt >> 31 == 0 { dealt } else { 0 }),
+        (Given::Striped, if dealt >> 31 == 0 { dealt } else { 0 }),
         (Given::First, launch.geometry.first),
         (Given::Channel, launch.geometry.channel),
         (Given::Budget, launch.budget.unwrap_or(0)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::backends::check_extend;
-use backend_api::{Error, ErrorKind, Result, tell};
+use backend_api::{Error, ErrorKind, Result, warn};
 use parking_lot::{Mutex, RwLock};
 
 use super::open_file::OpenFile;
@@ -34,7 +34,7 @@ impl Drop for Extent {
         }
         match self.wipe() {
             Ok(()) => self.wiping.count(self.bytes()),
-            Err(error) => tell::not_wiped("memory", &self.file.path().display(), &error),
+            Err(error) => warn::not_wiped("memory", &self.file.path().display(), &error),
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_wiped_all_the_same() {
         const BYTES: u64 = 600_000;
-        let path = std::env::temp_dir().join(backend_api::own_files::random_name());
+        let path = std::env::temp_dir().join(backend_api::private_dir::random_name());
         let mut file = OpenFile::create(&path, BYTES).unwrap();
         std::fs::write(&path, vec![7; BYTES as usize]).unwrap();
         file.write_only();
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_file_is_wiped() {
-        let path = std::env::temp_dir().join(backend_api::own_files::random_name());
+        let path = std::env::temp_dir().join(backend_api::private_dir::random_name());
         let file = Arc::new(OpenFile::create(&path, 600_000).unwrap());
         std::fs::write(&path, vec![7; 300_001]).unwrap();
         let (space, wiping) = (Space::new(600_000), Arc::<Wiping>::default());

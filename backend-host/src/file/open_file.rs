@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backend_api::{Error, ErrorKind, Result, own_files, tell};
+use backend_api::{Error, ErrorKind, Result, private_dir, warn};
 
 use crate::error::{file_advice, is_full, system};
 use crate::medium;
@@ -42,7 +42,7 @@ impl OpenFile {
     /// Creates a temporary file in `folder`. It loses its name at once if the system allows that, else on
     /// close. The name is random, so another process cannot create it first.
     pub fn create_temporary(folder: &Path, bytes: u64) -> Result<Self> {
-        let mut file = Self::create(&folder.join(own_files::random_name()), bytes)?;
+        let mut file = Self::create(&folder.join(private_dir::random_name()), bytes)?;
         file.remove = !cfg!(unix) || std::fs::remove_file(&file.path).is_err();
         Ok(file)
     }
@@ -148,7 +148,7 @@ impl Drop for OpenFile {
             && let Err(error) = std::fs::remove_file(&self.path)
         {
             let path = self.path.display();
-            tell::warn(format!("the temporary file {path} cannot be removed: {error}; remove it"));
+            warn::warn(format!("the temporary file {path} cannot be removed: {error}; remove it"));
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct LaunchJob<M> {
     table: Box<[u8]>,
     budget: Option<u64>,
     time_limit: Option<Duration>,
-    arena_bytes: u64,
+    private_heap_bytes: u64,
     bytes: u64,
 }
 
@@ -91,7 +91,7 @@ impl<M: Medium> LaunchJob<M> {
             table: launch.table.into(),
             budget: launch.budget,
             time_limit: launch.time_limit,
-            arena_bytes: launch.arena_bytes,
+            private_heap_bytes: launch.private_heap_bytes,
             bytes: launch.bytes(),
         }
     }
@@ -125,7 +125,7 @@ impl<M: Medium> LaunchJob<M> {
             params: &self.params,
             table: &self.table,
             budget: self.budget,
-            arena_bytes: self.arena_bytes,
+            private_heap_bytes: self.private_heap_bytes,
             ..Interpreter::new(&self.kernel, self.items, self.geometry)
         };
         let by_code = self.by_code();

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backend_api::own_files;
+use backend_api::private_dir;
 
 /// Bytes that outlive the process. Writes since the last [`sync`](Self::sync) may or may not persist, sector
 /// by sector and in any order.
@@ -71,7 +71,8 @@ impl FileDisk {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path)?;
-        let locked = file.try_lock().map_err(io::Error::from).and_then(|()| own_files::sync_folder_of(path));
+        let locked =
+            file.try_lock().map_err(io::Error::from).and_then(|()| private_dir::sync_folder_of(path));
         if let Err(cause) = locked {
             // Report the first error.
             let _ = std::fs::remove_file(path);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result, tell,
+    Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result, warn,
 };
 use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
@@ -172,7 +172,7 @@ impl Card {
         self.is_lost.store(true, Ordering::Release);
         drop(reason);
         let name = self.device.info();
-        tell::warn(format!("{name} no longer caches pages of a file, which are read from there: {error}"));
+        warn::warn(format!("{name} no longer caches pages of a file, which are read from there: {error}"));
     }
 
     /// Counts a reader of a slot. The caller holds the lock of the slot's page.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use backend_api::{Elements, Gather, Result, Ticket, Transfer, racy, tell};
+use backend_api::{Elements, Gather, Result, Ticket, Transfer, racy, warn};
 
 use super::Cards;
 use super::card::{Card, LANE_BYTES, Lane, LaneGuard, Reading, Taken};
@@ -401,7 +401,7 @@ unsafe fn hand_over_checked<M: Medium>(
         damaged.push(above.wanted(part));
         above.cards.counts.damaged.fetch_add(1, Ordering::Relaxed);
         let (page, device) = (part.page, reading.card.device().info());
-        tell::warn(format!(
+        warn::warn(format!(
             "page {page} of a file came back damaged from {device}, and is read from the file again"
         ));
     }
@@ -529,7 +529,7 @@ impl Drop for Above {
         if self.wiping.is_on() {
             for card in self.cards.in_use() {
                 if let Err(error) = card.wipe_free() {
-                    tell::not_wiped("memory", card.device().info(), &error);
+                    warn::not_wiped("memory", card.device().info(), &error);
                 }
             }
         }

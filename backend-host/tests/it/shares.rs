@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Transfer, own_files,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Transfer, private_dir,
 };
 use backend_host::StoreDevice;
 
@@ -27,7 +27,7 @@ fn fill(device: &Arc<StoreDevice>, buffer: &DeviceBuffer<StoreDevice>, at: u64, 
 
 #[test]
 fn shares_grow_and_are_there_again() {
-    let path = std::env::temp_dir().join(own_files::random_name());
+    let path = std::env::temp_dir().join(private_dir::random_name());
     let device = Arc::new(StoreDevice::create(&path, PAGE_BYTES as usize, 0, b"", [0; 3]).unwrap());
     device.share_out(3);
     let most = 1000 * PAGE_BYTES;
@@ -57,7 +57,7 @@ fn shares_grow_and_are_there_again() {
     device.sync().unwrap();
     // A later note is not in the copy, and the drop of the device stores it.
     device.set_note([4, 5, 6]).unwrap();
-    let copy = std::env::temp_dir().join(own_files::random_name());
+    let copy = std::env::temp_dir().join(private_dir::random_name());
     std::fs::copy(&path, &copy).unwrap();
     drop(buffers);
     drop(device);
@@ -82,7 +82,7 @@ fn shares_grow_and_are_there_again() {
 
 #[test]
 fn stores_that_are_not_shared_out_do_not_grow() {
-    let path = std::env::temp_dir().join(own_files::random_name());
+    let path = std::env::temp_dir().join(private_dir::random_name());
     let device = Arc::new(StoreDevice::create(&path, PAGE_BYTES as usize, 10, b"", [0; 3]).unwrap());
     let refused = DeviceBuffer::extensible(&device, 0, 1000, Commit::Lazy).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);

@@ -1,7 +1,7 @@
 //! A cache of built kernels on disk.
 //!
 //! A driver runs any binary that it receives as a built kernel. So a folder is used only if no other user
-//! can write to it (see [`OwnFolder`]). A file contains everything that decides whether it fits (device,
+//! can write to it (see [`PrivateDir`]). A file contains everything that decides whether it fits (device,
 //! driver, source, build options) word for word, and a checksum. A file that does not match in full is
 //! ignored and replaced; a binary that the driver refuses is built anew. No error here prevents opening a
 //! device: kernels are then built as without a cache.
@@ -9,7 +9,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use backend_api::own_files::OwnFolder;
+use backend_api::private_dir::PrivateDir;
 
 use crate::options::KernelCache;
 
@@ -27,7 +27,7 @@ fn hash(parts: &[&[u8]]) -> u64 {
 /// The file of one program on one device.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    folder: OwnFolder,
+    folder: PrivateDir,
     name: String,
     key: String,
 }
@@ -45,7 +45,7 @@ impl Entry {
         };
         let Some(path) = path else { return Ok(None) };
         let name = format!("{:016x}.clbin", hash(&[key.as_bytes()]));
-        Ok(Some(Self { folder: OwnFolder::create(&path)?, name, key }))
+        Ok(Some(Self { folder: PrivateDir::create(&path)?, name, key }))
     }
 
     /// A number that identifies the file.
@@ -93,7 +93,7 @@ impl Entry {
 pub fn fuzz_kept_kernel(bytes: &[u8]) {
     use std::sync::LazyLock;
     static ENTRY: LazyLock<Option<Entry>> = LazyLock::new(|| {
-        let folder = std::env::temp_dir().join(backend_api::own_files::random_name());
+        let folder = std::env::temp_dir().join(backend_api::private_dir::random_name());
         Entry::new(&KernelCache::Folder(folder), "key".into()).ok().flatten()
     });
     let Some(entry) = &*ENTRY else { return };
@@ -115,7 +115,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use backend_api::own_files::random_name;
+    use backend_api::private_dir::random_name;
 
     use super::*;
 

@@ -29,7 +29,7 @@ fn can(core: &Core) -> Needs {
 const PIECES_MAX: usize = 16;
 /// Maximal private memory of all running items; one group runs at a time if it needs more. The same limit
 /// holds for the saved items of work-items that run whole groups.
-const ARENAS_BYTES: u64 = 256 << 20;
+const PRIVATE_HEAPS_BYTES: u64 = 256 << 20;
 /// Number of kernels in one program: compilers are slow to start, and slow with long texts.
 const KERNELS_IN_A_PROGRAM: usize = 16;
 
@@ -245,24 +245,25 @@ pub(crate) fn launch(
         arguments.extend(tables.as_ref().map(|tables| Argument::Buffer(tables)));
         let group = launch.kernel.body().group_len.map_or(core.kernels.group, |len| len as usize);
         let groups = core.kernels.groups_up_to(launch.items.div_ceil(group as u64));
-        let arena = match launch.kernel.needs().arena {
+        let private_heap = match launch.kernel.needs().private_heap {
             false => None,
             true => {
-                let slab = launch.arena_bytes.max(8);
+                let slab = launch.private_heap_bytes.max(8);
                 let most = (groups * group) as u64;
-                let slabs = (ARENAS_BYTES / slab).clamp(group as u64, most.max(group as u64));
-                Some((submission.scratch(Scratch::Arenas, slabs.saturating_mul(slab))?, slabs))
+                let slabs = (PRIVATE_HEAPS_BYTES / slab).clamp(group as u64, most.max(group as u64));
+                Some((submission.scratch(Scratch::PrivateHeaps, slabs.saturating_mul(slab))?, slabs))
             }
         };
-        if let Some((memory, slabs)) = &arena {
-            let bytes = Argument::U64(launch.arena_bytes);
+        if let Some((memory, slabs)) = &private_heap {
+            let bytes = Argument::U64(launch.private_heap_bytes);
             arguments.extend([Argument::Buffer(memory), Argument::U64(*slabs), bytes]);
         }
         let kept = match is_split {
             false => None,
             true => {
-                let slabs = arena.as_ref().map_or(u64::MAX, |(_, slabs)| slabs / group as u64);
-                let width = (ARENAS_BYTES / built.kept_bytes.max(1)).min(slabs).clamp(1, groups as u64);
+                let slabs = private_heap.as_ref().map_or(u64::MAX, |(_, slabs)| slabs / group as u64);
+                let width =
+                    (PRIVATE_HEAPS_BYTES / built.kept_bytes.max(1)).min(slabs).clamp(1, groups as u64);
                 Some((submission.scratch(Scratch::Kept, width * built.kept_bytes)?, width))
             }
         };

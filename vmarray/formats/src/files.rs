@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vmarray::device::own_files;
+use vmarray::device::private_dir;
 
 use crate::error::{Error, Result};
 
@@ -108,7 +108,7 @@ impl Unfinished {
         fs::rename(&self.temporary, &self.path).map_err(Error::file("rename to", &self.path))?;
         let path = self.path.clone();
         std::mem::forget(self);
-        own_files::sync_folder_of(&path).map_err(Error::file("synchronise the folder of", &path))
+        private_dir::sync_folder_of(&path).map_err(Error::file("synchronise the folder of", &path))
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn sync_folders(folder: &Path) -> Result<()> {
             sync_folders(&entry.path())?;
         }
     }
-    own_files::sync_folder(folder).map_err(Error::file("synchronise the folder", folder))
+    private_dir::sync_folder(folder).map_err(Error::file("synchronise the folder", folder))
 }
 
 /// Synchronises a file before its rename.

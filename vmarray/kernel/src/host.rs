@@ -218,7 +218,7 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
                         continue;
                     }
                     turns::begin(number as u64);
-                    outside::begin(items.arena_bytes());
+                    outside::begin(items.private_heap_bytes());
                     K::run_item(&mut bound, Item { number, index });
                     if outside::take().is_some() {
                         let first = (report.failures == 0).then(form);

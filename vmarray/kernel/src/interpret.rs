@@ -116,7 +116,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let interpreter = Interpreter {
         params: &params,
         table: &table,
-        arena_bytes: ARENA_BYTES,
+        private_heap_bytes: ARENA_BYTES,
         ..Interpreter::new(&kernel, count as u64, geometry)
     };
     let views = copies.iter_mut().map(|(bytes, stride)| (bytes.as_mut_slice(), *stride)).collect();

@@ -30,7 +30,7 @@ use crate::views::{ParameterInfo, ParameterKind};
 use around::Around;
 use backend_api::kernel::arithmetic;
 use backend_api::kernel::{
-    Access, ArrayDecl, Binary, Body, Memory, Op, Reg, Report, Type, Unary, ViewDecl, Where,
+    Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Reg, Report, Type, Unary, ViewDecl,
 };
 pub use form::{AroundPart, AxisPart, Form, GroupPart, SHORT_MAX, ScalarSource, VALUES_MAX, numbered};
 use frame::Frame;
@@ -201,7 +201,7 @@ struct Lower {
     prelude: Vec<Op>,
     code: Vec<Op>,
     literals: HashMap<(Type, u64), Reg>,
-    questions: HashMap<Where, Reg>,
+    questions: HashMap<Builtin, Reg>,
     scalars: Vec<(ScalarSource, Type, Reg)>,
     /// Arrays, and the depth of their use.
     arrays: Vec<(ArrayDecl, Option<usize>)>,
@@ -634,7 +634,7 @@ impl Lower {
         let at = match at {
             Some(at) if !is_own => at,
             _ if access.is_written() => Operand::Constant(Type::U64, 0),
-            _ => Operand::Register(self.question(Where::Item)),
+            _ => Operand::Register(self.question(Builtin::Item)),
         };
         let check = if is_own { Check::Proven } else { Check::ByAccess };
         let node = Node::of_element(&layout, view as u16, 0);
@@ -667,12 +667,12 @@ impl Lower {
     }
 
     /// A register with a built-in value of the item.
-    fn question(&mut self, what: Where) -> Reg {
+    fn question(&mut self, what: Builtin) -> Reg {
         if let Some(register) = self.questions.get(&what) {
             return *register;
         }
         let to = self.new_register(what.gives());
-        self.prelude.push(Op::Where { to, what });
+        self.prelude.push(Op::Builtin { to, what });
         self.questions.insert(what, to);
         to
     }

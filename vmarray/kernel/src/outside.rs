@@ -43,8 +43,8 @@ thread_local! {
 
 /// Starts an item with its private memory in bytes.
 #[inline(always)]
-pub(crate) fn begin(arena_bytes: u64) {
-    LEFT.set(arena_bytes);
+pub(crate) fn begin(private_heap_bytes: u64) {
+    LEFT.set(private_heap_bytes);
 }
 
 /// Allocates private memory of the item; false if too little is left.

@@ -255,8 +255,10 @@ impl Lent {
             ));
         }
         if self.geometry.strides.iter().any(|stride| stride % itemsize as isize != 0) {
-            return Err(PyBufferError::new_err("DLPack needs strides that are multiples of the item size; \
-                                               copy the array"));
+            return Err(PyBufferError::new_err(
+                "DLPack needs strides that are multiples of the item size; \
+                                               copy the array",
+            ));
         }
         let shape = self.geometry.shape.iter().map(|extent| *extent as i64).collect::<Vec<_>>();
         let strides = self.geometry.strides.iter().map(|stride| *stride as i64 / itemsize as i64).collect();

@@ -189,7 +189,14 @@ pub enum ErrorKind {
     KernelBudget { kernel: String, place: String, turns: u64, item: usize, items: u64 },
     /// Items of a kernel exceeded their private memory. `items` is their number; `item` is one of them,
     /// which requested `asked` bytes at `place` in the source, `file:line`.
-    KernelArena { kernel: String, place: String, asked: u64, arena_bytes: u64, item: usize, items: u64 },
+    KernelPrivateHeap {
+        kernel: String,
+        place: String,
+        asked: u64,
+        private_heap_bytes: u64,
+        item: usize,
+        items: u64,
+    },
     /// An item of a kernel ran longer than the [time limit](crate::kernel::KernelLaunch::time_limit), in a
     /// loop at `place` in the source, `file:line`. The launch has ended: results hold the values of items
     /// that had ended before, and for the others the old values or a part of the new ones.
@@ -510,13 +517,14 @@ impl ErrorKind {
                 ),
                 "look for an endless loop there, or allow more by `launch().budget(turns)`".into(),
             ),
-            Self::KernelArena { kernel, place, asked, arena_bytes, item, items } => (
+            Self::KernelPrivateHeap { kernel, place, asked, private_heap_bytes, item, items } => (
                 format!(
-                    "{} of kernel `{kernel}` used up the {arena_bytes} bytes that `alloc` has for each item: item {item} \
+                    "{} of kernel `{kernel}` used up the {private_heap_bytes} bytes that \
+                     `alloc` has for each item: item {item} \
                      requested {asked} in {place}",
                     counted(*items as usize, "item")
                 ),
-                "allow more by `launch().arena_bytes(bytes)`".into(),
+                "allow more by `launch().private_heap_bytes(bytes)`".into(),
             ),
             Self::KernelTime { kernel, place, limit, item } => (
                 format!("item {item} of kernel `{kernel}` ran longer than {limit:?}, in the loop at {place}"),
@@ -803,11 +811,11 @@ mod tests {
             },
             KernelOutside { kernel: "blur".into(), place: "blur.rs:7".into(), index: 9, item: 8, items: 1 },
             KernelBudget { kernel: "blur".into(), place: "blur.rs:7".into(), turns: 9, item: 8, items: 1 },
-            KernelArena {
+            KernelPrivateHeap {
                 kernel: "blur".into(),
                 place: "blur.rs:7".into(),
                 asked: 99,
-                arena_bytes: 64,
+                private_heap_bytes: 64,
                 item: 8,
                 items: 1,
             },

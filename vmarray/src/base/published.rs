@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use backend_api::own_files::{self, OwnFolder};
+use backend_api::private_dir::{self, PrivateDir};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::base::stats::ChannelStats;
@@ -121,7 +121,7 @@ struct Publisher {
     /// The number of arrays published so far.
     begun: u64,
     /// The folder and the name of the file, once they are known.
-    file: Option<(OwnFolder, String)>,
+    file: Option<(PrivateDir, String)>,
     has_thread: bool,
     /// True if a failure was reported to the operator.
     has_failed: bool,
@@ -209,7 +209,7 @@ impl Publisher {
     fn write(&mut self) -> io::Result<()> {
         let process = std::process::id();
         if self.file.is_none() {
-            let folder = OwnFolder::create(&folder())?;
+            let folder = PrivateDir::create(&folder())?;
             read_all(&folder);
             self.file = Some((folder, file_name(process, started(process).unwrap_or(0))));
         }
@@ -243,14 +243,14 @@ impl Publisher {
 /// that have ended are omitted, and their files removed; files with other contents are omitted.
 #[must_use]
 pub fn programs() -> Vec<PublishedProgram> {
-    OwnFolder::open(&folder()).map(|folder| read_all(&folder)).unwrap_or_default()
+    PrivateDir::open(&folder()).map(|folder| read_all(&folder)).unwrap_or_default()
 }
 
 fn folder() -> PathBuf {
-    own_files::runtime_path("vmarray")
+    private_dir::runtime_path("vmarray")
 }
 
-fn read_all(folder: &OwnFolder) -> Vec<PublishedProgram> {
+fn read_all(folder: &PrivateDir) -> Vec<PublishedProgram> {
     let Ok(entries) = std::fs::read_dir(folder.path()) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let named = names.filter_map(|name| Some((process_of(&name)?, name)));
@@ -315,8 +315,8 @@ mod tests {
 
     #[test]
     fn files_of_processes_that_do_not_run_are_removed_and_others_skipped() {
-        let path = std::env::temp_dir().join(own_files::random_name());
-        let folder = OwnFolder::create(&path).unwrap();
+        let path = std::env::temp_dir().join(private_dir::random_name());
+        let folder = PrivateDir::create(&path).unwrap();
         let process = std::process::id();
         let start = started(process).unwrap_or(0);
         let program = |process| PublishedProgram { process, at: now(), ..PublishedProgram::default() };

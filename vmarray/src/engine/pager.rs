@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 
 use backend_api::links::is_same;
-use backend_api::{Device, tell};
+use backend_api::{Device, warn};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::published::Publication;
@@ -681,7 +681,7 @@ impl Pager {
             state.any(EXCLUSIVE) && state.guards() > 0
         };
         if (0..self.table.len()).any(is_held) {
-            tell::warn(
+            warn::warn(
                 "an array was dropped while a page guard still exists, so its last changes are not \
                         stored"
                     .into(),
@@ -690,7 +690,7 @@ impl Pager {
         }
         let synced = self.sync();
         if let Err(error) = &synced {
-            tell::warn(format!("an array was dropped, but not all of its pages could be stored: {error}"));
+            warn::warn(format!("an array was dropped, but not all of its pages could be stored: {error}"));
         }
         synced.is_ok()
     }

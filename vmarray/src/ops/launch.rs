@@ -142,7 +142,8 @@ pub trait RunKernel: Kernel + Sized {
     ///   feature that the kernel needs. No item has run.
     /// - [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements out of bounds. The reads
     ///   returned zeroes, the writes had no effect, and all items have run.
-    ///   [`KernelBudget`](ErrorKind::KernelBudget) and [`KernelArena`](ErrorKind::KernelArena) likewise.
+    ///   [`KernelBudget`](ErrorKind::KernelBudget) and [`KernelPrivateHeap`](ErrorKind::KernelPrivateHeap)
+    ///   likewise.
     /// - [`KernelAppend`](ErrorKind::KernelAppend) if items append more than the maximum.
     /// - [`Interrupted`](ErrorKind::Interrupted) lists the written and the unspecified elements of the
     ///   results.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use backend_api::{Device, own_files};
+use backend_api::{Device, private_dir};
 use backend_host::StoreDevice;
 use parking_lot::Mutex;
 use vmarray_kernel::KernelType;
@@ -334,7 +334,7 @@ pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -
     // Refuse before the work begins.
     drop(StoreDevice::lock_path(path)?);
     // Write in the same folder, so that a rename can replace the old file.
-    let unfinished = folder.join(own_files::random_name());
+    let unfinished = folder.join(private_dir::random_name());
     write(&unfinished).map_err(|error| naming(error, &unfinished, path))?;
     let made = UnfinishedFile(Some(&unfinished));
     // A program that has opened the array during the work would keep a file without a name.
@@ -382,7 +382,7 @@ fn replace(unfinished: &Path, path: &Path, folder: &Path) -> Result<()> {
         )
     };
     std::fs::rename(unfinished, path).map_err(failed)?;
-    own_files::sync_folder(folder).map_err(failed)
+    private_dir::sync_folder(folder).map_err(failed)
 }
 
 #[cfg(test)]

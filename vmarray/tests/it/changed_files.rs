@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use vmarray::device::{ErrorKind as DeviceErrorKind, own_files};
+use vmarray::device::{ErrorKind as DeviceErrorKind, private_dir};
 use vmarray::host::StoreDevice;
 use vmarray::{file::SaveOptions, prelude::*};
 
@@ -89,7 +89,7 @@ fn a_save_onto_an_open_array_is_refused() {
 
 #[test]
 fn a_save_that_panics_leaves_no_file() {
-    let folder = std::env::temp_dir().join(own_files::random_name());
+    let folder = std::env::temp_dir().join(private_dir::random_name());
     std::fs::create_dir(&folder).unwrap();
     let array = VirtualArray::<u64>::builder(1000).build().unwrap();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -123,7 +123,7 @@ fn places_behind_the_length_are_used_again() {
 #[test]
 fn advice_of_files_fits() {
     let text = |error: vmarray::Error| error.to_string();
-    let none = std::env::temp_dir().join(format!("none{}", own_files::random_name()));
+    let none = std::env::temp_dir().join(format!("none{}", private_dir::random_name()));
     let missing = text(VirtualArray::<u64>::open(&none).unwrap_err());
     assert!(missing.contains("that exists") && !missing.contains("drive"), "{missing}");
     let folder = text(VirtualArray::<u64>::create(none.join("a"), 10).unwrap_err());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vmarray::device::{ErrorKind as DeviceErrorKind, own_files};
+use vmarray::device::{ErrorKind as DeviceErrorKind, private_dir};
 use vmarray::host::{FileDevice, HostDevice};
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, RaggedArray};
@@ -146,7 +146,7 @@ fn rows_are_read_where_they_live() {
 
 #[test]
 fn a_file_that_was_cut_off_is_an_error_and_the_rest_goes_on() {
-    let path = std::env::temp_dir().join(own_files::random_name());
+    let path = std::env::temp_dir().join(private_dir::random_name());
     let device = Arc::new(FileDevice::create(&path, 1 << 20).unwrap());
     let array = Shape::one(PAGE_LEN, 4).describe::<u32, _>(100 * PAGE_LEN, vec![device]).build().unwrap();
     array.fill(.., 7).unwrap();

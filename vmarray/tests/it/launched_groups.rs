@@ -63,9 +63,14 @@ fn items_take_memory_for_themselves() -> Result<()> {
     }
     // The items ask for more than their private memory.
     let error = median::run((10_000, &of, &mut out)).unwrap_err();
-    let ErrorKind::KernelArena { asked, arena_bytes, items, .. } = error.kind() else { panic!("{error}") };
-    assert_eq!((*asked, *arena_bytes, *items), (40_002, 16_384, 500));
-    let error = median::launch().arena_bytes(20).run((6, &of, &mut out)).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::KernelArena { asked: 26, arena_bytes: 24, .. }), "{error}");
+    let ErrorKind::KernelPrivateHeap { asked, private_heap_bytes, items, .. } = error.kind() else {
+        panic!("{error}")
+    };
+    assert_eq!((*asked, *private_heap_bytes, *items), (40_002, 16_384, 500));
+    let error = median::launch().private_heap_bytes(20).run((6, &of, &mut out)).unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::KernelPrivateHeap { asked: 26, private_heap_bytes: 24, .. }),
+        "{error}"
+    );
     Ok(())
 }

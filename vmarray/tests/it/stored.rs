@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::executor::block_on;
 use vmarray::device::wrap::{Faulty, SplitMix64};
-use vmarray::device::{Device, ErrorKind as DeviceErrorKind, own_files};
+use vmarray::device::{Device, ErrorKind as DeviceErrorKind, private_dir};
 use vmarray::host::{HostDevice, StoreDevice, Tier};
 use vmarray::{ErrorKind, Placement, VirtualArray, file::SaveOptions, prelude::*};
 
@@ -15,7 +15,7 @@ pub struct Files(pub Vec<PathBuf>);
 
 impl Files {
     pub fn new(count: usize) -> Self {
-        Self((0..count).map(|_| std::env::temp_dir().join(own_files::random_name())).collect())
+        Self((0..count).map(|_| std::env::temp_dir().join(private_dir::random_name())).collect())
     }
 }
 
@@ -178,7 +178,7 @@ fn what_is_not_asked_for_is_refused_and_named() {
     assert!(text(open(&[c])).contains("something else"));
     assert!(open(&[]).is_err());
     // If the second file cannot be created, no file is left.
-    let missing = std::env::temp_dir().join(own_files::random_name());
+    let missing = std::env::temp_dir().join(private_dir::random_name());
     assert!(VirtualArray::<f32>::builder(1000).create([&missing, a]).is_err());
     assert!(!missing.exists());
     assert!(VirtualArray::<f32>::builder(1000).placement(Placement::Capacity).create([&missing]).is_err());

@@ -13,7 +13,7 @@ use backend_api::conformance::reference;
 use backend_api::kernel::{Interpreter, Views};
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
-    Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueHandle,
+    Extents, HostAllocation, HostId, HostMemory, HostSpan, IdMap, MemoryStatus, Progress, QueueHandle,
     Queues, Request, Result, Ticket, Timeline, Transfer, View, racy,
 };
 use parking_lot::Mutex;
@@ -46,10 +46,10 @@ pub struct ReferenceDevice {
 /// The device's memory by name.
 #[derive(Debug, Default)]
 struct Memory {
-    buffers: Names<BufferId, Vec<u8>>,
+    buffers: IdMap<BufferId, Vec<u8>>,
     /// The greatest length of extensible buffers.
-    most: Names<BufferId, u64>,
-    hosts: Names<HostId, Host>,
+    most: IdMap<BufferId, u64>,
+    hosts: IdMap<HostId, Host>,
 }
 
 /// Host memory, the device's own or imported.
@@ -135,7 +135,7 @@ impl Memory {
                     params: launch.params,
                     table: launch.table,
                     budget: launch.budget,
-                    arena_bytes: launch.arena_bytes,
+                    private_heap_bytes: launch.private_heap_bytes,
                     ..Interpreter::new(launch.kernel, launch.items, launch.geometry)
                 };
                 // Reading memory of vectors cannot fail.

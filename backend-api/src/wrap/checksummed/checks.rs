@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 
 use super::table::{Table, Word};
-use crate::wrap::several::touches::Ranges;
+use crate::wrap::several::access_set::Ranges;
 use crate::{DeviceInfo, Error, ErrorKind, HostId, QueueId, Result, Ticket, racy};
 
 /// A piece of host memory.

@@ -10,14 +10,14 @@ use crate::wrap::several::host::{Block, Host};
 use crate::wrap::several::member::Member;
 use crate::wrap::several::wakers::Call;
 use crate::{
-    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, Names, QueueHandle,
+    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, IdMap, QueueHandle,
     Result,
 };
 
 /// Host memory that the mirror has allocated.
 #[derive(Debug, Default)]
 pub(super) struct OwnMemory {
-    blocks: Names<HostId, Block>,
+    blocks: IdMap<HostId, Block>,
     /// True if it is wiped before its release.
     pub(super) wipes: bool,
 }

@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::kernel::Report;
+use crate::wrap::several::access_set::AccessSet;
 use crate::wrap::several::host::Host;
-use crate::wrap::several::kept::Kept;
 use crate::wrap::several::member::{Adapted, Member, Status};
-use crate::wrap::several::touches::Touches;
+use crate::wrap::several::pending_requests::OwnedRequest;
 use crate::{
-    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Names,
+    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap,
     Progress, QueueId, Result, Ticket, racy,
 };
 
@@ -31,11 +31,11 @@ pub(super) struct Entry {
     /// it may be over on one device and in flight on another, and so may its reads of host memory.
     is_order: bool,
     pub(super) operation: &'static str,
-    pub(super) touches: Touches,
+    pub(super) touches: AccessSet,
     /// The parts in flight.
     pub(super) parts: Vec<Part>,
     /// The request to repeat on another device if its device is lost.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<OwnedRequest>,
     /// The place for the report of a launch, and the places for the reports of all devices but the first.
     pub(super) report: Option<(HostId, u64)>,
     pub(super) reports: Vec<(u64, HostAllocation)>,
@@ -48,7 +48,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(operation: &'static str, touches: Touches) -> Self {
+    pub(super) fn new(operation: &'static str, touches: AccessSet) -> Self {
         let (parts, reports, done) = (Vec::new(), Vec::new(), Vec::new());
         let (kept, report, lost, failure, outcome) = (None, None, None, None, None);
         Self {
@@ -69,7 +69,7 @@ impl Entry {
 
     /// Creates the order before the submission of this number.
     pub(super) fn order(value: u64, parts: Vec<Part>) -> Self {
-        let touches = Touches::default();
+        let touches = AccessSet::default();
         Self { value, is_order: true, parts, ..Self::new("order_after", touches) }
     }
 }
@@ -102,11 +102,11 @@ impl Length {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) members: Vec<Member>,
-    pub(super) queues: Names<QueueId, QueueLog>,
+    pub(super) queues: IdMap<QueueId, QueueLog>,
     /// The newest ticket of each queue that has ended.
-    pub(super) ended: Names<QueueId, u64>,
-    pub(super) buffers: Names<BufferId, Length>,
-    pub(super) hosts: Names<HostId, Host>,
+    pub(super) ended: IdMap<QueueId, u64>,
+    pub(super) buffers: IdMap<BufferId, Length>,
+    pub(super) hosts: IdMap<HostId, Host>,
     /// Host memory for reports, one each.
     pub(super) spare_reports: Vec<HostAllocation>,
     /// The intermediate memory of copies from device to device.

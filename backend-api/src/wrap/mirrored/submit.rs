@@ -9,9 +9,9 @@ use super::Core;
 use super::rebuild::CopyEnd;
 use super::state::{Entry, Part, State};
 use crate::kernel::{Access, Report, Space};
-use crate::wrap::several::kept::Kept;
+use crate::wrap::several::access_set::{AccessSet, Effect};
 use crate::wrap::several::member::{Adapted, Member, Status};
-use crate::wrap::several::touches::{Effect, Touches};
+use crate::wrap::several::pending_requests::OwnedRequest;
 use crate::wrap::several::wakers::Call;
 use crate::{
     BufferId, DeviceKind, Error, ErrorKind, HostMemory, QueueHandle, QueueId, Request, Result, Ticket,
@@ -51,7 +51,7 @@ impl Core {
                 ));
             }
             request.check(&*state).map_err(|error| error.on(&self.info))?;
-            let touches = Touches::of(request);
+            let touches = AccessSet::of(request);
             let Some(part) = state.find_part(|entry| touches.must_follow(&entry.touches)) else {
                 // Each device but the first needs a place of its own for a report.
                 let reports = if matches!(request, Request::Launch(_)) { state.members.len() } else { 0 };
@@ -119,7 +119,7 @@ impl Core {
                     if state.members.iter().filter(|member| member.is_there()).count() > 1 {
                         // SAFETY: memory is released after the entries that touch it are over, and the
                         // kept request ends with its entry.
-                        entry.kept = Some(unsafe { Kept::new(request) });
+                        entry.kept = Some(unsafe { OwnedRequest::new(request) });
                     }
                     state.begin_part(entry, id, ticket);
                     return Ok(());
@@ -153,7 +153,7 @@ impl Core {
             let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
             if !downloads.is_empty() {
                 // SAFETY: as above; the other parts exclude these.
-                entry.kept = Some(unsafe { Kept::new(&Request::Copies(&downloads, route)) });
+                entry.kept = Some(unsafe { OwnedRequest::new(&Request::Copies(&downloads, route)) });
             }
         }
         if let Request::Launch(launch) = request {

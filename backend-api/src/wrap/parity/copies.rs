@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::Core;
 use super::locks::Use;
-use super::rows::{Segment, Target};
+use super::member_queue::Stage;
 use super::scratch::{Scratch, xor};
-use super::seat::Stage;
+use super::stripe_layout::{Segment, Target};
 use crate::numa::OnNode;
 use crate::wrap::several::member::{Adapted, Member, Places, Status};
 use crate::{Error, ErrorKind, HostMemory, Request, Result, Ticket, Transfer, racy};

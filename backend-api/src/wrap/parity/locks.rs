@@ -2,8 +2,8 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use super::rows::Segment;
-use crate::wrap::several::touches::Ranges;
+use super::stripe_layout::Segment;
+use crate::wrap::several::access_set::Ranges;
 
 /// The ranges of stripes that threads work on. Changes of different devices may run in parallel: each
 /// changes its own bytes, and parities have a lock of their own. A reconstruction is exclusive: during a
@@ -31,7 +31,8 @@ struct Claim {
 
 impl Claim {
     fn can_be_beside(&self, other: &Self) -> bool {
-        self.what == Use::Change && other.what == Use::Change || !self.ranges.overlap(&other.ranges)
+        self.what == Use::ParityUpdate && other.what == Use::ParityUpdate
+            || !self.ranges.overlap(&other.ranges)
     }
 }
 
@@ -39,7 +40,7 @@ impl Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// One device changes its own bytes.
-    Change,
+    ParityUpdate,
     /// A lost device's bytes are read or changed.
     Rebuild,
 }
@@ -105,9 +106,12 @@ mod tests {
     fn changes_go_side_by_side_and_rebuilding_alone() {
         let segment = |stripe, offset| [Segment { row: 1, stripe, offset, bytes: 10, at: 0 }];
         let locks = Locks::default();
-        let one = locks.lock(Use::Change, &segment(0, 0));
-        let beside =
-            [(Use::Change, segment(0, 5)), (Use::Rebuild, segment(0, 10)), (Use::Rebuild, segment(1, 0))];
+        let one = locks.lock(Use::ParityUpdate, &segment(0, 0));
+        let beside = [
+            (Use::ParityUpdate, segment(0, 5)),
+            (Use::Rebuild, segment(0, 10)),
+            (Use::Rebuild, segment(1, 0)),
+        ];
         beside.into_iter().for_each(|(what, segments)| drop(locks.lock(what, &segments)));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| drop(locks.lock(Use::Rebuild, &segment(0, 9))));
@@ -115,7 +119,7 @@ mod tests {
                 std::thread::yield_now();
             }
             // A later claim waits behind earlier ones.
-            let later = scope.spawn(|| drop(locks.lock(Use::Change, &segment(0, 9))));
+            let later = scope.spawn(|| drop(locks.lock(Use::ParityUpdate, &segment(0, 9))));
             while locks.held.lock().list.len() < 3 {
                 std::thread::yield_now();
             }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Core;
-use super::rows::Row;
-use super::seat::Log;
-use super::worker::Seated;
+use super::member_queue::Log;
+use super::stripe_layout::Row;
+use super::worker::MemberWorker;
 use crate::wrap::several::host::{Block, Host};
 use crate::wrap::several::member::Member;
 use crate::wrap::several::wakers::Call;
@@ -145,7 +145,7 @@ impl Core {
     }
 }
 
-impl Seated {
+impl MemberWorker {
     pub(super) fn create_queue(&self) -> Result<QueueHandle> {
         let (_call, _setup) = (Call::begin(), self.core.setup.lock());
         let handle = QueueHandle::unique();

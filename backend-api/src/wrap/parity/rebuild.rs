@@ -6,24 +6,24 @@ use std::sync::atomic::Ordering;
 use super::Core;
 use super::copies::{If, PIECE_BYTES};
 use super::locks::Use;
-use super::rows::{Segment, Target};
-use super::seat::Stage;
-use super::worker::Seated;
+use super::member_queue::Stage;
+use super::stripe_layout::{Segment, Target};
+use super::worker::MemberWorker;
 use crate::links::is_same;
 use crate::wrap::several::host::known;
 use crate::wrap::several::member::{Member, Status};
 use crate::{Commit, Device, Error, ErrorKind, Result};
 
 impl Core {
-    /// Copies the data of a lost device to a spare. `seated` are the seats by number.
+    /// Copies the data of a lost device to a spare. `workers` are the seats by number.
     pub(super) fn rebuild(
         &self,
-        seated: &[Arc<Seated>],
+        workers: &[Arc<MemberWorker>],
         lost: &Arc<dyn Device>,
         spare: Arc<dyn Device>,
     ) -> Result<()> {
         let _only = self.rebuilding.lock();
-        let seat = self.join(seated, lost, spare)?;
+        let seat = self.join(workers, lost, spare)?;
         let id = self.seats[seat].lock().member.id;
         let outcome = self.restore(seat);
         let mut state = self.seats[seat].lock();
@@ -42,7 +42,12 @@ impl Core {
     }
 
     /// Replaces a lost device by a spare, with zeros in its memory. Returns the seat.
-    fn join(&self, seated: &[Arc<Seated>], lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<usize> {
+    fn join(
+        &self,
+        workers: &[Arc<MemberWorker>],
+        lost: &Arc<dyn Device>,
+        spare: Arc<dyn Device>,
+    ) -> Result<usize> {
         let refused = |detail: &str| {
             Error::new(ErrorKind::InvalidArgument, "rebuild")
                 .with_detail(detail)
@@ -59,7 +64,7 @@ impl Core {
         let seat = (0..self.seats.len()).find(is_lost);
         let seat = seat.ok_or_else(|| refused("the device is not a lost device of the group"))?;
         // All of its work must be over; its pending requests will run without it.
-        seated[seat].wait_for_direct();
+        workers[seat].wait_for_direct();
         if self.scratches.wipes.load(Ordering::Acquire) {
             spare.wipe_on_release()?;
         }

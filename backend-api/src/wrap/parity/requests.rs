@@ -1,14 +1,14 @@
 //! Execution of requests by the thread of their seat, with or without the device.
 
 use super::Core;
-use super::change::{Change, nobody};
 use super::copies::{If, PIECE_BYTES};
+use super::degraded::targets_of;
 use super::locks::Use;
-use super::rows::Target;
+use super::parity_update::{ParityUpdate, no_scratch};
 use super::scratch::Scratch;
-use super::stand_in::targets_of;
+use super::stripe_layout::Target;
 use crate::expr::{Action, Geometry, Partial};
-use crate::wrap::several::touches::Touches;
+use crate::wrap::several::access_set::AccessSet;
 use crate::{
     Compute, DeviceSpan, Elements, Error, Fill, Gather, HostId, HostSpan, LEFT_OUT, Launch, Request, Result,
     Route, Scatter, Search, Transfer, racy,
@@ -138,13 +138,13 @@ impl Core {
             let bytes: u64 = targets.iter().map(|target| target.bytes).sum();
             let new = &all[from..from + bytes as usize];
             from += bytes as usize;
-            self.change(&Change {
+            self.change(&ParityUpdate {
                 seat,
                 targets,
                 reads: &[],
                 known: Some(new),
                 run: &|| self.write(seat, If::Current, targets, new),
-                stand_in: &nobody,
+                run_degraded: &no_scratch,
             })?;
         }
         writes.targets.clear();
@@ -161,13 +161,13 @@ impl Core {
             let mut new = self.scratch(bytes)?;
             new.chunks_mut(fill.pattern.len()).for_each(|to| to.copy_from_slice(&fill.pattern[..to.len()]));
             let part = Fill { to: fill.to.plus(offset), bytes, pattern: fill.pattern };
-            self.change(&Change {
+            self.change(&ParityUpdate {
                 seat,
                 targets: &[at(part.to, bytes)],
                 reads: &[],
                 known: Some(&new),
                 run: &|| self.run_request(seat, &Request::Fill(&part)),
-                stand_in: &nobody,
+                run_degraded: &no_scratch,
             })?;
             offset += bytes;
         }
@@ -200,31 +200,31 @@ impl Core {
     fn store(&self, seat: usize, compute: &Compute<'_>) -> Result<()> {
         each_part(compute, |part, _| {
             let request = Request::Compute(part);
-            let touches = Touches::of(&request);
+            let touches = AccessSet::of(&request);
             let targets = targets_of(touches.writes.iter());
-            self.change(&Change {
+            self.change(&ParityUpdate {
                 seat,
                 targets: &targets,
                 reads: &targets_of(touches.reads.iter()),
                 known: None,
                 run: &|| self.run_request(seat, &request),
-                stand_in: &|| Ok(self.stand_in(seat, &request, &touches, &targets)?.device),
+                run_degraded: &|| Ok(self.run_degraded(seat, &request, &touches, &targets)?.device),
             })
         })
     }
 
     fn launch(&self, seat: usize, launch: &Launch<'_>) -> Result<()> {
         let request = Request::Launch(launch);
-        let touches = Touches::of(&request);
+        let touches = AccessSet::of(&request);
         let targets = targets_of(touches.writes.iter());
-        self.change(&Change {
+        self.change(&ParityUpdate {
             seat,
             targets: &targets,
             reads: &targets_of(touches.reads.iter()),
             known: None,
             run: &|| self.run_request(seat, &request),
-            stand_in: &|| {
-                let done = self.stand_in(seat, &request, &touches, &targets)?;
+            run_degraded: &|| {
+                let done = self.run_degraded(seat, &request, &touches, &targets)?;
                 for (host, offset, bytes) in &done.host {
                     self.write_host(seat, *host, *offset, bytes)?;
                 }
@@ -235,10 +235,10 @@ impl Core {
 
     /// Runs a request that reads a lost device's data on another device, and returns its answer.
     fn ask_another(&self, seat: usize, request: &Request<'_>) -> Result<Vec<u64>> {
-        let touches = Touches::of(request);
+        let touches = AccessSet::of(request);
         let segments = self.rows.lock().segments(&targets_of(touches.reads.iter()));
         let _locked = self.locks.lock(Use::Rebuild, &segments);
-        let done = self.stand_in(seat, request, &touches, &[])?;
+        let done = self.run_degraded(seat, request, &touches, &[])?;
         let words = |(_, _, bytes): &(HostId, u64, Scratch)| -> Vec<u64> {
             bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
         };

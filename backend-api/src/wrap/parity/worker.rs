@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::Core;
-use super::seat::{Pending, Seat, SeatState, Stand};
-use crate::wrap::several::kept::Kept;
+use super::member_queue::{MemberQueue, MemberQueueState, Pending, Stand};
+use crate::wrap::several::access_set::{AccessSet, Effect};
 use crate::wrap::several::member::{Adapted, Places};
-use crate::wrap::several::touches::{Effect, Touches};
+use crate::wrap::several::pending_requests::OwnedRequest;
 use crate::wrap::several::wakers::{Call, Chain, Woken};
 use crate::{DeviceInfo, Error, ErrorKind, Progress, QueueHandle, QueueId, Request, Result, Ticket};
 
@@ -17,14 +17,14 @@ const LOOK_FROM: usize = 64;
 
 /// A seat and its group, for code that uses one seat.
 #[derive(Debug)]
-pub(super) struct Seated {
+pub(super) struct MemberWorker {
     pub(super) core: Arc<Core>,
     pub(super) at: usize,
     pub(super) info: DeviceInfo,
 }
 
-impl Seated {
-    pub(super) fn seat(&self) -> &Seat {
+impl MemberWorker {
+    pub(super) fn seat(&self) -> &MemberQueue {
         &self.core.seats[self.at]
     }
 
@@ -41,7 +41,7 @@ impl Seated {
             return Err(unknown());
         }
         request.check(&*state).map_err(|error| error.on(&self.info))?;
-        let touches = Touches::of(request);
+        let touches = AccessSet::of(request);
         if state.queues.get(&id).is_some_and(|log| log.entries.len() >= LOOK_FROM) {
             let value = state.queues[&id].newest;
             let _ = state.settle(Ticket { queue: id, value });
@@ -66,7 +66,7 @@ impl Seated {
         }
         // SAFETY: memory is released after the submissions that touch it are over, and this copy ends with
         // its submission.
-        let kept = unsafe { Kept::new(request) };
+        let kept = unsafe { OwnedRequest::new(request) };
         let ticket = state.add(id, stand, kept, touches).ok_or_else(unknown)?;
         Ok(ticket)
     }
@@ -143,7 +143,7 @@ impl Seated {
     }
 
     /// Waits for all submissions that meet a condition.
-    pub(super) fn wait_for_all(&self, is_wanted: impl Fn(&super::seat::Entry) -> bool) {
+    pub(super) fn wait_for_all(&self, is_wanted: impl Fn(&super::member_queue::Entry) -> bool) {
         loop {
             let mut state = self.core.seats[self.at].lock();
             let Some((_, pending)) = state.find(&is_wanted) else { return };
@@ -155,7 +155,7 @@ impl Seated {
     pub(super) fn wait_for_direct(&self) {
         loop {
             let mut state = self.core.seats[self.at].lock();
-            let is_direct = |entry: &super::seat::Entry| matches!(entry.stand, Stand::Direct(_));
+            let is_direct = |entry: &super::member_queue::Entry| matches!(entry.stand, Stand::Direct(_));
             match state.find(is_direct) {
                 Some((_, Pending::Direct(device, part))) => {
                     drop(state);
@@ -169,7 +169,7 @@ impl Seated {
     }
 
     /// Waits for some work to end.
-    fn pause(&self, mut state: parking_lot::MutexGuard<'_, SeatState>, pending: Pending) {
+    fn pause(&self, mut state: parking_lot::MutexGuard<'_, MemberQueueState>, pending: Pending) {
         let seat = &self.core.seats[self.at];
         match pending {
             Pending::Direct(device, part) => {
@@ -211,7 +211,7 @@ impl Seated {
         }
     }
 
-    fn do_job(&self, job: &super::seat::Job) {
+    fn do_job(&self, job: &super::member_queue::Job) {
         let _call = Call::begin();
         self.finish(job.queue, job.value);
         let seat = &self.core.seats[self.at];
@@ -288,7 +288,7 @@ impl Seated {
     }
 }
 
-impl Woken for Seated {
+impl Woken for MemberWorker {
     fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
         let call = Call::begin();
         let mut state = self.core.seats[self.at].lock();
@@ -310,7 +310,7 @@ impl Woken for Seated {
 }
 
 /// Lets a device check a request that another thread will submit.
-fn prepare(state: &SeatState, request: &Request<'_>) -> Result<()> {
+fn prepare(state: &MemberQueueState, request: &Request<'_>) -> Result<()> {
     let (member, device) = (&state.member, &state.member.device);
     match request {
         Request::Compute(compute) => member.with_compute(compute, |compute| device.prepare(compute)),

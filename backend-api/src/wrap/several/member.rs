@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::expr::Action;
 use crate::{
     BufferHandle, BufferId, Compute, Device, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather,
-    HostAllocation, HostId, HostSpan, Launch, Names, QueueHandle, QueueId, Request, Result, Scatter, Search,
+    HostAllocation, HostId, HostSpan, IdMap, Launch, QueueHandle, QueueId, Request, Result, Scatter, Search,
     Ticket, Transfer, View,
 };
 
@@ -29,9 +29,9 @@ pub(in crate::wrap) struct Member {
     pub(in crate::wrap) id: u64,
     pub(in crate::wrap) device: Arc<dyn Device>,
     pub(in crate::wrap) status: Status,
-    pub(in crate::wrap) queues: Names<QueueId, QueueHandle>,
-    pub(in crate::wrap) buffers: Names<BufferId, BufferHandle>,
-    pub(in crate::wrap) hosts: Names<HostId, HostAllocation>,
+    pub(in crate::wrap) queues: IdMap<QueueId, QueueHandle>,
+    pub(in crate::wrap) buffers: IdMap<BufferId, BufferHandle>,
+    pub(in crate::wrap) hosts: IdMap<HostId, HostAllocation>,
     /// The queue for copies from one device to another.
     pub(in crate::wrap) copies: Option<QueueHandle>,
     /// Bytes of the work in flight.
@@ -177,7 +177,7 @@ pub(in crate::wrap) trait Places {
             table: launch.table,
             budget: launch.budget,
             time_limit: launch.time_limit,
-            arena_bytes: launch.arena_bytes,
+            private_heap_bytes: launch.private_heap_bytes,
             report,
         })
     }
@@ -227,7 +227,9 @@ pub(in crate::wrap) trait Places {
 pub(super) fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'a> {
     match *view {
         View::Run(elements) => View::Run(Elements { start: places[0], ..elements }),
-        View::Dealt { page_len, count, stride, .. } => View::Dealt { bases: places, page_len, count, stride },
+        View::Striped { page_len, count, stride, .. } => {
+            View::Striped { bases: places, page_len, count, stride }
+        }
     }
 }
 

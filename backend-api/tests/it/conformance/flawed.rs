@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::{Action, Geometry};
-use backend_api::kernel::{Across, Kernel, NativeLaunch, NativeQueue, NativeView, Op, Rmw};
+use backend_api::kernel::{Kernel, NativeLaunch, NativeQueue, NativeView, Op, Rmw, SubgroupOp};
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Error, ErrorKind,
     Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, MemoryStatus, Progress,
@@ -246,7 +246,7 @@ impl Flawed {
         code.retain(|op| !(self.is(Flaw::BarriersAreLeftOut) && *op == Op::Barrier));
         for op in code {
             match op {
-                Op::Across { how: Across::ShuffleXor(mask), .. } if self.is(Flaw::LanesAreOthers) => {
+                Op::Subgroup { how: SubgroupOp::ShuffleXor(mask), .. } if self.is(Flaw::LanesAreOthers) => {
                     *mask ^= 1
                 }
                 Op::Atomic { op, .. } if self.is(Flaw::AtomicsDoNotAdd) && *op == Rmw::Add => {
@@ -489,7 +489,7 @@ unsafe impl Device for Flawed {
         match self.flaw {
             Flaw::GathersMissTheLast => bent.count = gather.count.saturating_sub(1),
             Flaw::PagesHaveOneElement => {
-                if let View::Dealt { page_len, .. } = &mut bent.elements {
+                if let View::Striped { page_len, .. } = &mut bent.elements {
                     *page_len = 1;
                 }
             }
@@ -560,7 +560,7 @@ unsafe impl Device for Flawed {
             bent.items = launch.items.saturating_sub(1);
         }
         if self.is(Flaw::ArenasAreHalved) {
-            bent.arena_bytes = launch.arena_bytes / 16 * 8;
+            bent.private_heap_bytes = launch.private_heap_bytes / 16 * 8;
         }
         if self.is(Flaw::AnyLaunchIsAccepted)
             && let Some(submit) = launch.kernel.code().and_then(|code| code.submission())

@@ -161,7 +161,7 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
     let dealt = |scene: &Scene<Inner>| {
         scene.host.write(0, [10_u64, 25].map(u64::to_ne_bytes).as_flattened());
         let bases = [scene.at(0), scene.at(4)];
-        let elements = View::Dealt { bases: &bases, page_len: 8, count: 64, stride: 8 };
+        let elements = View::Striped { bases: &bases, page_len: 8, count: 64, stride: 8 };
         let (indices, values) = (scene.host.at(0), scene.host.at(16));
         scene.queue.scatter(&Scatter { elements, indices, count: 2, values })
     };

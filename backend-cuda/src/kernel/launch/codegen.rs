@@ -7,9 +7,9 @@
 //! groups in a loop.
 
 pub(super) mod affine;
-mod arena;
 mod bounds;
 mod lanes;
+mod private_heap;
 mod together;
 mod unroll;
 pub(super) mod windows;
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use backend_api::Error;
-use backend_api::kernel::{Access, ArrayDecl, Body, Function, Kernel, Memory, Op, Reg, Space, Type, Where};
+use backend_api::kernel::{Access, ArrayDecl, Body, Builtin, Function, Kernel, Memory, Op, Reg, Space, Type};
 
 use crate::driver::objects::THREADS;
 use crate::kernel::text::{Text, emit, memory_suffix, register};
@@ -86,7 +86,7 @@ pub(super) enum Given {
     Pitch,
     /// Reciprocal of the pitch.
     Reciprocal,
-    Dealt,
+    Striped,
     /// Start of the items' private memory, and its bytes for each thread.
     Slabs,
     SlabBytes,
@@ -258,7 +258,7 @@ pub(super) fn known(body: &Body) -> Vec<Option<Known>> {
     body.operations(|_, op| {
         let (to, value) = match *op {
             Op::Literal { to, bits } => (to, Some(Known::Literal(bits))),
-            Op::Where { to, what: Where::Item } => (to, Some(Known::Item)),
+            Op::Builtin { to, what: Builtin::Item } => (to, Some(Known::Item)),
             Op::Copy { to, of } => (to, known[of.at()]),
             _ => return,
         };
@@ -392,7 +392,7 @@ impl<'a> Writer<'a> {
         emit!(self.text, "mov.u32 block, %ctaid.x");
         emit!(self.text, "mov.u32 blocks, %nctaid.x");
         self.text.declare("b64", "item");
-        if self.shape.kernel.needs().arena {
+        if self.shape.kernel.needs().private_heap {
             self.find_slab();
         }
         let (more, items) = (self.text.temporary("pred"), self.given(Given::Items));
@@ -442,7 +442,7 @@ impl<'a> Writer<'a> {
                 self.text.literal(of, &format!("{name}{number}"), 0);
             }
         }
-        if self.shape.kernel.needs().arena {
+        if self.shape.kernel.needs().private_heap {
             emit!(self.text, "mov.b64 taken, 0");
         }
         self.clear_arrays();
@@ -635,7 +635,7 @@ impl<'a> Writer<'a> {
                 };
                 self.text.parameter(self.of(to), name, &place);
             }
-            Op::Where { what, .. } => self.place_of_item(what, name),
+            Op::Builtin { what, .. } => self.place_of_item(what, name),
             Op::Copy { to, of } => emit!(self.text, "mov.{} {name}, {}", register(self.of(to)), r(of)),
             Op::Unary { op, of, .. } => self.text.unary(op, self.of(of), name, &r(of)),
             Op::Binary { op, left, right, .. } => {
@@ -665,28 +665,28 @@ impl<'a> Writer<'a> {
                 self.atomic(site, op, to.map(|_| name), place, value, scope);
             }
             Op::Barrier => emit!(self.text, "barrier.sync 0"),
-            Op::Across { how, of, .. } => self.across(how, name, of),
-            Op::Arena { bytes, .. } => self.take(site, name, bytes),
-            Op::ArenaLoad { to, at } => self.load_taken(site, name, at, self.of(to)),
-            Op::ArenaStore { at, value } => self.store_taken(site, at, value),
+            Op::Subgroup { how, of, .. } => self.subgroup_op(how, name, of),
+            Op::PrivateAlloc { bytes, .. } => self.take(site, name, bytes),
+            Op::PrivateLoad { to, at } => self.load_taken(site, name, at, self.of(to)),
+            Op::PrivateStore { at, value } => self.store_taken(site, at, value),
             // `code` translates operations with nested code.
             Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {}
         }
     }
 
-    fn place_of_item(&mut self, what: Where, name: &str) {
+    fn place_of_item(&mut self, what: Builtin, name: &str) {
         match what {
-            Where::Index => {
+            Builtin::Index => {
                 let (first, channel) = (self.given(Given::First), self.given(Given::Channel));
                 emit!(self.text, "add.u64 {first}, {first}, item");
                 self.text.index(name, &first, &channel, self.shape.page_len, self.shape.channels);
             }
-            Where::Item => emit!(self.text, "mov.b64 {name}, item"),
-            Where::Live if self.has_groups() => emit!(self.text, "mov.pred {name}, live"),
-            Where::Live => self.text.literal(Type::Bool, name, 1),
-            Where::InGroup => emit!(self.text, "cvt.u64.u32 {name}, thread"),
-            Where::Group => emit!(self.text, "mov.b64 {name}, group"),
-            Where::Groups => emit!(self.text, "mov.b64 {name}, groups"),
+            Builtin::Item => emit!(self.text, "mov.b64 {name}, item"),
+            Builtin::Live if self.has_groups() => emit!(self.text, "mov.pred {name}, live"),
+            Builtin::Live => self.text.literal(Type::Bool, name, 1),
+            Builtin::InGroup => emit!(self.text, "cvt.u64.u32 {name}, thread"),
+            Builtin::Group => emit!(self.text, "mov.b64 {name}, group"),
+            Builtin::Groups => emit!(self.text, "mov.b64 {name}, groups"),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use backend_api::conformance::random::{self, Case, CaseView};
 use backend_api::conformance::{Limits, Outcome, checks};
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Access, Body, Memory, Op, Reg, Report, Type, ViewDecl, Where};
+use backend_api::kernel::{Access, Body, Builtin, Memory, Op, Reg, Report, Type, ViewDecl};
 use backend_api::{BufferHandle, Device, Elements, Fill, HostAllocation, HostMemory, Transfer};
 
 use super::*;
@@ -117,10 +117,10 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
         views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
         code: vec![
             Op::Param { to: bytes, number: 0 },
-            Op::Arena { to: place, bytes },
-            Op::Where { to: item, what: Where::Item },
-            Op::ArenaStore { at: place, value: item },
-            Op::ArenaLoad { to: item, at: place },
+            Op::PrivateAlloc { to: place, bytes },
+            Op::Builtin { to: item, what: Builtin::Item },
+            Op::PrivateStore { at: place, value: item },
+            Op::PrivateLoad { to: item, at: place },
             Op::Literal { to: place, bits: 0 },
             Op::Store { view: 0, at: place, offset: 0, of, value: item },
         ],
@@ -133,7 +133,7 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
         let launched = scene.queue.launch(&Launch {
             views: &views,
             params: &[bytes],
-            arena_bytes: 1 << 40,
+            private_heap_bytes: 1 << 40,
             ..Launch::new(&kernel, 512, Geometry::plain(0), scene.host.at(0))
         });
         driven(|driven| driven.no_bytes_above = None);
@@ -319,7 +319,7 @@ mod windows {
             table: (0..lowered.body.table_bytes()).map(|at| (at * 37 % 64) as u8).collect(),
             views: widths.map(view).to_vec(),
             budget: None,
-            arena_bytes: 0,
+            private_heap_bytes: 0,
         }
     }
 
@@ -385,7 +385,7 @@ mod windows {
                         table: Vec::new(),
                         views: vec![view.clone(); lowered.body.views.len()],
                         budget: None,
-                        arena_bytes: 0,
+                        private_heap_bytes: 0,
                     };
                     shapes.push(shape(&case, (9, 0)));
                 }
@@ -465,7 +465,7 @@ mod loops {
             table: vec![0; lowered.body.table_bytes() as usize],
             views: vec![CaseView { stride: 4, count: 100, bytes, shift: 0 }],
             budget: None,
-            arena_bytes: 0,
+            private_heap_bytes: 0,
         };
         super::check(scene, &case, 0);
         let text = codegen::module(&[shape(&case, (9, 0))], (9, 0)).0;

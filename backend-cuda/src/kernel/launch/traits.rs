@@ -1,6 +1,6 @@
 //! Properties of a kernel for its launches, computed once.
 
-use backend_api::kernel::{Access, Body, Memory, Op, Where};
+use backend_api::kernel::{Access, Body, Builtin, Memory, Op};
 
 use super::codegen::affine::{self, Lanes};
 use super::codegen::{Known, known};
@@ -80,7 +80,7 @@ impl Traits {
         body.operations(|_, op| {
             operations += 1;
             match *op {
-                Op::Where { what, .. } => needs_index |= what == Where::Index,
+                Op::Builtin { what, .. } => needs_index |= what == Builtin::Index,
                 Op::Lookup { table, at, .. } => {
                     let at = known[at.at()];
                     constant_lookups &= matches!(at, Some(Known::Literal(_)));

@@ -16,8 +16,8 @@ mod split;
 use std::fmt::Write;
 
 use backend_api::kernel::{
-    Access, Across, ArrayDecl, Binary, Body, Function, Kernel, Memory, Op, Place, Reg, Rmw, Space, Type,
-    Where,
+    Access, ArrayDecl, Binary, Body, Builtin, Function, Kernel, Memory, Op, Place, Reg, Rmw, Space,
+    SubgroupOp, Type,
 };
 
 use self::split::{Region, Split};
@@ -56,7 +56,7 @@ impl Shape {
     /// Returns true if the kernel reads its items' indices.
     pub fn needs_index(body: &Body) -> bool {
         let mut needs = false;
-        body.operations(|_, op| needs |= matches!(op, Op::Where { what: Where::Index, .. }));
+        body.operations(|_, op| needs |= matches!(op, Op::Builtin { what: Builtin::Index, .. }));
         needs
     }
 
@@ -159,7 +159,7 @@ fn to_bits(of: Type, value: &str) -> String {
 fn lanes_bytes(body: &Body) -> Option<u32> {
     let mut bytes = None;
     body.operations(|_, op| {
-        if let Op::Across { of, .. } = op {
+        if let Op::Subgroup { of, .. } = op {
             let of = body.registers[of.at()];
             bytes = bytes.max(Some(of.bytes().max(4)));
         }
@@ -183,7 +183,7 @@ fn changed(op: Rmw, of: Type, value: &str) -> String {
 }
 
 /// Tests whether a number is inside the allocated part of the private memory, and aligned.
-fn in_arena(of: Type, at: &str) -> String {
+fn in_private_heap(of: Type, at: &str) -> String {
     let bytes = of.bytes();
     format!("{at} % {bytes}ul == 0ul && {at} < top && top - {at} >= {bytes}ul")
 }
@@ -233,7 +233,7 @@ impl<'a> Writer<'a> {
         if !self.body.tables.is_empty() {
             parameters.push("ConstBytes tables".into());
         }
-        if self.shape.kernel.needs().arena {
+        if self.shape.kernel.needs().private_heap {
             parameters.extend(["Bytes arena", "ulong slabs", "ulong arena_bytes"].map(String::from));
         }
         if self.split.is_some() {
@@ -276,7 +276,7 @@ impl<'a> Writer<'a> {
     fn items(&mut self) {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
-            None if self.shape.kernel.needs().arena => {
+            None if self.shape.kernel.needs().private_heap => {
                 // Each slab of private memory serves one item at a time.
                 self.line("const ulong slab = get_global_id(0);");
                 self.line("for (ulong item = slab; slab < slabs && item < items; item += slabs) {");
@@ -287,7 +287,7 @@ impl<'a> Writer<'a> {
         }
         self.indent = 2;
         self.begin_time();
-        if self.shape.kernel.needs().arena {
+        if self.shape.kernel.needs().private_heap {
             self.line("ulong top = 0ul;");
         }
         self.variables();
@@ -342,7 +342,7 @@ impl<'a> Writer<'a> {
         }
         self.line("const uint own = (uint)get_local_id(0), first_lane = own & ~31u;");
         self.line(&format!("const ulong groups = items / {len}ul + (items % {len}ul != 0ul);"));
-        if self.shape.kernel.needs().arena {
+        if self.shape.kernel.needs().private_heap {
             self.line("const ulong slab = get_global_id(0);");
             self.line(&format!("const ulong width = slabs / {len}ul;"));
             self.line("for (ulong group = get_group_id(0); get_group_id(0) < width && group < groups; group += width) {");
@@ -514,19 +514,19 @@ impl<'a> Writer<'a> {
             Op::Literal { to, bits } => from_bits(self.of(to), &format!("0x{bits:X}ul")),
             Op::Param { number, .. } if self.function.is_some() => format!("p{number}"),
             Op::Param { to, number } => from_bits(self.of(to), &format!("p{number}")),
-            Op::Where { what, .. } => match what {
-                Where::Index => {
+            Op::Builtin { what, .. } => match what {
+                Builtin::Index => {
                     let Shape { page_len, channels, .. } = self.shape;
                     format!(
                         "((first + item) / {page_len}ul * {channels}ul + channel) * {page_len}ul + (first + item) % {page_len}ul"
                     )
                 }
-                Where::Live if self.body.group_len.is_none() => "1u".into(),
-                Where::Live => "live".into(),
-                Where::Item => "item".into(),
-                Where::InGroup => "own".into(),
-                Where::Group => "group".into(),
-                Where::Groups => "groups".into(),
+                Builtin::Live if self.body.group_len.is_none() => "1u".into(),
+                Builtin::Live => "live".into(),
+                Builtin::Item => "item".into(),
+                Builtin::InGroup => "own".into(),
+                Builtin::Group => "group".into(),
+                Builtin::Groups => "groups".into(),
             },
             Op::Copy { of, .. } => r(of),
             Op::Unary { op, of, .. } => unary(op, self.of(of), &r(of)),
@@ -562,21 +562,23 @@ impl<'a> Writer<'a> {
             // A single work-item needs no barrier.
             Op::Barrier if self.split.is_some() => return,
             Op::Barrier => return self.line(BARRIER),
-            Op::Across { how, to, of } if self.split.is_some() => return self.across_items(how, to, of),
-            Op::Across { how, to, of } => return self.across(how, to, of),
-            Op::Arena { to, bytes } => return self.take(site, &r(to), &r(bytes)),
-            Op::ArenaLoad { to, at } => {
+            Op::Subgroup { how, to, of } if self.split.is_some() => {
+                return self.subgroup_op_in_items(how, to, of);
+            }
+            Op::Subgroup { how, to, of } => return self.subgroup_op(how, to, of),
+            Op::PrivateAlloc { to, bytes } => return self.take(site, &r(to), &r(bytes)),
+            Op::PrivateLoad { to, at } => {
                 let (of, at) = (self.of(to), r(at));
                 let bits = format!("*(__global const {} *)ARENA({at})", unsigned_name(of.bytes()));
                 let value = format!("as_{}({bits})", name(of));
                 let then = [format!("{} = {value};", r(to))];
-                return self.checked(&in_arena(of, &at), &then, (site, &at, Some(&r(to))));
+                return self.checked(&in_private_heap(of, &at), &then, (site, &at, Some(&r(to))));
             }
-            Op::ArenaStore { at, value } => {
+            Op::PrivateStore { at, value } => {
                 let (of, at) = (self.of(value), r(at));
                 let place = format!("*(__global {} *)ARENA({at})", unsigned_name(of.bytes()));
                 let then = [format!("{place} = {};", to_bits(of, &r(value)))];
-                return self.checked(&in_arena(of, &at), &then, (site, &at, None));
+                return self.checked(&in_private_heap(of, &at), &then, (site, &at, None));
             }
             // `code` translates these operations.
             Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {
@@ -724,7 +726,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A subgroup operation: values go through local memory, with a barrier between writes and reads.
-    fn across(&mut self, how: Across, to: Reg, of: Reg) {
+    fn subgroup_op(&mut self, how: SubgroupOp, to: Reg, of: Reg) {
         let (found, value, to_name) = (self.of(of), r(of), r(to));
         let leave = |value: &str| {
             let bits = if found == Type::Bool { value.to_owned() } else { to_bits(found, value) };
@@ -733,19 +735,19 @@ impl<'a> Writer<'a> {
         let lane = |at: &str| from_bits(found, &format!("lanes[{at}]"));
         let mut lines = Vec::new();
         match how {
-            Across::Shuffle { .. } | Across::ShuffleXor(_) => {
+            SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) => {
                 let at = match how {
-                    Across::Shuffle { lane } => format!("first_lane | ({} & 31u)", r(lane)),
-                    Across::ShuffleXor(mask) => format!("own ^ {mask}u"),
+                    SubgroupOp::Shuffle { lane } => format!("first_lane | ({} & 31u)", r(lane)),
+                    SubgroupOp::ShuffleXor(mask) => format!("own ^ {mask}u"),
                     _ => String::new(),
                 };
                 lines.extend([leave(&value), BARRIER.into(), format!("{to_name} = {};", lane(&at))]);
                 lines.push(BARRIER.into());
             }
-            Across::Ballot | Across::Any | Across::All => {
+            SubgroupOp::Ballot | SubgroupOp::Any | SubgroupOp::All => {
                 let result = match how {
-                    Across::Any => "bits != 0u",
-                    Across::All => "bits == 0xFFFFFFFFu",
+                    SubgroupOp::Any => "bits != 0u",
+                    SubgroupOp::All => "bits == 0xFFFFFFFFu",
                     _ => "bits",
                 };
                 let bit = |lane: u32| format!("(uint)lanes[first_lane + {lane}u] << {lane}");
@@ -758,8 +760,8 @@ impl<'a> Writer<'a> {
                     format!("{to_name} = {result};"),
                 ]);
             }
-            Across::Reduce(op) | Across::Scan(op) => {
-                let is_scan = matches!(how, Across::Scan(_));
+            SubgroupOp::Reduce(op) | SubgroupOp::Scan(op) => {
+                let is_scan = matches!(how, SubgroupOp::Scan(_));
                 let of_type = name(found);
                 lines.push(format!("{of_type} value = {value};"));
                 for apart in if is_scan { [1, 2, 4, 8, 16] } else { [16, 8, 4, 2, 1] } {

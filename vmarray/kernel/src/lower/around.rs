@@ -8,7 +8,7 @@ use super::value::{Check, Index, Node, Operand, Value};
 use super::{AroundPart, AxisPart, Form, Lower, Result, ScalarSource, VALUES_MAX};
 use crate::around::Mode;
 use crate::layout::Layout;
-use backend_api::kernel::{Binary, Op, Reg, Type, Where};
+use backend_api::kernel::{Binary, Builtin, Op, Reg, Type};
 
 /// Elements read by places.
 pub(super) struct Around {
@@ -60,7 +60,7 @@ impl Lower {
             self.scalar(*source, PLACE);
         }
         let outer = std::mem::take(&mut self.code);
-        let index = Operand::Register(self.question(Where::Index));
+        let index = Operand::Register(self.question(Builtin::Index));
         let index = self.sized(index);
         let (mut tile, mut within) = (index, self.short(0));
         if form.is_tiled {
@@ -120,7 +120,7 @@ impl Lower {
 
     /// The place of an item in a result with one axis.
     pub(super) fn line(&mut self) {
-        let index = Operand::Register(self.question(Where::Index));
+        let index = Operand::Register(self.question(Builtin::Index));
         let origin = self.scalar(ScalarSource::Origin, PLACE);
         let outer = std::mem::take(&mut self.code);
         let (index, origin) = (self.sized(index), self.sized(Operand::Register(origin)));

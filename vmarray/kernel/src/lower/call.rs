@@ -7,7 +7,9 @@ use super::{Exit, GroupPart, Lower, Result, ScalarSource};
 use crate::error::ErrorKind;
 use crate::slots::{Definition, Slot};
 use crate::tree::Expr;
-use backend_api::kernel::{Access, Across, Binary, Op, Place, Rmw, Scope, Type, Unary, Where, arithmetic};
+use backend_api::kernel::{
+    Access, Binary, Builtin, Op, Place, Rmw, Scope, SubgroupOp, Type, Unary, arithmetic,
+};
 
 /// Maximum depth of calls.
 const CALLS_MAX: usize = 64;
@@ -108,7 +110,7 @@ impl Lower {
     }
 
     /// An operation across lanes.
-    fn across(&mut self, name: &str, operands: &[Operand]) -> Result<Value> {
+    fn subgroup_op(&mut self, name: &str, operands: &[Operand]) -> Result<Value> {
         let found = self.type_of(operands[0]);
         let reduced = |name: &str| {
             Some(match name {
@@ -122,21 +124,21 @@ impl Lower {
             })
         };
         let how = match (name, operands) {
-            ("shuffle", [_, lane]) => Some(Across::Shuffle { lane: self.register(*lane) }),
+            ("shuffle", [_, lane]) => Some(SubgroupOp::Shuffle { lane: self.register(*lane) }),
             ("shuffle_xor", [_, Operand::Constant(_, mask)]) if *mask < 32 => {
-                Some(Across::ShuffleXor(*mask as u8))
+                Some(SubgroupOp::ShuffleXor(*mask as u8))
             }
             ("shuffle_xor", _) => {
                 let detail = "the mask of `shuffle_xor` must be a constant below 32: use `shuffle` for any \
                               other lane";
                 return Err(self.error(ErrorKind::Unsupported, detail.into()));
             }
-            ("ballot", _) => Some(Across::Ballot),
-            ("any", _) => Some(Across::Any),
-            ("all", _) => Some(Across::All),
+            ("ballot", _) => Some(SubgroupOp::Ballot),
+            ("any", _) => Some(SubgroupOp::Any),
+            ("all", _) => Some(SubgroupOp::All),
             (name, _) => match name.strip_prefix("scan_") {
-                Some(name) => reduced(name).map(Across::Scan),
-                None => reduced(name).map(Across::Reduce),
+                Some(name) => reduced(name).map(SubgroupOp::Scan),
+                None => reduced(name).map(SubgroupOp::Reduce),
             },
         };
         self.expect_group("an operation across lanes")?;
@@ -145,7 +147,7 @@ impl Lower {
         };
         let (to, of) = (self.new_register(gives), self.register(operands[0]));
         self.mark();
-        self.code.push(Op::Across { how, to, of });
+        self.code.push(Op::Subgroup { how, to, of });
         Ok(Value::scalar(gives, Operand::Register(to)))
     }
 
@@ -213,7 +215,7 @@ impl Lower {
         });
         let place = self.view_element(view, Some(Operand::Register(to)));
         if self.form.ordered.contains(&self.views[view].parameter) {
-            let item = Value::scalar(Type::U64, Operand::Register(self.question(Where::Index)));
+            let item = Value::scalar(Type::U64, Operand::Register(self.question(Builtin::Index)));
             let layout = self.views[view].layout.clone();
             self.assign(&place, &assembled(layout, vec![item, value.clone()]))?;
         } else {
@@ -245,7 +247,7 @@ impl Lower {
             operands.push(self.operand(&value)?);
         }
         if let Some(name) = name.strip_prefix("lanes_").filter(|_| !operands.is_empty()) {
-            return self.across(name, &operands);
+            return self.subgroup_op(name, &operands);
         }
         let result = match operands[..] {
             [of] => self.call_unary(name, of),
@@ -416,7 +418,7 @@ impl Lower {
             ("in_group" | "group" | "groups", []) => {
                 self.expect_group(&format!("`{name}()`"))?;
                 let value = match name {
-                    "in_group" => Operand::Register(self.question(Where::InGroup)),
+                    "in_group" => Operand::Register(self.question(Builtin::InGroup)),
                     "group" => self.group_number(),
                     _ => self.of_groups(GroupPart::Count),
                 };
@@ -428,7 +430,7 @@ impl Lower {
 
     /// The number of an item's group in the launch, of which a run is a part: see [`GroupPart`].
     fn group_number(&mut self) -> Operand {
-        let own = Operand::Register(self.question(Where::Group));
+        let own = Operand::Register(self.question(Builtin::Group));
         let first = self.of_groups(GroupPart::First);
         let number = self.binary(Binary::Add, own, first);
         if !self.form.is_striped {

@@ -1,6 +1,6 @@
 //! Simplification of a lowered body.
 
-use backend_api::kernel::{Across, ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Space, Type};
+use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
 use std::collections::{BTreeSet, HashMap};
 
 /// Maximum length of an array that becomes registers if only constants index it.
@@ -66,12 +66,12 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
             read(yes);
             read(no);
         }
-        Op::Load { at, .. } | Op::Lookup { at, .. } | Op::Get { at, .. } | Op::ArenaLoad { at, .. } => {
+        Op::Load { at, .. } | Op::Lookup { at, .. } | Op::Get { at, .. } | Op::PrivateLoad { at, .. } => {
             read(at)
         }
-        Op::Arena { bytes, .. } => read(bytes),
+        Op::PrivateAlloc { bytes, .. } => read(bytes),
         Op::Fail { detail, .. } => read(detail),
-        Op::Store { at, value, .. } | Op::Put { at, value, .. } | Op::ArenaStore { at, value } => {
+        Op::Store { at, value, .. } | Op::Put { at, value, .. } | Op::PrivateStore { at, value } => {
             read(at);
             read(value);
         }
@@ -84,9 +84,9 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
                 read(expected);
             }
         }
-        Op::Across { how, of, .. } => {
+        Op::Subgroup { how, of, .. } => {
             read(of);
-            if let Across::Shuffle { lane } = how {
+            if let SubgroupOp::Shuffle { lane } = how {
                 read(lane);
             }
         }
@@ -95,7 +95,7 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
     match op {
         Op::Literal { to, .. }
         | Op::Param { to, .. }
-        | Op::Where { to, .. }
+        | Op::Builtin { to, .. }
         | Op::Copy { to, .. }
         | Op::Unary { to, .. }
         | Op::Binary { to, .. }
@@ -108,9 +108,9 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
         | Op::Lookup { to, .. }
         | Op::Get { to, .. }
         | Op::Atomic { to: Some(to), .. }
-        | Op::Arena { to, .. }
-        | Op::ArenaLoad { to, .. }
-        | Op::Across { to, .. } => visit(to, true),
+        | Op::PrivateAlloc { to, .. }
+        | Op::PrivateLoad { to, .. }
+        | Op::Subgroup { to, .. } => visit(to, true),
         _ => {}
     }
 }

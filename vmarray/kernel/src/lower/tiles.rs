@@ -9,7 +9,7 @@ use super::{AroundPart, Form, Lower, Lowered, Result, ScalarSource, View, lowere
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::tree::{Expr, Tree};
-use backend_api::kernel::{Access, Binary, Op, Type, Where};
+use backend_api::kernel::{Access, Binary, Builtin, Op, Type};
 
 /// Name of the kernel that moves elements to their places.
 static PLACING: Tree = Tree {
@@ -147,7 +147,7 @@ impl Lower {
         let tile = self.tile.clone();
         let extent = |axis: usize| Operand::Constant(PLACE, tile[axis].into());
         let mut places = vec![Operand::Constant(PLACE, 0); tile.len()];
-        let mut rest = Operand::Register(self.question(Where::InGroup));
+        let mut rest = Operand::Register(self.question(Builtin::InGroup));
         for axis in (0..tile.len()).rev() {
             places[axis] = match what {
                 "in_group" => {

@@ -30,8 +30,8 @@ pub enum Leaf {
     Table(Type, u16),
     /// At an offset in an element of a view, at the index of the value.
     Field(Type, u16, u32),
-    /// In the arena, at a distance in bytes from the index of the value.
-    Arena(Type, u32),
+    /// In the private heap, at a distance in bytes from the index of the value.
+    PrivateHeap(Type, u32),
 }
 
 /// The places of the scalars of a value.
@@ -45,11 +45,11 @@ pub enum Node {
     Array(usize, Box<Self>),
     /// No scalars: a view, by its number.
     View(usize),
-    /// No scalars: elements in the arena.
+    /// No scalars: elements in the private heap.
     Allocated(Box<Allocated>),
 }
 
-/// Elements in the arena of an item.
+/// Elements in the private heap of an item.
 #[derive(Clone, Debug)]
 pub struct Allocated {
     /// The start.
@@ -155,7 +155,7 @@ impl Node {
     fn shifted(self, by: u32) -> Self {
         match self {
             Self::Leaf(Leaf::Field(of, view, offset)) => Self::Leaf(Leaf::Field(of, view, offset + by)),
-            Self::Leaf(Leaf::Arena(of, offset)) => Self::Leaf(Leaf::Arena(of, offset + by)),
+            Self::Leaf(Leaf::PrivateHeap(of, offset)) => Self::Leaf(Leaf::PrivateHeap(of, offset + by)),
             Self::Leaf(leaf) => Self::Leaf(leaf),
             Self::Parts(parts) => Self::Parts(parts.into_iter().map(|part| part.shifted(by)).collect()),
             Self::Array(len, element) => Self::Array(len, Box::new(element.shifted(by))),
@@ -214,7 +214,7 @@ impl Lower {
         let (of, leaf) = match leaf {
             Leaf::Value(operand) => return Ok(*operand),
             Leaf::Variable(register) => return Ok(Operand::Register(*register)),
-            Leaf::Element(of, _) | Leaf::Table(of, _) | Leaf::Field(of, ..) | Leaf::Arena(of, _) => {
+            Leaf::Element(of, _) | Leaf::Table(of, _) | Leaf::Field(of, ..) | Leaf::PrivateHeap(of, _) => {
                 (*of, leaf.clone())
             }
         };
@@ -227,10 +227,10 @@ impl Lower {
             return Ok(Operand::Constant(of, bits));
         }
         let is_inside = self.is_checked || self.is_inside(index);
-        if let Leaf::Arena(_, offset) = leaf {
+        if let Leaf::PrivateHeap(_, offset) = leaf {
             let at = self.binary(Binary::Add, index.at, Operand::Constant(Type::U64, offset.into()));
             let (to, at) = (self.new_register(of), self.register(at));
-            self.code.push(Op::ArenaLoad { to, at });
+            self.code.push(Op::PrivateLoad { to, at });
             return Ok(Operand::Register(to));
         }
         let at = self.index_register(index);
@@ -253,7 +253,7 @@ impl Lower {
             }
             Leaf::Table(_, table) => Op::Lookup { to, table, at },
             Leaf::Field(of, view, offset) => Op::Load { to, view, at, offset, of: Memory::Value(of) },
-            Leaf::Value(_) | Leaf::Variable(_) | Leaf::Arena(..) => unreachable!(
+            Leaf::Value(_) | Leaf::Variable(_) | Leaf::PrivateHeap(..) => unreachable!(
                 "the `match` above has \
                                                                                   returned these"
             ),
@@ -304,7 +304,7 @@ impl Lower {
             is_shared: of.is_shared,
             is_fresh: false,
         };
-        if let Some(Leaf::Field(..) | Leaf::Arena(..)) = element.first() {
+        if let Some(Leaf::Field(..) | Leaf::PrivateHeap(..)) = element.first() {
             if let Operand::Constant(_, number) = at
                 && number < len as u64
             {
@@ -372,7 +372,7 @@ impl Lower {
                 Ok(Value { is_shared, is_fresh, ..Value::new(value.layout.clone(), Node::Parts(nodes)) })
             }
             Node::Array(_, element) => {
-                let is_field = matches!(element.first(), Some(Leaf::Field(..) | Leaf::Arena(..)));
+                let is_field = matches!(element.first(), Some(Leaf::Field(..) | Leaf::PrivateHeap(..)));
                 if value.index.is_some() || is_field { self.copied(value) } else { Ok(value.clone()) }
             }
             Node::View(_) | Node::Allocated(_) => Ok(value.clone()),
@@ -479,7 +479,7 @@ impl Lower {
         }
     }
 
-    /// Allocates memory of the arena for elements of a type.
+    /// Allocates memory of the private heap for elements of a type.
     pub fn allocated(&mut self, layout: Layout, len: Operand) -> Result<Value> {
         let len = self.kept_operand(len)?;
         let most = Operand::Constant(Type::U64, u64::from(u32::MAX));
@@ -489,7 +489,7 @@ impl Lower {
         let (to, bytes) = (self.new_register(Type::U64), self.register(bytes));
         self.removable[to.at()] = false;
         self.mark();
-        self.code.push(Op::Arena { to, bytes });
+        self.code.push(Op::PrivateAlloc { to, bytes });
         let (base, none) = (Operand::Register(to), Operand::Constant(Type::U64, u64::MAX));
         let is_none = self.binary(Binary::Eq, base, none);
         let len = self.select(is_none, Operand::Constant(Type::U64, 0), len);
@@ -497,8 +497,8 @@ impl Lower {
         Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::Allocated(Box::new(allocated))) })
     }
 
-    /// Lowers an access to an element in the arena. An index out of bounds fails here, and the address is
-    /// then outside of the arena.
+    /// Lowers an access to an element in the private heap. An index out of bounds fails here, and the address
+    /// is then outside of the private heap.
     pub fn allocated_element(&mut self, of: &Allocated, at: Operand) -> Result<Value> {
         let at = self.kept_operand(at)?;
         let inside = self.binary(Binary::Lt, at, of.len);
@@ -513,7 +513,7 @@ impl Lower {
         self.code.push(Op::Fail { code: 0, detail });
         let otherwise = std::mem::replace(&mut self.code, outer);
         self.code.push(Op::If { when, then: Vec::new(), otherwise });
-        let node = Node::in_memory(&of.layout, 0, &Leaf::Arena);
+        let node = Node::in_memory(&of.layout, 0, &Leaf::PrivateHeap);
         let index = Some(Index { at: place, len: 0, check: Check::Proven });
         Ok(Value { index, is_shared: true, ..Value::new(of.layout.clone(), node) })
     }
@@ -566,7 +566,8 @@ impl Lower {
             }
             Node::Array(len, _) => {
                 let len = *len;
-                let in_memory = |node: &Node| matches!(node.first(), Some(Leaf::Field(..) | Leaf::Arena(..)));
+                let in_memory =
+                    |node: &Node| matches!(node.first(), Some(Leaf::Field(..) | Leaf::PrivateHeap(..)));
                 let is_field = in_memory(&value.node) || in_memory(&place.node);
                 let is_short = len <= WRITTEN_OUT_MAX && value.layout.scalars() <= WRITTEN_OUT_MAX;
                 let assign = |lower: &mut Self, at| {
@@ -595,10 +596,10 @@ impl Lower {
             return Err(self.error(ErrorKind::Unsupported, "a place without an index".into()));
         };
         let value = self.register(operand);
-        if let Leaf::Arena(_, offset) = leaf {
+        if let Leaf::PrivateHeap(_, offset) = leaf {
             let at = self.binary(Binary::Add, index.at, Operand::Constant(Type::U64, (*offset).into()));
             let at = self.register(at);
-            self.code.push(Op::ArenaStore { at, value });
+            self.code.push(Op::PrivateStore { at, value });
             return Ok(());
         }
         let at = self.index_register(index);

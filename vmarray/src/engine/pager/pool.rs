@@ -70,7 +70,7 @@ impl Pager {
         let device = self.channels[lane].device();
         let (queue, host) = (Queue::new(device)?, HostBuffer::new(device, 8, HostMemory::Pageable)?);
         let bases = self.slot_bases();
-        let elements = View::Dealt { bases: &bases, page_len: self.page_bytes as u64, count: 0, stride: 1 };
+        let elements = View::Striped { bases: &bases, page_len: self.page_bytes as u64, count: 0, stride: 1 };
         let nothing = Gather { elements, indices: host.at(0), count: 0, values: host.at(0) };
         device.wait(queue.gather(&nothing)?)
     }

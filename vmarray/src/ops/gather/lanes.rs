@@ -88,7 +88,7 @@ impl<'a> Lanes<'a> {
             let of = &self.pager.channels()[channel];
             return Elements { start: of.slot_memory(), count: of.slot_bytes() / stride, stride }.into();
         }
-        View::Dealt { bases: &self.bases, page_len: self.page_len as u64, count: self.len as u64, stride }
+        View::Striped { bases: &self.bases, page_len: self.page_len as u64, count: self.len as u64, stride }
     }
 
     /// Returns the location in each place of the elements from `start` on. Returns `None` unless `start`
@@ -109,7 +109,7 @@ impl<'a> Lanes<'a> {
         let (page_len, count, stride) = (self.page_len as u64, count as u64, self.stride as u64);
         match bases {
             [start] => Elements { start: *start, count, stride }.into(),
-            bases => View::Dealt { bases, page_len, count, stride },
+            bases => View::Striped { bases, page_len, count, stride },
         }
     }
 

@@ -143,9 +143,16 @@ impl PreparedKernel {
             Some(Op::Loop { .. }) => {
                 ErrorKind::KernelBudget { kernel, place, turns: report.detail, item, items }
             }
-            Some(Op::Arena { .. }) => {
-                let arena_bytes = options.arena_bytes;
-                ErrorKind::KernelArena { kernel, place, asked: report.detail, arena_bytes, item, items }
+            Some(Op::PrivateAlloc { .. }) => {
+                let private_heap_bytes = options.private_heap_bytes;
+                ErrorKind::KernelPrivateHeap {
+                    kernel,
+                    place,
+                    asked: report.detail,
+                    private_heap_bytes,
+                    item,
+                    items,
+                }
             }
             _ => {
                 let index = self.lowered.index_of(&report);

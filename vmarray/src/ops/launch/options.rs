@@ -79,14 +79,14 @@ pub struct KernelLaunch<K> {
 pub(super) struct Options {
     pub budget: Option<u64>,
     pub time_limit: Option<Duration>,
-    pub arena_bytes: u64,
+    pub private_heap_bytes: u64,
 }
 
 impl Options {
     /// The options of `run`.
     pub const USUAL: Self = Self { time_limit: Some(Duration::from_secs(60)), ..Self::OF_LIBRARY };
     /// The options for the library's own kernels, whose loops always end.
-    pub const OF_LIBRARY: Self = Self { budget: None, time_limit: None, arena_bytes: ARENA_BYTES };
+    pub const OF_LIBRARY: Self = Self { budget: None, time_limit: None, private_heap_bytes: ARENA_BYTES };
 }
 
 impl<K> std::fmt::Debug for KernelLaunch<K> {
@@ -181,13 +181,13 @@ impl<K: Kernel> KernelLaunch<K> {
     /// }
     /// let mut out = VirtualArray::<u64>::new(3)?;
     /// let error = sum_of_squares::run((5000, &mut out)).unwrap_err();
-    /// assert!(matches!(error.kind(), ErrorKind::KernelArena { asked: 40_000, arena_bytes: 16_384, .. }));
-    /// sum_of_squares::launch().arena_bytes(40_000).run((5000, &mut out))?;
+    /// assert!(matches!(error.kind(), ErrorKind::KernelPrivateHeap { asked: 40_000, .. }));
+    /// sum_of_squares::launch().private_heap_bytes(40_000).run((5000, &mut out))?;
     /// assert_eq!(out.get(2)?, 5000 * 4999 * 9999 / 6 + 2);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn arena_bytes(mut self, bytes: u64) -> Self {
-        self.options.arena_bytes = bytes.next_multiple_of(8);
+    pub fn private_heap_bytes(mut self, bytes: u64) -> Self {
+        self.options.private_heap_bytes = bytes.next_multiple_of(8);
         self
     }
 

@@ -649,7 +649,7 @@ impl Launching<'_> {
             views: &views,
             params: &params,
             table: &self.table,
-            arena_bytes: self.options.arena_bytes,
+            private_heap_bytes: self.options.private_heap_bytes,
             budget: self.options.budget,
             time_limit: self.options.time_limit,
             ..Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report)

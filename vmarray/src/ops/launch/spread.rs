@@ -301,7 +301,7 @@ impl<'a> DealtArgument<'a> {
         let (count, stride) = (self.len as u64, self.stride as u64);
         match self.bases[..] {
             [start] => DeviceView::Run(Elements { start, count, stride }),
-            _ => DeviceView::Dealt { bases: &self.bases, page_len: self.page_len(), count, stride },
+            _ => DeviceView::Striped { bases: &self.bases, page_len: self.page_len(), count, stride },
         }
     }
 }

@@ -153,7 +153,7 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
 fn place<'a>(view: &kernel::View<'a>) -> (DeviceSpan<'a>, u64) {
     match *view {
         kernel::View::Run(elements) => (elements.start, elements.count * elements.stride),
-        kernel::View::Dealt { .. } => panic!("sorts have views that are runs"),
+        kernel::View::Striped { .. } => panic!("sorts have views that are runs"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Profiles on disk, one in each file, in a folder that only the user can write to (see [`OwnFolder`]).
+//! Profiles on disk, one in each file, in a folder that only the user can write to (see [`PrivateDir`]).
 //!
 //! A file begins with its complete key. A file with another key, or with invalid contents, is ignored and
 //! replaced. Failures here are no errors: the library measures the device again, as without a file.
@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backend_api::own_files::OwnFolder;
+use backend_api::private_dir::PrivateDir;
 use backend_api::{DeviceInfo, Route, Routing};
 
 use super::Profile;
@@ -25,7 +25,7 @@ const BYTES_MAX: u64 = 64 << 10;
 /// Storage of a device's profile.
 pub(super) struct Kept<'a> {
     info: &'a DeviceInfo,
-    folder: OwnFolder,
+    folder: PrivateDir,
 }
 
 /// Opens the folder of a device's profile, unless switched off; creates a missing one.
@@ -34,7 +34,7 @@ pub(super) fn open(info: &DeviceInfo) -> Option<Kept<'_>> {
 }
 
 fn open_at<'a>(folder: &Path, info: &'a DeviceInfo) -> Option<Kept<'a>> {
-    match OwnFolder::create(folder) {
+    match PrivateDir::create(folder) {
         Ok(folder) => Some(Kept { info, folder }),
         Err(error) => {
             crate::base::trace::profile_not_kept(info, &error);
@@ -106,7 +106,7 @@ pub fn fuzz_profile(bytes: &[u8]) {
     });
 }
 
-fn read(folder: &OwnFolder, key: &str) -> io::Result<Option<Profile>> {
+fn read(folder: &PrivateDir, key: &str) -> io::Result<Option<Profile>> {
     match folder.read(&file(key), BYTES_MAX) {
         Ok(bytes) => Ok(std::str::from_utf8(&bytes).ok().and_then(|text| parse(text, key))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -114,7 +114,7 @@ fn read(folder: &OwnFolder, key: &str) -> io::Result<Option<Profile>> {
     }
 }
 
-fn write(folder: &OwnFolder, key: &str, profile: &Profile) -> io::Result<()> {
+fn write(folder: &PrivateDir, key: &str, profile: &Profile) -> io::Result<()> {
     folder.write(&file(key), &[print(key, profile).as_bytes()])
 }
 
@@ -179,7 +179,7 @@ fn parse_table(letters: &str, mut set: impl FnMut(usize, u64, Option<Route>)) ->
 mod tests {
     use std::fs;
 
-    use backend_api::{DeviceKind, own_files};
+    use backend_api::{DeviceKind, private_dir};
 
     use super::*;
 
@@ -194,8 +194,8 @@ mod tests {
         profile
     }
 
-    fn scratch() -> OwnFolder {
-        OwnFolder::create(&std::env::temp_dir().join(own_files::random_name())).unwrap()
+    fn scratch() -> PrivateDir {
+        PrivateDir::create(&std::env::temp_dir().join(private_dir::random_name())).unwrap()
     }
 
     #[test]

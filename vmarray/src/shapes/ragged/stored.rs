@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use backend_api::{Device, tell};
+use backend_api::{Device, warn};
 use vmarray_kernel::KernelType;
 
 use super::growing::Growing;
@@ -58,7 +58,7 @@ impl Drop for RowsKept {
             return;
         }
         if let Err(error) = self.kept.store(Some(self.rows as u64)) {
-            tell::warn(format!(
+            warn::warn(format!(
                 "a ragged array was dropped, but not all of its rows could be stored: \
                                 {error}"
             ));

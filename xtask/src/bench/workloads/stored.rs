@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use vmarray::VirtualArray;
-use vmarray::device::own_files;
+use vmarray::device::private_dir;
 use vmarray::prelude::*;
 
 /// The length of the files in bytes.
@@ -24,7 +24,7 @@ impl Scratch {
     pub fn new() -> Result<Self> {
         let folder = Path::new("target/tmp");
         std::fs::create_dir_all(folder)?;
-        Ok(Self(folder.join(own_files::random_name())))
+        Ok(Self(folder.join(private_dir::random_name())))
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use backend_api::kernel::{Access, Binary, Body, Memory, Op, Reg, Type, Unary, Where};
+use backend_api::kernel::{Access, Binary, Body, Builtin, Memory, Op, Reg, Type, Unary};
 
 use super::{Known, known};
 
@@ -170,7 +170,7 @@ impl Follower<'_> {
                 }
                 Op::Literal { .. }
                 | Op::Param { .. }
-                | Op::Where { .. }
+                | Op::Builtin { .. }
                 | Op::Copy { .. }
                 | Op::Unary { .. }
                 | Op::Binary { .. }
@@ -255,9 +255,9 @@ impl Follower<'_> {
                 Form::Sum(Sum { literal: bits & self.of(to).mask(), ..Sum::default() })
             }
             Op::Param { to, number } if self.of(to).is_integer() => self.common(Term::Param(number)),
-            Op::Where { what: Where::Live, .. } => both,
-            Op::Where { what: what @ (Where::Item | Where::Index), .. } => {
-                let term = if what == Where::Item { Term::Item } else { Term::Index };
+            Op::Builtin { what: Builtin::Live, .. } => both,
+            Op::Builtin { what: what @ (Builtin::Item | Builtin::Index), .. } => {
+                let term = if what == Builtin::Item { Term::Item } else { Term::Index };
                 let terms = vec![(self.term(term), 1)];
                 Form::Sum(Sum { terms, step: 1, ..Sum::default() })
             }

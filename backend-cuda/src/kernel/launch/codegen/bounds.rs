@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use backend_api::kernel::{Binary, Body, Op, Reg, Type, Where};
+use backend_api::kernel::{Binary, Body, Builtin, Op, Reg, Type};
 
 /// Limit of chains of copies or sums that are followed, because unreachable code may contain cycles.
 const STEPS_MAX: usize = 16;
@@ -173,7 +173,7 @@ impl<'a> Finder<'a> {
         match op {
             Op::Literal { bits, .. } => Some(*bits),
             Op::Copy { of, .. } => Some(at(of)),
-            Op::Where { what: Where::InGroup, .. } => Some(u64::from(self.body.group_len?) - 1),
+            Op::Builtin { what: Builtin::InGroup, .. } => Some(u64::from(self.body.group_len?) - 1),
             Op::Select { yes, no, .. } => Some(at(yes).max(at(no))),
             // Non-negative numbers keep their value.
             Op::Cast { of, .. } if self.is_counted(*of) => Some(at(of)),
@@ -301,7 +301,7 @@ mod tests {
             group_len: Some(64),
             params: vec![Type::U8],
             code: vec![
-                Op::Where { to: Reg(0), what: Where::InGroup },
+                Op::Builtin { to: Reg(0), what: Builtin::InGroup },
                 Op::Literal { to: Reg(1), bits: 10 },
                 binary(Binary::Div, 2, 0),
                 binary(Binary::Rem, 3, 0),
@@ -331,7 +331,7 @@ mod tests {
             group_len: Some(64),
             params: vec![Type::U64],
             code: vec![
-                Op::Where { to: Reg(0), what: Where::InGroup },
+                Op::Builtin { to: Reg(0), what: Builtin::InGroup },
                 Op::Literal { to: Reg(1), bits: 10 },
                 Op::Param { to: Reg(2), number: 0 },
                 add(3, 0, 1),

@@ -1,6 +1,6 @@
 //! Operations of several items: groups, subgroup operations, atomics.
 
-use backend_api::kernel::{Across, Binary, Place, Reg, Rmw, Scope, Space, Type};
+use backend_api::kernel::{Binary, Place, Reg, Rmw, Scope, Space, SubgroupOp, Type};
 
 use super::{Writer, bytes_of, r};
 use crate::kernel::text::{emit, is_wide, memory_suffix, register, suffix};
@@ -65,22 +65,22 @@ impl Writer<'_> {
     }
 
     /// A subgroup operation on the lanes of a warp. Groups consist of whole warps.
-    pub(super) fn across(&mut self, how: Across, name: &str, of: Reg) {
+    pub(super) fn subgroup_op(&mut self, how: SubgroupOp, name: &str, of: Reg) {
         let (found, mut value) = (self.of(of), r(of));
-        if found == Type::Bool && !matches!(how, Across::Shuffle { .. } | Across::ShuffleXor(_)) {
+        if found == Type::Bool && !matches!(how, SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_)) {
             value = self.not_known(&value);
         }
         match how {
-            Across::Shuffle { lane } => self.shuffle(found, name, &value, "idx", &r(lane)),
-            Across::ShuffleXor(mask) => self.shuffle(found, name, &value, "bfly", &mask.to_string()),
-            Across::Ballot => emit!(self.text, "vote.sync.ballot.b32 {name}, {value}, {ALL}"),
-            Across::Any => emit!(self.text, "vote.sync.any.pred {name}, {value}, {ALL}"),
-            Across::All => emit!(self.text, "vote.sync.all.pred {name}, {value}, {ALL}"),
-            Across::Reduce(op) | Across::Scan(op) if found == Type::Bool => {
-                self.combine_bools(op, matches!(how, Across::Scan(_)), name, &value);
+            SubgroupOp::Shuffle { lane } => self.shuffle(found, name, &value, "idx", &r(lane)),
+            SubgroupOp::ShuffleXor(mask) => self.shuffle(found, name, &value, "bfly", &mask.to_string()),
+            SubgroupOp::Ballot => emit!(self.text, "vote.sync.ballot.b32 {name}, {value}, {ALL}"),
+            SubgroupOp::Any => emit!(self.text, "vote.sync.any.pred {name}, {value}, {ALL}"),
+            SubgroupOp::All => emit!(self.text, "vote.sync.all.pred {name}, {value}, {ALL}"),
+            SubgroupOp::Reduce(op) | SubgroupOp::Scan(op) if found == Type::Bool => {
+                self.combine_bools(op, matches!(how, SubgroupOp::Scan(_)), name, &value);
             }
-            Across::Reduce(op) => self.reduce(op, found, name, &value),
-            Across::Scan(op) => self.scan(op, found, name, &value),
+            SubgroupOp::Reduce(op) => self.reduce(op, found, name, &value),
+            SubgroupOp::Scan(op) => self.scan(op, found, name, &value),
         }
     }
 

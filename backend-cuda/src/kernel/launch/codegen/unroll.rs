@@ -47,7 +47,8 @@ impl Writer<'_> {
         let &(first, last) = self.bounds.counts.get(counter)?;
         // Other operations may need labels, whose names are sites.
         let is_straight = |op: &Op| {
-            op.written().is_some() && !matches!(op, Op::Atomic { .. } | Op::Arena { .. } | Op::Across { .. })
+            op.written().is_some()
+                && !matches!(op, Op::Atomic { .. } | Op::PrivateAlloc { .. } | Op::Subgroup { .. })
                 || matches!(op, Op::Store { .. } | Op::Put { .. } | Op::If { .. })
         };
         let exits = body.iter().filter(|op| matches!(op, Op::If { .. })).count();

@@ -52,7 +52,7 @@ impl Writer<'_> {
         let [factor, shift] = ["b32"; 2].map(|kind| self.text.temporary(kind));
         let is_rest = self.text.temporary("pred");
         let [wide_pitch, reciprocal, dealt] =
-            [Given::Pitch, Given::Reciprocal, Given::Dealt].map(|what| self.given(what));
+            [Given::Pitch, Given::Reciprocal, Given::Striped].map(|what| self.given(what));
         emit!(self.text, "mov.b64 piece, number");
         emit!(self.text, "shr.u64 {block}, number, {}", THREADS.ilog2());
         emit!(self.text, "setp.ge.u64 {is_rest}, {block}, {dealt}");

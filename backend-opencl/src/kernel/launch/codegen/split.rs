@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use backend_api::kernel::{Across, Binary, Body, Op, Place, Reg, Rmw, Space, Type};
+use backend_api::kernel::{Binary, Body, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
 
 use super::{Writer, changed, r};
 use crate::kernel::compute::codegen::{binary, name};
@@ -70,7 +70,7 @@ struct Uses {
     /// Registers by number, with true for written ones.
     registers: BTreeMap<usize, bool>,
     arrays: BTreeSet<usize>,
-    arena: bool,
+    private_heap: bool,
     loops: bool,
     common_loops: bool,
 }
@@ -122,14 +122,14 @@ impl Split {
 
     /// Assigns a row to each saved value of items.
     fn lay_out(&mut self, body: &Body, has_budget: bool) {
-        let mut arena = false;
-        body.operations(|_, op| arena |= uses_arena(op));
+        let mut private_heap = false;
+        body.operations(|_, op| private_heap |= uses_private_heap(op));
         self.row("uint", "failed".into(), 1, true);
         self.row("uint", "site".into(), 1, false);
         self.row("ulong", "detail".into(), 1, false);
         for (is_there, of, called) in [
             (has_budget, "ulong", "turns"),
-            (arena, "ulong", "top"),
+            (private_heap, "ulong", "top"),
             (!self.skipped.is_empty(), "uint", "gone"),
         ] {
             if is_there {
@@ -166,8 +166,8 @@ impl Split {
     }
 }
 
-fn uses_arena(op: &Op) -> bool {
-    matches!(op, Op::Arena { .. } | Op::ArenaLoad { .. } | Op::ArenaStore { .. })
+fn uses_private_heap(op: &Op) -> bool {
+    matches!(op, Op::PrivateAlloc { .. } | Op::PrivateLoad { .. } | Op::PrivateStore { .. })
 }
 
 /// Array of an operation.
@@ -205,7 +205,7 @@ impl Cuts<'_> {
             let site = self.site;
             self.site += 1;
             let mut once = match *op {
-                Op::Barrier | Op::Across { .. } => true,
+                Op::Barrier | Op::Subgroup { .. } => true,
                 Op::Break { out } | Op::Continue { out } => {
                     self.common[site] && self.of_group[self.labels[self.labels.len() - 1 - usize::from(out)]]
                 }
@@ -401,7 +401,7 @@ impl Writer<'_> {
                     uses.registers.insert(to.at(), true);
                 }
                 uses.arrays.extend(array_of(op));
-                uses.arena |= uses_arena(op);
+                uses.private_heap |= uses_private_heap(op);
                 if matches!(op, Op::Loop { .. }) {
                     let is_common = common.contains(site);
                     uses.common_loops |= is_common;
@@ -437,7 +437,7 @@ impl Writer<'_> {
         if self.shape.has_budget && uses.loops {
             in_rows.push(("ulong", "turns".into()));
         }
-        if uses.arena {
+        if uses.private_heap {
             in_rows.push(("ulong", "top".into()));
         }
         let mut fetched = Vec::new();
@@ -452,7 +452,7 @@ impl Writer<'_> {
             }
         }
         first.extend(fetched);
-        if uses.arena {
+        if uses.private_heap {
             first.push(format!("const ulong slab = place * {len}ul + own;"));
         }
         for (of, called) in in_rows {
@@ -568,7 +568,7 @@ impl Writer<'_> {
     }
 
     /// Writes a subgroup operation as loops over 32 items.
-    pub(super) fn across_items(&mut self, how: Across, to: Reg, of: Reg) {
+    pub(super) fn subgroup_op_in_items(&mut self, how: SubgroupOp, to: Reg, of: Reg) {
         let Some(split) = self.split else { return };
         let (found, value) = (self.of(of), self.in_lane(of));
         let of_type = name(found);
@@ -590,31 +590,31 @@ impl Writer<'_> {
             ]);
         };
         match how {
-            Across::Reduce(op) => {
+            SubgroupOp::Reduce(op) => {
                 let pair = ("lane & ~apart", "lane | apart");
                 steps("16u; apart > 0u", "apart >> 1", op, "", pair);
             }
-            Across::Scan(op) => {
+            SubgroupOp::Scan(op) => {
                 // Lanes whose partner at this distance does not exist keep their value.
                 let pair = ("lane < apart ? lane : lane - apart", "lane");
                 steps("1u; apart < 32u", "apart << 1", op, "lane < apart ? b : ", pair);
             }
-            Across::Ballot | Across::Any | Across::All => {
+            SubgroupOp::Ballot | SubgroupOp::Any | SubgroupOp::All => {
                 lines.extend([
                     "uint bits = 0u;".into(),
                     lanes.into(),
                     "    bits |= lanes[lane] << lane;".into(),
                 ]);
             }
-            Across::Shuffle { .. } | Across::ShuffleXor(_) => {}
+            SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) => {}
         }
         let result = match how {
-            Across::Shuffle { lane } => format!("lanes[{} & 31u]", self.in_lane(lane)),
-            Across::ShuffleXor(mask) => format!("lanes[lane ^ {mask}u]"),
-            Across::Ballot => "bits".into(),
-            Across::Any => "bits != 0u".into(),
-            Across::All => "bits == 0xFFFFFFFFu".into(),
-            Across::Reduce(_) | Across::Scan(_) => "lanes[lane]".into(),
+            SubgroupOp::Shuffle { lane } => format!("lanes[{} & 31u]", self.in_lane(lane)),
+            SubgroupOp::ShuffleXor(mask) => format!("lanes[lane ^ {mask}u]"),
+            SubgroupOp::Ballot => "bits".into(),
+            SubgroupOp::Any => "bits != 0u".into(),
+            SubgroupOp::All => "bits == 0xFFFFFFFFu".into(),
+            SubgroupOp::Reduce(_) | SubgroupOp::Scan(_) => "lanes[lane]".into(),
         };
         lines.extend([lanes.into(), format!("    {} = {result};", self.in_lane(to))]);
         // A uniform result is computed once, from its place of the operands.

@@ -489,7 +489,7 @@ impl Session<'_> {
             table: &launch.table,
             budget: options.budget,
             time_limit: options.time_limit,
-            arena_bytes: options.arena_bytes,
+            private_heap_bytes: options.private_heap_bytes,
             ..Launch::new(&launch.kernel.kernel, part.items(), part.geometry, report)
         };
         work(&lane.queue, &launch)
@@ -528,7 +528,7 @@ impl Session<'_> {
         let stored = &self.stores[of.number];
         let (stride, end) = (stored.stride as u64, of.stored.range().end as u64);
         let [base] = *bases else {
-            return View::Dealt { bases, page_len: stored.page_len(), count: end, stride };
+            return View::Striped { bases, page_len: stored.page_len(), count: end, stride };
         };
         let (first, count) = match part.channel.filter(|_| of.is_own()) {
             Some(_) => (part.within.start, part.items()),

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::{Item, State, Views, arithmetic, arrays_of};
 use crate::expr::{Integer, Number};
-use crate::kernel::{Access, Across, Binary, Body, Op, Reg, Report, Space, Type};
+use crate::kernel::{Access, Binary, Body, Op, Reg, Report, Space, SubgroupOp, Type};
 use crate::{Result, by_binary, by_integer, by_type};
 
 /// The values of a register in 32 consecutive items.
@@ -81,7 +81,7 @@ fn nodes<'a>(code: &'a [Op], common: &[u32], site: &mut u32) -> Vec<Node<'a>> {
                 | Op::Break { .. }
                 | Op::Continue { .. }
                 | Op::Barrier
-                | Op::Across { .. }
+                | Op::Subgroup { .. }
         );
         Node { op, site: own, is_common: common.contains(&own), is_step, within }
     };
@@ -211,7 +211,7 @@ impl<V: Views> Together<'_, V> {
                     *set = set.with(items);
                     items = Set::default();
                 }
-                Op::Across { how, to, of } => self.across(how, to, of),
+                Op::Subgroup { how, to, of } => self.subgroup_op(how, to, of),
                 // A barrier has no effect here, because all items reach it at the same time.
                 _ => {}
             }
@@ -296,7 +296,7 @@ impl<V: Views> Together<'_, V> {
         match *op {
             Op::Literal { bits, .. } => into.fill(bits),
             Op::Param { number, .. } => into.fill(state.launch.params[usize::from(number)]),
-            Op::Where { what, .. } => {
+            Op::Builtin { what, .. } => {
                 let places = into.iter_mut().zip(&self.items[word * 32..]);
                 places.for_each(|(value, item)| *value = state.place(item, what));
             }
@@ -342,11 +342,12 @@ impl<V: Views> Together<'_, V> {
     }
 
     /// Runs an operation across lanes: all items have reached it.
-    fn across(&mut self, how: Across, to: Reg, of: Reg) {
+    fn subgroup_op(&mut self, how: SubgroupOp, to: Reg, of: Reg) {
         let found = self.state.of(of);
         for word in 0..self.words {
-            let chosen = if let Across::Shuffle { lane } = how { *self.lanes(lane, word) } else { [0; 32] };
-            let values = super::across(how, found, self.lanes(of, word), &chosen);
+            let chosen =
+                if let SubgroupOp::Shuffle { lane } = how { *self.lanes(lane, word) } else { [0; 32] };
+            let values = super::subgroup_op(how, found, self.lanes(of, word), &chosen);
             self.registers[to.at() * self.words + word] = values;
         }
     }
@@ -414,7 +415,7 @@ mod tests {
                 params: &case.params,
                 table: &case.table,
                 budget: case.budget,
-                arena_bytes: case.arena_bytes,
+                private_heap_bytes: case.private_heap_bytes,
                 ..Interpreter::new(&case.kernel, case.items, case.geometry)
             };
             let mut slices = Slices::new(slices.collect());

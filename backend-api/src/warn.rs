@@ -54,7 +54,7 @@ mod tests {
     #[cfg(not(miri))]
     fn without_a_subscriber_standard_error_gets_it_once() {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tell::tests::child_tells"])
+            .args(["--exact", "warn::tests::child_tells"])
             .output()
             .unwrap();
         let told = String::from_utf8_lossy(&output.stderr);

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Core;
-use super::change::grouped;
 use super::copies::{If, gone};
-use super::rows::Target;
+use super::parity_update::grouped;
 use super::scratch::Scratch;
+use super::stripe_layout::Target;
+use crate::wrap::several::access_set::AccessSet;
 use crate::wrap::several::member::{Adapted, Member, Places};
-use crate::wrap::several::touches::Touches;
 use crate::{
     BufferHandle, BufferId, Commit, Device, DeviceSpan, Error, ErrorKind, HostAllocation, HostId, HostMemory,
     HostSpan, Request, Result, racy,
@@ -19,7 +19,7 @@ use crate::{
 const ALIGNMENT: u64 = 256;
 
 /// The results of a request.
-pub(super) struct StoodIn {
+pub(super) struct DegradedRun {
     /// The new bytes of the targets.
     pub(super) device: Scratch,
     /// The bytes for host memory.
@@ -56,7 +56,7 @@ impl<K: PartialEq + Copy> Layout<K> {
 }
 
 /// Temporary memory of a device for one request.
-struct Lent<'a> {
+struct BorrowedMemory<'a> {
     core: &'a Core,
     seat: usize,
     member: u64,
@@ -65,7 +65,7 @@ struct Lent<'a> {
     host: HostId,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> BorrowedMemory<'a> {
     fn new(core: &'a Core, seat: usize, bytes: u64, host_bytes: u64) -> Result<Self> {
         let (member, device) = {
             let state = core.seats[seat].lock();
@@ -79,22 +79,22 @@ impl<'a> Lent<'a> {
                 return Err(error);
             }
         };
-        let lent = Self { core, seat, member, device, buffer: buffer.id(), host: host.id() };
+        let borrowed = Self { core, seat, member, device, buffer: buffer.id(), host: host.id() };
         let mut state = core.seats[seat].lock();
         if state.member.id != member {
             drop(state);
-            lent.device.release(buffer);
-            lent.device.release_host(host);
+            borrowed.device.release(buffer);
+            borrowed.device.release_host(host);
             return Err(Error::new(ErrorKind::Lost, "parity"));
         }
-        state.member.buffers.insert(lent.buffer, buffer);
-        state.member.hosts.insert(lent.host, host);
+        state.member.buffers.insert(borrowed.buffer, buffer);
+        state.member.hosts.insert(borrowed.host, host);
         drop(state);
-        Ok(lent)
+        Ok(borrowed)
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for BorrowedMemory<'_> {
     fn drop(&mut self) {
         let mut state = self.core.seats[self.seat].lock();
         if state.member.id != self.member {
@@ -129,20 +129,20 @@ impl Core {
     /// Executes a request of a seat on another device, over memory with reconstructed data. Returns the
     /// written bytes, and writes them nowhere else. The caller has locked the stripes that the request
     /// reads.
-    pub(super) fn stand_in(
+    pub(super) fn run_degraded(
         &self,
         seat: usize,
         request: &Request<'_>,
-        touches: &Touches,
+        touches: &AccessSet,
         targets: &[Target],
-    ) -> Result<StoodIn> {
+    ) -> Result<DegradedRun> {
         let error = self.seats[seat].lock().lost_error(request.operation());
         let mut refusal = None;
         for other in (0..self.seats.len()).map(|at| (seat + 1 + at) % self.seats.len()) {
             if other == seat || !self.seats[other].lock().member.is_current() {
                 continue;
             }
-            match self.stand_in_on(other, seat, request, touches, targets, &error) {
+            match self.run_degraded_on(other, seat, request, touches, targets, &error) {
                 Ok(done) => return Ok(done),
                 // Another device may support the request, so ask it.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => {
@@ -156,22 +156,22 @@ impl Core {
         Err(refusal.unwrap_or(error))
     }
 
-    fn stand_in_on(
+    fn run_degraded_on(
         &self,
         other: usize,
         seat: usize,
         request: &Request<'_>,
-        touches: &Touches,
+        touches: &AccessSet,
         targets: &[Target],
         error: &Error,
-    ) -> Result<StoodIn> {
+    ) -> Result<DegradedRun> {
         let device_layout = Layout::new(touches.reads.iter());
         let host_ranges = || touches.host_reads.iter().chain(touches.host_writes.iter());
         let host_layout = Layout::new(host_ranges());
-        let lent = Lent::new(self, other, device_layout.bytes, host_layout.bytes)?;
+        let borrowed = BorrowedMemory::new(self, other, device_layout.bytes, host_layout.bytes)?;
         let moved = |target: &Target| {
             let offset = device_layout.place(target.buffer, target.offset);
-            Target::new(lent.buffer, offset, target.bytes)
+            Target::new(borrowed.buffer, offset, target.bytes)
         };
         let reads: Vec<Target> = targets_of(touches.reads.iter());
         for group in grouped(&reads) {
@@ -183,15 +183,15 @@ impl Core {
         }
         for (host, range) in touches.host_reads.iter() {
             let bytes = self.read_host(seat, *host, range.start, range.end - range.start)?;
-            self.with_lent_host(&lent, host_layout.place(*host, range.start), |address| {
+            self.with_borrowed_host(&borrowed, host_layout.place(*host, range.start), |address| {
                 // SAFETY: the temporary memory has room for all ranges, and no work on it is in flight.
                 unsafe { racy::write(address, &bytes) };
             });
         }
         self.run(other, If::Current, |member: &Member| {
             let gone = || gone("the device was replaced");
-            let buffer = member.buffers.get(&lent.buffer).ok_or_else(gone)?;
-            let host = member.hosts.get(&lent.host).ok_or_else(gone)?;
+            let buffer = member.buffers.get(&borrowed.buffer).ok_or_else(gone)?;
+            let host = member.hosts.get(&borrowed.host).ok_or_else(gone)?;
             let queue = member.copies.as_ref().ok_or_else(gone)?;
             let places = Moved { buffer, host, device_layout: &device_layout, host_layout: &host_layout };
             places.start_on(&*member.device, queue, request, Adapted::default())
@@ -202,19 +202,19 @@ impl Core {
         let mut written = Vec::new();
         for (host, range) in touches.host_writes.iter() {
             let mut bytes = self.scratch(range.end - range.start)?;
-            self.with_lent_host(&lent, host_layout.place(*host, range.start), |address| {
+            self.with_borrowed_host(&borrowed, host_layout.place(*host, range.start), |address| {
                 // SAFETY: the temporary memory has room for all ranges, and the work is over.
                 unsafe { racy::read(address, &mut bytes) };
             });
             written.push((*host, range.start, bytes));
         }
-        Ok(StoodIn { device, host: written })
+        Ok(DegradedRun { device, host: written })
     }
 
     /// Calls `reach` with a place in temporary host memory.
-    fn with_lent_host(&self, lent: &Lent<'_>, offset: u64, reach: impl FnOnce(*mut u8)) {
-        let state = self.seats[lent.seat].lock();
-        if let Some(host) = state.member.hosts.get(&lent.host) {
+    fn with_borrowed_host(&self, borrowed: &BorrowedMemory<'_>, offset: u64, reach: impl FnOnce(*mut u8)) {
+        let state = self.seats[borrowed.seat].lock();
+        if let Some(host) = state.member.hosts.get(&borrowed.host) {
             reach(host.address().as_ptr().wrapping_add(offset as usize));
         }
     }

@@ -86,7 +86,7 @@ pub(in crate::wrap) enum Effect {
 
 /// The ranges that a request reads and writes.
 #[derive(Debug, Default)]
-pub(in crate::wrap) struct Touches {
+pub(in crate::wrap) struct AccessSet {
     pub(in crate::wrap) effect: Effect,
     /// True if one device alone executes some of its reads.
     reads_alone: bool,
@@ -96,7 +96,7 @@ pub(in crate::wrap) struct Touches {
     pub(in crate::wrap) host_writes: Ranges<HostId>,
 }
 
-impl Touches {
+impl AccessSet {
     /// Returns the ranges of a request that passed its check.
     pub(in crate::wrap) fn of(request: &Request<'_>) -> Self {
         let mut touches = Self::default();

@@ -24,7 +24,7 @@ impl Values<'_> {
     fn taken(&mut self, code: &[Op], is_turned: bool) -> Option<u64> {
         let mut all = 0_u64;
         for op in code {
-            if let Op::Arena { bytes, .. } = op {
+            if let Op::PrivateAlloc { bytes, .. } = op {
                 let bytes = self.known[bytes.at()].filter(|_| !is_turned)?;
                 all = all.checked_add(bytes.checked_next_multiple_of(8)?)?;
             }
@@ -57,7 +57,7 @@ impl Values<'_> {
 
 #[cfg(test)]
 mod tests {
-    use backend_api::kernel::{Binary, Type, Where};
+    use backend_api::kernel::{Binary, Builtin, Type};
 
     use super::*;
 
@@ -69,13 +69,13 @@ mod tests {
                 vec![
                     Op::Param { to: len, number: 0 },
                     Op::Binary { op: Binary::Add, to: bytes, left: len, right: len },
-                    Op::Where { to: item, what: Where::Item },
+                    Op::Builtin { to: item, what: Builtin::Item },
                 ],
                 code,
             ];
             most_taken(&Body { registers: vec![Type::U64; 4], code: all.concat(), ..Body::default() }, &[10])
         };
-        let take = |bytes| Op::Arena { to: place, bytes };
+        let take = |bytes| Op::PrivateAlloc { to: place, bytes };
         assert_eq!(taken(vec![]), Some(0));
         let in_block = Op::Block { body: vec![take(len)] };
         assert_eq!(taken(vec![take(bytes), in_block]), Some(24 + 16));

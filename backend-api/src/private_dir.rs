@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// Returns an unpredictable and unique name for a file.
 ///
 /// ```
-/// use backend_api::own_files;
-/// assert_ne!(own_files::random_name(), own_files::random_name());
+/// use backend_api::private_dir;
+/// assert_ne!(private_dir::random_name(), private_dir::random_name());
 /// ```
 #[must_use]
 pub fn random_name() -> String {
@@ -28,10 +28,10 @@ pub fn random_name() -> String {
 /// The system's error.
 ///
 /// ```
-/// use backend_api::own_files;
-/// let path = std::env::temp_dir().join(own_files::random_name());
+/// use backend_api::private_dir;
+/// let path = std::env::temp_dir().join(private_dir::random_name());
 /// std::fs::write(&path, "kept")?;
-/// own_files::sync_folder_of(&path)?;
+/// private_dir::sync_folder_of(&path)?;
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<_, std::io::Error>(())
 /// ```
@@ -46,7 +46,7 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// The system's error.
 ///
 /// ```
-/// backend_api::own_files::sync_folder(&std::env::temp_dir())?;
+/// backend_api::private_dir::sync_folder(&std::env::temp_dir())?;
 /// # Ok::<_, std::io::Error>(())
 /// ```
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
@@ -64,8 +64,8 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 /// `$XDG_RUNTIME_DIR`, else a folder of the user among temporary files. It need not exist.
 ///
 /// ```
-/// use backend_api::own_files;
-/// assert!(own_files::runtime_path("vmarray").is_absolute());
+/// use backend_api::private_dir;
+/// assert!(private_dir::runtime_path("vmarray").is_absolute());
 /// ```
 #[must_use]
 pub fn runtime_path(name: &str) -> PathBuf {
@@ -96,25 +96,25 @@ fn user() -> u32 {
 /// Any number of threads and processes can use one folder: a file appears as a whole, by renaming.
 ///
 /// ```
-/// use backend_api::own_files::{OwnFolder, random_name};
+/// use backend_api::private_dir::{PrivateDir, random_name};
 /// let path = std::env::temp_dir().join(random_name());
-/// let folder = OwnFolder::create(&path)?;
+/// let folder = PrivateDir::create(&path)?;
 /// folder.write("greeting", &[b"hel", b"lo"])?;
 /// folder.write("greeting", &[b"hello there"])?;
 /// assert!(folder.read("greeting", 5).is_err(), "it is longer");
-/// assert_eq!(OwnFolder::open(folder.path())?.read("greeting", 100)?, b"hello there");
+/// assert_eq!(PrivateDir::open(folder.path())?.read("greeting", 100)?, b"hello there");
 /// folder.remove("greeting")?;
 /// assert_eq!(folder.read("greeting", 100).unwrap_err().kind(), std::io::ErrorKind::NotFound);
 /// # std::fs::remove_dir(path)?;
 /// # Ok::<_, std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct OwnFolder {
+pub struct PrivateDir {
     place: os::Place,
     path: PathBuf,
 }
 
-impl OwnFolder {
+impl PrivateDir {
     /// Opens a folder. If it does not exist, the call creates it for its user alone (mode 0700 on Unix).
     /// It creates the missing folders above it likewise.
     ///
@@ -379,9 +379,9 @@ mod tests {
         }
     }
 
-    fn scratch_and_folder() -> (Scratch, OwnFolder) {
+    fn scratch_and_folder() -> (Scratch, PrivateDir) {
         let scratch = Scratch::new();
-        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        let folder = PrivateDir::create(&scratch.0.join("folder")).unwrap();
         (scratch, folder)
     }
 
@@ -393,13 +393,13 @@ mod tests {
     fn what_is_made_is_for_its_user_alone() {
         let scratch = Scratch::new();
         let path = scratch.0.join("above/folder");
-        let folder = OwnFolder::create(&path).unwrap();
+        let folder = PrivateDir::create(&path).unwrap();
         folder.write("file", &[b"a", b"", b"bc"]).unwrap();
         assert_eq!(folder.read("file", 3).unwrap(), b"abc");
         assert_eq!([&scratch.0.join("above"), &path].map(|path| mode(path)), [0o700; 2]);
         assert_eq!(mode(&path.join("file")), 0o600);
         assert_eq!(scratch.names("above/folder"), ["file"], "no scratch file stays");
-        assert_eq!(OwnFolder::create(&path).unwrap().read("file", 3).unwrap(), b"abc");
+        assert_eq!(PrivateDir::create(&path).unwrap().read("file", 3).unwrap(), b"abc");
     }
 
     #[test]
@@ -407,14 +407,14 @@ mod tests {
         let (scratch, _) = scratch_and_folder();
         for bad in [0o777, 0o770, 0o702, 0o1777] {
             scratch.set_mode("folder", bad);
-            for open in [OwnFolder::open, OwnFolder::create] {
+            for open in [PrivateDir::open, PrivateDir::create] {
                 let error = open(&scratch.0.join("folder")).unwrap_err();
                 assert_eq!(error.kind(), DENIED, "{bad:o}");
                 assert!(error.to_string().contains(&format!("mode {bad:04o}")), "{error}");
             }
         }
         scratch.set_mode("folder", 0o755);
-        OwnFolder::open(&scratch.0.join("folder")).unwrap();
+        PrivateDir::open(&scratch.0.join("folder")).unwrap();
     }
 
     #[test]
@@ -423,12 +423,12 @@ mod tests {
         symlink(scratch.0.join("folder"), scratch.0.join("link")).unwrap();
         fs::write(scratch.0.join("file"), b"").unwrap();
         for name in ["link", "link/", "file"] {
-            let error = OwnFolder::open(&scratch.0.join(name)).unwrap_err();
+            let error = PrivateDir::open(&scratch.0.join(name)).unwrap_err();
             assert_eq!(error.kind(), DENIED, "{name}: {error}");
         }
         // Links above the folder are the user's responsibility.
-        OwnFolder::create(&scratch.0.join("link/below")).unwrap();
-        assert_eq!(OwnFolder::open(&scratch.0.join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        PrivateDir::create(&scratch.0.join("link/below")).unwrap();
+        assert_eq!(PrivateDir::open(&scratch.0.join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(error.kind(), DENIED);
         assert!(error.to_string().contains("belongs to user 12345"), "{error}");
         chown(&path, Some(12_345), None).unwrap();
-        assert_eq!(OwnFolder::open(&path).unwrap_err().kind(), DENIED);
+        assert_eq!(PrivateDir::open(&path).unwrap_err().kind(), DENIED);
     }
 
     #[test]

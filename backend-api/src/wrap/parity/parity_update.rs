@@ -3,13 +3,13 @@
 use super::Core;
 use super::copies::{If, PIECE_BYTES, both_lost};
 use super::locks::Use;
-use super::rows::{Segment, Target};
 use super::scratch::{Scratch, difference_of};
+use super::stripe_layout::{Segment, Target};
 use crate::wrap::several::member::Status;
 use crate::{Error, ErrorKind, Result};
 
 /// A change of a seat's data.
-pub(super) struct Change<'a> {
+pub(super) struct ParityUpdate<'a> {
     pub(super) seat: usize,
     /// The ranges to change; no byte twice.
     pub(super) targets: &'a [Target],
@@ -20,7 +20,7 @@ pub(super) struct Change<'a> {
     /// Runs the change on the seat's device, and waits.
     pub(super) run: &'a dyn Fn() -> Result<()>,
     /// Computes the new bytes without the seat's device, if they are not known.
-    pub(super) stand_in: &'a dyn Fn() -> Result<Scratch>,
+    pub(super) run_degraded: &'a dyn Fn() -> Result<Scratch>,
 }
 
 impl Core {
@@ -36,12 +36,12 @@ impl Core {
     /// the others. From the fourth step on, the host has all data it needs, so the seat's device does not
     /// matter any more. If the device of a parity is lost, the data exists without it. If another device
     /// is lost, the parities contain its data after the last step; its readers wait for that.
-    pub(super) fn change(&self, change: &Change<'_>) -> Result<()> {
+    pub(super) fn change(&self, change: &ParityUpdate<'_>) -> Result<()> {
         let segments = self.rows.lock().segments(change.targets);
         loop {
             let is_current = self.seats[change.seat].lock().member.is_current();
             let done = if is_current {
-                let _locked = self.locks.lock(Use::Change, &segments);
+                let _locked = self.locks.lock(Use::ParityUpdate, &segments);
                 self.change_here(change, &segments)
             } else {
                 let mut all = self.rows.lock().segments(change.reads);
@@ -56,7 +56,7 @@ impl Core {
     }
 
     /// Changes the data on the seat's device; returns `None` if that is lost.
-    fn change_here(&self, change: &Change<'_>, segments: &[Segment]) -> Option<Result<()>> {
+    fn change_here(&self, change: &ParityUpdate<'_>, segments: &[Segment]) -> Option<Result<()>> {
         let seat = change.seat;
         let is_kept = segments.iter().any(|segment| self.seats[segment.stripe].lock().member.is_there());
         if !is_kept {
@@ -118,7 +118,7 @@ impl Core {
 
     /// Changes the data of a lost device, or data that its spare still lacks. Returns `None` if the spare
     /// is complete by now.
-    fn change_lost(&self, change: &Change<'_>, segments: &[Segment]) -> Option<Result<()>> {
+    fn change_lost(&self, change: &ParityUpdate<'_>, segments: &[Segment]) -> Option<Result<()>> {
         let seat = change.seat;
         let error = {
             let state = self.seats[seat].lock();
@@ -155,13 +155,13 @@ impl Core {
     /// Reconstructs the data of a lost device, and computes its new data if that is not known.
     fn make_change(
         &self,
-        change: &Change<'_>,
+        change: &ParityUpdate<'_>,
         segments: &[Segment],
         error: &Error,
     ) -> Result<(Scratch, Option<Scratch>)> {
         let mut before = self.scratch(change.targets.iter().map(|target| target.bytes).sum())?;
         self.rebuild_bytes(change.seat, segments, &mut before, error)?;
-        let made = if change.known.is_none() { Some((change.stand_in)()?) } else { None };
+        let made = if change.known.is_none() { Some((change.run_degraded)()?) } else { None };
         Ok((before, made))
     }
 }
@@ -188,6 +188,6 @@ pub(super) fn grouped(targets: &[Target]) -> Vec<Vec<Target>> {
 }
 
 /// The stand-in of a change whose new bytes are known.
-pub(super) fn nobody() -> Result<Scratch> {
+pub(super) fn no_scratch() -> Result<Scratch> {
     Err(Error::new(ErrorKind::Unsupported, "parity"))
 }

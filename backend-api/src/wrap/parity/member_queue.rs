@@ -8,19 +8,19 @@ use std::thread::ThreadId;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::wrap::several::access_set::AccessSet;
 use crate::wrap::several::host::{Block, Host};
-use crate::wrap::several::kept::Kept;
 use crate::wrap::several::member::{Member, Status};
-use crate::wrap::several::touches::Touches;
+use crate::wrap::several::pending_requests::OwnedRequest;
 use crate::{
-    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Names, Progress, QueueId, Result,
+    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap, Progress, QueueId, Result,
     Ticket, contended,
 };
 
 /// A device's place in a group: it stays when the device is lost and a spare replaces it.
 #[derive(Debug)]
-pub(super) struct Seat {
-    state: Mutex<SeatState>,
+pub(super) struct MemberQueue {
+    state: Mutex<MemberQueueState>,
     /// Notified when a job is over.
     pub(super) done: Condvar,
     /// Held while a part of this seat's parities is read, changed and written.
@@ -30,13 +30,13 @@ pub(super) struct Seat {
 }
 
 #[derive(Debug)]
-pub(super) struct SeatState {
+pub(super) struct MemberQueueState {
     pub(super) member: Member,
-    pub(super) queues: Names<QueueId, Log>,
+    pub(super) queues: IdMap<QueueId, Log>,
     /// The newest ticket of each queue that has ended.
-    pub(super) ended: Names<QueueId, u64>,
-    pub(super) buffers: Names<BufferId, u64>,
-    pub(super) hosts: Names<HostId, Host>,
+    pub(super) ended: IdMap<QueueId, u64>,
+    pub(super) buffers: IdMap<BufferId, u64>,
+    pub(super) hosts: IdMap<HostId, Host>,
     pub(super) jobs: VecDeque<Job>,
     /// Notified when a job arrives, or when no more will arrive.
     pub(super) work: Arc<Condvar>,
@@ -59,8 +59,8 @@ pub(super) struct SeatState {
     pub(super) imported: HashSet<HostId>,
     /// Host memory that lost devices have allocated, and memory allocated without a device. Both are
     /// dropped after the device that copies from and to them.
-    pub(super) of_lost: Names<HostId, Stage>,
-    pub(super) own: Names<HostId, Block>,
+    pub(super) of_lost: IdMap<HostId, Stage>,
+    pub(super) own: IdMap<HostId, Block>,
 }
 
 /// A submission for the thread of a seat; without a value, a submission that was lost with the device.
@@ -100,8 +100,8 @@ pub(super) struct Entry {
     pub(super) value: u64,
     pub(super) stand: Stand,
     /// The request, until the seat's thread has executed it.
-    pub(super) kept: Option<Kept>,
-    pub(super) touches: Touches,
+    pub(super) kept: Option<OwnedRequest>,
+    pub(super) touches: AccessSet,
     /// The tickets of other queues that it runs after.
     pub(super) before: Vec<Ticket>,
     failure: Option<Error>,
@@ -142,14 +142,14 @@ impl Drop for Stage {
     }
 }
 
-impl Seat {
+impl MemberQueue {
     pub(super) fn new(member: Member) -> Self {
-        let state = SeatState {
+        let state = MemberQueueState {
             member,
-            queues: Names::default(),
-            ended: Names::default(),
-            buffers: Names::default(),
-            hosts: Names::default(),
+            queues: IdMap::default(),
+            ended: IdMap::default(),
+            buffers: IdMap::default(),
+            hosts: IdMap::default(),
             jobs: VecDeque::new(),
             work: Arc::default(),
             newest_job: 0,
@@ -161,8 +161,8 @@ impl Seat {
             stages: Vec::new(),
             due: Vec::new(),
             imported: HashSet::new(),
-            of_lost: Names::default(),
-            own: Names::default(),
+            of_lost: IdMap::default(),
+            own: IdMap::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -172,7 +172,7 @@ impl Seat {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, SeatState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, MemberQueueState> {
         contended::lock(&self.state)
     }
 
@@ -181,7 +181,7 @@ impl Seat {
     }
 }
 
-impl Extents for SeatState {
+impl Extents for MemberQueueState {
     fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
         self.buffers.get(&buffer).copied()
     }
@@ -191,7 +191,7 @@ impl Extents for SeatState {
     }
 }
 
-impl SeatState {
+impl MemberQueueState {
     /// Records the loss of the device, unless it has been replaced.
     pub(super) fn lose(&mut self, member: u64, error: &Error) {
         if self.member.id == member && self.member.is_there() {
@@ -239,8 +239,8 @@ impl SeatState {
         &mut self,
         queue: QueueId,
         stand: Stand,
-        kept: Kept,
-        touches: Touches,
+        kept: OwnedRequest,
+        touches: AccessSet,
     ) -> Option<Ticket> {
         let log = self.queues.get_mut(&queue)?;
         log.newest += 1;

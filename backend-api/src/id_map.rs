@@ -7,29 +7,29 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// [`QueueId`](crate::QueueId)) to their objects. For backends, which look up several names in each call.
 ///
 /// ```
-/// use backend_api::{BufferHandle, Names};
-/// let mut lengths = Names::default();
+/// use backend_api::{BufferHandle, IdMap};
+/// let mut lengths = IdMap::default();
 /// let buffer = BufferHandle::unique().id();
 /// lengths.insert(buffer, 4096);
 /// assert_eq!(lengths.get(&buffer), Some(&4096));
 /// ```
-pub type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
+pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// The hasher of [`Names`]. This process issues names as consecutive numbers, so no attacker chooses them,
+/// The hasher of [`IdMap`]. This process issues names as consecutive numbers, so no attacker chooses them,
 /// and one multiplication spreads them well enough.
 ///
 /// ```
 /// use std::hash::{BuildHasher, BuildHasherDefault};
-/// use backend_api::{BufferHandle, NameHasher};
-/// let build = BuildHasherDefault::<NameHasher>::default();
+/// use backend_api::{BufferHandle, IdHasher};
+/// let build = BuildHasherDefault::<IdHasher>::default();
 /// let (one, other) = (BufferHandle::unique().id(), BufferHandle::unique().id());
 /// assert_eq!(build.hash_one(one), build.hash_one(one));
 /// assert_ne!(build.hash_one(one), build.hash_one(other));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NameHasher(u64);
+pub struct IdHasher(u64);
 
-impl Hasher for NameHasher {
+impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.write_u64(u64::from(byte));
@@ -54,7 +54,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn names_are_spread() {
         use std::hash::BuildHasher;
-        let build = BuildHasherDefault::<NameHasher>::default();
+        let build = BuildHasherDefault::<IdHasher>::default();
         // Hash maps use the low bits for buckets and the high bits for tags.
         let low: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) & 0xffff).collect();
         let high: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) >> 57).collect();

@@ -10,7 +10,7 @@ use crate::{
 
 /// A request without lifetimes.
 #[derive(Debug)]
-pub(in crate::wrap) enum Kept {
+pub(in crate::wrap) enum OwnedRequest {
     Copies(Vec<Transfer<'static>>, Option<Route>),
     Fill(Fill<'static>, Vec<u8>),
     Search(Search<'static>, Vec<u8>),
@@ -31,7 +31,7 @@ pub(in crate::wrap) struct OwnedLaunch {
     table: Vec<u8>,
     budget: Option<u64>,
     time_limit: Option<Duration>,
-    arena_bytes: u64,
+    private_heap_bytes: u64,
     report: HostSpan<'static>,
 }
 
@@ -47,21 +47,21 @@ pub(in crate::wrap) struct OwnedList {
 #[derive(Debug)]
 enum OwnedView {
     Run(Elements<'static>),
-    Dealt { bases: Vec<DeviceSpan<'static>>, page_len: u64, count: u64, stride: u64 },
+    Striped { bases: Vec<DeviceSpan<'static>>, page_len: u64, count: u64, stride: u64 },
 }
 
 impl OwnedView {
     fn view(&self) -> View<'_> {
         match *self {
             Self::Run(elements) => View::Run(elements),
-            Self::Dealt { ref bases, page_len, count, stride } => {
-                View::Dealt { bases, page_len, count, stride }
+            Self::Striped { ref bases, page_len, count, stride } => {
+                View::Striped { bases, page_len, count, stride }
             }
         }
     }
 }
 
-impl Kept {
+impl OwnedRequest {
     /// Copies a request.
     ///
     /// # Safety
@@ -75,9 +75,9 @@ impl Kept {
             |of: &Elements<'_>| Elements { start: device(of.start), count: of.count, stride: of.stride };
         let view = |view: &View<'_>| match *view {
             View::Run(ref of) => OwnedView::Run(elements(of)),
-            View::Dealt { bases, page_len, count, stride } => {
+            View::Striped { bases, page_len, count, stride } => {
                 let bases = bases.iter().map(|base| device(*base)).collect();
-                OwnedView::Dealt { bases, page_len, count, stride }
+                OwnedView::Striped { bases, page_len, count, stride }
             }
         };
         match *request {
@@ -129,7 +129,7 @@ impl Kept {
                 table: launch.table.to_vec(),
                 budget: launch.budget,
                 time_limit: launch.time_limit,
-                arena_bytes: launch.arena_bytes,
+                private_heap_bytes: launch.private_heap_bytes,
                 report: host(launch.report),
             })),
         }
@@ -159,7 +159,7 @@ impl Kept {
                     table: &launch.table,
                     budget: launch.budget,
                     time_limit: launch.time_limit,
-                    arena_bytes: launch.arena_bytes,
+                    private_heap_bytes: launch.private_heap_bytes,
                     report: launch.report,
                 }))
             }

@@ -95,14 +95,14 @@ pub(super) fn part_bytes(len: u64, devices: usize) -> u64 {
 
 /// All rows of a group.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(super) struct StripeLayout {
     next: u64,
     rows: HashMap<u64, Row>,
     /// The row and the device of each buffer.
     places: HashMap<BufferId, (u64, usize)>,
 }
 
-impl Rows {
+impl StripeLayout {
     pub(super) fn get(&self, row: u64) -> Option<&Row> {
         self.rows.get(&row)
     }
@@ -196,7 +196,7 @@ mod tests {
         for devices in 3..6 {
             for len in [1, 255, 256, 1000, 5000] {
                 let name = || BufferHandle::unique().id();
-                let mut rows = Rows::default();
+                let mut rows = StripeLayout::default();
                 let row = rows.add(Row::new(name(), len, devices));
                 let buffers: Vec<_> = (0..devices).map(|_| name()).collect();
                 let bytes = |device: usize| len - device as u64 * len / 8;
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_row_goes_when_all_of_it_is_released() {
         let name = || BufferHandle::unique().id();
-        let mut rows = Rows::default();
+        let mut rows = StripeLayout::default();
         let (one, two, other) = (name(), name(), name());
         let row = rows.add(Row::new(name(), 1000, 3));
         rows.put(row, 0, one, 1000);

@@ -13,7 +13,7 @@ use crate::kernel::text::emit;
 fn word_bytes(body: &Body) -> u32 {
     let mut bytes = None;
     body.operations(|_, op| {
-        if let Op::ArenaLoad { to: value, .. } | Op::ArenaStore { value, .. } = op {
+        if let Op::PrivateLoad { to: value, .. } | Op::PrivateStore { value, .. } = op {
             bytes = bytes.max(Some(body.registers[value.at()].bytes()));
         }
     });
