@@ -13,11 +13,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::engine::Engine;
 use crate::error::{is_full, system};
-use crate::free::{Claimed, Free};
+use crate::extent_allocator::{Claimed, ExtentAllocator};
 use crate::host::default_threads;
-use crate::medium::{self, Medium};
 use crate::memory::Passage;
-use crate::or_ram::{OrRam, Scratch};
+use crate::ram_fallback::{RamFallback, Scratch};
+use crate::storage::{self, Storage};
 use crate::tier::{Cards, Tier, Tiered};
 
 /// Approximate size of the cache of pages for partial reads, in bytes.
@@ -156,10 +156,10 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
 /// ```
 #[derive(Debug)]
 pub struct BackedDevice {
-    engine: Engine<Tiered<OrRam<Pages>>>,
+    engine: Engine<Tiered<RamFallback<Pages>>>,
     cards: Option<Arc<Cards>>,
     backing: Arc<dyn Backing>,
-    claims: Arc<Mutex<Free>>,
+    claims: Arc<Mutex<ExtentAllocator>>,
     scratch: Scratch,
 }
 
@@ -185,7 +185,7 @@ impl BackedDevice {
             engine,
             cards: None,
             backing,
-            claims: Arc::new(Mutex::new(Free::around([]))),
+            claims: Arc::new(Mutex::new(ExtentAllocator::except([]))),
         })
     }
 
@@ -278,9 +278,9 @@ unsafe impl Device for BackedDevice {
     /// [`serve_work`](BackedDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         let (memory, cards) = if self.scratch.is_lent() {
-            (self.scratch.take(bytes, commit).map(OrRam::Ram), None)
+            (self.scratch.take(bytes, commit).map(RamFallback::Ram), None)
         } else {
-            (self.claim(bytes).map(OrRam::Own), self.cards.as_ref())
+            (self.claim(bytes).map(RamFallback::Own), self.cards.as_ref())
         };
         let memory = Tiered::new(self.engine.named(memory)?, cards, self.engine.wiping());
         Ok(self.engine.add_buffer(Arc::new(memory)))
@@ -385,7 +385,7 @@ impl Pages {
             io::ErrorKind::InvalidData => ErrorKind::Corrupted,
             io::ErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
             _ if is_full(cause) => ErrorKind::OutOfMemory,
-            _ => medium::failure(operation).kind(),
+            _ => storage::failure(operation).kind(),
         };
         let error = system(kind, operation, cause);
         let detail = format!("cannot {what} page {page} of {}: {}", self.backing.name(), error.detail());
@@ -394,7 +394,7 @@ impl Pages {
     }
 }
 
-impl Medium for Pages {
+impl Storage for Pages {
     /// A partial access costs a copy, and sometimes the read of a whole page.
     const BLOCK_BYTES: usize = 256 << 10;
     /// Pages are read whole.

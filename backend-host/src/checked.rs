@@ -6,8 +6,8 @@ use backend_api::{Error, ErrorKind, Result, racy};
 use parking_lot::RwLock;
 use twox_hash::XxHash3_64;
 
-use crate::medium::Medium;
 use crate::memory::Passage;
+use crate::storage::Storage;
 
 /// Length of a page with a checksum, in bytes.
 const PAGE_BYTES: u64 = 16 << 10;
@@ -47,7 +47,7 @@ fn checksum(page: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(page, bytes).max(1)
 }
 
-impl<M: Medium> Checked<M> {
+impl<M: Storage> Checked<M> {
     /// Creates memory with or without checksums. If the memory can grow, a partial last page has no checksum.
     pub fn new(below: M, has_sums: bool, may_grow: bool) -> Self {
         let end = Some(below.bytes()).filter(|_| !may_grow);
@@ -98,7 +98,7 @@ impl<M: Medium> Checked<M> {
     }
 }
 
-impl<M: Medium> Medium for Checked<M> {
+impl<M: Storage> Storage for Checked<M> {
     const BLOCK_BYTES: usize = M::BLOCK_BYTES;
     const SPARSE_STRIDE_BYTES: usize = M::SPARSE_STRIDE_BYTES;
 

@@ -11,20 +11,20 @@ use backend_api::{
 use parking_lot::RwLock;
 
 use crate::error;
+use crate::handle_table::HandleTable;
 use crate::job::Work;
-use crate::medium::Medium;
 use crate::memory::Wiping;
 use crate::peers::{Known, Peers, names_others};
 use crate::queue::Lane;
-use crate::registry::Registry;
+use crate::storage::Storage;
 use crate::worker::Pool;
 
 type Queue<M> = Lane<Work<M>>;
 
 /// Everything of a device except its memory: names, queues, threads, host memory.
 #[derive(Debug)]
-pub(crate) struct Engine<M: Medium> {
-    registry: Arc<Registry<M, Queue<M>>>,
+pub(crate) struct Engine<M: Storage> {
+    registry: Arc<HandleTable<M, Queue<M>>>,
     pool: Arc<Pool>,
     /// The devices that this one can access, including itself.
     peers: Option<&'static EnginePeers<M>>,
@@ -33,7 +33,7 @@ pub(crate) struct Engine<M: Medium> {
 /// Devices that can access each other.
 pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
-impl<M: Medium> Engine<M> {
+impl<M: Storage> Engine<M> {
     /// Returns a device with `threads` threads, which start with the first queue.
     pub fn new(
         info: DeviceInfo,
@@ -54,7 +54,7 @@ impl<M: Medium> Engine<M> {
     ) -> Self {
         info.copy_engines = u32::try_from(pool.threads_max()).unwrap_or(u32::MAX);
         let newest = |lane: &Queue<M>| lane.timeline().newest().value;
-        let registry = Arc::new(Registry::new(info, pinned_max_bytes, newest));
+        let registry = Arc::new(HandleTable::new(info, pinned_max_bytes, newest));
         peers.inspect(|peers| peers.add(&registry, &pool));
         Self { pool, registry, peers }
     }
@@ -230,7 +230,7 @@ impl<M: Medium> Engine<M> {
     }
 }
 
-impl<M: Medium> DirectReads for Engine<M> {
+impl<M: Storage> DirectReads for Engine<M> {
     fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()> {
         const OPERATION: &str = "read_directly";
         let known = self.registry.memory();
@@ -245,7 +245,7 @@ impl<M: Medium> DirectReads for Engine<M> {
     }
 }
 
-impl<M: Medium> Addresses for Engine<M> {
+impl<M: Storage> Addresses for Engine<M> {
     fn space(&self) -> AddressSpace {
         AddressSpace::Host
     }
@@ -273,7 +273,7 @@ fn is_used<M>(memory: &mut Arc<M>) -> bool {
 }
 
 /// Waits until no work of these queues uses the memory.
-fn leave<M: Medium>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
+fn leave<M: Storage>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
     for lane in lanes {
         if let Some(value) = lane.last_touching(memory) {
             // The owners of the tickets receive the errors.
@@ -282,7 +282,7 @@ fn leave<M: Medium>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
     }
 }
 
-impl<M: Medium> Drop for Engine<M> {
+impl<M: Storage> Drop for Engine<M> {
     fn drop(&mut self) {
         self.peers.inspect(|peers| peers.remove(&self.registry));
         // Imported memory is only guaranteed to exist while the device exists.

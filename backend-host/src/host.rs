@@ -11,9 +11,9 @@ use backend_api::{
 
 use crate::engine::{Engine, EnginePeers};
 use crate::error;
-use crate::medium::Medium;
 use crate::memory;
 use crate::ram::{Capacity, Ram};
+use crate::storage::Storage;
 
 /// Host RAM as a device, in place of a GPU.
 ///

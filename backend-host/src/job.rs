@@ -3,6 +3,7 @@
 use backend_api::backends::Direction;
 use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
 
+use crate::handle_table::Place;
 use crate::host_memory::Piece;
 use crate::kernel::compute::ComputeJob;
 use crate::kernel::copy::{Copies, Move};
@@ -10,10 +11,9 @@ use crate::kernel::fill::FillJob;
 use crate::kernel::indexed::Indexed;
 use crate::kernel::launch::{LaunchJob, Placed};
 use crate::kernel::search::SearchJob;
-use crate::medium::Medium;
 use crate::peers::Known;
 use crate::queue::Job;
-use crate::registry::Place;
+use crate::storage::Storage;
 use crate::worker::{Crew, Urgency};
 
 /// Work from this many bytes on takes longer than the wake-up of a thread (some microseconds, at 10 GB/s).
@@ -36,7 +36,7 @@ pub(crate) enum Work<M> {
     Launch(LaunchJob<M>),
 }
 
-impl<M: Medium> Work<M> {
+impl<M: Storage> Work<M> {
     /// Checks a request, and looks up its memory.
     pub fn new<Q>(memory: &Known<'_, M, Q>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
@@ -137,7 +137,7 @@ impl<M: Medium> Work<M> {
     }
 }
 
-impl<M: Medium> Job for Work<M> {
+impl<M: Storage> Job for Work<M> {
     fn run(&self, crew: Crew<'_>) -> Result<()> {
         match self {
             Self::Copies(copies) => copies.run(crew),

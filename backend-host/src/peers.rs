@@ -6,9 +6,9 @@ use backend_api::backends::Memory;
 use backend_api::{BufferId, Extents, Gather, HostId, Request, Result, Scatter, Ticket, Transfer};
 use parking_lot::{RwLock, RwLockReadGuard};
 
+use crate::handle_table::HandleTable;
 use crate::host_memory::Piece;
-use crate::medium::Medium;
-use crate::registry::Registry;
+use crate::storage::Storage;
 
 /// The live devices that can access each other, with their names and shared state.
 ///
@@ -19,7 +19,7 @@ pub(crate) struct Peers<M, Q, S>(RwLock<Vec<Peer<M, Q, S>>>);
 
 #[derive(Debug)]
 struct Peer<M, Q, S> {
-    registry: Weak<Registry<M, Q>>,
+    registry: Weak<HandleTable<M, Q>>,
     state: Weak<S>,
 }
 
@@ -37,7 +37,7 @@ impl<M, Q, S> Peers<M, Q, S> {
 }
 
 /// Parts of a live device.
-type Alive<M, Q, S> = (Arc<Registry<M, Q>>, Arc<S>);
+type Alive<M, Q, S> = (Arc<HandleTable<M, Q>>, Arc<S>);
 
 /// The devices of a list, none of which can be dropped meanwhile.
 pub(crate) struct Members<'a, M, Q, S> {
@@ -47,16 +47,16 @@ pub(crate) struct Members<'a, M, Q, S> {
 }
 
 /// The memory of a device, locked.
-pub(crate) type Locked<'a, M, Q> = (&'a Registry<M, Q>, RwLockReadGuard<'a, Memory<M, Piece>>);
+pub(crate) type Locked<'a, M, Q> = (&'a HandleTable<M, Q>, RwLockReadGuard<'a, Memory<M, Piece>>);
 
-impl<M: Medium, Q, S> Peers<M, Q, S> {
+impl<M: Storage, Q, S> Peers<M, Q, S> {
     /// Adds a device.
-    pub fn add(&self, registry: &Arc<Registry<M, Q>>, state: &Arc<S>) {
+    pub fn add(&self, registry: &Arc<HandleTable<M, Q>>, state: &Arc<S>) {
         self.0.write().push(Peer { registry: Arc::downgrade(registry), state: Arc::downgrade(state) });
     }
 
     /// Removes a device. Afterwards no other device starts to submit work on its memory.
-    pub fn remove(&self, registry: &Arc<Registry<M, Q>>) {
+    pub fn remove(&self, registry: &Arc<HandleTable<M, Q>>) {
         self.0.write().retain(|peer| !std::ptr::eq(peer.registry.as_ptr(), Arc::as_ptr(registry)));
     }
 
@@ -68,9 +68,9 @@ impl<M: Medium, Q, S> Peers<M, Q, S> {
     }
 }
 
-impl<M: Medium, Q, S> Members<'_, M, Q, S> {
+impl<M: Storage, Q, S> Members<'_, M, Q, S> {
     /// Iterates over the names and the state of each device.
-    pub fn iter(&self) -> impl Iterator<Item = (&Registry<M, Q>, &Arc<S>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&HandleTable<M, Q>, &Arc<S>)> {
         self.all.iter().map(|(registry, state)| (&**registry, state))
     }
 
@@ -86,7 +86,7 @@ impl<M: Medium, Q, S> Members<'_, M, Q, S> {
 }
 
 /// Returns true if a request uses device memory of another device.
-pub(crate) fn names_others<M: Medium>(own: &Memory<M, Piece>, request: &Request<'_>) -> bool {
+pub(crate) fn names_others<M: Storage>(own: &Memory<M, Piece>, request: &Request<'_>) -> bool {
     let is_strange = |buffer: BufferId| own.device_bytes(buffer).is_none();
     match request {
         Request::Copies(transfers, _) => transfers.iter().any(|transfer| match transfer {
@@ -111,9 +111,9 @@ pub(crate) struct Known<'a, M, Q> {
     pub others: &'a [Locked<'a, M, Q>],
 }
 
-impl<'a, M: Medium, Q> Known<'a, M, Q> {
+impl<'a, M: Storage, Q> Known<'a, M, Q> {
     /// Returns the view that one device has of the list.
-    pub fn among(registry: &Registry<M, Q>, all: &'a [Locked<'a, M, Q>]) -> Option<Self> {
+    pub fn among(registry: &HandleTable<M, Q>, all: &'a [Locked<'a, M, Q>]) -> Option<Self> {
         let own = all.iter().find(|(member, _)| std::ptr::eq(*member, registry))?;
         Some(Self { own: &own.1, others: all })
     }
@@ -134,7 +134,7 @@ impl<'a, M: Medium, Q> Known<'a, M, Q> {
     }
 }
 
-impl<M: Medium, Q> Extents for Known<'_, M, Q> {
+impl<M: Storage, Q> Extents for Known<'_, M, Q> {
     fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
         let others = || self.others.iter().find_map(|(_, memory)| memory.device_bytes(buffer));
         self.own.device_bytes(buffer).or_else(others)

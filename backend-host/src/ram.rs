@@ -10,8 +10,8 @@ use backend_api::{Commit, Error, ErrorKind, Result, racy};
 use parking_lot::Mutex;
 
 use crate::error;
-use crate::medium::Medium;
 use crate::memory::{Map, Wiping};
+use crate::storage::Storage;
 
 /// The account of a device's memory.
 #[derive(Debug)]
@@ -38,10 +38,10 @@ impl Capacity {
 
 /// Device memory in RAM.
 ///
-/// All accesses use the copies of [`racy`] and the moves of [`short`](crate::short). So queues that race by a
-/// mistake in safe code get mixed bytes, but no undefined behaviour. Kernels either load single words in this
-/// way, or copy blocks into private memory that fits the first-level cache, and compute there with vectorised
-/// code.
+/// All accesses use the copies of [`racy`] and the moves of [`racy_word`](crate::racy_word). So queues that
+/// race by a mistake in safe code get mixed bytes, but no undefined behaviour. Kernels either load single
+/// words in this way, or copy blocks into private memory that fits the first-level cache, and compute there
+/// with vectorised code.
 #[derive(Debug)]
 pub(crate) struct Ram {
     // Drop order: unmap before the account counts the memory as free.
@@ -137,7 +137,7 @@ fn refused(operation: &'static str, bytes: u64, cause: &io::Error) -> Error {
     error::system(ErrorKind::OutOfMemory, operation, cause).with_bytes(bytes)
 }
 
-impl Medium for Ram {
+impl Storage for Ram {
     /// A quarter of a common first-level cache; larger and smaller blocks were slower.
     const BLOCK_BYTES: usize = 8 << 10;
     /// Above this stride, a copy of whole elements reads several cache lines for each field. Measured: at 256

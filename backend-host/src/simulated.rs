@@ -24,10 +24,10 @@ pub use builder::SimulatedDeviceBuilder;
 pub use fabric::SimulatedFabric;
 pub use trace::SimulatedOperation;
 
+use crate::handle_table::HandleTable;
 use crate::job::Work;
 use crate::peers::{Known, Locked, names_others};
 use crate::ram::{Capacity, Ram};
-use crate::registry::Registry;
 use routes::Routes;
 use schedule::{Passage, Schedule};
 
@@ -101,7 +101,7 @@ use schedule::{Passage, Schedule};
 /// ```
 #[derive(Debug)]
 pub struct SimulatedDevice {
-    registry: Arc<Registry<Ram, Timeline>>,
+    registry: Arc<HandleTable<Ram, Timeline>>,
     capacity: Capacity,
     schedule: Arc<Mutex<Schedule>>,
     /// A thread that extends memory holds this lock, and fills the new part with garbage before it is

@@ -1,6 +1,8 @@
 //! A persistent file as a device.
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod damage;
 mod disk;
 #[forbid(unsafe_code)]
@@ -8,8 +10,6 @@ mod format;
 #[cfg(test)]
 mod groups;
 mod part;
-#[cfg(test)]
-mod power;
 #[forbid(unsafe_code)]
 mod volume;
 
@@ -25,10 +25,10 @@ use backend_api::{
 };
 
 use crate::engine::Engine;
-use crate::free::{Claimed, Free};
+use crate::extent_allocator::{Claimed, ExtentAllocator};
 use crate::host::default_threads;
-use crate::medium::Medium as _;
-use crate::or_ram::{OrRam, Scratch};
+use crate::ram_fallback::{RamFallback, Scratch};
+use crate::storage::Storage as _;
 use crate::tier::{Cards, Tier, Tiered};
 use crate::worker::Pool;
 use disk::FileDisk;
@@ -121,7 +121,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub struct StoreDevice {
-    engine: Engine<Tiered<OrRam<Part>>>,
+    engine: Engine<Tiered<RamFallback<Part>>>,
     cards: Option<Arc<Cards>>,
     volume: Arc<Volume>,
     /// The stores that commit together, in one order for all of them.
@@ -129,7 +129,7 @@ pub struct StoreDevice {
     scratch: Scratch,
     path: PathBuf,
     /// Allocator of the pages of buffers.
-    claims: Arc<Mutex<Free>>,
+    claims: Arc<Mutex<ExtentAllocator>>,
     /// Share of the next buffer, if pages are shared out.
     next_share: Mutex<Option<Share>>,
 }
@@ -426,7 +426,7 @@ impl StoreDevice {
             volume,
             group,
             path,
-            claims: Arc::new(Mutex::new(Free::around([]))),
+            claims: Arc::new(Mutex::new(ExtentAllocator::except([]))),
             next_share: Mutex::default(),
         }
     }
@@ -616,14 +616,14 @@ impl StoreDevice {
     }
 
     /// Allocates memory in the present mode, extensible to `most` bytes.
-    fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<OrRam<Part>> {
+    fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<RamFallback<Part>> {
         if self.scratch.is_lent() {
-            return Ok(OrRam::Ram(self.scratch.take(bytes, commit)?));
+            return Ok(RamFallback::Ram(self.scratch.take(bytes, commit)?));
         }
         let next = &mut *self.next_share.lock();
         let Some(share) = *next else {
             let claimed = Claimed::take(&self.claims, self.pages(), self.page_bytes(), bytes)?;
-            return Ok(OrRam::Own(Part::together(&self.volume, claimed, bytes)));
+            return Ok(RamFallback::Own(Part::together(&self.volume, claimed, bytes)));
         };
         if share.number == share.shares {
             let error = Error::new(ErrorKind::OutOfMemory, "allocate").with_bytes(bytes);
@@ -631,13 +631,13 @@ impl StoreDevice {
         }
         let part = Part::share(&self.volume, share, bytes, most)?;
         *next = Some(Share { number: share.number + 1, ..share });
-        Ok(OrRam::Own(part))
+        Ok(RamFallback::Own(part))
     }
 
-    fn add(&self, memory: OrRam<Part>) -> BufferHandle {
+    fn add(&self, memory: RamFallback<Part>) -> BufferHandle {
         let cards = match memory {
-            OrRam::Own(_) => self.cards.as_ref(),
-            OrRam::Ram(_) => None,
+            RamFallback::Own(_) => self.cards.as_ref(),
+            RamFallback::Ram(_) => None,
         };
         self.engine.add_buffer(Arc::new(Tiered::new(memory, cards, self.engine.wiping())))
     }
@@ -752,8 +752,8 @@ unsafe impl Device for StoreDevice {
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
         self.engine.extend(buffer, |memory| match memory.below() {
-            OrRam::Own(part) => part.extend(bytes),
-            OrRam::Ram(ram) => check_extend(ram.bytes(), bytes, ram.bytes()).map(drop),
+            RamFallback::Own(part) => part.extend(bytes),
+            RamFallback::Ram(ram) => check_extend(ram.bytes(), bytes, ram.bytes()).map(drop),
         })
     }
 

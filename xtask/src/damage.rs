@@ -4,7 +4,7 @@
 //! builds it optimised and runs more. `cargo test --release -p vmarray-backend-host --lib --no-run` makes the
 //! same program, which runs on machines without Rust as well: `VMARRAY_DAMAGE_CASES=1000000
 //! VMARRAY_DAMAGE_RESUME=FILE PROGRAM store::damage --nocapture`. The same program with
-//! `VMARRAY_POWER_LOSSES=1000000 PROGRAM store::power` simulates losses of power.
+//! `VMARRAY_POWER_LOSSES=1000000 PROGRAM store::crash_tests` simulates losses of power.
 
 use crate::project;
 use anyhow::Result;

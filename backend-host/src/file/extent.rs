@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 
 use super::open_file::OpenFile;
 use super::space::{Space, Taken};
-use crate::medium::Medium;
 use crate::memory::{Passage, Wiping};
+use crate::storage::Storage;
 
 /// One allocation: a list of ranges of the file.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Extent {
     }
 }
 
-impl Medium for Extent {
+impl Storage for Extent {
     /// Large compared with the cost of a system call of about a microsecond.
     const BLOCK_BYTES: usize = 256 << 10;
     /// A drive reads this length almost as fast as one byte.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use backend_api::{Error, ErrorKind, Result, private_dir, warn};
 
 use crate::error::{file_advice, is_full, system};
-use crate::medium;
+use crate::storage;
 
 /// An open file with a fixed length.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl OpenFile {
     #[cold]
     pub fn truncated(&self, operation: &'static str, offset: u64) -> Error {
         let length = self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(0);
-        medium::failure(operation)
+        storage::failure(operation)
             .with_offset(offset)
             .with_detail(format!(
                 "the file was truncated from {} to {length} bytes by another program",
@@ -248,7 +248,7 @@ fn with_free(error: Error, path: &Path) -> Error {
 /// Returns the error of a failed copy or kernel.
 #[cold]
 fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
-    let error = system(medium::failure(operation).kind(), operation, cause).with_offset(offset);
+    let error = system(storage::failure(operation).kind(), operation, cause).with_offset(offset);
     error.with_advice(file_advice(operation, cause))
 }
 

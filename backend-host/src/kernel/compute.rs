@@ -17,9 +17,9 @@ use self::machine::{Machine, Plan};
 use self::reduce::{Counts, Extremes, Sum};
 use super::each_part;
 use super::waves::{Found, Part, SEARCH_PART_BYTES, Waves};
+use crate::handle_table::Place;
 use crate::host_memory::Piece;
-use crate::medium::Medium;
-use crate::registry::Place;
+use crate::storage::Storage;
 use crate::worker::Crew;
 
 const OPERATION: &str = "compute";
@@ -34,7 +34,7 @@ pub(crate) struct ComputeJob<M> {
     request: OwnedCompute,
 }
 
-impl<M: Medium> ComputeJob<M> {
+impl<M: Storage> ComputeJob<M> {
     /// Returns a computation with resolved names.
     pub fn new(compute: &Compute<'_>, sources: Vec<Place<M>>, answer: Option<Place<Piece>>) -> Self {
         // SAFETY: the job accesses memory through `sources` and `answer`, which keep it alive, and never
@@ -178,7 +178,7 @@ impl<M: Medium> ComputeJob<M> {
     }
 }
 
-impl<M: Medium> Plan<'_, M> {
+impl<M: Storage> Plan<'_, M> {
     /// Number of elements of a part.
     fn per_part(&self) -> u64 {
         let most = self.compute.count().div_ceil(Compute::PARTIALS_MAX);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use backend_api::Result;
 
 use super::{PART_BYTES, each_part};
+use crate::handle_table::Place;
 use crate::host_memory::Piece;
-use crate::medium::{Medium, Wanted};
-use crate::registry::Place;
+use crate::storage::{Storage, Wanted};
 use crate::worker::Crew;
 
 const OPERATION: &str = "submit";
@@ -27,7 +27,7 @@ pub(crate) enum Move<M> {
     Internal { from: Place<M>, to: Place<M>, bytes: u64 },
 }
 
-impl<M: Medium> Move<M> {
+impl<M: Storage> Move<M> {
     /// Number of bytes that the copy moves.
     pub fn bytes(&self) -> u64 {
         match *self {
@@ -77,7 +77,7 @@ impl<M: Medium> Move<M> {
 }
 
 /// Runs pieces of copies in order. Consecutive reads of the same memory go in one call if that is faster.
-fn run_pieces<M: Medium>(mut pieces: &[(&Move<M>, u64, usize)]) -> Result<()> {
+fn run_pieces<M: Storage>(mut pieces: &[(&Move<M>, u64, usize)]) -> Result<()> {
     while let [(first, skip, bytes), rest @ ..] = pieces {
         let Move::Download { from, .. } = first else {
             first.run(*skip, *bytes)?;
@@ -123,7 +123,7 @@ pub(crate) enum Copies<M> {
     Many(Vec<Move<M>>),
 }
 
-impl<M: Medium> Copies<M> {
+impl<M: Storage> Copies<M> {
     /// All copies.
     pub fn as_slice(&self) -> &[Move<M>] {
         match self {

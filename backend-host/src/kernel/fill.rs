@@ -3,8 +3,8 @@
 use backend_api::Result;
 
 use super::{PART_BYTES, each_part};
-use crate::medium::Medium;
-use crate::registry::Place;
+use crate::handle_table::Place;
+use crate::storage::Storage;
 use crate::worker::Crew;
 
 /// Length of one write, from a block of repeated patterns that stays in the cache.
@@ -21,7 +21,7 @@ pub(crate) struct FillJob<M> {
     pub pattern: Box<[u8]>,
 }
 
-impl<M: Medium> FillJob<M> {
+impl<M: Storage> FillJob<M> {
     /// Runs the fill.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         // The block has at least one pattern, because patterns have at most 4096 bytes. It has whole patterns

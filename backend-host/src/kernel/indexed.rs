@@ -4,10 +4,10 @@ use backend_api::backends::Direction;
 use backend_api::{Error, LEFT_OUT, Result, racy};
 
 use super::{PART_BYTES, each_part};
+use crate::handle_table::Place;
 use crate::host_memory::Piece;
-use crate::medium::{Medium, Wanted};
-use crate::registry::Place;
-use crate::short;
+use crate::racy_word;
+use crate::storage::{Storage, Wanted};
 use crate::worker::Crew;
 
 /// Number of indices that one copy fetches.
@@ -34,7 +34,7 @@ pub(crate) struct Indexed<M> {
     pub values: Place<Piece>,
 }
 
-impl<M: Medium> Indexed<M> {
+impl<M: Storage> Indexed<M> {
     /// Number of bytes that it moves.
     pub fn bytes(&self) -> u64 {
         // The launch was checked, so this product does not overflow.
@@ -77,7 +77,7 @@ impl<M: Medium> Indexed<M> {
                     // An index out of bounds gives an address that is prefetched but never read.
                     let (place, at) = self.place(*later);
                     if let Some(address) = place.memory.address() {
-                        short::prefetch(address.wrapping_add(at as usize));
+                        racy_word::prefetch(address.wrapping_add(at as usize));
                     }
                 }
                 self.run_one(k, index)?;

@@ -9,9 +9,9 @@ use backend_api::{Launch, Result, View, racy};
 use parking_lot::Mutex;
 
 use super::each_part;
+use crate::handle_table::Place;
 use crate::host_memory::Piece;
-use crate::medium::Medium;
-use crate::registry::Place;
+use crate::storage::Storage;
 use crate::worker::Crew;
 
 const OPERATION: &str = "launch";
@@ -56,7 +56,7 @@ pub(crate) struct Placed<M> {
     stride: u64,
 }
 
-impl<M: Medium> Placed<M> {
+impl<M: Storage> Placed<M> {
     /// Returns a view of a launch, with the places of its bases.
     pub fn new(view: &View<'_>, access: Access, places: Vec<Place<M>>) -> Self {
         let bytes = view.ranges().map(|(_, bytes)| if access.is_written() { bytes } else { 0 });
@@ -78,7 +78,7 @@ impl<M: Medium> Placed<M> {
     }
 }
 
-impl<M: Medium> LaunchJob<M> {
+impl<M: Storage> LaunchJob<M> {
     /// Returns a launch with resolved names.
     pub fn new(launch: &Launch<'_>, views: Vec<Placed<M>>, report: Place<Piece>) -> Self {
         Self {
@@ -182,7 +182,7 @@ unsafe impl Sync for ByCode {}
 /// The views of a launch, for one thread.
 struct Reached<'a, M>(&'a [Placed<M>]);
 
-impl<M: Medium> Views for Reached<'_, M> {
+impl<M: Storage> Views for Reached<'_, M> {
     fn count(&self, view: usize) -> u64 {
         self.0[view].count
     }

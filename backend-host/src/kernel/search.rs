@@ -4,11 +4,11 @@ use backend_api::{Result, Search};
 
 use super::matcher::Matcher;
 use super::waves::{Found, Part, Waves};
+use crate::handle_table::Place;
 use crate::host_memory::Piece;
-use crate::medium::Medium;
 use crate::memory::Passage;
-use crate::registry::Place;
-use crate::short::{Wide, Word};
+use crate::racy_word::{Wide, Word};
+use crate::storage::Storage;
 use crate::worker::Crew;
 
 const OPERATION: &str = "search";
@@ -28,7 +28,7 @@ pub(crate) struct SearchJob<M> {
     matcher: Matcher,
 }
 
-impl<M: Medium> SearchJob<M> {
+impl<M: Storage> SearchJob<M> {
     /// Returns a search with resolved names.
     pub fn new(search: &Search<'_>, from: Place<M>, answer: Place<Piece>) -> Self {
         Self {

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::each_part;
 use super::marked::Marked;
+use crate::handle_table::Place;
 use crate::host_memory::Piece;
-use crate::registry::Place;
 use crate::worker::Crew;
 
 /// Length of the first wave of a search with a list: short, because the matches may be near.

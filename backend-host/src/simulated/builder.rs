@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use super::routes::{RouteCost, Routes};
 use super::schedule::{Schedule, Settings};
 use super::{SimulatedDevice, SimulatedFabric};
+use crate::handle_table::HandleTable;
 use crate::ram::Capacity;
-use crate::registry::Registry;
 
 /// Settings of a [`SimulatedDevice`].
 ///
@@ -193,7 +193,7 @@ impl SimulatedDeviceBuilder {
             DeviceInfo::new("host", &name, DeviceKind::Simulated, &identity).with_total_bytes(self.bytes);
         info.copy_engines = 2;
         let newest = |timeline: &Timeline| timeline.newest().value;
-        let registry = Arc::new(Registry::new(info, self.pinned_max_bytes, newest));
+        let registry = Arc::new(HandleTable::new(info, self.pinned_max_bytes, newest));
         let schedule = Arc::new(Mutex::new(Schedule::new(self.settings, Arc::clone(registry.info()))));
         self.fabric.iter().for_each(|fabric| fabric.members.add(&registry, &schedule));
         SimulatedDevice {

@@ -6,11 +6,11 @@ use backend_api::kernel::Report;
 use backend_api::racy;
 use backend_api::wrap::SplitMix64;
 
+use crate::handle_table::Place;
 use crate::host_memory::Piece;
 use crate::job::Work;
 use crate::kernel::copy::Move;
 use crate::ram::Ram;
-use crate::registry::Place;
 
 /// Random numbers, equal for equal seeds.
 #[derive(Clone, Debug)]

@@ -93,7 +93,7 @@ const fn record_head_bytes(version: u32) -> usize {
 }
 
 /// Numbers of the store's user, stored by each commit together with the pages.
-pub type Note = [u64; 3];
+pub type CommitMetadata = [u64; 3];
 
 /// Checksum of bytes of a store or a page, with a seed.
 pub(super) fn checksum(seed: u64, bytes: &[u8]) -> u64 {
@@ -173,7 +173,7 @@ pub(super) struct Superblock {
     pub commit: CommitId,
     /// Present while no writer has the store open.
     pub closing: Option<Closing>,
-    pub note: Note,
+    pub note: CommitMetadata,
     /// True if pages have checksums.
     pub has_checksums: bool,
     /// Metadata of the store's user.
@@ -322,7 +322,7 @@ pub(super) struct Record {
     pub is_confirmation: bool,
     /// Number of pages.
     pub pages: u64,
-    pub note: Note,
+    pub note: CommitMetadata,
     pub changes: Vec<Change>,
 }
 

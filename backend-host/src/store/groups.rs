@@ -7,8 +7,8 @@ use backend_api::wrap::SplitMix64;
 use backend_api::{ErrorKind, Result};
 use parking_lot::Mutex;
 
+use super::crash_tests::SimulatedDisk;
 use super::damage::{End, Memory};
-use super::power::SimulatedDisk;
 use super::volume::{FileError, OpenedVolume, Volume, VolumePlan, open_together, sync_together};
 use crate::store::disk::Disk;
 

@@ -7,8 +7,8 @@ use backend_api::backends::check_extend;
 use backend_api::{Result, racy};
 
 use super::volume::{GROUP_PAGES, Volume};
-use crate::free::Claimed;
-use crate::medium::Medium;
+use crate::extent_allocator::Claimed;
+use crate::storage::Storage;
 
 /// Pages of a store, exclusively owned.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Part {
     }
 }
 
-impl Medium for Part {
+impl Storage for Part {
     /// Length of a store's reads.
     const BLOCK_BYTES: usize = 256 << 10;
     /// Pages are read whole.

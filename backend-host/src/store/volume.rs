@@ -19,11 +19,11 @@ use bytemuck::allocation::try_zeroed_vec;
 use parking_lot::{Mutex, RwLock};
 
 use super::disk::{Disk, Loss};
-use super::format::{BLOCK_BYTES, HEAD_BYTES, Note};
+use super::format::{BLOCK_BYTES, CommitMetadata, HEAD_BYTES};
 use crate::error::{file_advice, is_full, system};
-use crate::free::Free;
-use crate::medium;
+use crate::extent_allocator::ExtentAllocator;
 use crate::memory::Passage;
+use crate::storage;
 use commit::Commit;
 use sums::Sums;
 use table::Table;
@@ -53,7 +53,7 @@ pub(crate) struct VolumePlan {
     pub pages: u64,
     pub has_checksums: bool,
     pub metadata: Vec<u8>,
-    pub note: Note,
+    pub note: CommitMetadata,
     pub id: u64,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Volume {
     /// bytes at its place. The lock of the page's group protects changes.
     table: Table,
     /// The user's note for the next commit.
-    note: Mutex<Note>,
+    note: Mutex<CommitMetadata>,
     groups: Box<[RwLock<Changed>]>,
     /// A thread that changes several pages, or one page in several steps, holds this shared. A commit holds
     /// it exclusively at its moment.
@@ -105,7 +105,7 @@ impl Changed {
 
 #[derive(Debug)]
 struct Space {
-    free: Free,
+    free: ExtentAllocator,
     /// Known length of the disk.
     reserved: u64,
     /// True if the closing mark is stored; then the disk never grows.
@@ -195,12 +195,12 @@ impl Volume {
         self.moved(&mut group, page, 0, 0);
     }
 
-    pub fn note(&self) -> Note {
+    pub fn note(&self) -> CommitMetadata {
         *self.note.lock()
     }
 
     /// Stores these numbers of the user together with the pages in the next commit and in later ones.
-    pub fn set_note(&self, note: Note) -> Result<()> {
+    pub fn set_note(&self, note: CommitMetadata) -> Result<()> {
         if self.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, "set_note"));
         }
@@ -484,7 +484,7 @@ impl Volume {
             );
             return corrupted(operation, detail).with_offset(offset);
         }
-        system(medium::failure(operation).kind(), operation, cause).with_offset(offset)
+        system(storage::failure(operation).kind(), operation, cause).with_offset(offset)
     }
 
     /// Writes whole pages from `first` on, and returns their places, including pages before a failed one.
@@ -505,7 +505,7 @@ impl Volume {
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
                 self.space.lock().free.give_back(places);
-                let error = system(medium::failure(operation).kind(), operation, &cause);
+                let error = system(storage::failure(operation).kind(), operation, &cause);
                 return Err(error.with_offset((first + at as u64) * length as u64));
             }
             let (start, mut blocks) = (places.start, Vec::new());

@@ -8,8 +8,8 @@ use backend_api::{Elements, Gather, Result, Ticket, Transfer, racy, warn};
 use super::Cards;
 use super::card::{Card, LANE_BYTES, Lane, LaneGuard, Reading, Taken};
 use super::map::{PageMap, Slot};
-use crate::medium::{Medium, Wanted};
 use crate::memory::{Passage, Wiping};
+use crate::storage::{Storage, Wanted};
 
 /// Longest elements that a kernel of the GPU gathers; copies collect longer ones.
 const GATHERED_BYTES_MAX: usize = 1024;
@@ -166,8 +166,8 @@ impl<'a> Fetch<'a> {
     /// Waits for the GPU and delivers the copied parts; reads from the file if the GPU fails.
     ///
     /// # Safety
-    /// As [`Medium::read_all`] for the parts.
-    unsafe fn finish<M: Medium>(self, operation: &'static str, above: &Above, below: &M) -> Result<()> {
+    /// As [`Storage::read_all`] for the parts.
+    unsafe fn finish<M: Storage>(self, operation: &'static str, above: &Above, below: &M) -> Result<()> {
         let card = self.hits[0].0.card;
         let waited = self.asked.and_then(|(lane, start, ticket)| {
             card.device().wait(ticket)?;
@@ -197,7 +197,7 @@ impl<'a> Fetch<'a> {
     }
 }
 
-impl<M: Medium> Tiered<M> {
+impl<M: Storage> Tiered<M> {
     /// Returns memory with pages cached on these GPUs.
     pub fn new(below: M, cards: Option<&Arc<Cards>>, wiping: &Arc<Wiping>) -> Self {
         let above = cards.map(|cards| Above {
@@ -216,7 +216,7 @@ impl<M: Medium> Tiered<M> {
     /// Reads parts of pages, at most as many bytes as a lane holds.
     ///
     /// # Safety
-    /// As [`Medium::read_all`] for the parts.
+    /// As [`Storage::read_all`] for the parts.
     unsafe fn read_parts(&self, operation: &'static str, above: &Above, parts: &[Part]) -> Result<()> {
         let (hits, loads, others) = above.look(self.below.bytes(), parts);
         let fetches = Fetch::begin(hits);
@@ -241,7 +241,7 @@ impl<M: Medium> Tiered<M> {
     /// Reads parts of uncached pages, and copies the pages to GPUs.
     ///
     /// # Safety
-    /// As [`Medium::read_all`] for the parts.
+    /// As [`Storage::read_all`] for the parts.
     unsafe fn load(&self, operation: &'static str, above: &Above, loads: Vec<Load<'_>>) -> Result<()> {
         let (mut placed, mut others) = (Vec::new(), Vec::new());
         for (claim, part) in loads {
@@ -266,7 +266,7 @@ impl<M: Medium> Tiered<M> {
     /// Reads pages through the memory of a lane, which has room for them, and copies them to its GPU.
     ///
     /// # Safety
-    /// As [`Medium::read_all`] for the parts.
+    /// As [`Storage::read_all`] for the parts.
     unsafe fn load_to(
         &self,
         operation: &'static str,
@@ -333,7 +333,7 @@ impl<M: Medium> Tiered<M> {
     /// Writes consecutive parts of pages, at most as many bytes as a lane holds.
     ///
     /// # Safety
-    /// As [`Medium::write`] for the parts.
+    /// As [`Storage::write`] for the parts.
     unsafe fn write_parts(&self, operation: &'static str, above: &Above, parts: &[Part]) -> Result<()> {
         let Some(first) = parts.first() else { return Ok(()) };
         let (offset, bytes) = (above.offset(first), parts.iter().map(|part| part.bytes).sum());
@@ -373,8 +373,8 @@ impl<M: Medium> Tiered<M> {
 /// the file, and removes their pages from the GPU.
 ///
 /// # Safety
-/// As [`Medium::read_all`] for the parts.
-unsafe fn hand_over_checked<M: Medium>(
+/// As [`Storage::read_all`] for the parts.
+unsafe fn hand_over_checked<M: Storage>(
     hits: &[Hit<'_>],
     lane: &Lane,
     operation: &'static str,
@@ -536,7 +536,7 @@ impl Drop for Above {
     }
 }
 
-impl<M: Medium> Medium for Tiered<M> {
+impl<M: Storage> Storage for Tiered<M> {
     const BLOCK_BYTES: usize = M::BLOCK_BYTES;
     const SPARSE_STRIDE_BYTES: usize = M::SPARSE_STRIDE_BYTES;
 

@@ -10,10 +10,10 @@ use backend_api::{Compute, Result};
 use super::OPERATION;
 use super::interval::Interval;
 use super::reduce::{Extremes, LANES, Sum};
+use crate::handle_table::Place;
 use crate::kernel::waves::{Found, Part};
-use crate::medium::Medium;
-use crate::registry::Place;
-use crate::short::Word;
+use crate::racy_word::Word;
+use crate::storage::Storage;
 
 /// Numbers in a block, which stays in the first-level cache for a second pass.
 const BLOCK: usize = 4096;
@@ -52,7 +52,7 @@ unsafe fn load(from: *const u8) -> __m256i {
 
 impl Numbers {
     /// Returns the values of an instruction if they are numbers that this code can process.
-    pub fn new<M: Medium>(compute: &Compute<'_>, sources: &[Place<M>], value: Value) -> Option<Self> {
+    pub fn new<M: Storage>(compute: &Compute<'_>, sources: &[Place<M>], value: Value) -> Option<Self> {
         let Instruction::Field { source, offset: 0, of } = compute.program.instructions()[value.at()] else {
             return None;
         };

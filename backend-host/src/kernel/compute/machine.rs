@@ -6,12 +6,12 @@ use backend_api::{Compute, Result};
 use super::OPERATION;
 use super::columns::{Column, evaluate};
 use super::reduce::{Counts, Extremes, Filtered, Sum, count_true, list_true};
+use crate::handle_table::Place;
 use crate::kernel::marked::SPARE;
 use crate::kernel::waves::Found;
-use crate::medium::Medium;
 use crate::memory::Passage;
-use crate::registry::Place;
-use crate::short::{Word, load_all};
+use crate::racy_word::{Word, load_all};
+use crate::storage::Storage;
 
 /// Elements of a block, if all values have at most four bytes. The columns of a short program stay in a
 /// first-level cache.
@@ -31,7 +31,7 @@ pub(super) struct Plan<'a, M> {
     pub bytes_each: u64,
 }
 
-impl<'a, M: Medium> Plan<'a, M> {
+impl<'a, M: Storage> Plan<'a, M> {
     pub fn new(compute: &'a Compute<'a>, sources: &'a [Place<M>]) -> Self {
         let needed = compute.program.needed(&compute.results());
         let starts: Vec<_> = compute.sources.iter().map(|source| (source.start, source.stride)).collect();
@@ -66,7 +66,7 @@ pub(super) struct Machine<'a, 'b, M> {
     loaded: Vec<bool>,
 }
 
-impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
+impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
     pub fn new(plan: &'b Plan<'a, M>) -> Self {
         let program = plan.compute.program;
         let columns = program.types().iter().enumerate().map(|(at, of)| {

@@ -5,9 +5,9 @@ use backend_api::{Compute, Result};
 
 use super::interval::Interval;
 use super::reduce::{Extremes, Sum};
+use crate::handle_table::Place;
 use crate::kernel::waves::{Found, Part};
-use crate::medium::Medium;
-use crate::registry::Place;
+use crate::storage::Storage;
 
 /// An empty type.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) enum Numbers {}
 
 #[expect(clippy::unused_self, clippy::missing_safety_doc, reason = "same signature as in `fused`")]
 impl Numbers {
-    pub fn new<M: Medium>(_: &Compute<'_>, _: &[Place<M>], _: Value) -> Option<Self> {
+    pub fn new<M: Storage>(_: &Compute<'_>, _: &[Place<M>], _: Value) -> Option<Self> {
         None
     }
 

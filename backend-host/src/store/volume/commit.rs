@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use backend_api::{Error, ErrorKind, Result};
 
 use super::super::format::{
-    Change, Closing, CommitId, ENTRY_BYTES, Note, Record, SUPERBLOCK_BYTES, Superblock, checksum, random,
+    Change, Closing, CommitId, CommitMetadata, ENTRY_BYTES, Record, SUPERBLOCK_BYTES, Superblock, checksum,
+    random,
 };
 use super::recover::log_bytes;
 use super::{Changed, FRESH, Volume, corrupted, failed};
@@ -33,11 +34,11 @@ pub(super) struct Commit {
     /// True if a record follows the last one that may or may not be stored.
     pub has_tail: bool,
     /// The note of the last stored commit.
-    pub noted: Note,
+    pub noted: CommitMetadata,
     /// Changes of the next commit: each page once, in order.
     pub changes: Vec<Change>,
     /// Number of pages and note at the moment of these changes.
-    pub moment: (u64, Note),
+    pub moment: (u64, CommitMetadata),
     /// The places that become free with the next commit.
     pub left: Vec<Range<u64>>,
     /// Present metadata of the user.
@@ -170,7 +171,7 @@ impl Volume {
     }
 
     /// Collects the changes of the next commit, with this note.
-    pub(super) fn collect(&self, commit: &mut Commit, note: Note) -> Result<()> {
+    pub(super) fn collect(&self, commit: &mut Commit, note: CommitMetadata) -> Result<()> {
         {
             let _quiet = self.gate.write();
             self.groups.iter().for_each(|group| self.seal(commit, &mut group.write()));

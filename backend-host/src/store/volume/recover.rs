@@ -9,14 +9,14 @@ use parking_lot::{Mutex, RwLock};
 
 use super::super::disk::Disk;
 use super::super::format::{
-    BLOCK_BYTES, BlockSums, Change, CommitId, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Note, RECORD_ALIGN,
-    Record, SUPERBLOCK_BYTES, Superblock, VERSION, VERSION_MIN, checksum,
+    BLOCK_BYTES, BlockSums, Change, CommitId, CommitMetadata, ENTRY_BYTES, HEAD_BYTES, NoSuperblock,
+    RECORD_ALIGN, Record, SUPERBLOCK_BYTES, Superblock, VERSION, VERSION_MIN, checksum,
 };
 use super::log::LogReader;
 use super::sums::Sums;
 use super::table::Table;
 use super::{Changed, Commit, GROUPS, Space, Volume, VolumePlan, corrupted, failed, open_together, zeroes};
-use crate::free::Free;
+use crate::extent_allocator::ExtentAllocator;
 
 /// Bounds for the length of the log, which is as long as the map within them.
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;
@@ -50,7 +50,7 @@ struct LogRecords {
 struct Found {
     stored: Superblock,
     table: Table,
-    note: Note,
+    note: CommitMetadata,
     /// The last commit, and the one before if the last one may be missing in other volumes of the group.
     id: CommitId,
     before: Option<CommitId>,
@@ -200,7 +200,7 @@ pub struct StoreReport {
     /// Metadata of the store's user.
     pub metadata: Vec<u8>,
     /// The [numbers](crate::StoreDevice::note) that its user stored with the last commit.
-    pub note: Note,
+    pub note: CommitMetadata,
 }
 
 /// Length of the log of a store with `pages` pages.
@@ -373,7 +373,11 @@ impl Volume {
             note: Mutex::new(found.note),
             gate: Arc::default(),
             groups: (0..GROUPS).map(|_| RwLock::new(Changed::default())).collect(),
-            space: Mutex::new(Space { free: Free::around(found.used), reserved, is_closed: false }),
+            space: Mutex::new(Space {
+                free: ExtentAllocator::except(found.used),
+                reserved,
+                is_closed: false,
+            }),
             commit: Mutex::new(Commit {
                 stored: found.stored,
                 id: found.id,

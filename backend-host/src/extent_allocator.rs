@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 
 /// Free places. Places from `end` on were never used.
 #[derive(Debug)]
-pub(crate) struct Free {
+pub(crate) struct ExtentAllocator {
     /// Start -> length of free runs; adjacent runs are merged.
     runs: BTreeMap<u64, u64>,
     end: u64,
 }
 
-impl Free {
+impl ExtentAllocator {
     /// Returns all places except `used`, which is sorted and without duplicates.
-    pub fn around(used: impl IntoIterator<Item = u64>) -> Self {
+    pub fn except(used: impl IntoIterator<Item = u64>) -> Self {
         let (mut runs, mut end) = (BTreeMap::new(), 0);
         for place in used {
             if place > end {
@@ -95,13 +95,18 @@ impl Free {
 /// Consecutive places of one buffer, released on drop.
 #[derive(Debug)]
 pub(crate) struct Claimed {
-    claims: Arc<Mutex<Free>>,
+    claims: Arc<Mutex<ExtentAllocator>>,
     places: Range<u64>,
 }
 
 impl Claimed {
     /// Claims the lowest of `pages` pages that no buffer has, for `bytes` bytes.
-    pub fn take(claims: &Arc<Mutex<Free>>, pages: u64, page_bytes: usize, bytes: u64) -> Result<Self> {
+    pub fn take(
+        claims: &Arc<Mutex<ExtentAllocator>>,
+        pages: u64,
+        page_bytes: usize,
+        bytes: u64,
+    ) -> Result<Self> {
         let count = bytes.div_ceil(page_bytes as u64);
         let refused = |kind, pages: u64| {
             let available = pages * page_bytes as u64;
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn places_are_taken_lowest_first_and_put_together_again() {
-        let mut free = Free::around([1, 2, 5]);
+        let mut free = ExtentAllocator::except([1, 2, 5]);
         assert_eq!((free.end, free.count()), (6, 3));
         assert_eq!((free.take(4), free.take_together(2), free.take(9)), (0..1, 3..5, 6..15));
         free.give_back(3..4);

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::{Commit, Result};
 
-use crate::medium::Medium;
 use crate::memory::Wiping;
 use crate::ram::{Capacity, Ram};
+use crate::storage::Storage;
 
 /// RAM for temporary data, on a device whose own memory is not RAM.
 #[derive(Debug)]
@@ -46,14 +46,14 @@ impl Scratch {
 
 /// A buffer in the device's own memory or in RAM.
 #[derive(Debug)]
-pub(crate) enum OrRam<M> {
+pub(crate) enum RamFallback<M> {
     /// The device's own memory.
     Own(M),
     /// Temporary memory.
     Ram(Ram),
 }
 
-impl<M: Medium> Medium for OrRam<M> {
+impl<M: Storage> Storage for RamFallback<M> {
     const BLOCK_BYTES: usize = M::BLOCK_BYTES;
     const SPARSE_STRIDE_BYTES: usize = M::SPARSE_STRIDE_BYTES;
 

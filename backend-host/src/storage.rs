@@ -25,7 +25,7 @@ impl Wanted {
 /// One allocation of device memory.
 ///
 /// Callers have checked all ranges; the methods rely on it. Errors name `operation`.
-pub(crate) trait Medium: Debug + Send + Sync + 'static {
+pub(crate) trait Storage: Debug + Send + Sync + 'static {
     /// Length of a kernel's reads into private memory.
     const BLOCK_BYTES: usize;
     /// From this stride on, reads of single fields are cheaper than a read of whole elements.

@@ -12,8 +12,8 @@ use backend_api::{
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::host_memory::{Piece, Pinning};
-use crate::medium::Medium;
 use crate::memory::Wiping;
+use crate::storage::Storage;
 
 /// A place in memory.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<T> Place<T> {
 
 /// All names of one device, and its host memory. Errors name the device.
 #[derive(Debug)]
-pub(crate) struct Registry<M, Q> {
+pub(crate) struct HandleTable<M, Q> {
     info: Arc<DeviceInfo>,
     pinning: Arc<Pinning>,
     memory: RwLock<Memory<M, Piece>>,
@@ -44,7 +44,7 @@ pub(crate) struct Registry<M, Q> {
     is_visited: AtomicBool,
 }
 
-impl<M: Medium, Q> Registry<M, Q> {
+impl<M: Storage, Q> HandleTable<M, Q> {
     /// Returns an empty table for a device that page-locks at most `pinned_max_bytes`. `newest` returns the
     /// value of a queue's newest ticket.
     pub fn new(info: DeviceInfo, pinned_max_bytes: u64, newest: fn(&Q) -> u64) -> Self {
