@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cudarc::driver::sys;
 use parking_lot::Mutex;
 
+use crate::caching_allocator::CachingAllocator;
 use crate::driver::{Code, ContextHandle, Driver, Outcome, StreamHandle, check};
-use crate::kept::Kept;
 
 /// A context: the GPU's primary one, which is retained while this lives, or a context of the program.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Context {
     /// there.
     peers: Mutex<Vec<(u64, bool)>>,
     /// Memory that was released a moment ago.
-    pub(crate) kept: Kept,
+    pub(crate) kept: CachingAllocator,
 }
 
 thread_local! {
@@ -56,7 +56,7 @@ impl Context {
             generation,
             wiper: OnceLock::new(),
             peers: Mutex::default(),
-            kept: Kept::default(),
+            kept: CachingAllocator::default(),
         }
     }
 
@@ -243,7 +243,7 @@ impl Context {
     /// Runs a driver allocation. If memory is short, releases the cached memory and tries again.
     pub(crate) fn find_memory(&self, mut find: impl FnMut() -> Outcome) -> Outcome {
         match find() {
-            Err(Code::OUT_OF_MEMORY) if Kept::give_all_back_of(self) => find(),
+            Err(Code::OUT_OF_MEMORY) if CachingAllocator::give_all_back_of(self) => find(),
             outcome => outcome,
         }
     }
@@ -251,7 +251,7 @@ impl Context {
     /// Returns the free bytes, including cached ones, and all bytes.
     pub(crate) fn memory(&self) -> Outcome<(u64, u64)> {
         let (free, total) = self.memory_of_driver()?;
-        Ok((free + Kept::bytes_of(self), total))
+        Ok((free + CachingAllocator::bytes_of(self), total))
     }
 
     /// Returns the bytes that the driver can allocate, and all bytes.

@@ -3,13 +3,13 @@
 use backend_api::backends::copies::joined;
 use backend_api::{DeviceSpan, Route, Transfer};
 
-use crate::core::Work;
+use crate::core::Submission;
 use crate::driver::objects::Event;
 use crate::driver::{BatchAttributes, Code, Outcome, check};
+use crate::handle_table::HandleLookup;
 use crate::host_memory::HostAddress;
 use crate::kernel::{Copying, argument};
-use crate::names::Lookup;
-use crate::route::{self, Direction, Load, Possible, Wishes};
+use crate::route::{self, Direction, Load, Possible, RoutePreferences};
 use crate::staging::{Loan, STAGING_BYTES};
 
 /// One copy, with addresses. Device memory has one address for all engines.
@@ -49,7 +49,7 @@ fn survey(transfers: &[Transfer<'_>]) -> Load {
     Load { pieces, bytes, direction: ways.unwrap_or(Direction::Upload) }
 }
 
-fn resolve(names: &Lookup<'_>, transfer: &Transfer<'_>) -> Piece {
+fn resolve(names: &HandleLookup<'_>, transfer: &Transfer<'_>) -> Piece {
     let device = |at: DeviceSpan<'_>| {
         let address = names.device_address(at);
         HostAddress { host: address, mapped: Some(address) }
@@ -64,8 +64,8 @@ fn resolve(names: &Lookup<'_>, transfer: &Transfer<'_>) -> Piece {
 
 /// Submits the checked copies of one call, by a given route if any.
 pub(crate) fn start(
-    work: &mut Work<'_>,
-    names: &Lookup<'_>,
+    work: &mut Submission<'_>,
+    names: &HandleLookup<'_>,
     transfers: &[Transfer<'_>],
     route: Option<Route>,
 ) -> Outcome {
@@ -92,8 +92,8 @@ pub(crate) fn start(
 
 /// Submits copies of which some are from or to other GPUs.
 fn start_between(
-    work: &mut Work<'_>,
-    names: &Lookup<'_>,
+    work: &mut Submission<'_>,
+    names: &HandleLookup<'_>,
     transfers: &[Transfer<'_>],
     route: Option<Route>,
 ) -> Outcome {
@@ -125,14 +125,14 @@ fn start_between(
 /// Otherwise each copy is a driver call. Returns `false` if the copies are few or long, or if the kernel
 /// is unavailable.
 fn between_by_kernel(
-    work: &mut Work<'_>,
-    names: &Lookup<'_>,
+    work: &mut Submission<'_>,
+    names: &HandleLookup<'_>,
     transfers: &[Transfer<'_>],
     forced: Option<Route>,
 ) -> Outcome<bool> {
     let load = survey(transfers);
-    let wishes = Wishes { forced, routing: *work.core.routing.read() };
-    if route::choose(load, Possible { batch: false, kernel: true }, &wishes) != Route::Kernel {
+    let preferences = RoutePreferences { forced, routing: *work.core.routing.read() };
+    if route::choose(load, Possible { batch: false, kernel: true }, &preferences) != Route::Kernel {
         return Ok(false);
     }
     match work.core.kernels.copying(work.context()) {
@@ -147,8 +147,8 @@ fn between_by_kernel(
 
 /// Submits copies between device memory and pinned memory, or within the GPU.
 fn start_mapped(
-    work: &mut Work<'_>,
-    names: &Lookup<'_>,
+    work: &mut Submission<'_>,
+    names: &HandleLookup<'_>,
     transfers: &[Transfer<'_>],
     forced: Option<Route>,
 ) -> Outcome {
@@ -157,8 +157,8 @@ fn start_mapped(
         return Ok(());
     }
     let batch = work.context().driver.table.has_batch_copies();
-    let wishes = Wishes { forced, routing: *work.core.routing.read() };
-    let mut route = route::choose(load, Possible { batch, kernel: true }, &wishes);
+    let preferences = RoutePreferences { forced, routing: *work.core.routing.read() };
+    let mut route = route::choose(load, Possible { batch, kernel: true }, &preferences);
     let mut pieces = joined(transfers).map(|transfer| resolve(names, &transfer));
     if route == Route::Kernel {
         match work.core.kernels.copying(work.context()) {
@@ -167,7 +167,7 @@ fn start_mapped(
             // If the kernels do not load, copies take other routes.
             Err(code) => {
                 tracing::warn!(?code, "the copy kernels do not load; copies go another way");
-                route = route::choose(load, Possible { batch, kernel: false }, &wishes);
+                route = route::choose(load, Possible { batch, kernel: false }, &preferences);
             }
         }
     }
@@ -177,7 +177,7 @@ fn start_mapped(
     }
 }
 
-fn single(work: &Work<'_>, piece: &Piece) -> Outcome {
+fn single(work: &Submission<'_>, piece: &Piece) -> Outcome {
     let (stream, &Piece { direction, to, from, bytes }) = (work.stream(), piece);
     // SAFETY: both ranges were checked against memory that stays until the submission is done.
     unsafe {
@@ -189,7 +189,7 @@ fn single(work: &Work<'_>, piece: &Piece) -> Outcome {
     }
 }
 
-fn by_batch(work: &Work<'_>, count: usize, pieces: impl Iterator<Item = Piece>) -> Outcome {
+fn by_batch(work: &Submission<'_>, count: usize, pieces: impl Iterator<Item = Piece>) -> Outcome {
     let table = &work.context().driver.table;
     let stream = work.stream().raw();
     let (mut to, mut from) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -296,7 +296,7 @@ fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Itera
 /// Copies in launches of growing length, so that the GPU copies the parts of one while the processor
 /// writes the next.
 fn by_kernel(
-    work: &mut Work<'_>,
+    work: &mut Submission<'_>,
     kernels: &Copying,
     load: Load,
     pieces: impl Iterator<Item = Piece>,
@@ -356,7 +356,7 @@ struct Lists {
 
 impl Lists {
     /// Returns memory for [`LIST`] entries that no work in flight uses.
-    fn next(&mut self, work: &mut Work<'_>) -> Outcome<Loan> {
+    fn next(&mut self, work: &mut Submission<'_>) -> Outcome<Loan> {
         let number = self.given % LISTS;
         if let Some(loan) = self.loans[number] {
             work.list_event(number)?.synchronize()?;
@@ -367,7 +367,7 @@ impl Lists {
     }
 
     /// Records that the last launch uses the memory returned last.
-    fn launched(&mut self, work: &mut Work<'_>) -> Outcome {
+    fn launched(&mut self, work: &mut Submission<'_>) -> Outcome {
         let number = self.given % LISTS;
         self.given += 1;
         if !self.is_reused {
@@ -378,7 +378,7 @@ impl Lists {
     }
 }
 
-impl Work<'_> {
+impl Submission<'_> {
     /// Returns one of the queue's [`LISTS`] events.
     fn list_event(&mut self, number: usize) -> Outcome<&Event> {
         while self.order.list_events.len() <= number {

@@ -12,11 +12,11 @@ use crate::context::{Context, Entered};
 use crate::discovery::Card;
 use crate::driver::{Code, Outcome};
 use crate::error::lost;
+use crate::handle_table::Memory;
 use crate::kernel::Kernels;
-use crate::names::Memory;
 use crate::queue::{Order, Queue};
 use crate::staging::{Lent, Loan};
-use crate::wakers::Watch;
+use crate::wakers::CompletionThread;
 
 /// The time in which a waiter polls before it yields its time slices: small copies take 7 to 30 µs.
 const SPIN: Duration = Duration::from_micros(30);
@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub(crate) memory: Memory,
     pub(crate) queues: Queues<Queue>,
     pub(crate) kernels: Kernels,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) watch: Arc<CompletionThread>,
     lost: OnceLock<Code>,
 }
 
@@ -214,7 +214,7 @@ impl Core {
         self: &Arc<Self>,
         operation: &'static str,
         id: QueueId,
-        work: impl FnOnce(&mut Work<'_>) -> Outcome,
+        work: impl FnOnce(&mut Submission<'_>) -> Outcome,
     ) -> Result<Ticket> {
         let queue = self.queue(operation, id)?;
         let _current = self.enter(operation)?;
@@ -226,7 +226,7 @@ impl Core {
         // The drop of this comes before the lock is released and the context is restored, also if code of the
         // program panics.
         let unfinished = Unfinished { core: self, queue: &queue, value };
-        let mut submission = Work { core: self, queue: &queue, order: &mut order, value };
+        let mut submission = Submission { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
         submitted.map_err(|code| self.error(operation, code))?;
         std::mem::forget(unfinished);
@@ -255,14 +255,14 @@ impl Drop for Unfinished<'_> {
 
 /// A submission in progress. The context is current.
 #[derive(Debug)]
-pub(crate) struct Work<'a> {
+pub(crate) struct Submission<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) queue: &'a Arc<Queue>,
     pub(crate) order: &'a mut Order,
     value: u64,
 }
 
-impl Work<'_> {
+impl Submission<'_> {
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.core.context
     }

@@ -23,11 +23,11 @@ use crate::core::Core;
 use crate::discovery::Card;
 use crate::driver::objects::Stream;
 use crate::driver::{Code, ContextHandle, Driver, driver};
+use crate::handle_table::HandleLookup;
 use crate::host_memory::HostRange;
 use crate::kernel::indexed;
 use crate::kernel::launch::{Planned, Shape};
 use crate::memory::DeviceMemory;
-use crate::names::Lookup;
 use crate::options::Options;
 use crate::queue::Queue;
 use crate::{copy, kernel, peers};
@@ -270,7 +270,12 @@ impl CudaDevice {
     }
 
     /// Plans a checked launch.
-    fn plan(&self, operation: &'static str, names: &Lookup<'_>, launch: &Launch<'_>) -> Result<Planned> {
+    fn plan(
+        &self,
+        operation: &'static str,
+        names: &HandleLookup<'_>,
+        launch: &Launch<'_>,
+    ) -> Result<Planned> {
         let places = launch.views.iter().flat_map(View::bases);
         let bases = places.map(|base| names.device_address(*base)).collect();
         let planned = self.core.kernels.launches.plan(operation, launch, bases);
@@ -359,7 +364,7 @@ fn refused(code: Code, operation: &'static str) -> Error {
 }
 
 /// Returns the addresses of a checked computation's sources.
-fn starts(names: &Lookup<'_>, compute: &Compute<'_>) -> Vec<u64> {
+fn starts(names: &HandleLookup<'_>, compute: &Compute<'_>) -> Vec<u64> {
     compute.sources.iter().map(|source| names.device_address(source.start)).collect()
 }
 
@@ -398,7 +403,7 @@ impl Addresses for CudaDevice {
     }
 }
 
-// SAFETY: names and ranges are checked before the driver is called, and `Lookup` keeps the memory alive
+// SAFETY: names and ranges are checked before the driver is called, and `HandleLookup` keeps the memory alive
 // meanwhile. A release removes the name. It then waits until every queue has done its work (`block_all`),
 // and until the queues of other devices that use a place in the memory have (`await_visitors`). A ticket
 // is done when the GPU has passed an event behind all of its work. The driver fails all remaining work of

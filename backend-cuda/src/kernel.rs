@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
 use crate::context::Context;
-use crate::core::Work;
+use crate::core::Submission;
 use crate::driver::objects::{Module, Stream, THREADS};
 use crate::driver::{Code, Function, Outcome};
 use crate::memory::DeviceMemory;
@@ -155,7 +155,7 @@ pub(crate) mod scratch {
     const _: () = assert!(COUNTS - PATTERN >= backend_api::kernel::Body::TABLE_BYTES_MAX);
 }
 
-impl Work<'_> {
+impl Submission<'_> {
     pub(crate) fn stream(&self) -> &Stream {
         &self.queue.stream
     }

@@ -33,6 +33,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod caching_allocator;
 #[forbid(unsafe_code)]
 mod completion;
 mod context;
@@ -45,13 +46,12 @@ mod driver;
 mod error;
 #[cfg(test)]
 mod fake;
+mod handle_table;
 mod host_memory;
 #[cfg(feature = "cust")]
 mod interop;
-mod kept;
 mod kernel;
 mod memory;
-mod names;
 mod nvml;
 #[forbid(unsafe_code)]
 mod options;

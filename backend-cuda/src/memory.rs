@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use backend_api::warn;
 use parking_lot::Mutex;
 
+use crate::caching_allocator::CachingAllocator;
 use crate::context::Context;
 use crate::driver::{Outcome, StreamHandle, check};
-use crate::kept::Kept;
 use crate::queue::Queue;
 use crate::reserved::Reserved;
 
@@ -144,7 +144,7 @@ impl Drop for DeviceMemory {
         if self.reserved.is_some() {
             return;
         }
-        if let Err(code) = Kept::keep(&self.context, self.address, self.allocated) {
+        if let Err(code) = CachingAllocator::keep(&self.context, self.address, self.allocated) {
             tracing::debug!(?code, bytes, "device memory was not given back: the device is lost");
         }
     }

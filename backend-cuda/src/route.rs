@@ -75,7 +75,7 @@ pub(crate) struct Possible {
 
 /// The requested routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wishes {
+pub(crate) struct RoutePreferences {
     /// One route for all pieces; if it is impossible, they go singly.
     pub(crate) forced: Option<Route>,
     /// The measured routes for the GPU.
@@ -83,18 +83,18 @@ pub(crate) struct Wishes {
 }
 
 /// Chooses the route of a call's pieces.
-pub(crate) fn choose(load: Load, possible: Possible, wishes: &Wishes) -> Route {
+pub(crate) fn choose(load: Load, possible: Possible, preferences: &RoutePreferences) -> Route {
     let is_possible = |route: &Route| match route {
         Route::Kernel => possible.kernel,
         Route::Batch => possible.batch,
         _ => true,
     };
-    if let Some(forced) = wishes.forced {
+    if let Some(forced) = preferences.forced {
         return Some(forced).filter(is_possible).unwrap_or(Route::Single);
     }
     let measured = match load.direction {
-        Direction::Upload => wishes.routing.upload(load.pieces, load.bytes),
-        Direction::Download => wishes.routing.download(load.pieces, load.bytes),
+        Direction::Upload => preferences.routing.upload(load.pieces, load.bytes),
+        Direction::Download => preferences.routing.download(load.pieces, load.bytes),
         Direction::Internal | Direction::Mixed => None,
     };
     measured.filter(is_possible).unwrap_or_else(|| best(load, possible))
@@ -127,14 +127,14 @@ mod tests {
     use super::*;
 
     const ALL: Possible = Possible { batch: true, kernel: true };
-    const OWN: Wishes = Wishes { forced: None, routing: NOTHING };
+    const OWN: RoutePreferences = RoutePreferences { forced: None, routing: NOTHING };
     const NOTHING: Routing = Routing::new();
     fn load(pieces: usize, each: u64, direction: Direction) -> Load {
         Load { pieces, bytes: pieces as u64 * each, direction }
     }
 
-    fn forced(route: Route) -> Wishes {
-        Wishes { forced: Some(route), routing: NOTHING }
+    fn forced(route: Route) -> RoutePreferences {
+        RoutePreferences { forced: Some(route), routing: NOTHING }
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
                 assert_eq!(choose(load, none, &OWN), Route::Single);
                 assert_eq!(choose(load, none, &forced(route)), Route::Single);
                 assert_eq!(
-                    choose(load, none, &Wishes { routing: Routing::only(route), ..OWN }),
+                    choose(load, none, &RoutePreferences { routing: Routing::only(route), ..OWN }),
                     Route::Single
                 );
             }
@@ -201,21 +201,24 @@ mod tests {
     fn what_was_measured_goes_before_what_is_assumed_and_after_what_is_forced() {
         let mut routing = Routing::new();
         routing.set_download(64, 4096, Some(Route::Batch));
-        let wishes = Wishes { forced: None, routing };
+        let preferences = RoutePreferences { forced: None, routing };
         let download = load(100, 4096, Direction::Download);
         assert_eq!(choose(download, ALL, &OWN), Route::Kernel);
-        assert_eq!(choose(download, ALL, &wishes), Route::Batch);
+        assert_eq!(choose(download, ALL, &preferences), Route::Batch);
         assert_eq!(
-            choose(load(200, 4096, Direction::Download), ALL, &wishes),
+            choose(load(200, 4096, Direction::Download), ALL, &preferences),
             Route::Kernel,
             "another class"
         );
-        assert_eq!(choose(Load { direction: Direction::Upload, ..download }, ALL, &wishes), Route::Kernel);
-        let both = Wishes { forced: Some(Route::Single), routing };
+        assert_eq!(
+            choose(Load { direction: Direction::Upload, ..download }, ALL, &preferences),
+            Route::Kernel
+        );
+        let both = RoutePreferences { forced: Some(Route::Single), routing };
         assert_eq!(choose(download, ALL, &both), Route::Single);
         // If the table's route is impossible, the default applies, and not the slowest route.
-        assert_eq!(choose(download, Possible { batch: false, ..ALL }, &wishes), Route::Kernel);
-        let everywhere = Wishes { forced: None, routing: Routing::only(Route::Single) };
+        assert_eq!(choose(download, Possible { batch: false, ..ALL }, &preferences), Route::Kernel);
+        let everywhere = RoutePreferences { forced: None, routing: Routing::only(Route::Single) };
         assert_eq!(choose(Load { direction: Direction::Mixed, ..download }, ALL, &everywhere), Route::Kernel);
         assert_eq!(
             choose(Load { direction: Direction::Internal, ..download }, ALL, &everywhere),

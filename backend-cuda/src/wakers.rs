@@ -30,7 +30,7 @@ const EXAMINE_ROUNDS: u32 = 64;
 
 /// The state that the watcher shares with its clients.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct CompletionThread {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -43,7 +43,7 @@ struct State {
     stopped: bool,
 }
 
-impl Watch {
+impl CompletionThread {
     /// Polls a queue until it has no waiters.
     ///
     /// Starts the thread if needed. If the system cannot start one, the caller must poll itself.
@@ -79,7 +79,7 @@ impl Watch {
     }
 }
 
-fn run(watch: &Watch, core: &Weak<Core>) {
+fn run(watch: &CompletionThread, core: &Weak<Core>) {
     let mut queues: Vec<Arc<Queue>> = Vec::new();
     let mut idle_since = Instant::now();
     let mut round = 0_u32;

@@ -14,7 +14,7 @@ use self::shape::{LITERALS_MAX, Shape};
 use super::search::{Aim, Answer, Chunks, Places};
 use super::{argument, ptx as text, scratch};
 use crate::context::Context;
-use crate::core::Work;
+use crate::core::Submission;
 use crate::driver::objects::{Module, THREADS};
 use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
@@ -111,7 +111,7 @@ fn chunks(count: u64, bytes_each: u64, blocks: u64, aim: Aim) -> Chunks {
 
 /// Executes a checked computation on sources at these addresses.
 pub(crate) fn run(
-    work: &mut Work<'_>,
+    work: &mut Submission<'_>,
     compute: &Compute<'_>,
     starts: &[u64],
     answer: Option<HostAddress>,
@@ -175,7 +175,7 @@ pub(crate) fn run(
 
 /// Counts, scans and lists as a search does.
 fn find(
-    work: &mut Work<'_>,
+    work: &mut Submission<'_>,
     computing: &Computing,
     space: &Space,
     compute: &Compute<'_>,

@@ -4,7 +4,7 @@
 use backend_api::View;
 use backend_api::backends::Direction;
 
-use crate::core::Work;
+use crate::core::Submission;
 use crate::driver::Outcome;
 use crate::host_memory::HostAddress;
 use crate::kernel::argument;
@@ -66,7 +66,7 @@ fn tile_bytes(stride: u64, total: u64, blocks: u64) -> u64 {
 }
 
 /// Submits a gather or scatter.
-pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
+pub(crate) fn run(work: &mut Submission<'_>, request: &Request) -> Outcome {
     if request.count == 0 {
         return Ok(());
     }
@@ -111,7 +111,7 @@ pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
 
 /// Launches one kernel for `count` indices, from index `first` of the call on.
 fn launch(
-    work: &mut Work<'_>,
+    work: &mut Submission<'_>,
     request: &Request,
     indices: u64,
     values: u64,

@@ -22,7 +22,7 @@ use self::traits::Traits;
 use super::search::Answer;
 use super::{argument, scratch};
 use crate::context::Context;
-use crate::core::Work;
+use crate::core::Submission;
 use crate::driver::objects::Module;
 use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
@@ -258,7 +258,7 @@ pub(crate) fn is_translated(launch: &Launch<'_>) -> bool {
 
 /// Runs a launch. Stores an error of foreign code in `told`.
 pub(crate) fn run(
-    work: &mut Work<'_>,
+    work: &mut Submission<'_>,
     planned: Planned,
     launch: &Launch<'_>,
     report: HostAddress,

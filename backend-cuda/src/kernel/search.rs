@@ -2,7 +2,7 @@
 
 use backend_api::Search;
 
-use crate::core::Work;
+use crate::core::Submission;
 use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
 use crate::kernel::{argument, scratch};
@@ -122,7 +122,7 @@ pub(super) struct Places {
 impl Places {
     /// Returns the places of the next search, with a zeroed state. A search that is submitted completely
     /// leaves them so, and sets `search_ready`.
-    pub fn new(work: &mut Work<'_>) -> Outcome<Self> {
+    pub fn new(work: &mut Submission<'_>) -> Outcome<Self> {
         let scratch = work.scratch()?;
         let state = scratch + scratch::STATE;
         if !std::mem::take(&mut work.order.search_ready) {
@@ -139,7 +139,7 @@ impl Places {
     /// The search must have at most `CHUNKS_MAX` chunks, and room for a header at `answer`.
     pub unsafe fn scan(
         self,
-        work: &Work<'_>,
+        work: &Submission<'_>,
         scan: Function,
         chunks: u64,
         limit: u64,
@@ -167,7 +167,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub fn new(work: &mut Work<'_>, host: HostAddress, bytes: u64) -> Outcome<Self> {
+    pub fn new(work: &mut Submission<'_>, host: HostAddress, bytes: u64) -> Outcome<Self> {
         let address = host.mapped.map_or_else(|| work.bounce(bytes), Ok)?;
         Ok(Self { host, address })
     }
@@ -176,7 +176,7 @@ impl Answer {
     ///
     /// # Safety
     /// The answer was created, and its room checked, for at least this length.
-    pub unsafe fn fetch(self, work: &Work<'_>, bytes: u64) -> Outcome {
+    pub unsafe fn fetch(self, work: &Submission<'_>, bytes: u64) -> Outcome {
         if self.host.mapped.is_some() {
             return Ok(());
         }
@@ -187,7 +187,12 @@ impl Answer {
 
 /// Counts, scans and lists, in three launches without the host in between; one pass over the elements if
 /// none matches.
-pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: HostAddress) -> Outcome {
+pub(crate) fn run(
+    work: &mut Submission<'_>,
+    search: &Search<'_>,
+    start: u64,
+    answer: HostAddress,
+) -> Outcome {
     let core = work.core;
     let kernels = core.kernels.searching(work.context(), core.card.multiprocessors)?;
     let places = Places::new(work)?;

@@ -8,9 +8,9 @@
 
 pub(super) mod affine;
 mod bounds;
+mod group_ops;
 mod lanes;
 mod private_heap;
-mod together;
 mod unroll;
 pub(super) mod windows;
 

@@ -8,7 +8,7 @@ use backend_api::{Error, Launch, View};
 
 use super::super::argument;
 use super::super::search::Answer;
-use crate::core::Work;
+use crate::core::Submission;
 use crate::driver::objects::Module;
 use crate::driver::{Code, Function, Outcome};
 use crate::host_memory::HostAddress;
@@ -36,7 +36,7 @@ pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a kernel::Code> {
 
 /// Runs a launch with these start addresses of views. Stores an error of the program in `told`.
 pub(super) fn run(
-    work: &mut Work<'_>,
+    work: &mut Submission<'_>,
     launch: &Launch<'_>,
     code: &kernel::Code,
     bases: &[u64],
@@ -79,7 +79,7 @@ pub(super) fn run(
 }
 
 /// Returns the entry of a text, and loads it if it is not in the cache.
-fn loaded(work: &Work<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
+fn loaded(work: &Submission<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
     let texts = &work.core.kernels.launches.texts;
     if let Some(known) = texts.find(code) {
         return Ok(known);

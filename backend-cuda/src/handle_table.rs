@@ -75,8 +75,8 @@ impl Memory {
     }
 
     /// Begins the look-ups of one call.
-    pub(crate) fn lookup(&self) -> Lookup<'_> {
-        Lookup {
+    pub(crate) fn lookup(&self) -> HandleLookup<'_> {
+        HandleLookup {
             memory: self,
             device: RefCell::default(),
             host: RefCell::default(),
@@ -87,8 +87,8 @@ impl Memory {
     }
 
     /// Begins look-ups as [`lookup`](Self::lookup), for a call that accepts places of other devices.
-    pub(crate) fn lookup_with<'a>(&'a self, elsewhere: Elsewhere<'a>) -> Lookup<'a> {
-        Lookup { elsewhere: Some(elsewhere), ..self.lookup() }
+    pub(crate) fn lookup_with<'a>(&'a self, elsewhere: Elsewhere<'a>) -> HandleLookup<'a> {
+        HandleLookup { elsewhere: Some(elsewhere), ..self.lookup() }
     }
 }
 
@@ -118,7 +118,7 @@ fn sole<T>(mut shared: Arc<T>) -> T {
 /// The look-ups of one call. It keeps the memory alive until the call has submitted its work.
 ///
 /// One call names few pieces of memory many times, so it caches the results.
-pub(crate) struct Lookup<'a> {
+pub(crate) struct HandleLookup<'a> {
     memory: &'a Memory,
     device: RefCell<Known<BufferId, DeviceMemory>>,
     host: RefCell<Known<HostId, HostRange>>,
@@ -174,7 +174,7 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
     }
 }
 
-impl Lookup<'_> {
+impl HandleLookup<'_> {
     fn device(&self, id: BufferId) -> Option<Found<u64>> {
         let found = |memory: &DeviceMemory| Found { start: memory.address, bytes: memory.bytes() };
         let own = self.device.borrow_mut().recall(&self.memory.device, id, found);
@@ -269,7 +269,7 @@ impl Lookup<'_> {
     }
 }
 
-impl Extents for Lookup<'_> {
+impl Extents for HandleLookup<'_> {
     fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
         self.device(buffer).map(|found| found.bytes)
     }

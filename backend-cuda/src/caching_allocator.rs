@@ -24,7 +24,7 @@ static KEEPERS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
 
 /// The cached memory of a context, for the devices that were opened with it.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct CachingAllocator {
     state: Mutex<State>,
 }
 
@@ -49,7 +49,7 @@ fn keepers_of(context: &Context) -> Vec<Arc<Context>> {
     keepers.iter().filter_map(Weak::upgrade).filter(|keeper| keeper.is_same_as(context)).collect()
 }
 
-impl Kept {
+impl CachingAllocator {
     /// Returns the cached bytes of a context, of all its devices.
     pub(crate) fn bytes_of(context: &Context) -> u64 {
         let bytes = |kept: &Self| kept.state.lock().pieces.iter().map(|piece| piece.bytes).sum::<u64>();
