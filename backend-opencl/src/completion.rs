@@ -32,7 +32,7 @@ use crate::core::Core;
 use crate::driver::objects::Event;
 use crate::error::{Severity, severity};
 use crate::retry::{PATIENCE, insist, keep_for_good};
-use crate::wakers::Errand;
+use crate::wakers::WakeJob;
 
 /// Any positive status: queued, submitted, running.
 const PENDING: cl_int = 1;
@@ -395,7 +395,7 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
         mark.settle(status.min(0), true);
         // The device waits for all registered callbacks, so this is never the last owner.
         let core = Arc::clone(&track.core);
-        core.courier.send(Errand { track, done: Some(mark) });
+        core.completion_thread.send(WakeJob { track, done: Some(mark) });
     }));
     if result.is_err() {
         tracing::error!("a panic in a driver's callback");

@@ -18,7 +18,7 @@ use crate::kernel::compute::Programs;
 use crate::kernel::launch::Launches;
 use crate::options::Options;
 use crate::retry::{DOUBT, insist, keep_for_good};
-use crate::wakers::{Courier, Errand};
+use crate::wakers::{CompletionThread, WakeJob};
 use crate::zero_copy;
 
 const OPEN: &str = "open";
@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub callbacks: Arc<AtomicUsize>,
     /// True if pinned memory uses NVIDIA's host buffers, which kernels can access according to a trial.
     pub host_buffers_nv: bool,
-    pub courier: Courier,
+    pub completion_thread: CompletionThread,
     /// The measured routes of copies.
     pub routing: RwLock<Routing>,
     /// True if memory is wiped before its release.
@@ -79,7 +79,7 @@ impl Core {
             && !traits.shares_fine_grained
             && zero_copy::works(&context, handles, &service, &kernels);
         let callbacks = Arc::default();
-        let courier = Courier::new(&callbacks).map_err(|error| {
+        let completion_thread = CompletionThread::new(&callbacks).map_err(|error| {
             Error::new(ErrorKind::System, OPERATION)
                 .with_detail(format!("the thread for wake-ups cannot start: {error}"))
                 .on(&info)
@@ -99,7 +99,7 @@ impl Core {
             tracks: Mutex::default(),
             callbacks,
             host_buffers_nv,
-            courier,
+            completion_thread,
             routing: RwLock::default(),
             wipes: Arc::default(),
         }))
@@ -154,7 +154,7 @@ impl Core {
             if gone {
                 track.timeline.lose(error.clone());
                 self.callbacks.fetch_add(1, Ordering::AcqRel);
-                self.courier.send(Errand { track, done: None });
+                self.completion_thread.send(WakeJob { track, done: None });
             } else {
                 track.see_off();
             }
@@ -216,7 +216,7 @@ impl Core {
     /// The context is then released in this thread and not later. The call does not block in the courier's
     /// own thread, in which a waker drops the device: there the context is released with the last errand.
     pub fn await_callbacks(&self) {
-        if self.courier.is_this_thread() {
+        if self.completion_thread.is_this_thread() {
             return;
         }
         // A lost device may never make its callbacks.

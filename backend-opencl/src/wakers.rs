@@ -17,25 +17,25 @@ use crate::completion::{Mark, Track};
 ///
 /// It counts in the device's `callbacks`, from before the sending until it holds no part of the device any
 /// more.
-pub(crate) struct Errand {
+pub(crate) struct WakeJob {
     pub track: Arc<Track>,
     pub done: Option<Arc<Mark>>,
 }
 
 /// The sending side. The thread ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Courier {
-    errands: Sender<Errand>,
+pub(crate) struct CompletionThread {
+    jobs: Sender<WakeJob>,
     thread: ThreadId,
 }
 
-impl Courier {
+impl CompletionThread {
     /// Starts the thread.
     pub fn new(counter: &Arc<AtomicUsize>) -> std::io::Result<Self> {
-        let (errands, received) = channel::<Errand>();
+        let (jobs, received) = channel::<WakeJob>();
         let counter = Arc::clone(counter);
         let work = move || {
-            for Errand { track, done } in received {
+            for WakeJob { track, done } in received {
                 if let Some(mark) = done {
                     // The commands are done. If this call blocks, it blocks only until the driver has marked
                     // earlier commands.
@@ -48,13 +48,13 @@ impl Courier {
             }
         };
         let thread = std::thread::Builder::new().name("opencl-courier".into()).spawn(work)?.thread().id();
-        Ok(Self { errands, thread })
+        Ok(Self { jobs, thread })
     }
 
     /// Sends a message. Never blocks.
-    pub fn send(&self, errand: Errand) {
+    pub fn send(&self, job: WakeJob) {
         // The thread lives as long as this sender, so it receives the message.
-        drop(self.errands.send(errand));
+        drop(self.jobs.send(job));
     }
 
     /// Returns true if the calling thread is the completion thread itself, so that a waker is running.
