@@ -154,11 +154,12 @@ pub mod kernel {
     };
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::{
-        ARENA_BYTES, Alloc, Anywhere, Append, AroundPart, At, Atomic, AxisPart, Bits, Define, Definition,
-        Error, ErrorKind, Float, Function, Group, GroupIndex, GroupPart, Half, Integer, Kernel, KernelType,
-        Layout, LayoutField, Lowered, Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind,
-        Returned, Rows, Scalar, ScalarArguments, ScalarSource, Shared, Signed, SourcePlace, TableSource,
-        Window, function, host_form, host_form_returning, interpret, lower, lower_returning, run_on_host,
+        Anywhere, Append, At, Atomic, AxisPart, Bits, Define, Definition, Error, ErrorKind, Float, Function,
+        Group, GroupIndex, GroupPart, Half, Integer, Kernel, KernelType, Layout, LayoutField, Lowered,
+        Memory, Number, OutOfBounds, Own, PRIVATE_HEAP_BYTES, Parameter, ParameterInfo, ParameterKind,
+        PrivateSlice, Returned, Rows, Scalar, ScalarArguments, ScalarSource, Shared, Signed, SourcePlace,
+        StencilPart, TableSource, Window, function, host_form, host_form_returning, interpret, lower,
+        lower_returning, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};

@@ -1,9 +1,9 @@
 //! Kernel functions for calls from expressions.
 
 use crate::error::{Error, ErrorKind};
+use crate::inferred_types::Function;
 use crate::lower::lower_function;
 use crate::number::Scalar;
-use crate::slots::Function;
 use backend_api::kernel::{self, Type};
 
 /// Numbers and bools as the arguments of a function: tuples of one to eight.

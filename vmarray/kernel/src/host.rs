@@ -1,23 +1,23 @@
 //! Kernels on the host.
 
+use crate::bounds_report::{self, OutOfBounds};
 use crate::error::Error;
+use crate::inferred_types::Define;
 use crate::interpret::{Argument, interpret};
-use crate::lower::{Form, Lowered, lower_for, numbered};
-use crate::outside::{self, Outside};
+use crate::lower::{LaunchVariant, Lowered, lower_for, numbered};
 use crate::returned::Returned;
-use crate::slots::Define;
 use crate::source::Given;
 use crate::turns;
 use crate::views::{Item, ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
 
-/// Default private memory of an item in bytes, for [`Alloc`](crate::Alloc).
+/// Default private memory of an item in bytes, for [`PrivateSlice`](crate::PrivateSlice).
 ///
 /// ```
-/// assert_eq!(vmarray_kernel::ARENA_BYTES, 16_384);
+/// assert_eq!(vmarray_kernel::PRIVATE_HEAP_BYTES, 16_384);
 /// ```
-pub const ARENA_BYTES: u64 = 16 << 10;
+pub const PRIVATE_HEAP_BYTES: u64 = 16 << 10;
 
 /// The number of back edges after which the loop of an item that has exceeded its time counts as endless.
 const SEARCHED_TURNS: u64 = 1 << 20;
@@ -127,21 +127,21 @@ pub trait Kernel: Define {
 /// let mut out = [0; 2];
 /// run_on_host::<number>(5..7, ((), &mut out))?;
 /// assert_eq!(out, [5, 6]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
-pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Result<(), Outside> {
+pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Result<(), OutOfBounds> {
     if K::group_len().is_some() {
         let report = interpret::<K>(items, sources).unwrap_or_else(|error| panic!("{error}"));
-        let outside = Outside { count: report.failures, index: report.detail };
+        let outside = OutOfBounds { count: report.failures, index: report.detail };
         return if report.failures == 0 { Ok(()) } else { Err(outside) };
     }
     let mut bound = K::bound(sources);
-    outside::take();
+    bounds_report::take();
     for (number, index) in items.enumerate() {
-        outside::begin(ARENA_BYTES);
+        bounds_report::begin(PRIVATE_HEAP_BYTES);
         K::run_item(&mut bound, Item { number, index });
     }
-    outside::take().map_or(Ok(()), Err)
+    bounds_report::take().map_or(Ok(()), Err)
 }
 
 /// Native form of a kernel without groups, for devices that run on the processor: it calls the kernel
@@ -205,8 +205,8 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
     let mut is_item = given.is_item(axes);
     let mut bound = K::given(&mut given);
     let mut report = Report::default();
-    let form = || Form { axes, returns, ..Form::default() };
-    outside::take();
+    let form = || LaunchVariant { axes, returns, ..LaunchVariant::default() };
+    bounds_report::take();
     let late = turns::limited(items.time_limit(), &mut || {
         for (run, first) in items.runs() {
             for start in run.clone().step_by(BLOCK_ITEMS) {
@@ -218,9 +218,9 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
                         continue;
                     }
                     turns::begin(number as u64);
-                    outside::begin(items.private_heap_bytes());
+                    bounds_report::begin(items.private_heap_bytes());
                     K::run_item(&mut bound, Item { number, index });
-                    if outside::take().is_some() {
+                    if bounds_report::take().is_some() {
                         let first = (report.failures == 0).then(form);
                         let failed = failed(lower_for::<K>, items, number as u64, first, items.budget());
                         report = report.and(failed);
@@ -230,7 +230,7 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
             }
         }
     });
-    outside::take();
+    bounds_report::take();
     let late = late.map(|item| failed(lower_for::<K>, items, item, Some(form()), Some(SEARCHED_TURNS)));
     late.map_or(report, |late| report.and(Report::time_over(late.site, late.item)))
 }
@@ -238,10 +238,10 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
 /// The report of failed items whose elements are not stored yet: the first one, with the place in its form.
 #[cold]
 fn failed(
-    lower: fn(&Form) -> Result<Lowered, Error>,
+    lower: fn(&LaunchVariant) -> Result<Lowered, Error>,
     items: &HostItems<'_>,
     item: u64,
-    first: Option<Form>,
+    first: Option<LaunchVariant>,
     budget: Option<u64>,
 ) -> Report {
     let here = Report { failures: 1, site: 0, detail: 0, item };

@@ -2,8 +2,8 @@
 
 use crate::KernelType;
 use crate::error::{Error, ErrorKind};
-use crate::host::{ARENA_BYTES, Kernel};
-use crate::lower::{AroundPart, Form, GroupPart, ScalarSource, lower_for};
+use crate::host::{Kernel, PRIVATE_HEAP_BYTES};
+use crate::lower::{GroupPart, LaunchVariant, ScalarSource, StencilPart, lower_for};
 use crate::place::DomainAxis;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
@@ -70,7 +70,8 @@ impl Argument<'_> {
 pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Result<Report, Error> {
     let tile: Vec<usize> = K::group().iter().map(|extent| *extent as usize).collect();
     let has_tiles = tile.len() > 1;
-    let lowered = lower_for::<K>(&Form { is_part: has_tiles, keeps: has_tiles, ..Form::default() })?;
+    let lowered =
+        lower_for::<K>(&LaunchVariant { is_part: has_tiles, keeps: has_tiles, ..LaunchVariant::default() })?;
     // Lowering has verified the body, and slices are always in order.
     let refused = |error: backend_api::Error| Error::refused(ErrorKind::TooLarge, &lowered, error.detail());
     let mut arguments = K::arguments(sources);
@@ -116,7 +117,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let interpreter = Interpreter {
         params: &params,
         table: &table,
-        private_heap_bytes: ARENA_BYTES,
+        private_heap_bytes: PRIVATE_HEAP_BYTES,
         ..Interpreter::new(&kernel, count as u64, geometry)
     };
     let views = copies.iter_mut().map(|(bytes, stride)| (bytes.as_mut_slice(), *stride)).collect();
@@ -166,23 +167,23 @@ fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], groups: u64, source: 
             Argument::Values(values) => values[position],
             _ => 0,
         },
-        ScalarSource::Form => 0,
+        ScalarSource::LaunchVariant => 0,
         ScalarSource::Axis { axis, part } => axes[axis].scalar(part, false),
         ScalarSource::TileLen(part) => {
             let tile = axes.iter().map(|axis| axis.tile).product();
             DomainAxis { tile, ..axes[0] }.scalar(part, false)
         }
-        ScalarSource::Around { parameter, part } => match &arguments[parameter] {
+        ScalarSource::Stencil { parameter, part } => match &arguments[parameter] {
             Argument::Around(first, extents, ..) => match part {
-                AroundPart::First(axis) => first[axis] as u64,
-                AroundPart::Extent(axis) => extents[axis] as u64,
-                AroundPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
-                AroundPart::Mode(_) | AroundPart::Base | AroundPart::Value(..) => 0,
+                StencilPart::First(axis) => first[axis] as u64,
+                StencilPart::Extent(axis) => extents[axis] as u64,
+                StencilPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
+                StencilPart::Mode(_) | StencilPart::Base | StencilPart::Value(..) => 0,
             },
             // An item's own elements lie at the same positions as the result's.
             _ => match part {
-                AroundPart::Extent(axis) => axes[axis].extent as u64,
-                AroundPart::Stride(axis) => axes[axis + 1..].iter().map(|axis| axis.extent as u64).product(),
+                StencilPart::Extent(axis) => axes[axis].extent as u64,
+                StencilPart::Stride(axis) => axes[axis + 1..].iter().map(|axis| axis.extent as u64).product(),
                 _ => 0,
             },
         },

@@ -2,38 +2,40 @@
 //! representation that devices run.
 //!
 //! Lowering inlines calls, types code bottom-up, folds constants, resolves branches with constant conditions,
-//! and unrolls loops of few, constant iterations. [`clean`] then turns arrays with constant indices into
+//! and unrolls loops of few, constant iterations. [`simplify`] then turns arrays with constant indices into
 //! registers, and drops unused results.
 
-mod around;
 mod call;
-mod clean;
 mod expr;
 mod flow;
 mod fold;
 mod foreign;
-mod form;
 mod frame;
+mod launch_variant;
+mod neighborhood;
 mod pattern;
 mod rows;
+mod simplify;
 mod tables;
 mod tiles;
 mod value;
 
 use crate::error::{Error, ErrorKind};
 use crate::host::Kernel;
+use crate::inferred_types::Definition;
 use crate::layout::Layout;
 use crate::returned::{Returned as _, stored};
-use crate::slots::Definition;
 use crate::tree::Tree;
 use crate::views::{ParameterInfo, ParameterKind};
-use around::Around;
 use backend_api::kernel::arithmetic;
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Reg, Report, Type, Unary, ViewDecl,
 };
-pub use form::{AroundPart, AxisPart, Form, GroupPart, SHORT_MAX, ScalarSource, VALUES_MAX, numbered};
 use frame::Frame;
+pub use launch_variant::{
+    AxisPart, GroupPart, LaunchVariant, SHORT_MAX, ScalarSource, StencilPart, VALUES_MAX, numbered,
+};
+use neighborhood::Neighborhood;
 use std::collections::HashMap;
 pub use tables::TableSource;
 use tables::Tables;
@@ -170,7 +172,7 @@ impl Lowered {
                 row.into()
             }
             Some(ParameterKind::Window(..) | ParameterKind::Anywhere(_, 2..) | ParameterKind::Rows(_)) => {
-                form::place_of_report(report)
+                launch_variant::place_of_report(report)
             }
             _ => report.detail.into(),
         }
@@ -185,7 +187,7 @@ struct View {
     /// True if each item has its own element.
     is_own: bool,
     /// The access by places, if any.
-    around: Option<Around>,
+    around: Option<Neighborhood>,
     /// The view with the starts of rows, for ragged rows.
     starts: Option<usize>,
 }
@@ -209,7 +211,7 @@ struct Lower {
     group_lens: HashMap<u16, usize>,
     tables: Tables,
     views: Vec<View>,
-    form: Form,
+    form: LaunchVariant,
     /// The item's place along each axis of the result.
     at: Vec<Operand>,
     /// The same place, in the width of place computations.
@@ -257,7 +259,7 @@ struct Lower {
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
 pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
-    lower_for::<K>(&Form::default())
+    lower_for::<K>(&LaunchVariant::default())
 }
 
 /// Lowers a kernel like [`lower`], in a form that stores returned values: each scalar in the item's own
@@ -279,14 +281,14 @@ pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
 pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
-    lower_for::<K>(&Form { returns: true, ..Form::default() })
+    lower_for::<K>(&LaunchVariant { returns: true, ..LaunchVariant::default() })
 }
 
 /// Lowers a kernel for launches of a form.
 ///
 /// # Errors
 /// As [`lower`].
-pub fn lower_for<K: Kernel>(form: &Form) -> std::result::Result<Lowered, Error> {
+pub fn lower_for<K: Kernel>(form: &LaunchVariant) -> std::result::Result<Lowered, Error> {
     let returned = if form.returns { K::Returned::types() } else { Vec::new() };
     lowered(form, &|lower| lower.kernel(K::parameters(), &returned, &K::group(), K::define()))
 }
@@ -296,7 +298,7 @@ pub(crate) fn lower_function(
     parameters: &[Type],
     define: impl Fn() -> Definition + Sync,
 ) -> std::result::Result<Lowered, Error> {
-    lowered(&Form::default(), &|lower| lower.function(parameters, define()))
+    lowered(&LaunchVariant::default(), &|lower| lower.function(parameters, define()))
 }
 
 /// The stack for nested calls, at most 64 deep: some MiB in unoptimised builds.
@@ -305,7 +307,7 @@ const STACK_BYTES: usize = 32 << 20;
 /// Lowers with unrolled loops, or without if the code is too long, on a thread with enough stack for any
 /// kernel.
 fn lowered(
-    form: &Form,
+    form: &LaunchVariant,
     with: &(dyn Fn(Lower) -> Result<Lowered> + Sync),
 ) -> std::result::Result<Lowered, Error> {
     std::thread::scope(|scope| {
@@ -318,7 +320,10 @@ fn lowered(
     })
 }
 
-fn lowered_here(form: &Form, with: &dyn Fn(Lower) -> Result<Lowered>) -> std::result::Result<Lowered, Error> {
+fn lowered_here(
+    form: &LaunchVariant,
+    with: &dyn Fn(Lower) -> Result<Lowered>,
+) -> std::result::Result<Lowered, Error> {
     let attempt = |is_unrolled| {
         with(Lower::new(is_unrolled, form.clone())).map_err(|exit| match exit {
             Exit::Error(error) => *error,
@@ -332,7 +337,7 @@ fn lowered_here(form: &Form, with: &dyn Fn(Lower) -> Result<Lowered>) -> std::re
 }
 
 impl Lower {
-    fn new(is_unrolled: bool, form: Form) -> Self {
+    fn new(is_unrolled: bool, form: LaunchVariant) -> Self {
         Self {
             registers: Vec::new(),
             is_variable: Vec::new(),
@@ -471,7 +476,7 @@ impl Lower {
             registers: self.registers.clone(),
             group_len,
         };
-        let marked = clean::clean(&mut body, self.removable.clone(), self.marker);
+        let marked = simplify::simplify(&mut body, self.removable.clone(), self.marker);
         let places: Vec<(u32, SourcePlace)> =
             marked.into_iter().map(|(site, number)| (site, self.places[number as usize])).collect();
         if let Err(refused) = body.verify() {

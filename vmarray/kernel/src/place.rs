@@ -1,9 +1,9 @@
 //! Places of items in arrays of one and of several dimensions.
 
+use crate::group_ops;
 use crate::interpret::Argument;
 use crate::lower::AxisPart;
 use crate::source::Given;
-use crate::together;
 use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 
 /// The place of the item that a kernel runs for, in an array of `N` dimensions.
@@ -22,7 +22,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 ///
 /// let at = At::<1>::of(7);
 /// assert_eq!((at.index(), at.plus(-2).index()), (7, 5));
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
 /// With two or more dimensions there is an index for each axis, `at[0]` and so on, and the extents:
@@ -40,7 +40,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 ///
 /// let at = At::<2>::within([5, 8], [10, 10]);
 /// assert_eq!((at.plus([1, -3])[1], at.shape()), (5, [10, 10]));
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
 /// In groups:
@@ -55,7 +55,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// let mut x = [0; 6];
 /// run_on_host::<number>(0..6, ((), &mut x))?;
 /// assert_eq!(x, [200, 201, 202, 203, 210, 211]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
 /// In tiled groups, each of these has an index for each axis:
@@ -73,7 +73,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// let mut x = [1, 2, 3, 4, 5, 6];
 /// run_on_host::<transposed_tiles>(0..6, ([2, 3], (), &mut x))?;
 /// assert_eq!(x, [201, 204, 213, 202, 205, 219]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At<const N: usize> {
@@ -127,19 +127,19 @@ impl At<1> {
     /// If the program calls the kernel's function instead of launching it; so do the other methods of groups.
     #[must_use]
     pub fn in_group(self) -> usize {
-        together::never()
+        group_ops::never()
     }
 
     /// The number of the item's group.
     #[must_use]
     pub fn group(self) -> usize {
-        together::never()
+        group_ops::never()
     }
 
     /// The number of groups.
     #[must_use]
     pub fn groups(self) -> usize {
-        together::never()
+        group_ops::never()
     }
 
     /// Returns the place at a distance of some elements.
@@ -176,25 +176,25 @@ macro_rules! several_axes {
             /// If the program calls the kernel's function instead of launching it; so do the next three.
             #[must_use]
             pub fn in_group(self) -> [usize; $N] {
-                together::never()
+                group_ops::never()
             }
 
             /// The index of the group's tile along each axis.
             #[must_use]
             pub fn group(self) -> [usize; $N] {
-                together::never()
+                group_ops::never()
             }
 
             /// The number of tiles along each axis.
             #[must_use]
             pub fn groups(self) -> [usize; $N] {
-                together::never()
+                group_ops::never()
             }
 
             /// True unless the item is padding of a tile.
             #[must_use]
             pub fn is_inside(self) -> bool {
-                together::never()
+                group_ops::never()
             }
 
             /// Returns the place at a distance along each axis.

@@ -18,7 +18,7 @@ use vmarray_macros::kernel;
 /// let mut rolls = [0; 5];
 /// run_on_host::<dice>(0..5, ((), 7, &mut rolls))?;
 /// assert_eq!(rolls[3], 1 + philox([3, 0, 0, 0], [7, 0])[0] % 6);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 #[kernel(crate = crate)]
 #[inline]

@@ -1,8 +1,8 @@
 //! Rows of different lengths, which many items read by number.
 
 use crate::KernelType;
+use crate::bounds_report;
 use crate::interpret::Argument;
-use crate::outside;
 use crate::rules::Elements;
 use crate::source::{AllElements, Given};
 use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
@@ -29,7 +29,7 @@ use std::ops::Range;
 /// let mut out = [9; 3];
 /// run_on_host::<sum>(0..3, ((), (&[0, 2, 2, 3], &[10, 20, 5]), &mut out))?;
 /// assert_eq!(out, [5, 0, 30]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 #[repr(transparent)]
 pub struct Rows<T: 'static>(RowElements<'static, T>);
@@ -59,7 +59,7 @@ impl<T: Memory> Rows<T> {
     pub fn row_len(&self, row: usize) -> usize {
         match self.range(row) {
             Some(range) => range.len(),
-            None => outside::read(row),
+            None => bounds_report::read(row),
         }
     }
 
@@ -91,12 +91,12 @@ impl<T: Memory> Elements<[usize; 2]> for Rows<T> {
 
     #[inline(always)]
     fn element(&self, [row, index]: [usize; 2]) -> T {
-        let Some(range) = self.range(row) else { return outside::read(row) };
+        let Some(range) = self.range(row) else { return bounds_report::read(row) };
         if index >= range.len() {
-            return outside::read(index);
+            return bounds_report::read(index);
         }
         let place = range.start + index;
-        self.0.elements.element(place).unwrap_or_else(|| outside::read(place))
+        self.0.elements.element(place).unwrap_or_else(|| bounds_report::read(place))
     }
 }
 

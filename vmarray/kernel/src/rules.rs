@@ -2,11 +2,11 @@
 //!
 //! Every device follows these rules, which `backend_api::expr` states.
 
-use crate::around::{Anywhere, Window};
 use crate::number::{Bits, Float, Half, Integer, Number, Rounded, Scalar, Signed};
 use crate::place::At;
-use crate::shared::{Alloc, Atomic, Group, Shared};
-use crate::{KernelType, outside, together, views::Memory};
+use crate::shared::{Atomic, Group, PrivateSlice, Shared};
+use crate::stencil::{Anywhere, Window};
+use crate::{KernelType, bounds_report, group_ops, views::Memory};
 use backend_api::expr::{Integer as _, Number as _};
 
 /// Types with `+`, `-`, `*` and `/`: numbers, and numbers of other crates.
@@ -298,7 +298,7 @@ impl<T: KernelType, const N: usize> Elements<usize> for [T; N] {
     fn element(&self, index: usize) -> T {
         match self.get(index) {
             Some(element) => *element,
-            None => outside::read(index),
+            None => bounds_report::read(index),
         }
     }
 }
@@ -310,7 +310,7 @@ impl<T: Memory> Elements<usize> for Anywhere<T> {
     fn element(&self, index: usize) -> T {
         match Self::element(self, index) {
             Some(element) => element,
-            None => outside::read(index),
+            None => bounds_report::read(index),
         }
     }
 }
@@ -321,7 +321,7 @@ macro_rules! groups {
             type Element = T;
 
             fn element(&self, _: $Index) -> T {
-                together::never()
+                group_ops::never()
             }
         }
     )* };
@@ -334,12 +334,12 @@ groups! {
     [A B C D] [usize; 4], Group<T, A, B, C, D>;
 }
 
-impl<T: Memory> Elements<usize> for Alloc<T> {
+impl<T: Memory> Elements<usize> for PrivateSlice<T> {
     type Element = T;
 
     #[inline(always)]
     fn element(&self, index: usize) -> T {
-        Self::element(self, index).unwrap_or_else(|| outside::read(index))
+        Self::element(self, index).unwrap_or_else(|| bounds_report::read(index))
     }
 }
 
@@ -348,7 +348,7 @@ impl<T: Atomic> Elements<usize> for Shared<T> {
 
     #[inline(always)]
     fn element(&self, index: usize) -> T {
-        Self::element(self, index).unwrap_or_else(|| outside::read(index))
+        Self::element(self, index).unwrap_or_else(|| bounds_report::read(index))
     }
 }
 
@@ -357,7 +357,7 @@ impl<T: Memory, const N: usize> Elements<At<N>> for Window<T, N> {
 
     #[inline(always)]
     fn element(&self, at: At<N>) -> T {
-        Self::element(self, at).unwrap_or_else(outside::read)
+        Self::element(self, at).unwrap_or_else(bounds_report::read)
     }
 }
 
@@ -369,7 +369,7 @@ macro_rules! positions {
 
             #[inline(always)]
             fn element(&self, position: [usize; $N]) -> T {
-                self.element_at(position).unwrap_or_else(outside::read)
+                self.element_at(position).unwrap_or_else(bounds_report::read)
             }
         }
     )* };
@@ -382,7 +382,7 @@ impl<const N: usize> Elements<usize> for At<N> {
 
     #[inline(always)]
     fn element(&self, axis: usize) -> usize {
-        self.axis(axis).unwrap_or_else(|| outside::read(axis))
+        self.axis(axis).unwrap_or_else(|| bounds_report::read(axis))
     }
 }
 
@@ -406,7 +406,7 @@ impl<T: KernelType, const N: usize> ElementsMut<usize> for [T; N] {
     fn place(&mut self, index: usize) -> Option<&mut T> {
         let place = self.get_mut(index);
         if place.is_none() {
-            outside::note(index);
+            bounds_report::note(index);
         }
         place
     }
@@ -457,13 +457,13 @@ macro_rules! fit_nothing {
     ($($T:ty)*) => { $(
         impl Fits<NoElement> for $T {
             fn fit(self) -> NoElement {
-                crate::slots::never()
+                crate::inferred_types::never()
             }
         }
 
         impl FitsIndex<NoElement> for $T {
             fn fit(self) -> NoElement {
-                crate::slots::never()
+                crate::inferred_types::never()
             }
         }
     )* };
@@ -600,7 +600,7 @@ mod tests {
         let mut array = [1, 2, 3];
         assert_eq!((at(&array, 2), at(&array, 3)), (3, 0));
         assert!(ViewArgument(7).place(&mut array).is_none());
-        assert_eq!(outside::take().map(|outside| outside.count), Some(2));
-        assert_eq!(outside::take(), None);
+        assert_eq!(bounds_report::take().map(|outside| outside.count), Some(2));
+        assert_eq!(bounds_report::take(), None);
     }
 }

@@ -6,7 +6,7 @@ use crate::layout::Layout;
 use crate::number::{Integer, Number};
 use crate::source::Given;
 use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
-use crate::{outside, rules, together};
+use crate::{bounds_report, group_ops, rules};
 use backend_api::kernel::HostView;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -35,7 +35,7 @@ atomic!(u32 i32 f32 u64 i64 f64 usize isize);
 fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
     match elements.get(index) {
         Some(place) => place.set(value),
-        None => outside::note(index),
+        None => bounds_report::note(index),
     }
 }
 
@@ -55,7 +55,7 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
 /// let mut x = [1, 2, 3, 4, 5, 6];
 /// run_on_host::<reversed>(0..6, ((), (), &mut x))?;
 /// assert_eq!(x, [4, 3, 2, 1, 0, 0]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
 /// Its elements have atomic operations too:
@@ -79,7 +79,7 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
 /// let mut x = [6, 3, 7, 0, 0, 0, 0, 0];
 /// run_on_host::<each_way>(0..8, ((), (), &mut x))?;
 /// assert_eq!(x, [16, 0, 7, 0, 7, 2, 9, 8]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
 /// With several axes, `Group<T, A, B>` to `Group<T, A, B, C, D>`, the index is an array, `part[[y, x]]`:
@@ -97,7 +97,7 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
 /// let mut x = [1, 2, 3, 4, 5, 6];
 /// run_on_host::<turned>(0..6, ([2, 3], (), &mut x))?;
 /// assert_eq!(x, [6, 5, 4, 3, 2, 1]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 pub struct Group<T, const A: usize, const B: usize = 0, const C: usize = 0, const D: usize = 0>(
     PhantomData<Cell<T>>,
@@ -143,13 +143,13 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
     /// If the program calls the kernel's function instead of launching it; so do the other methods.
     pub fn set<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
         let _ = (index, value);
-        together::never()
+        group_ops::never()
     }
 }
 
 /// Private memory of an item, from `alloc::<T>(n)` in a kernel: `n` elements, initially zero, until the end
-/// of the item. An item has [`ARENA_BYTES`](crate::ARENA_BYTES) in all; a larger allocation counts as an
-/// access out of bounds, and is empty.
+/// of the item. An item has [`PRIVATE_HEAP_BYTES`](crate::PRIVATE_HEAP_BYTES) in all; a larger allocation
+/// counts as an access out of bounds, and is empty.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, run_on_host};
@@ -170,24 +170,24 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
 /// let mut sums = [0; 4];
 /// run_on_host::<digits>(0..4, ((), &mut sums))?;
 /// assert_eq!(sums, [0, 1, 5, 14]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
-pub struct Alloc<T>(Box<[Cell<T>]>);
+pub struct PrivateSlice<T>(Box<[Cell<T>]>);
 
 /// Allocates memory.
-pub fn alloc<T: Memory>(len: usize) -> Alloc<T> {
+pub fn alloc<T: Memory>(len: usize) -> PrivateSlice<T> {
     let bytes = (len as u64).min(u32::MAX.into()) * size_of::<T>() as u64;
-    let len = if outside::take_bytes(bytes) { len } else { 0 };
-    Alloc((0..len).map(|_| Cell::new(T::ZERO)).collect())
+    let len = if bounds_report::take_bytes(bytes) { len } else { 0 };
+    PrivateSlice((0..len).map(|_| Cell::new(T::ZERO)).collect())
 }
 
-impl<T> std::fmt::Debug for Alloc<T> {
+impl<T> std::fmt::Debug for PrivateSlice<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Alloc").finish_non_exhaustive()
+        f.debug_struct("PrivateSlice").finish_non_exhaustive()
     }
 }
 
-impl<T: Memory> Alloc<T> {
+impl<T: Memory> PrivateSlice<T> {
     /// Number of elements.
     #[allow(
         clippy::len_without_is_empty,
@@ -224,7 +224,7 @@ impl<T: Memory> Alloc<T> {
 /// let mut bins = [0; 4];
 /// run_on_host::<histogram>(0..5, (&[0, 255, 63, 70, 200], &mut bins))?;
 /// assert_eq!(bins, [2, 1, 0, 2]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
 /// All operations:
@@ -246,7 +246,7 @@ impl<T: Memory> Alloc<T> {
 /// let mut of = [0, 100, 0, 255, 0, 0, 0, 0];
 /// run_on_host::<each_way>(0..3, (&[6, 3, 7], &mut of))?;
 /// assert_eq!(of, [16, 3, 7, 2, 7, 2, 9, 8]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 #[repr(transparent)]
 pub struct Shared<T: 'static>(SharedElements<'static, T>);
@@ -298,14 +298,14 @@ impl<T: Atomic> Shared<T> {
                 view.change::<T::Native>(index as u64, 0, change).map(T::of_native)
             }
         };
-        before.unwrap_or_else(|| outside::read(index))
+        before.unwrap_or_else(|| bounds_report::read(index))
     }
 }
 
 impl<T, const A: usize, const B: usize, const C: usize, const D: usize> Group<T, A, B, C, D> {
     fn change<I: GroupIndex<A, B, C, D>>(&self, index: I, change: impl Fn(T) -> T) -> T {
         let _ = (index, change);
-        together::never()
+        group_ops::never()
     }
 }
 
@@ -382,7 +382,7 @@ atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: G
 /// let (mut found, mut count) = ([0; 4], 0);
 /// run_on_host::<odd>(0..5, ((), &[4, 5, 7, 2, 1], (&mut found, &mut count)))?;
 /// assert_eq!((found, count), ([1, 2, 4, 0], 3));
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 #[repr(transparent)]
 pub struct Append<T: 'static>(AppendedElements<'static, T>);
@@ -435,7 +435,7 @@ impl<T: Memory> Append<T> {
     #[inline(always)]
     fn noted(&self, index: u64, has_room: bool) {
         if !has_room {
-            outside::note(index as usize);
+            bounds_report::note(index as usize);
         }
     }
 }

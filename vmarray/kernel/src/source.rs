@@ -2,7 +2,7 @@
 //! that computes with the processor.
 
 use crate::layout::Layout;
-use crate::lower::{AxisPart, Form, ScalarSource, table_values};
+use crate::lower::{AxisPart, LaunchVariant, ScalarSource, table_values};
 use crate::place::{Domain, DomainAxis, Places};
 use crate::views::{Item, Memory};
 use backend_api::kernel::{HostItems, HostView};
@@ -14,7 +14,7 @@ pub struct Given<'i, 's> {
     origin: Option<usize>,
     /// The scalars of each axis of the result, for several axes.
     axes: Vec<DomainAxis>,
-    form: Option<Form>,
+    form: Option<LaunchVariant>,
     scalars: usize,
     views: usize,
     table_bytes: usize,
@@ -42,7 +42,7 @@ impl<'i, 's> Given<'i, 's> {
                 let known = sources.iter().position(|known| *known == source);
                 known.map_or(0, |at| words[at])
             };
-            given.form = Some(Form::of_number(word(ScalarSource::Form)));
+            given.form = Some(LaunchVariant::of_number(word(ScalarSource::LaunchVariant)));
             let part = |axis, part| word(ScalarSource::Axis { axis, part }) as usize;
             let axis = |axis| DomainAxis {
                 start: part(axis, AxisPart::Start),
@@ -85,7 +85,7 @@ impl<'i, 's> Given<'i, 's> {
     /// Consumes the scalars of the launch's form, unless consumed before.
     pub(crate) fn form(&mut self) {
         if self.form.is_none() {
-            self.form = Some(Form::of_number(self.scalar()));
+            self.form = Some(LaunchVariant::of_number(self.scalar()));
         }
     }
 

@@ -45,7 +45,8 @@ pub enum Operator {
 }
 
 /// An expression. Numbers of slots, types and constants refer to the
-/// [`Definition`](crate::slots::Definition); numbers of variables, loops and labels belong to the function.
+/// [`Definition`](crate::inferred_types::Definition); numbers of variables, loops and labels belong to the
+/// function.
 #[derive(Debug)]
 pub enum Expr {
     /// An expression with its line.

@@ -36,7 +36,7 @@ impl<T: KernelType + Pod> Memory for T {}
 /// let mut sum = [10, 20];
 /// run_on_host::<add>(0..2, (&[1, 2], &mut sum))?;
 /// assert_eq!(sum, [11, 22]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 #[derive(TransparentWrapper)]
 #[repr(transparent)]

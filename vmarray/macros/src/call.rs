@@ -49,7 +49,7 @@ impl Body<'_> {
         if name == "new" && callee.path.segments.iter().rev().nth(1).is_some_and(|of| of.ident == "Complex") {
             let arguments: Vec<Code> = call.args.iter().map(|argument| self.expr(argument)).collect();
             let k = located(&self.k, call.span());
-            let callee = quote_spanned!(call.span()=> #k::composed::complex);
+            let callee = quote_spanned!(call.span()=> #k::derived_math::complex);
             return self.call_function(callee.clone(), callee, &arguments, call.span());
         }
         if callee.path.get_ident().is_some_and(|name| self.scope.find(&name.to_string()).is_some()) {
@@ -278,7 +278,7 @@ impl Body<'_> {
                 Code::list(&codes).with_rust(rust).with_tree(tree)
             }
             Method::Composed => {
-                let callee = quote_spanned!(span=> #k::composed::#method);
+                let callee = quote_spanned!(span=> #k::derived_math::#method);
                 self.call_function(callee.clone(), callee, &codes, span)
             }
             Method::View => {

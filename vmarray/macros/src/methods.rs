@@ -34,7 +34,7 @@ const NUMBERS: [(&str, usize); 30] = [
     ("wrapping_sub", 1),
 ];
 
-/// Kernel functions in `vmarray_kernel::composed` and `math`.
+/// Kernel functions in `vmarray_kernel::derived_math` and `math`.
 const COMPOSED: [(&str, usize); 57] = [
     ("abs_diff", 1),
     ("acos", 0),

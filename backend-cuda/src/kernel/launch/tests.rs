@@ -260,8 +260,8 @@ fn check(scene: &fake::Scene, case: &Case, shift: u64) {
 
 mod windows {
     use super::*;
-    use vmarray_kernel::launch::{DomainAxis, Form, Mode, lower_for};
-    use vmarray_kernel::{Anywhere, AroundPart, At, Own, ScalarSource, Window, kernel};
+    use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, lower_for};
+    use vmarray_kernel::{Anywhere, At, Own, ScalarSource, StencilPart, Window, kernel};
 
     #[kernel(crate = vmarray_kernel)]
     fn five(at: At<2>, x: &Window<f32, 2>, out: &mut Own<f32>) {
@@ -293,12 +293,12 @@ mod windows {
     ) -> Case {
         let axes = 0..shape.len();
         let modes = axes.filter(|_| mode != Mode::Checked).map(|axis| (1, axis, mode)).collect();
-        let lowered = lower_for::<K>(&Form { modes, is_short, ..Form::default() }).unwrap();
+        let lowered = lower_for::<K>(&LaunchVariant { modes, is_short, ..LaunchVariant::default() }).unwrap();
         let items: usize = shape.iter().product();
         let scalar = |source: &ScalarSource| match *source {
             ScalarSource::Axis { axis, part } => DomainAxis::whole(shape[axis]).scalar(part, is_short),
-            ScalarSource::Around { part: AroundPart::Extent(axis), .. } => shape[axis] as u64,
-            ScalarSource::Around { part: AroundPart::Stride(0), .. } => {
+            ScalarSource::Stencil { part: StencilPart::Extent(axis), .. } => shape[axis] as u64,
+            ScalarSource::Stencil { part: StencilPart::Stride(0), .. } => {
                 shape.get(1).map_or(1, |len| *len as u64)
             }
             _ => 0,
@@ -348,7 +348,7 @@ mod windows {
 
     #[test]
     fn what_is_extended_by_its_sign_is_another_number() {
-        let lowered = lower_for::<extended>(&Form::default()).unwrap();
+        let lowered = lower_for::<extended>(&LaunchVariant::default()).unwrap();
         assert_eq!(codegen::affine::lanes(&lowered.body).expect("items side by side").runs.len(), 2);
     }
 
@@ -375,7 +375,7 @@ mod windows {
             for number in 0..8 {
                 let [is_tiled, is_part, is_short] = [1, 2, 4].map(|bit| number & bit != 0);
                 let modes = vec![(1, 0, *rows), (1, 1, *columns)];
-                let form = Form { is_tiled, is_part, is_short, modes, ..Form::default() };
+                let form = LaunchVariant { is_tiled, is_part, is_short, modes, ..LaunchVariant::default() };
                 for lowered in [lower_for::<star<1>>(&form).unwrap(), lower_for::<star<4>>(&form).unwrap()] {
                     let case = Case {
                         kernel: Kernel::new(lowered.body.clone()).unwrap(),
@@ -423,7 +423,7 @@ mod windows {
 
 mod loops {
     use super::*;
-    use vmarray_kernel::launch::{Form, lower_for};
+    use vmarray_kernel::launch::{LaunchVariant, lower_for};
     use vmarray_kernel::{At, Group, Own, kernel};
 
     /// Reads the values of all items of a group, and changes some of them.
@@ -455,7 +455,9 @@ mod loops {
     }
 
     fn check<const FIRST: usize, const END: usize>(scene: &fake::Scene, reads: usize) {
-        let lowered = lower_for::<turns<FIRST, END>>(&Form { is_short: true, ..Form::default() }).unwrap();
+        let lowered =
+            lower_for::<turns<FIRST, END>>(&LaunchVariant { is_short: true, ..LaunchVariant::default() })
+                .unwrap();
         let bytes: Vec<u8> = (0..400_u32).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 29) as u8).collect();
         let case = Case {
             kernel: Kernel::new(lowered.body.clone()).unwrap(),

@@ -5,7 +5,7 @@ use super::frame::{Frame, Outcome, may_assign};
 use super::value::{Leaf, Node, Operand, Value};
 use super::{Exit, GroupPart, Lower, Result, ScalarSource};
 use crate::error::ErrorKind;
-use crate::slots::{Definition, Slot};
+use crate::inferred_types::{Definition, Slot};
 use crate::tree::Expr;
 use backend_api::kernel::{
     Access, Binary, Builtin, Op, Place, Rmw, Scope, SubgroupOp, Type, Unary, arithmetic,

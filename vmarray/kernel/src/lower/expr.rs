@@ -3,9 +3,9 @@
 use super::value::{Node, Operand, Value};
 use super::{Exit, Lower, Result, fold};
 use crate::error::ErrorKind;
+use crate::inferred_types::Slot;
 use crate::layout::Layout;
 use crate::lower::frame::{Frame, is_pure, may_assign};
-use crate::slots::Slot;
 use crate::tree::{Expr, Operator};
 use backend_api::kernel::{Binary, Type};
 

@@ -3,8 +3,8 @@
 use super::expr::assembled;
 use super::value::{Operand, Value};
 use super::{Lower, Result};
+use crate::inferred_types::Definition;
 use crate::layout::Layout;
-use crate::slots::Definition;
 use crate::tree::Operator;
 use backend_api::kernel::Unary;
 
@@ -72,8 +72,8 @@ fn complex(layout: &Layout, operator: Option<Operator>) -> Option<fn() -> Defini
     use crate::complex::{
         complex_add, complex_div, complex_eq, complex_mul, complex_ne, complex_neg, complex_sub,
     };
+    use crate::inferred_types::Define;
     use crate::number::Float;
-    use crate::slots::Define;
     use backend_api::kernel::Type;
 
     fn of<T: Float>(operator: Option<Operator>) -> Option<fn() -> Definition> {

@@ -1,7 +1,7 @@
 //! A function that is being inlined.
 
 use super::value::Value;
-use crate::slots::Definition;
+use crate::inferred_types::Definition;
 use crate::tree::Expr;
 
 /// The result of a block, a branch, a loop or a call with several exits.

@@ -1,6 +1,6 @@
 //! Lowering of accesses to rows of different lengths.
 
-use super::form::OUTSIDE;
+use super::launch_variant::OUTSIDE;
 use super::value::{Check, Index, Node, Operand, Value};
 use super::{Lower, Result, ScalarSource};
 use backend_api::kernel::{Binary, Type};

@@ -3,9 +3,9 @@
 //! Items write elements to memory in tile order, and a second kernel moves them to their places: tiles are
 //! not contiguous in rows, and pages may be anywhere.
 
-use super::form::{OUTSIDE, PLACE};
+use super::launch_variant::{OUTSIDE, PLACE};
 use super::value::{Check, Index, Leaf, Node, Operand, Value};
-use super::{AroundPart, Form, Lower, Lowered, Result, ScalarSource, View, lowered};
+use super::{LaunchVariant, Lower, Lowered, Result, ScalarSource, StencilPart, View, lowered};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::tree::{Expr, Tree};
@@ -22,12 +22,16 @@ static PLACING: Tree = Tree {
 };
 
 /// Lowers the kernel that moves elements written in tile order to a result. Its views are the result and the
-/// written elements. [`AroundPart::First`] and [`AroundPart::Extent`] of parameter 1 are the place of the
+/// written elements. [`StencilPart::First`] and [`StencilPart::Extent`] of parameter 1 are the place of the
 /// first element along each axis, and the number of tiles.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind) for elements of too many numbers.
-pub fn lower_placing(layout: &Layout, tile: &[u32], form: &Form) -> std::result::Result<Lowered, Error> {
+pub fn lower_placing(
+    layout: &Layout,
+    tile: &[u32],
+    form: &LaunchVariant,
+) -> std::result::Result<Lowered, Error> {
     lowered(form, &|lower| lower.placing(layout, tile))
 }
 
@@ -41,8 +45,8 @@ impl Lower {
         }
         let (mut number, mut within, mut len) = (self.short(0), self.short(0), self.short(1));
         for (axis, extent) in tile.iter().enumerate() {
-            let source = |part| ScalarSource::Around { parameter: 1, part };
-            let [first, tiles] = [AroundPart::First(axis), AroundPart::Extent(axis)]
+            let source = |part| ScalarSource::Stencil { parameter: 1, part };
+            let [first, tiles] = [StencilPart::First(axis), StencilPart::Extent(axis)]
                 .map(|part| self.given_scalar(source(part)));
             let at = self.binary(Binary::Sub, self.own[axis], first);
             let extent = self.short((*extent).into());
@@ -89,7 +93,7 @@ impl Lower {
 
     /// The element that a view has at the item's own place.
     pub(super) fn own_element(&mut self, view: usize) -> Result<Value> {
-        let of = self.views[view].around.as_ref().map(super::Around::places);
+        let of = self.views[view].around.as_ref().map(super::Neighborhood::places);
         let Some((mut number, axes)) = of else {
             return Err(self.unexpected(
                 "this view with an index by \

@@ -2,7 +2,7 @@
 
 use crate::harness::{map, random};
 use bytemuck::Pod;
-use vmarray_kernel::k::composed as k;
+use vmarray_kernel::k::derived_math as k;
 use vmarray_kernel::{Float, Own, kernel};
 
 #[kernel(crate = vmarray_kernel)]

@@ -2,11 +2,11 @@
 
 use crate::harness::{ITEMS, random};
 use vmarray_kernel::{
-    ARENA_BYTES, Alloc, Anywhere, At, KernelType, Own, interpret, kernel, lower, run_on_host,
+    Anywhere, At, KernelType, Own, PRIVATE_HEAP_BYTES, PrivateSlice, interpret, kernel, lower, run_on_host,
 };
 
 #[kernel(crate = vmarray_kernel)]
-fn sort(of: &Alloc<f32>) {
+fn sort(of: &PrivateSlice<f32>) {
     for i in 1..of.len() {
         let value = of[i];
         let mut k = i;
@@ -75,7 +75,7 @@ fn structs_lie_in_memory_and_more_than_there_is_is_told() {
     let outside = run_on_host::<entries>(0..ITEMS, (&x, &mut host)).unwrap_err();
     let report = interpret::<entries>(0..ITEMS, (&x, &mut lowered)).unwrap();
     assert_eq!(host, lowered);
-    let too_much = x.iter().filter(|x| u64::from(**x % 5000) * 8 + 8 > ARENA_BYTES).count() as u64;
+    let too_much = x.iter().filter(|x| u64::from(**x % 5000) * 8 + 8 > PRIVATE_HEAP_BYTES).count() as u64;
     assert!(report.failures > too_much && too_much > 100 && outside.count >= report.failures);
     let body = lower::<entries>().unwrap().body;
     assert_eq!((body.arrays.len(), body.views.len()), (0, 2));

@@ -2,9 +2,9 @@
 
 use crate::harness::{random, same};
 use backend_api::kernel::{Interpreter, Op, Slices};
-use vmarray_kernel::launch::{DomainAxis, Form, Mode, lower_for};
+use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, lower_for};
 use vmarray_kernel::{
-    Anywhere, AroundPart, At, Own, ScalarSource, Window, interpret, kernel, lower, run_on_host,
+    Anywhere, At, Own, ScalarSource, StencilPart, Window, interpret, kernel, lower, run_on_host,
 };
 
 #[kernel(crate = vmarray_kernel)]
@@ -179,16 +179,20 @@ fn modes_show_the_same_with_32_and_64_bits() {
             });
             let truth: Vec<i32> = truth.collect();
             for is_short in [false, true] {
-                let form = Form { modes: vec![(2, 0, mode), (2, 1, other)], is_short, ..Form::default() };
+                let form = LaunchVariant {
+                    modes: vec![(2, 0, mode), (2, 1, other)],
+                    is_short,
+                    ..LaunchVariant::default()
+                };
                 let lowered = lower_for::<crossed>(&form).unwrap();
                 let scalar = |source: &ScalarSource| match *source {
                     ScalarSource::Value { .. } => far as u64,
                     ScalarSource::Axis { axis, part } => {
                         DomainAxis::whole(shape[axis]).scalar(part, is_short)
                     }
-                    ScalarSource::Around { part: AroundPart::Extent(axis), .. } => shape[axis] as u64,
-                    ScalarSource::Around { part: AroundPart::Stride(0), .. } => shape[1] as u64,
-                    ScalarSource::Around { part: AroundPart::Value(axis, _), .. } => [77, 88][axis],
+                    ScalarSource::Stencil { part: StencilPart::Extent(axis), .. } => shape[axis] as u64,
+                    ScalarSource::Stencil { part: StencilPart::Stride(0), .. } => shape[1] as u64,
+                    ScalarSource::Stencil { part: StencilPart::Value(axis, _), .. } => [77, 88][axis],
                     _ => 0,
                 };
                 let params: Vec<u64> = lowered.scalars.iter().map(scalar).collect();

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use backend_api::expr::{Instruction, Integer, Number, Unary};
-use vmarray_kernel::{Float, Function, k::composed};
+use vmarray_kernel::{Float, Function, k::derived_math};
 
 use super::call::call;
 use super::{Expr, ExprArguments, FieldType, IntoExpr, Scalar};
@@ -92,7 +92,7 @@ macro_rules! float_methods {
 
             /// The value raised to an integer power.
             pub fn powi(self, exponent: impl IntoExpr<T, i32>) -> Expr<T, $F> {
-                float::<composed::powi<$F>, T, $F, ($F, i32)>((self.into_expr(), exponent))
+                float::<derived_math::powi<$F>, T, $F, ($F, i32)>((self.into_expr(), exponent))
             }
 
             /// Returns true if the value is a NaN.
@@ -109,14 +109,14 @@ macro_rules! float_methods {
             $(
                 #[doc = $of]
                 pub fn $name(self) -> Expr<T, $F> {
-                    float::<composed::$name<$F>, T, $F, ($F,)>(self.into_expr())
+                    float::<derived_math::$name<$F>, T, $F, ($F,)>(self.into_expr())
                 }
             )*
 
             $(
                 #[doc = $of_pair]
                 pub fn $pair(self, $other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
-                    float::<composed::$pair<$F>, T, $F, ($F, $F)>((self.into_expr(), $other))
+                    float::<derived_math::$pair<$F>, T, $F, ($F, $F)>((self.into_expr(), $other))
                 }
             )*
         }

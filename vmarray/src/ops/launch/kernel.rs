@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use backend_api::kernel::{self, Access, Code, HostForm, Op, Report};
 use parking_lot::Mutex;
-use vmarray_kernel::launch::{Form, host_form_of, lower_for};
+use vmarray_kernel::launch::{LaunchVariant, host_form_of, lower_for};
 use vmarray_kernel::{Kernel, Lowered};
 
 use super::options::Options;
@@ -22,7 +22,7 @@ pub(super) struct PreparedKernel {
 
 /// Cache of lowered kernels, by type with const parameters, and variant of launches.
 static PREPARED: LazyLock<Mutex<Prepared>> = LazyLock::new(Mutex::default);
-type Prepared = HashMap<(TypeId, Form), Arc<PreparedKernel>>;
+type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 
 /// A kernel that is lowered for each variant of launches.
 pub(super) struct Kernels {
@@ -32,7 +32,7 @@ pub(super) struct Kernels {
     pub group_len: Option<usize>,
     /// Number of items in a group along each axis, if groups are tiles of the result.
     pub tile: Vec<usize>,
-    prepared: fn(Form) -> Result<Arc<PreparedKernel>>,
+    prepared: fn(LaunchVariant) -> Result<Arc<PreparedKernel>>,
     /// Foreign code that supporting devices run instead.
     pub code: Option<Code>,
     /// Native form for groups on the host; without it they are interpreted.
@@ -41,7 +41,7 @@ pub(super) struct Kernels {
 
 impl Kernels {
     pub fn of<K: Kernel>() -> Result<Self> {
-        let (usual, group) = (prepared::<K>(Form::default())?, K::group());
+        let (usual, group) = (prepared::<K>(LaunchVariant::default())?, K::group());
         let tile =
             if group.len() > 1 { group.iter().map(|extent| *extent as usize).collect() } else { Vec::new() };
         Ok(Self {
@@ -55,7 +55,7 @@ impl Kernels {
     }
 
     /// Returns a variant, and lowers it if it is not in the cache.
-    pub fn prepared(&self, form: Form) -> Result<Arc<PreparedKernel>> {
+    pub fn prepared(&self, form: LaunchVariant) -> Result<Arc<PreparedKernel>> {
         let prepared = (self.prepared)(form)?;
         if self.code.is_none() && self.host.is_none() {
             return Ok(prepared);
@@ -72,9 +72,9 @@ impl Kernels {
 }
 
 /// Returns a kernel in a variant, and lowers it if it is not in the cache.
-pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
+pub(super) fn prepared<K: Kernel>(form: LaunchVariant) -> Result<Arc<PreparedKernel>> {
     // The host interprets kernels with groups, so these have no host form.
-    let host_form = |form: &Form| match K::group_len() {
+    let host_form = |form: &LaunchVariant| match K::group_len() {
         Some(_) => None,
         None => host_form_of::<K>(form.axes, form.returns),
     };
@@ -83,9 +83,9 @@ pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
 
 /// The same without type parameters, so a program contains one instance.
 fn prepared_by(
-    lower: fn(&Form) -> std::result::Result<Lowered, vmarray_kernel::Error>,
-    host_form: fn(&Form) -> Option<HostForm>,
-    key: (TypeId, Form),
+    lower: fn(&LaunchVariant) -> std::result::Result<Lowered, vmarray_kernel::Error>,
+    host_form: fn(&LaunchVariant) -> Option<HostForm>,
+    key: (TypeId, LaunchVariant),
 ) -> Result<Arc<PreparedKernel>> {
     if let Some(known) = PREPARED.lock().get(&key) {
         return Ok(Arc::clone(known));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backend_api::Device;
 use backend_api::kernel::KernelFacts;
-use vmarray_kernel::{ARENA_BYTES, Kernel, Number, Scalar};
+use vmarray_kernel::{Kernel, Number, PRIVATE_HEAP_BYTES, Scalar};
 
 use super::arguments::Arguments;
 use super::kernel::Kernels;
@@ -86,7 +86,8 @@ impl Options {
     /// The options of `run`.
     pub const USUAL: Self = Self { time_limit: Some(Duration::from_secs(60)), ..Self::OF_LIBRARY };
     /// The options for the library's own kernels, whose loops always end.
-    pub const OF_LIBRARY: Self = Self { budget: None, time_limit: None, private_heap_bytes: ARENA_BYTES };
+    pub const OF_LIBRARY: Self =
+        Self { budget: None, time_limit: None, private_heap_bytes: PRIVATE_HEAP_BYTES };
 }
 
 impl<K> std::fmt::Debug for KernelLaunch<K> {
@@ -159,9 +160,9 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Sets the private memory of an item for [`alloc`](crate::kernel::Alloc); 16 KiB by default. It is
-    /// rounded up to a multiple of 8. If a device has less memory than all items need, it runs fewer items at
-    /// a time.
+    /// Sets the private memory of an item for [`alloc`](crate::kernel::PrivateSlice); 16 KiB by default. It
+    /// is rounded up to a multiple of 8. If a device has less memory than all items need, it runs fewer items
+    /// at a time.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own};

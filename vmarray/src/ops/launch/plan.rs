@@ -7,7 +7,7 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{KernelFacts, Report};
 use backend_api::{Device, Elements, HostSpan, Launch, Queue, Ticket, View};
 use parking_lot::{Mutex, RwLock};
-use vmarray_kernel::launch::{DomainAxis, Form, Mode, SHORT_MAX, VALUES_MAX};
+use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, SHORT_MAX, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
 use super::arguments::{AppendTo, Bound, Modes, Placed};
@@ -64,7 +64,7 @@ pub(super) fn run(
                 let range = placed.range();
                 let operand = placed.operand;
                 elsewhere.push(RangeArgument { number, name, operand, range });
-                around.push(AroundArgument { number, placed, axes, halo: None, modes: None });
+                around.push(StencilArgument { number, placed, axes, halo: None, modes: None });
             }
             Bound::Shared(operand, len) => {
                 let range = operand.start..operand.start + len;
@@ -83,7 +83,7 @@ pub(super) fn run(
                 let (range, axes) = (placed.range(), halo.len());
                 let operand = placed.operand;
                 elsewhere.push(RangeArgument { number, name, operand, range });
-                around.push(AroundArgument { number, placed, axes, halo: Some(halo), modes });
+                around.push(StencilArgument { number, placed, axes, halo: Some(halo), modes });
             }
         }
     }
@@ -197,7 +197,7 @@ pub(super) fn run(
             if operand.target.is_none() || is_kept {
                 let (axes, halo) = (domain.axes.len(), Some(vec![0; domain.axes.len()]));
                 let modes = Some(vec![(Mode::Checked, Vec::new()); axes]);
-                around.push(AroundArgument { number, placed, axes, halo, modes });
+                around.push(StencilArgument { number, placed, axes, halo, modes });
             }
             continue;
         }
@@ -261,7 +261,7 @@ pub(super) fn run(
                 dealt.push(argument);
             }
             None => {
-                let AroundArgument { number, placed: Placed { of, extents, .. }, halo, .. } = argument;
+                let StencilArgument { number, placed: Placed { of, extents, .. }, halo, .. } = argument;
                 spread.push(SpreadArgument { number, of, halo, extents });
             }
         }
@@ -296,7 +296,7 @@ pub(super) fn run(
     let scalar = |source: &ScalarSource| match *source {
         ScalarSource::Value { parameter, position } => values[parameter][position],
         ScalarSource::Origin => range.start as u64,
-        ScalarSource::Form => form.number(),
+        ScalarSource::LaunchVariant => form.number(),
         // A later step sets this value for each run, so 0 is a placeholder.
         ScalarSource::Groups(_) => 0,
         ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
@@ -305,7 +305,7 @@ pub(super) fn run(
             DomainAxis { tile, ..domain.axes[0] }.scalar(part, form.is_short)
         }
         // For copied elements, a later step sets this value for each part.
-        ScalarSource::Around { parameter, part } => {
+        ScalarSource::Stencil { parameter, part } => {
             let own = dealt.iter().find(|argument| argument.number == parameter);
             own.map_or(0, |argument| argument.scalar(part))
         }
@@ -410,7 +410,7 @@ struct AppendArgument<'a> {
 }
 
 /// An argument that items read by an index for each of its axes.
-struct AroundArgument<'a> {
+struct StencilArgument<'a> {
     /// Number of its parameter.
     number: usize,
     placed: Placed<'a>,
@@ -420,7 +420,7 @@ struct AroundArgument<'a> {
     modes: Modes,
 }
 
-impl<'a> AroundArgument<'a> {
+impl<'a> StencilArgument<'a> {
     /// Returns the argument for reads in place, if the items of a store can reach all of it.
     fn in_place(&self, results: &[RangeArgument<'_>], store: &dyn OperandStore) -> Option<DealtArgument<'a>> {
         let (operand, stored) = (self.placed.operand, self.placed.stored.as_ref()?);
@@ -452,7 +452,7 @@ pub(super) fn form(
     domain: &StoredBox,
     results: usize,
     mut windows: impl Iterator<Item = usize>,
-) -> Result<Form, String> {
+) -> Result<LaunchVariant, String> {
     let axes = domain.axes.len();
     let at = kernels.usual.lowered.parameters.iter().find_map(|parameter| match parameter.kind {
         ParameterKind::At(axes) => Some(axes),
@@ -470,10 +470,10 @@ pub(super) fn form(
     if !kernels.tile.is_empty() {
         let mut axes = domain.axes.iter().zip(&kernels.tile);
         let is_part = axes.any(|(axis, tile)| axis.extent % tile != 0);
-        return Ok(Form { is_tiled: true, is_part, ..Form::default() });
+        return Ok(LaunchVariant { is_tiled: true, is_part, ..LaunchVariant::default() });
     }
     if at.is_none_or(|at| at == 1) && !domain.is_part() {
-        return Ok(Form::default());
+        return Ok(LaunchVariant::default());
     }
     if axes > 4 {
         return Err("its result has more than 4 axes: use a section of at most 4".into());
@@ -491,7 +491,12 @@ pub(super) fn form(
         );
     }
     let axes = if at.is_some() { 0 } else { axes };
-    Ok(Form { axes, is_tiled: domain.is_tiled(), is_part: domain.is_part(), ..Form::default() })
+    Ok(LaunchVariant {
+        axes,
+        is_tiled: domain.is_tiled(),
+        is_part: domain.is_part(),
+        ..LaunchVariant::default()
+    })
 }
 
 /// Returns true if positions are computed for a parameter.
@@ -636,7 +641,7 @@ impl Launching<'_> {
                         )
                     };
                     for (number, source) in self.kernel.lowered.scalars.iter().enumerate() {
-                        let &ScalarSource::Around { parameter, part } = source else { continue };
+                        let &ScalarSource::Stencil { parameter, part } = source else { continue };
                         if parameter == argument.number {
                             params[number] = of_box(positions, part);
                         }

@@ -8,7 +8,7 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Queue, Transfer,
     View as DeviceView,
 };
-use vmarray_kernel::AroundPart;
+use vmarray_kernel::StencilPart;
 use vmarray_kernel::launch::Mode;
 
 use super::stored::StoredBox;
@@ -28,24 +28,24 @@ pub(crate) fn count(of: &[Range<isize>]) -> usize {
 }
 
 /// Scalar of a launch for a box of copies, which is stored row by row.
-pub(super) fn of_box(of: &[Range<isize>], part: AroundPart) -> u64 {
+pub(super) fn of_box(of: &[Range<isize>], part: StencilPart) -> u64 {
     match part {
-        AroundPart::First(axis) => of.get(axis).map_or(0, |positions| positions.start as u64),
-        AroundPart::Extent(axis) => of.get(axis).map_or(0, |positions| positions.len() as u64),
-        AroundPart::Stride(axis) => of.get(axis + 1..).map_or(0, |others| count(others) as u64),
-        AroundPart::Mode(_) | AroundPart::Base | AroundPart::Value(..) => 0,
+        StencilPart::First(axis) => of.get(axis).map_or(0, |positions| positions.start as u64),
+        StencilPart::Extent(axis) => of.get(axis).map_or(0, |positions| positions.len() as u64),
+        StencilPart::Stride(axis) => of.get(axis + 1..).map_or(0, |others| count(others) as u64),
+        StencilPart::Mode(_) | StencilPart::Base | StencilPart::Value(..) => 0,
     }
 }
 
 /// Scalar of a launch for elements that are read in place.
-pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: AroundPart) -> u64 {
+pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: StencilPart) -> u64 {
     match part {
-        AroundPart::First(_) => 0,
-        AroundPart::Extent(axis) => stored.axes[axis].extent as u64,
-        AroundPart::Stride(axis) => stored.stride(axis) as u64,
-        AroundPart::Base => stored.range().start as u64,
-        AroundPart::Mode(axis) => modes.get(axis).map_or(Mode::Checked, |mode| mode.0).number(),
-        AroundPart::Value(axis, position) => {
+        StencilPart::First(_) => 0,
+        StencilPart::Extent(axis) => stored.axes[axis].extent as u64,
+        StencilPart::Stride(axis) => stored.stride(axis) as u64,
+        StencilPart::Base => stored.range().start as u64,
+        StencilPart::Mode(axis) => modes.get(axis).map_or(Mode::Checked, |mode| mode.0).number(),
+        StencilPart::Value(axis, position) => {
             modes.get(axis).map_or(0, |mode| mode.1.get(position).copied().unwrap_or(0))
         }
     }
@@ -284,7 +284,7 @@ impl<'a> DealtArgument<'a> {
     }
 
     /// A scalar of the launch.
-    pub fn scalar(&self, part: AroundPart) -> u64 {
+    pub fn scalar(&self, part: StencilPart) -> u64 {
         of_stored(&self.stored, &self.modes, part)
     }
 

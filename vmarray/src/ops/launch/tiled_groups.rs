@@ -9,8 +9,8 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{self, Report};
 use backend_api::{Device, HostSpan, Launch, Queue, Ticket, View};
 use parking_lot::Mutex;
-use vmarray_kernel::launch::{DomainAxis, Form, lower_placing};
-use vmarray_kernel::{AroundPart, Layout, ScalarSource};
+use vmarray_kernel::launch::{DomainAxis, LaunchVariant, lower_placing};
+use vmarray_kernel::{Layout, ScalarSource, StencilPart};
 
 use super::kernel::PreparedKernel;
 use super::over::OverStore;
@@ -172,7 +172,7 @@ impl Launching<'_> {
         items: &Range<usize>,
         numbers: &OverStore<'_>,
         results: &[TiledResult<'_>],
-        kernels: &[(Arc<PreparedKernel>, Form)],
+        kernels: &[(Arc<PreparedKernel>, LaunchVariant)],
         is_changed: &mut bool,
     ) -> Result<()> {
         let Some(band) = &self.band else { return Ok(()) };
@@ -228,17 +228,17 @@ impl Launching<'_> {
 
 /// Cache of kernels that move elements, by layout, extents of tiles, and variant.
 static PLACING: LazyLock<Mutex<PlacingKernels>> = LazyLock::new(Mutex::default);
-type PlacingKernels = HashMap<(Layout, Vec<u32>, Form), Arc<PreparedKernel>>;
+type PlacingKernels = HashMap<(Layout, Vec<u32>, LaunchVariant), Arc<PreparedKernel>>;
 
 /// Returns the kernel that moves elements of a result to their places.
 fn placing(
     result: &TiledResult<'_>,
     tiles: &TiledGroups,
     is_short: bool,
-) -> Result<(Arc<PreparedKernel>, Form)> {
+) -> Result<(Arc<PreparedKernel>, LaunchVariant)> {
     let stored = &result.stored;
     let (axes, is_tiled, is_part) = (stored.axes.len(), stored.is_tiled(), stored.is_part());
-    let form = Form { axes, is_tiled, is_part, is_short, ..Form::default() };
+    let form = LaunchVariant { axes, is_tiled, is_part, is_short, ..LaunchVariant::default() };
     let tile: Vec<u32> = tiles.tile.iter().map(|extent| *extent as u32).collect();
     let key = (result.layout.clone(), tile, form.clone());
     if let Some(known) = PLACING.lock().get(&key) {
@@ -256,22 +256,22 @@ struct Placing<'a, 'b> {
     of: &'a Launching<'b>,
     result: &'a TiledResult<'a>,
     kernel: &'a PreparedKernel,
-    form: &'a Form,
+    form: &'a LaunchVariant,
 }
 
 impl Placing<'_, '_> {
     fn scalar(&self, source: &ScalarSource) -> u64 {
         let (stored, band) = (&self.result.stored, self.of.band.as_ref());
         match *source {
-            ScalarSource::Form => self.form.number(),
+            ScalarSource::LaunchVariant => self.form.number(),
             ScalarSource::Axis { axis, part } => stored.axes[axis].scalar(part, self.form.is_short),
             ScalarSource::TileLen(part) => {
                 DomainAxis { tile: stored.tile_len(), ..stored.axes[0] }.scalar(part, self.form.is_short)
             }
-            ScalarSource::Around { part: AroundPart::First(0), .. } => {
+            ScalarSource::Stencil { part: StencilPart::First(0), .. } => {
                 band.map_or(0, |band| band.rows.start as u64)
             }
-            ScalarSource::Around { part: AroundPart::Extent(axis), .. } => {
+            ScalarSource::Stencil { part: StencilPart::Extent(axis), .. } => {
                 band.map_or(0, |band| band.axes[axis].tiles as u64)
             }
             _ => 0,

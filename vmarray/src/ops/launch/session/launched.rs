@@ -6,7 +6,7 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::kernel::Report;
 use backend_api::{DeviceSpan, Elements, Launch, Queue, Reach, Ticket, View};
-use vmarray_kernel::launch::{DomainAxis, Form, Mode, SHORT_MAX, VALUES_MAX};
+use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, SHORT_MAX, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
 use super::held::{HeldBound, HeldPlaces};
@@ -149,18 +149,19 @@ impl Session<'_> {
         if let Some(group_len) = kernels.group_len.filter(|_| form.is_striped) {
             self.expect_whole_groups(name, group_len, first)?;
         }
-        let kernel = if form == Form::default() { usual.clone() } else { kernels.prepared(form.clone())? };
+        let kernel =
+            if form == LaunchVariant::default() { usual.clone() } else { kernels.prepared(form.clone())? };
         let scalar = |source: &ScalarSource| match *source {
             ScalarSource::Value { parameter, position } => values[parameter][position],
             ScalarSource::Origin => range.start as u64,
-            ScalarSource::Form => form.number(),
+            ScalarSource::LaunchVariant => form.number(),
             // A later step sets this value for each part, so 0 is a placeholder.
             ScalarSource::Groups(_) => 0,
             ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
             ScalarSource::TileLen(part) => {
                 DomainAxis { tile: domain.tile_len(), ..domain.axes[0] }.scalar(part, form.is_short)
             }
-            ScalarSource::Around { parameter, part } => {
+            ScalarSource::Stencil { parameter, part } => {
                 let own = taken.iter().find(|taken| taken.parameter == parameter);
                 own.map_or(0, |taken| of_stored(&taken.stored, &taken.modes, part))
             }

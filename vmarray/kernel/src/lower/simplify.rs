@@ -9,7 +9,7 @@ const REGISTERS_MAX: u32 = 256;
 /// Turns arrays with constant indices into registers, dissolves blocks without a break, propagates copies,
 /// and drops unused `removable` results. Removes literals of the register `marker`,
 /// and returns them by the number of the operation after each.
-pub fn clean(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> Vec<(u32, u64)> {
+pub fn simplify(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> Vec<(u32, u64)> {
     let literals = literals(&body.code);
     arrays_to_registers(body, &literals, &mut removable);
     body.code = flattened(std::mem::take(&mut body.code));
@@ -473,7 +473,7 @@ mod tests {
             ],
             ..Body::default()
         };
-        clean(&mut body, vec![true; 3], None);
+        simplify(&mut body, vec![true; 3], None);
         // The copies and the literal are gone.
         let value = Reg(0);
         assert_eq!(body.code, [Op::Param { to: value, number: 0 }, Op::Put { array: 0, at: value, value }]);

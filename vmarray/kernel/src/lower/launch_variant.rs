@@ -1,8 +1,8 @@
 //! Inputs of a launch besides values, and their part that is known during lowering.
 
 use super::Lowered;
-use crate::around::Mode;
 use crate::layout::{Layout, LayoutField};
+use crate::stencil::Mode;
 use backend_api::kernel::{Report, Type};
 
 /// Places have 32 bits if the result, and all operands read by places, have fewer elements.
@@ -36,7 +36,7 @@ pub enum ScalarSource {
     /// The index of the first element of a result with one axis; kernels see indices from it on.
     Origin,
     /// The storage of a result with several axes, and the width of place computations.
-    Form,
+    LaunchVariant,
     /// One of several axes of the result.
     Axis {
         /// The axis.
@@ -47,11 +47,11 @@ pub enum ScalarSource {
     /// Elements of a tile of the result, as a factor and a shift for divisions.
     TileLen(AxisPart),
     /// A parameter read by places.
-    Around {
+    Stencil {
         /// The number of the parameter.
         parameter: usize,
         /// The property.
-        part: AroundPart,
+        part: StencilPart,
     },
     /// The length of a view in elements.
     Length {
@@ -66,7 +66,7 @@ pub enum ScalarSource {
 ///
 /// A run is a part of the launch. The kernel computes the number of a group from the number `g` that the
 /// group has in its run: `q = First + g`, and `q + q / PerPage * Skip + Offset` if the form
-/// [is striped](Form::is_striped).
+/// [is striped](LaunchVariant::is_striped).
 ///
 /// ```
 /// use vmarray_kernel::{At, GroupPart, Own, ScalarSource, kernel, lower};
@@ -141,18 +141,18 @@ impl AxisPart {
 /// Property of elements read by places.
 ///
 /// ```
-/// use vmarray_kernel::{At, AroundPart, Own, ScalarSource, Window, kernel, lower};
+/// use vmarray_kernel::{At, Own, ScalarSource, StencilPart, Window, kernel, lower};
 ///
 /// #[kernel(crate = vmarray_kernel)]
 /// fn before(at: At<1>, of: &Window<f32, 1>, out: &mut Own<f32>) {
 ///     out.set(of[at.plus(-1)]);
 /// }
-/// let mode = ScalarSource::Around { parameter: 1, part: AroundPart::Mode(0) };
+/// let mode = ScalarSource::Stencil { parameter: 1, part: StencilPart::Mode(0) };
 /// assert!(lower::<before>()?.scalars.contains(&mode));
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AroundPart {
+pub enum StencilPart {
     /// The first place along an axis, possibly negative.
     First(usize),
     /// The extent along an axis.
@@ -170,7 +170,7 @@ pub enum AroundPart {
 impl ScalarSource {
     /// The scalars of a result with at least two axes.
     pub(crate) fn of_domain(axes: usize) -> Vec<Self> {
-        let mut sources = vec![Self::Form];
+        let mut sources = vec![Self::LaunchVariant];
         for axis in 0..axes {
             sources.extend(AxisPart::ALL.map(|part| Self::Axis { axis, part }));
         }
@@ -181,7 +181,7 @@ impl ScalarSource {
 
 /// Properties of a launch that are known during lowering.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Form {
+pub struct LaunchVariant {
     /// The number of axes of the result; 0 for the number of the kernel's place.
     pub axes: usize,
     /// True for tiled storage.
@@ -202,7 +202,7 @@ pub struct Form {
     pub modes: Vec<(usize, usize, Mode)>,
 }
 
-impl Form {
+impl LaunchVariant {
     /// The form as a scalar.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -219,11 +219,11 @@ impl Form {
         let mut form = self.clone();
         for (number, source) in like.scalars.iter().enumerate() {
             match *source {
-                ScalarSource::Form => {
+                ScalarSource::LaunchVariant => {
                     let Self { is_tiled, is_part, is_short, .. } = Self::of_number(scalar(number));
                     (form.is_tiled, form.is_part, form.is_short) = (is_tiled, is_part, is_short);
                 }
-                ScalarSource::Around { parameter, part: AroundPart::Mode(axis) } => {
+                ScalarSource::Stencil { parameter, part: StencilPart::Mode(axis) } => {
                     let mode = Mode::of_number(scalar(number));
                     form.modes.extend((mode != Mode::Checked).then_some((parameter, axis, mode)));
                 }

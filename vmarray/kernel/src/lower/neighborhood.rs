@@ -3,15 +3,15 @@
 //! For places at a constant distance from the item's, boundary values are computed first, in one branch that
 //! items far from the edges skip. So their loads have no branches between them.
 
-use super::form::{OUTSIDE, PLACE, SHORT_MAX};
+use super::launch_variant::{OUTSIDE, PLACE, SHORT_MAX};
 use super::value::{Check, Index, Node, Operand, Value};
-use super::{AroundPart, AxisPart, Form, Lower, Result, ScalarSource, VALUES_MAX};
-use crate::around::Mode;
+use super::{AxisPart, LaunchVariant, Lower, Result, ScalarSource, StencilPart, VALUES_MAX};
 use crate::layout::Layout;
+use crate::stencil::Mode;
 use backend_api::kernel::{Binary, Builtin, Op, Reg, Type};
 
 /// Elements read by places.
-pub(super) struct Around {
+pub(super) struct Neighborhood {
     axes: Vec<AroundAxis>,
     base: Operand,
     /// Elements shown at a constant distance from the item's place.
@@ -35,7 +35,7 @@ struct Edge {
     shown: Reg,
 }
 
-impl Around {
+impl Neighborhood {
     /// The number of the first element, and the first place and the stride along each axis.
     pub(super) fn places(&self) -> (Operand, Vec<(Operand, Operand)>) {
         (self.base, self.axes.iter().map(|axis| (axis.first, axis.stride)).collect())
@@ -54,7 +54,7 @@ fn signed(of: Type) -> Type {
 impl Lower {
     /// Computes the places of items in a result with several axes; returns the condition of items with an
     /// element.
-    pub(super) fn domain(&mut self, form: &Form) -> Option<Operand> {
+    pub(super) fn domain(&mut self, form: &LaunchVariant) -> Option<Operand> {
         let sources = ScalarSource::of_domain(form.axes);
         for source in &sources {
             self.scalar(*source, PLACE);
@@ -234,15 +234,15 @@ impl Lower {
         layout: &Layout,
         axes: usize,
         has_beyond: bool,
-    ) -> Result<Around> {
-        self.scalar(ScalarSource::Form, PLACE);
+    ) -> Result<Neighborhood> {
+        self.scalar(ScalarSource::LaunchVariant, PLACE);
         let mut of_axes = Vec::with_capacity(axes);
         let outer = std::mem::take(&mut self.code);
         for axis in 0..axes {
-            let source = |part| ScalarSource::Around { parameter, part };
-            let parts = [AroundPart::First(axis), AroundPart::Extent(axis), AroundPart::Mode(axis)];
+            let source = |part| ScalarSource::Stencil { parameter, part };
+            let parts = [StencilPart::First(axis), StencilPart::Extent(axis), StencilPart::Mode(axis)];
             let [first, extent, _] = parts.map(|part| Operand::Register(self.scalar(source(part), PLACE)));
-            let stride = self.given_scalar(source(AroundPart::Stride(axis)));
+            let stride = self.given_scalar(source(StencilPart::Stride(axis)));
             of_axes.push(AroundAxis {
                 first: self.sized(first),
                 extent: self.sized(extent),
@@ -253,18 +253,18 @@ impl Lower {
                 value: None,
             });
         }
-        let base = self.given_scalar(ScalarSource::Around { parameter, part: AroundPart::Base });
+        let base = self.given_scalar(ScalarSource::Stencil { parameter, part: StencilPart::Base });
         let code = std::mem::replace(&mut self.code, outer);
         self.prelude.extend(code);
         if has_beyond && layout.scalars() <= VALUES_MAX {
             for (axis, of) in of_axes.iter_mut().enumerate() {
-                let part = |position| AroundPart::Value(axis, position);
-                let source = |position| ScalarSource::Around { parameter, part: part(position) };
+                let part = |position| StencilPart::Value(axis, position);
+                let source = |position| ScalarSource::Stencil { parameter, part: part(position) };
                 let value = self.given(layout, &mut 0, &source)?;
                 of.value = (of.mode == Mode::Value).then_some(value);
             }
         }
-        Ok(Around { axes: of_axes, base, edges: Vec::new() })
+        Ok(Neighborhood { axes: of_axes, base, edges: Vec::new() })
     }
 
     /// The element of a view at a place.

@@ -31,10 +31,10 @@ use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
 /// let (a, b) = (([2, 3], &[1, 2, 3, 4, 5, 6][..]), ([3, 2], &[1, 0, 0, 1, 1, 1][..]));
 /// run_on_host::<product>(0..4, ([2, 2], a, b, &mut out))?;
 /// assert_eq!(out, [4, 5, 10, 11]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 #[repr(transparent)]
-pub struct Anywhere<T: 'static, const N: usize = 1>(AroundElements<'static, T, N>);
+pub struct Anywhere<T: 'static, const N: usize = 1>(StencilElements<'static, T, N>);
 
 impl<T: Memory> Anywhere<T> {
     /// Number of elements.
@@ -69,7 +69,7 @@ impl<T: Memory, const N: usize> Anywhere<T, N> {
     }
 
     #[inline(always)]
-    fn lent<'i>(of: &'i AroundElements<'_, T, N>) -> &'i Self {
+    fn lent<'i>(of: &'i StencilElements<'_, T, N>) -> &'i Self {
         // SAFETY: the types differ only in a lifetime, which is longer than 'i. No code can keep the contents
         // longer than 'i: the type is neither copied nor moved out of a reference, and its methods return
         // values.
@@ -105,10 +105,10 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
 /// let mut out = [0; 2];
 /// run_on_host::<below_right>(0..2, ([1, 2], ([0, 0], [2, 3], &[1, 2, 3, 4, 5, 6]), &mut out))?;
 /// assert_eq!(out, [5, 6]);
-/// # Ok::<_, vmarray_kernel::Outside>(())
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 #[repr(transparent)]
-pub struct Window<T: 'static, const N: usize>(AroundElements<'static, T, N>);
+pub struct Window<T: 'static, const N: usize>(StencilElements<'static, T, N>);
 
 impl<T: Memory, const N: usize> Window<T, N> {
     #[inline(always)]
@@ -117,7 +117,7 @@ impl<T: Memory, const N: usize> Window<T, N> {
     }
 
     #[inline(always)]
-    fn lent<'i>(of: &'i AroundElements<'_, T, N>) -> &'i Self {
+    fn lent<'i>(of: &'i StencilElements<'_, T, N>) -> &'i Self {
         // SAFETY: as in `Anywhere::lent`.
         unsafe { &*std::ptr::from_ref(of).cast() }
     }
@@ -192,7 +192,7 @@ pub struct AroundAxis {
 }
 
 /// Elements read by places.
-pub struct AroundElements<'s, T, const N: usize> {
+pub struct StencilElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
     /// The number of the element at the first place.
     base: usize,
@@ -201,7 +201,7 @@ pub struct AroundElements<'s, T, const N: usize> {
     elements: AllElements<'s, T>,
 }
 
-impl<'s, T: Memory, const N: usize> AroundElements<'s, T, N> {
+impl<'s, T: Memory, const N: usize> StencilElements<'s, T, N> {
     /// A box of elements, row by row.
     fn of_box(first: [isize; N], extents: [usize; N], elements: &'s [T]) -> Self {
         let mut stride = extents.iter().product::<usize>();
@@ -265,7 +265,7 @@ impl<'s, T: Memory, const N: usize> AroundElements<'s, T, N> {
 impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
     /// The place of the first element, the extents, and the elements.
     type Source<'s> = ([isize; N], [usize; N], &'s [T]);
-    type Bound<'s> = AroundElements<'s, T, N>;
+    type Bound<'s> = StencilElements<'s, T, N>;
     type OfItem<'i> = &'i Window<T, N>;
     type Kind = kind::Window;
 
@@ -274,11 +274,11 @@ impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
     }
 
     fn bound((first, extents, elements): Self::Source<'_>) -> Self::Bound<'_> {
-        AroundElements::of_box(first, extents, elements)
+        StencilElements::of_box(first, extents, elements)
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> AroundElements<'s, T, N> {
-        AroundElements::given(given)
+    fn given<'s>(given: &mut Given<'_, 's>) -> StencilElements<'s, T, N> {
+        StencilElements::given(given)
     }
 
     #[inline(always)]
@@ -294,7 +294,7 @@ impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
 
 impl<T: Memory> Parameter for &'static Anywhere<T> {
     type Source<'s> = &'s [T];
-    type Bound<'s> = AroundElements<'s, T, 1>;
+    type Bound<'s> = StencilElements<'s, T, 1>;
     type OfItem<'i> = &'i Anywhere<T>;
     type Kind = kind::Anywhere;
 
@@ -303,12 +303,12 @@ impl<T: Memory> Parameter for &'static Anywhere<T> {
     }
 
     fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
-        AroundElements::of_box([0], [source.len()], source)
+        StencilElements::of_box([0], [source.len()], source)
     }
 
     fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
         let elements = AllElements::View(given.view());
-        AroundElements { elements, ..AroundElements::of_box([0], [0], &[]) }
+        StencilElements { elements, ..StencilElements::of_box([0], [0], &[]) }
     }
 
     #[inline(always)]
@@ -326,7 +326,7 @@ macro_rules! several_axes {
         impl<T: Memory> Parameter for &'static Anywhere<T, $N> {
             /// The extents, and the elements.
             type Source<'s> = ([usize; $N], &'s [T]);
-            type Bound<'s> = AroundElements<'s, T, $N>;
+            type Bound<'s> = StencilElements<'s, T, $N>;
             type OfItem<'i> = &'i Anywhere<T, $N>;
             type Kind = kind::Anywhere;
 
@@ -335,11 +335,11 @@ macro_rules! several_axes {
             }
 
             fn bound((extents, elements): Self::Source<'_>) -> Self::Bound<'_> {
-                AroundElements::of_box([0; $N], extents, elements)
+                StencilElements::of_box([0; $N], extents, elements)
             }
 
             fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
-                AroundElements::given(given)
+                StencilElements::given(given)
             }
 
             #[inline(always)]

@@ -4,7 +4,7 @@ use crate::KernelType;
 use std::cell::Cell;
 
 thread_local! {
-    static OUTSIDE: Cell<Option<Outside>> = const { Cell::new(None) };
+    static OUTSIDE: Cell<Option<OutOfBounds>> = const { Cell::new(None) };
 }
 
 /// Accesses out of bounds of arrays and views: they read zero, write nothing, and are counted.
@@ -21,20 +21,20 @@ thread_local! {
 /// assert_eq!((out, outside.count, outside.index), ([2, 3, 0], 1, 3));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outside {
+pub struct OutOfBounds {
     /// The number of these accesses.
     pub count: u64,
     /// The index of the first of these accesses.
     pub index: u64,
 }
 
-impl std::fmt::Display for Outside {
+impl std::fmt::Display for OutOfBounds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} accesses outside of an array or a view, the first at index {}", self.count, self.index)
     }
 }
 
-impl std::error::Error for Outside {}
+impl std::error::Error for OutOfBounds {}
 
 thread_local! {
     /// Bytes that the running item can still allocate.
@@ -62,8 +62,8 @@ pub(crate) fn take_bytes(bytes: u64) -> bool {
 pub(crate) fn note(index: usize) {
     let index = index as u64;
     let next = match OUTSIDE.get() {
-        Some(before) => Outside { count: before.count + 1, ..before },
-        None => Outside { count: 1, index },
+        Some(before) => OutOfBounds { count: before.count + 1, ..before },
+        None => OutOfBounds { count: 1, index },
     };
     OUTSIDE.set(Some(next));
 }
@@ -76,6 +76,6 @@ pub(crate) fn read<T: KernelType>(index: usize) -> T {
 }
 
 /// Takes the counts of this thread since the last call.
-pub(crate) fn take() -> Option<Outside> {
+pub(crate) fn take() -> Option<OutOfBounds> {
     OUTSIDE.take()
 }
