@@ -1,6 +1,5 @@
 //! The array, and operations on single elements.
 
-pub(crate) mod alike;
 pub(crate) mod asynchronous;
 #[forbid(unsafe_code)]
 #[cfg(feature = "host")]
@@ -11,15 +10,16 @@ pub(crate) mod byte_stream;
 #[forbid(unsafe_code)]
 mod check;
 pub(crate) mod cursor;
+pub(crate) mod empty_like;
+#[forbid(unsafe_code)]
+pub(crate) mod export;
 #[forbid(unsafe_code)]
 pub(crate) mod footprint;
 pub(crate) mod growth;
 #[forbid(unsafe_code)]
 pub(crate) mod homes;
-pub(crate) mod huge;
 pub(crate) mod iter;
-#[forbid(unsafe_code)]
-pub(crate) mod lent;
+pub(crate) mod large_element;
 pub(crate) mod map;
 pub(crate) mod page_guard;
 #[cfg(feature = "rayon")]
@@ -52,8 +52,8 @@ use std::sync::atomic::Ordering;
 use backend_api::Device;
 use bytemuck::{bytes_of, bytes_of_mut};
 
-use crate::array::alike::Recipe;
 use crate::array::builder::Builder;
+use crate::array::empty_like::Recipe;
 use crate::base::element::{self, Element, Layout};
 use crate::base::error::{Result, index_outside};
 use crate::base::memory::prefetch_write;
@@ -323,7 +323,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards).
     #[inline]
     pub fn get(&self, index: usize) -> Result<T> {
-        if Layout::<T>::HUGE { self.get_huge(index) } else { self.get_by_value(index) }
+        if Layout::<T>::HUGE { self.get_large(index) } else { self.get_by_value(index) }
     }
 
     #[inline(always)]
@@ -431,7 +431,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[inline]
     pub fn set(&self, index: usize, value: T) -> Result<()> {
-        if Layout::<T>::HUGE { self.set_huge(index, &value) } else { self.set_by_value(index, value) }
+        if Layout::<T>::HUGE { self.set_large(index, &value) } else { self.set_by_value(index, value) }
     }
 
     #[inline(always)]
@@ -552,7 +552,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return self.write_shared(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
         }
         if Layout::<T>::HUGE {
-            self.replace_huge(index, &value)
+            self.replace_large(index, &value)
         } else {
             self.replace_by_value((page, at), &value)
         }
@@ -612,7 +612,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return self.write_shared(page, at, write, Result::is_ok);
         }
         if Layout::<T>::HUGE {
-            self.compare_exchange_huge(index, &current, &new)
+            self.compare_exchange_large(index, &current, &new)
         } else {
             self.compare_exchange_by_value((page, at), &current, &new)
         }
@@ -644,7 +644,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn update(&self, index: usize, change: impl FnMut(T) -> T) -> Result<T> {
-        if Layout::<T>::HUGE { self.update_huge(index, change) } else { self.update_by_value(index, change) }
+        if Layout::<T>::HUGE { self.update_large(index, change) } else { self.update_by_value(index, change) }
     }
 
     #[inline(always)]
@@ -666,7 +666,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// second.
     pub fn swap(&self, a: usize, b: usize) -> Result<()> {
         self.checked(a)?;
-        if Layout::<T>::HUGE { self.swap_huge(a, b) } else { self.swap_by_value(a, b) }
+        if Layout::<T>::HUGE { self.swap_large(a, b) } else { self.swap_by_value(a, b) }
     }
 
     fn swap_by_value(&self, a: usize, b: usize) -> Result<()> {
@@ -684,7 +684,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.is_resident(page) {
             return self.get(index);
         }
-        if Layout::<T>::HUGE { self.get_huge_uncached(index) } else { self.get_uncached_by_value((page, at)) }
+        if Layout::<T>::HUGE {
+            self.get_large_uncached(index)
+        } else {
+            self.get_uncached_by_value((page, at))
+        }
     }
 
     fn get_uncached_by_value(&self, place: (usize, usize)) -> Result<T> {

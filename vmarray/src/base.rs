@@ -6,24 +6,24 @@ pub(crate) mod element;
 #[forbid(unsafe_code)]
 pub(crate) mod error;
 #[cfg(not(loom))]
-pub(crate) mod imported;
-#[cfg(not(loom))]
 pub(crate) mod memory;
-pub(crate) mod past_caches;
+pub(crate) mod nontemporal_copy;
 #[cfg(not(loom))]
 pub(crate) mod progress;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
-pub(crate) mod published;
-#[cfg(not(loom))]
-#[forbid(unsafe_code)]
 pub(crate) mod recording;
 #[cfg(not(loom))]
-pub(crate) mod reused;
+pub(crate) mod registered_memory;
 pub(crate) mod scoped_threads;
+#[cfg(not(loom))]
+pub(crate) mod scratch_pool;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod stats;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+pub(crate) mod stats_export;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod trace;

@@ -89,8 +89,8 @@ pub mod access {
 
     pub use crate::array::byte_stream::ByteStream;
     pub use crate::array::cursor::{Cursor, CursorMut};
+    pub use crate::array::export::{ExportedElements, ExportedSlice};
     pub use crate::array::iter::{Iter, Pages, PagesMut};
-    pub use crate::array::lent::{LentElements, LentRun};
     pub use crate::array::map::{MapBuffer, MapMode};
     pub use crate::array::page_guard::{PageMut, PageRef, must_work_alone};
     pub use crate::array::registered::Registered;
@@ -148,7 +148,7 @@ pub mod kernel {
     //! ```
 
     pub use crate::ops::launch::{
-        Appended, Argument, Arguments, CodedKernel, Holdable, KernelLaunch, PrefixSummed, ReturnedSum,
+        Appended, Argument, Arguments, Bindable, KernelLaunch, NativeKernel, PrefixSummed, ReturnedSum,
         RunKernel, Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow,
         Windowed,
     };
@@ -257,7 +257,7 @@ pub mod monitor {
     //! }
     //! ```
 
-    pub use crate::base::published::{
+    pub use crate::base::stats_export::{
         PublishedArray, PublishedChannel, PublishedProgram, programs, publish_now,
     };
 }

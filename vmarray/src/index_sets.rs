@@ -51,7 +51,7 @@ pub use source::Tuples;
 pub use tuple_groups::TupleGroups;
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::reused;
+use crate::base::scratch_pool;
 
 /// The label of a column: the dimension of a space that its values are indices of.
 ///
@@ -227,7 +227,7 @@ impl From<IndexSet> for Vec<u64> {
 /// Returns the memory of a long set to the pool.
 impl Drop for IndexSet {
     fn drop(&mut self) {
-        reused::keep(std::mem::take(&mut self.values));
+        scratch_pool::keep(std::mem::take(&mut self.values));
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::Python;
-use vmarray::access::LentRun;
+use vmarray::access::ExportedSlice;
 use vmarray::device::Device as _;
 
 use crate::element::Unit;
@@ -164,7 +164,7 @@ impl Handle {
 
     /// Exports elements in place until the loan and everything made of it is dropped. Returns the first
     /// contiguous run of the range. Blocks.
-    pub fn lend(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Loan>, LentRun)> {
+    pub fn lend(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Loan>, ExportedSlice)> {
         let mut open = self.open()?;
         {
             let mut state = lock(&self.state);

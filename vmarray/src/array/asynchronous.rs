@@ -43,7 +43,7 @@ impl Asked {
     }
 }
 
-pub(crate) use acquire::{Acquire, Got, Refused, Want};
+pub(crate) use acquire::{Acquire, AcquireRefusal, Got, Want};
 pub use element::{GetAsync, SetAsync};
 pub(crate) use element::{read_of, value_of};
 pub use guard::{PageAsync, PageMutAsync};

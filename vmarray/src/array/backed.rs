@@ -104,7 +104,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             pages_most: pages,
             is_open: false,
             page_len,
-            turns: vec![0],
+            stripe_pattern: vec![0],
             redundant: None,
             is_exclusive: true,
         };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use backend_api::wrap::{Mirrored, ParityGroup};
 use backend_api::{Commit, Device, HostMemory};
 
-use crate::array::alike::Recipe;
+use crate::array::empty_like::Recipe;
 use crate::array::{VirtualArray, publishing};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
-use crate::base::published;
+use crate::base::stats_export;
 use crate::engine::channel::checksums::comparing;
 use crate::engine::channel::{Channel, ChannelPlan, Layout};
 use crate::engine::evict::EvictionPolicy;
@@ -108,22 +108,27 @@ impl OpenDevices {
     }
 
     /// The device number of each channel, for a number of pages; at least one channel.
-    pub(crate) fn turns(&self, placement: &Placement, pages: u64, page_bytes: usize) -> Result<Vec<usize>> {
-        placement.turns(&self.devices, pages, page_bytes as u64, &self.usable)
+    pub(crate) fn stripe_pattern(
+        &self,
+        placement: &Placement,
+        pages: u64,
+        page_bytes: usize,
+    ) -> Result<Vec<usize>> {
+        placement.stripe_pattern(&self.devices, pages, page_bytes as u64, &self.usable)
     }
 
     /// Checks that the devices have memory for their channels, and for redundancy of other channels.
     pub(crate) fn expect_room(
         &self,
-        turns: &[usize],
+        stripe_pattern: &[usize],
         redundant: Option<&Redundant>,
         bytes: impl Fn(usize) -> u64,
     ) -> Result<()> {
         let mut asked = vec![0; self.devices.len()];
-        let bytes: Vec<u64> = (0..turns.len()).map(bytes).collect();
+        let bytes: Vec<u64> = (0..stripe_pattern.len()).map(bytes).collect();
         match redundant {
             Some(redundant) => redundant.ask(&bytes, &mut asked),
-            None => turns.iter().zip(bytes).for_each(|(device, bytes)| asked[*device] += bytes),
+            None => stripe_pattern.iter().zip(bytes).for_each(|(device, bytes)| asked[*device] += bytes),
         }
         expect_room(&self.devices, &asked, &self.usable)
     }
@@ -140,18 +145,19 @@ impl OpenDevices {
     fn redundancy(
         &self,
         redundant: Option<&Redundant>,
-        turns: &[usize],
+        stripe_pattern: &[usize],
         is_movable: bool,
     ) -> Result<Redundancy> {
         let device = |at: usize| Arc::clone(&self.devices[at]);
         let keeper = match redundant {
             None if is_movable => {
-                let movable = turns.iter().map(|turn| Ok(Arc::new(Mirrored::new([device(*turn)])?)));
+                let movable = stripe_pattern.iter().map(|turn| Ok(Arc::new(Mirrored::new([device(*turn)])?)));
                 Keeper::Movable(movable.collect::<Result<_>>()?)
             }
             None => Keeper::None,
             Some(Redundant::Pairs(pairs)) => {
-                let mirrors = pairs[..turns.len()].iter().map(|pair| Mirrored::new(pair.map(device)));
+                let mirrors =
+                    pairs[..stripe_pattern.len()].iter().map(|pair| Mirrored::new(pair.map(device)));
                 Keeper::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
             }
             Some(Redundant::Parity(_)) if is_movable => {
@@ -232,7 +238,7 @@ pub(crate) struct Homes {
     pub(crate) is_open: bool,
     pub(crate) page_len: usize,
     /// The device of each channel.
-    pub(crate) turns: Vec<usize>,
+    pub(crate) stripe_pattern: Vec<usize>,
     pub(crate) redundant: Option<Redundant>,
     /// True if the devices can hold no other array, as files.
     pub(crate) is_exclusive: bool,
@@ -615,13 +621,22 @@ impl<T: Element, D: Device> Builder<T, D> {
                           `Placement::Mirrored`";
             return Err(ErrorKind::ParityRefused { reason }.into());
         }
-        let turns = match &redundant {
+        let stripe_pattern = match &redundant {
             Some(redundant) => (0..redundant.channels()).collect(),
-            None => open.turns(&settings.common.placement, pages_most, page_bytes)?,
+            None => open.stripe_pattern(&settings.common.placement, pages_most, page_bytes)?,
         };
         let is_exclusive = false;
-        let homes =
-            Homes { open, len, max_len, pages_most, is_open, page_len, turns, redundant, is_exclusive };
+        let homes = Homes {
+            open,
+            len,
+            max_len,
+            pages_most,
+            is_open,
+            page_len,
+            stripe_pattern,
+            redundant,
+            is_exclusive,
+        };
         Self::build_on(settings, homes, |_| ())
     }
 
@@ -632,9 +647,11 @@ impl<T: Element, D: Device> Builder<T, D> {
         prepare: impl FnOnce(&mut Pager),
     ) -> Result<VirtualArray<T, D>> {
         let recipe = Recipe::of(&settings, &homes);
-        let Homes { open, len, max_len, pages_most, is_open, page_len, mut turns, redundant, .. } = homes;
+        let Homes {
+            open, len, max_len, pages_most, is_open, page_len, mut stripe_pattern, redundant, ..
+        } = homes;
         // A channel without a page would be useless.
-        turns.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
+        stripe_pattern.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
         let Settings {
             common,
             cache,
@@ -656,15 +673,17 @@ impl<T: Element, D: Device> Builder<T, D> {
             let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
         }
-        let channels = turns.len() as u64;
+        let channels = stripe_pattern.len() as u64;
         let slots = |channel: usize, pages| Pager::slots_in(channel as u64, channels, pages);
-        open.expect_room(&turns, redundant.as_ref(), |channel| slots(channel, pages) * page_bytes as u64)?;
-        let redundancy = open.redundancy(redundant.as_ref(), &turns, movable)?;
+        open.expect_room(&stripe_pattern, redundant.as_ref(), |channel| {
+            slots(channel, pages) * page_bytes as u64
+        })?;
+        let redundancy = open.redundancy(redundant.as_ref(), &stripe_pattern, movable)?;
         if common.wipe {
             redundancy.wipe_on_release()?;
         }
         let frames = match cache {
-            Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
+            Cache::Bytes(bytes) => bytes / frame_stride / stripe_pattern.len(),
             Cache::FramesPerChannel(frames) => frames,
         };
         let table = PageTable::new(pages as usize, pages_most as usize);
@@ -704,10 +723,10 @@ impl<T: Element, D: Device> Builder<T, D> {
                 wipe: common.wipe,
             })
         };
-        let channels = turns.iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
+        let channels = stripe_pattern.iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
         let mut pager =
             Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_redundancy(redundancy);
-        if published.is_some() || published::is_wanted() {
+        if published.is_some() || stats_export::is_wanted() {
             publishing::begin(&mut pager, published.unwrap_or_default(), element::Layout::<T>::BYTES);
         }
         prepare(&mut pager);

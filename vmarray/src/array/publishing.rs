@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use backend_api::HostMemory;
 
-use crate::base::published::{Publication, PublishedArray, PublishedChannel};
+use crate::base::stats_export::{Publication, PublishedArray, PublishedChannel};
 use crate::engine::channel::Channel;
 use crate::engine::page::hits;
 use crate::engine::pager::Pager;

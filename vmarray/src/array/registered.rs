@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::base::imported::ImportedMemory;
+use crate::base::registered_memory::RegisteredMemory;
 
 /// All registered memory of the process, by its start address.
 static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeMap::new());
@@ -23,7 +23,7 @@ static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeM
 pub(crate) struct RegisteredRange {
     start: usize,
     bytes: usize,
-    imports: Vec<ImportedMemory>,
+    imports: Vec<RegisteredMemory>,
 }
 
 /// A vector that the devices of an array access directly: page-locked in place.
@@ -77,7 +77,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // Expose the address like that of a gather's destination, so that device writes count as writes
         // through the reference passed to the gather.
         let start = values.as_mut_ptr().expose_provenance();
-        let mut imports: Vec<ImportedMemory> = Vec::new();
+        let mut imports: Vec<RegisteredMemory> = Vec::new();
         if bytes > 0 {
             into_huge_pages(start, bytes);
             for channel in self.pager().channels() {
@@ -89,7 +89,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                     .expect("the address of a vector is never null");
                 // SAFETY: the vector does not move until `Registered` returns it, after the devices have
                 // released it. Work on it belongs to calls that borrow it, mutably if the work writes.
-                imports.push(unsafe { ImportedMemory::new(device, address, bytes, HostMemory::Pinned)? });
+                imports.push(unsafe { RegisteredMemory::new(device, address, bytes, HostMemory::Pinned)? });
             }
             KNOWN.write().insert(start, Arc::new(RegisteredRange { start, bytes, imports }));
         }
@@ -177,7 +177,7 @@ pub(crate) fn find(address: *const u8, bytes: usize) -> Option<Arc<RegisteredRan
 }
 
 impl RegisteredRange {
-    fn import(&self, device: &Arc<dyn Device>) -> Option<&ImportedMemory> {
+    fn import(&self, device: &Arc<dyn Device>) -> Option<&RegisteredMemory> {
         self.imports.iter().find(|import| Arc::ptr_eq(import.device(), device))
     }
 

@@ -14,7 +14,7 @@ use crate::array::VirtualArray;
 use crate::array::builder::{Builder, PAGE_BYTES};
 use crate::base::element::{self, Element};
 use crate::base::error::Result;
-use crate::engine::pager::{KeptLength, StoredLength};
+use crate::engine::pager::{KeptLength, PersistentLen};
 
 use files::{FilePart, Files, PLACE_BYTES};
 
@@ -36,7 +36,7 @@ struct Description {
     shape: String,
     page_elements: usize,
     /// The file of each channel.
-    turns: Vec<usize>,
+    stripe_pattern: Vec<usize>,
     /// The number of this file, and of all files.
     file: usize,
     files: usize,
@@ -66,10 +66,11 @@ fn in_words(layout: &Layout) -> String {
 
 impl Description {
     fn to_text(&self) -> String {
-        let turns = self.turns.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let stripe_pattern =
+            self.stripe_pattern.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         format!(
             "{FORMAT}\nbyte order: {}\nelement: {}\nshape: {}\nelements of a page: {}\n\
-             files of channels: {turns}\nfile: {}\nfiles: {}\narray: {:016x}\n",
+             files of channels: {stripe_pattern}\nfile: {}\nfiles: {}\narray: {:016x}\n",
             self.byte_order, self.element, self.shape, self.page_elements, self.file, self.files, self.array,
         )
     }
@@ -79,20 +80,20 @@ impl Description {
         let lines: HashMap<&str, &str> =
             text.strip_prefix(FORMAT)?.lines().filter_map(|line| line.split_once(": ")).collect();
         let number = |name: &str| lines.get(name)?.parse::<usize>().ok();
-        let turns = lines.get("files of channels")?.split(' ').map(|turn| turn.parse().ok());
+        let stripe_pattern = lines.get("files of channels")?.split(' ').map(|turn| turn.parse().ok());
         let description = Self {
             byte_order: (*lines.get("byte order")?).into(),
             element: (*lines.get("element")?).into(),
             shape: (*lines.get("shape")?).into(),
             page_elements: number("elements of a page")?,
-            turns: turns.collect::<Option<_>>()?,
+            stripe_pattern: stripe_pattern.collect::<Option<_>>()?,
             file: number("file")?,
             files: number("files")?,
             array: u64::from_str_radix(lines.get("array")?, 16).ok()?,
         };
-        let Self { page_elements, ref turns, file, files, .. } = description;
-        let is_sound = page_elements > 0 && file < files && turns.iter().all(|turn| *turn < files);
-        (is_sound && !turns.is_empty()).then_some(description)
+        let Self { page_elements, ref stripe_pattern, file, files, .. } = description;
+        let is_sound = page_elements > 0 && file < files && stripe_pattern.iter().all(|turn| *turn < files);
+        (is_sound && !stripe_pattern.is_empty()).then_some(description)
     }
 }
 
@@ -282,17 +283,17 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         page_elements: usize,
     ) -> Result<(Vec<PathBuf>, Description)> {
         let paths: Vec<PathBuf> = files.into_iter().map(|path| path.as_ref().to_owned()).collect();
-        let mut turns = self.settings.common.placement.turns_of_files(paths.len())?;
+        let mut stripe_pattern = self.settings.common.placement.stripe_pattern_of_files(paths.len())?;
         if ![LINEAR, ROWS].contains(&shape) {
             // Without growth, a channel without a page would be useless.
-            turns.truncate(self.len.div_ceil(page_elements).max(1));
+            stripe_pattern.truncate(self.len.div_ceil(page_elements).max(1));
         }
         let description = Description {
             byte_order: native_byte_order(),
             element: in_words(&T::layout()),
             shape: shape.into(),
             page_elements,
-            turns,
+            stripe_pattern,
             file: 0,
             files: paths.len(),
             array: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &paths),
@@ -428,7 +429,7 @@ pub(crate) struct StoredRows<T: Element> {
     pub(crate) offsets: VirtualArray<u64>,
     pub(crate) rows: usize,
     /// Storage of their number.
-    pub(crate) kept: Arc<StoredLength>,
+    pub(crate) kept: Arc<PersistentLen>,
     pub(crate) is_read_only: bool,
 }
 
@@ -443,7 +444,7 @@ mod tests {
             element: in_words(&<[(u8, f32); 3]>::layout()),
             shape: LINEAR.into(),
             page_elements: 7,
-            turns: vec![0, 1, 0],
+            stripe_pattern: vec![0, 1, 0],
             file: 1,
             files: 2,
             array: 0x123,

@@ -182,7 +182,7 @@ pub(crate) fn in_steps<R, E>(
     let done = work(&steps)?;
     if steps.done_bytes.load(Ordering::Relaxed) < all_bytes {
         // The work is done, so it is too late to stop it.
-        let _ = steps.tell(all_bytes);
+        let _ = steps.report(all_bytes);
     }
     Ok(done)
 }
@@ -215,7 +215,7 @@ impl Steps {
     ///
     /// # Errors
     /// [`Cancelled`](ErrorKind::Cancelled), from then on each time.
-    pub(crate) fn tell(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn report(&self, bytes: u64) -> Result<()> {
         let Some(teller) = self.teller else { return Ok(()) };
         let mut progress = teller.lock();
         if self.is_cancelled() {

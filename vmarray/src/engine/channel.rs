@@ -12,7 +12,7 @@
 //!    [`Entry::claim_to_load`]).
 //! 3. *Place*: a page without contents is resident at once, as zeroes ([`Channel::install_new`]); else there
 //!    is a [`Load`].
-//! 4. *Submit*: loads of many threads as one batch (`combine`), loads of tasks as another (`drive`).
+//! 4. *Submit*: loads of many threads as one batch (`combine`), loads of tasks as another (`async_progress`).
 //! 5. *Record*: the batch is a [`FetchUnderWay`], its pages are in flight; any thread may wait for it.
 //! 6. *Finish*: requests of tasks are served, and pages are published or, after a failure, released
 //!    (`transfers`).
@@ -27,15 +27,19 @@
 
 #[forbid(unsafe_code)]
 mod ahead;
+mod async_progress;
+mod async_requests;
+#[forbid(unsafe_code)]
+mod async_waiters;
+#[forbid(unsafe_code)]
+mod async_wakeups;
 pub(crate) mod checksums;
 mod coalesce;
 #[forbid(unsafe_code)]
 mod combine;
 #[forbid(unsafe_code)]
 mod direct;
-mod drive;
-#[forbid(unsafe_code)]
-mod driver;
+mod frame_reservation;
 mod frames;
 #[forbid(unsafe_code)]
 mod guards;
@@ -46,14 +50,10 @@ mod pinned;
 mod queue_barriers;
 #[forbid(unsafe_code)]
 mod queues;
-mod requests;
-mod reserve;
 mod slot_io;
 #[forbid(unsafe_code)]
 mod staged_copies;
 mod staging;
-#[forbid(unsafe_code)]
-mod tasks;
 #[cfg(test)]
 mod tests;
 mod transfers;
@@ -83,23 +83,23 @@ use crate::engine::page::state::{DIRTY, RESIDENT};
 use crate::engine::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 
 use ahead::AheadCount;
+pub(crate) use async_requests::{Ask, Bytes, Request, RequestAnswer};
+use async_waiters::TaskRequests;
+pub(crate) use async_waiters::TaskWait;
+pub(crate) use async_wakeups::Driver;
 pub(crate) use coalesce::CopyWay;
 use combine::Read;
 pub(crate) use combine::{Load, LoadFor, Loaded};
-use direct::Rents;
-pub(crate) use driver::Driver;
+use direct::ReadCosts;
+use frame_reservation::Reserved;
 pub(crate) use frames::{Blocking, Frame};
 use guards::GuardCount;
 pub(crate) use pinned::{PinnedPiece, PinnedPool};
 pub(crate) use queue_barriers::HomeQueues;
-pub(crate) use requests::{Ask, Bytes, Request, RequestAnswer};
-use reserve::Reserved;
 use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
 use staging::Stages;
 pub(crate) use staging::{Stage, stage_pages};
-use tasks::TaskRequests;
-pub(crate) use tasks::TaskWait;
 use transfers::{FailedLoad, FetchUnderWay, WriteBack};
 use victims::DropBehind;
 pub(crate) use victims::Victim;
@@ -172,7 +172,7 @@ struct LoadQueue {
     /// True if queued loads may be submitted.
     may_combine: AtomicBool,
     /// Number of unreported failed loads.
-    untold_failures: AtomicU32,
+    unreported_errors: AtomicU32,
     /// Counter for names of loads.
     next: AtomicU64,
 }
@@ -194,7 +194,7 @@ pub(crate) struct Channel {
     /// Signals new frames, memory, fewer guards, or completed work.
     events: EventCount,
     pinned: Arc<PinnedPool>,
-    rents: Rents,
+    read_costs: ReadCosts,
     stages: Stages,
     /// By [`CopyWay`].
     staged: [Mutex<StagedCopies>; 2],
@@ -309,7 +309,7 @@ impl Channel {
                 true => PinnedPool::new(&plan.device, plan.layout.index, plan.memory),
                 false => PinnedPool::separate(&plan.device, plan.memory, plan.fall_back),
             }),
-            rents: Rents::default(),
+            read_costs: ReadCosts::default(),
             stages: Stages::default(),
             staged: Default::default(),
             device: plan.device,

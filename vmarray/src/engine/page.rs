@@ -6,7 +6,7 @@
 mod barrier;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
-mod deferral;
+mod deferred_wakes;
 #[forbid(unsafe_code)]
 mod entry;
 #[forbid(unsafe_code)]
@@ -40,7 +40,7 @@ mod model;
 mod snapshot_model;
 
 #[cfg(not(loom))]
-pub(crate) use deferral::{Deferral, LockScope, OutsideLocks, wake};
+pub(crate) use deferred_wakes::{DeferredWakes, LockScope, OutsideLocks, wake};
 pub(crate) use entry::{Entry, Holder, Refusal, Sweep};
 pub(crate) use hazard::Access;
 #[cfg(not(loom))]

@@ -12,7 +12,7 @@ mod hold;
 mod init_tracker;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
-mod kept;
+mod persistent_len;
 #[forbid(unsafe_code)]
 mod pool;
 #[forbid(unsafe_code)]
@@ -36,17 +36,17 @@ use backend_api::links::is_same;
 use backend_api::{Device, warn};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::published::Publication;
 use crate::base::recording;
 use crate::base::stats::{Baseline, Stats};
+use crate::base::stats_export::Publication;
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
 use crate::engine::page::state::{
     AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, UNSAVED, WAITED, WRITER_PENDING,
 };
 use crate::engine::page::{
-    Access, Deferral, Entry, HitCounter, Holder, PageTable, Refusal, Snapshots, State, count_hit, counter,
-    hits, park, unpark,
+    Access, DeferredWakes, Entry, HitCounter, Holder, PageTable, Refusal, Snapshots, State, count_hit,
+    counter, hits, park, unpark,
 };
 use crate::engine::read_ahead::Use;
 use crate::engine::redundancy::Redundancy;
@@ -54,7 +54,7 @@ use crate::engine::redundancy::Redundancy;
 pub(crate) use growth::Spare;
 pub(crate) use hold::ExclusiveHold;
 #[cfg(feature = "host")]
-pub(crate) use kept::StoredLength;
+pub(crate) use persistent_len::PersistentLen;
 pub(crate) use pool::SharedHomes;
 #[cfg(feature = "host")]
 pub(crate) use snapshot::{PageSaver, Snapshot};
@@ -144,9 +144,9 @@ pub(crate) enum KeptLength {
     #[default]
     None,
     /// Length of the array.
-    Own(Arc<StoredLength>),
+    Own(Arc<PersistentLen>),
     /// Length of a larger structure, which records it and contains the array.
-    OfWhole(Arc<StoredLength>),
+    OfWhole(Arc<PersistentLen>),
 }
 
 /// Fate of the contents when the array is dropped.
@@ -545,7 +545,7 @@ impl Pager {
         let mut deferral = None;
         if has_contents && channel.loads_directly() {
             // Threads woken here may wait for the page until its release.
-            deferral = Some(Deferral::begin());
+            deferral = Some(DeferredWakes::begin());
             let load = channel.begin_direct_load(entry, frame);
             if stream == Stream::Follow {
                 self.follow(page, Use::Missed);

@@ -8,7 +8,7 @@ use super::engine::{Engine, Piece, Walk};
 use super::keys::FoldedMultiply;
 use super::{IndexSet, Tuples, count_of};
 use crate::base::error::Result;
-use crate::base::reused::unspecified_vec;
+use crate::base::scratch_pool::unspecified_vec;
 
 /// The results of a [`Combination`](super::Combination) in sets of some length. Ends after the first
 /// error.

@@ -2,8 +2,8 @@
 
 use super::{Dimension, IndexSet, count_of, distinct};
 use crate::base::error::{ErrorKind, Result};
-use crate::base::reused::{self, unspecified_vec};
 use crate::base::scoped_threads::CORES;
+use crate::base::scratch_pool::{self, unspecified_vec};
 use crate::engine::shared_work;
 
 /// Tuples of a block, whose rows fit into the first-level cache of a core while columns are read or
@@ -92,7 +92,7 @@ impl IndexSetColumns {
 /// Returns the memory of long columns to the pool.
 impl Drop for IndexSetColumns {
     fn drop(&mut self) {
-        self.columns.drain(..).for_each(reused::keep);
+        self.columns.drain(..).for_each(scratch_pool::keep);
     }
 }
 

@@ -166,7 +166,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         &self,
         like: &VirtualArray<T, D>,
     ) -> Result<PagedIndexSet<D>> {
-        self.in_array(like.alike(count_of(self.len(), self.width())?, INTERNAL)?)
+        self.in_array(like.array_like(count_of(self.len(), self.width())?, INTERNAL)?)
     }
 
     /// Writes all results to an array of their length.

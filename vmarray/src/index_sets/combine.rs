@@ -14,7 +14,7 @@ use crate::base::element::Element;
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::scoped_threads;
-use crate::ops::sort::is_refusal;
+use crate::ops::sort::is_unsupported;
 
 /// A natural join of two sets of tuples: each pair of tuples with equal values in the common dimensions
 /// becomes one tuple over the union of the dimensions.
@@ -157,7 +157,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         let merge = self.merge()?;
         if on_devices::is_better(&merge, array) {
             match on_devices::combine(self.a, self.b, &merge, self.memory_bytes, array) {
-                Err(error) if error.device_error().is_some_and(is_refusal) => {}
+                Err(error) if error.device_error().is_some_and(is_unsupported) => {}
                 done => return done,
             }
         }

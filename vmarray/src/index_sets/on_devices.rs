@@ -130,7 +130,7 @@ fn of_groups(
 
 /// Returns the values of a column of a set, by its number.
 pub(super) fn column<D: Device>(set: &PagedIndexSet<D>, column: usize) -> Result<VirtualArray<u64, D>> {
-    let (devices, array) = (TupleDevices(set.array()), set.array().alike::<u64>(set.len(), INTERNAL)?);
+    let (devices, array) = (TupleDevices(set.array()), set.array().array_like::<u64>(set.len(), INTERNAL)?);
     devices.write_column(&devices.rows(set, &(0..set.len()))?, column, &array)?;
     Ok(array)
 }
@@ -150,7 +150,7 @@ pub(super) fn group_by<D: Device>(
     drop((sorted, order));
     let columns = devices.scratch::<u32>(keys.len())?;
     columns.write(0, &keys.iter().map(|column| *column as u32).collect::<Vec<_>>())?;
-    let array = set.array().alike::<u64>(groups.len() * keys.len(), INTERNAL)?;
+    let array = set.array().array_like::<u64>(groups.len() * keys.len(), INTERNAL)?;
     let given = Given::default().value(keys.len()).value(rows.first).value(rows.width).all(&columns);
     let given = rows.given(given).all(groups.order()?).all(groups.starts());
     given.result(&array).run::<of_groups>()?;
@@ -187,7 +187,7 @@ pub(super) fn combine<A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Dev
         }
         Ok(())
     })?;
-    let array = like.alike::<u64>(count_of(len, merge.width())?, INTERNAL)?;
+    let array = like.array_like::<u64>(count_of(len, merge.width())?, INTERNAL)?;
     let (mut first, mut expected) = (0, totals.into_iter());
     let mut write = |grouped: Arc<DeviceGroups<'_, D>>, found: DeviceMatches<'_, D>| {
         let (expected, got) = (expected.next().unwrap_or(0), found.total);

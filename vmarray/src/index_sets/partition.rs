@@ -8,7 +8,7 @@ use super::keys::{Coder, KeyHash};
 use super::source::Block;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::base::reused::Reused;
+use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work;
 
 /// A tuple without its values.
@@ -57,7 +57,7 @@ pub(super) struct Partitions {
 
 #[derive(Debug, Default)]
 struct PartitionSegment {
-    entries: Reused<PartitionEntry>,
+    entries: ScratchVec<PartitionEntry>,
     /// The start of each partition, and the end.
     starts: Vec<u32>,
 }
@@ -113,7 +113,7 @@ impl PartitionSegment {
         for partition in 0..fanout.partitions() {
             starts[partition + 1] += starts[partition];
         }
-        let mut entries = Reused::<PartitionEntry>::unspecified(starts[fanout.partitions()] as usize)?;
+        let mut entries = ScratchVec::<PartitionEntry>::unspecified(starts[fanout.partitions()] as usize)?;
         let to = &mut *entries;
         let mut next = starts.clone();
         coder.for_each::<H>(block, keys, tuples, |tuple, key| {

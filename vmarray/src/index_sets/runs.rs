@@ -16,7 +16,7 @@ use super::partition::{Fanout, PartitionEntry, Partitions};
 use super::source::Block;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, prefetch_write, zeroed_vec};
-use crate::base::reused::{Reused, as_atomics};
+use crate::base::scratch_pool::{ScratchVec, as_atomics};
 use crate::engine::shared_work;
 
 /// The prefetch distance of unordered accesses, in tuples.
@@ -31,7 +31,7 @@ pub(super) struct Index {
     tables: Vec<Table>,
     /// The columns of the tuples that go into results, key by key; within a key in the order of the
     /// tuples.
-    rest: Reused<u64>,
+    rest: ScratchVec<u64>,
 }
 
 /// A hash table of keys, with open addressing.
@@ -61,7 +61,7 @@ pub(super) struct TupleRun {
 
 /// The runs of all tuples of the first set, or of a strip of it.
 #[derive(Debug)]
-pub(super) struct TupleRuns(Reused<u64>);
+pub(super) struct TupleRuns(ScratchVec<u64>);
 
 impl TupleRuns {
     #[inline(always)]
@@ -97,7 +97,7 @@ impl Index {
         let fanout = Fanout::for_tuples(block.len());
         let partitions = Partitions::of::<H>(block, &merge.b_keys, &coder, fanout, threads)?;
         let width = merge.b_rest.len();
-        let mut rest = Reused::<u64>::unspecified(super::count_of(block.len(), width)?)?;
+        let mut rest = ScratchVec::<u64>::unspecified(super::count_of(block.len(), width)?)?;
         let mut tables: Vec<Table> = (0..fanout.partitions()).map(|_| Table::default()).collect();
         let mut left = &mut *rest;
         let mut base = 0;
@@ -151,7 +151,7 @@ impl Index {
         threads: usize,
     ) -> Result<TupleRuns> {
         let partitions = Partitions::of::<H>(a, &merge.a_keys, &self.coder, self.fanout, threads)?;
-        let mut runs = Reused::zeroed(a.len())?;
+        let mut runs = ScratchVec::zeroed(a.len())?;
         // Threads write the runs concurrently, in any order.
         let to = as_atomics(&mut runs);
         shared_work::for_each(threads, self.tables.iter().enumerate(), |(number, table)| {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Dimension, IndexSet};
 use crate::base::error::Result;
-use crate::base::reused::Reused;
+use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work;
 use crate::ops::executor::OperandStore;
 
@@ -96,7 +96,7 @@ pub(super) struct Block<'a> {
 #[derive(Debug)]
 enum BlockValues<'a> {
     Lent(&'a [u64]),
-    Owned(Reused<u64>),
+    Owned(ScratchVec<u64>),
 }
 
 impl<'a> Block<'a> {
@@ -113,7 +113,7 @@ impl<'a> Block<'a> {
             let values = BlockValues::Lent(&values[tuples.start * width..tuples.end * width]);
             return Ok(Self { values, width, len });
         }
-        let mut values = Reused::unspecified(super::count_of(len, width)?)?;
+        let mut values = ScratchVec::unspecified(super::count_of(len, width)?)?;
         if let Some(at_once) = VALUES.checked_div(width) {
             let at_once = at_once.max(1);
             let parts = values.chunks_mut(at_once * width).zip((tuples.start..).step_by(at_once));

@@ -14,9 +14,9 @@
 //! elements ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the
 //! program.
 
-mod beside;
 mod copy;
 mod fetch;
+mod operand_staging;
 mod staged;
 mod write;
 
@@ -35,10 +35,10 @@ use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
-pub(crate) use beside::ReadOperand;
 pub(crate) use copy::{SHORT_BYTES, copies_within, copy_elements};
-pub use fetch::PastHost;
+pub use fetch::PeerCopy;
 pub(crate) use fetch::put_from;
+pub(crate) use operand_staging::ReadOperand;
 pub(crate) use staged::{OwnQueue, StagedRows};
 pub use write::{Change, Operand, OperandStore, ResultStore, ShareWork};
 pub(crate) use write::{Outcome, RefusedRun, STAGED_BYTES, Writing, are_groups_within_pages, in_parts};
@@ -126,7 +126,7 @@ pub enum Kernel<'a> {
     /// A kernel of the program that does not change the run, and its report.
     Launch(&'a dyn Change, Run<'a>, HostSpan<'a>),
     /// Copies of its elements to other device memory.
-    PastHost(&'a PastHost<'a>, Run<'a>),
+    PeerCopy(&'a PeerCopy<'a>, Run<'a>),
 }
 
 impl std::fmt::Debug for Kernel<'_> {
@@ -140,7 +140,7 @@ impl Kernel<'_> {
     /// submission reports any error again.
     fn prepare(&self, device: &dyn Device) {
         match self {
-            Self::Search(_) | Self::PastHost(..) => {}
+            Self::Search(_) | Self::PeerCopy(..) => {}
             Self::Compute(compute) => drop(device.prepare(compute)),
             Self::Launch(launch, run, report) => launch.prepare(device, *run, Some(*report)),
         }
@@ -151,7 +151,7 @@ impl Kernel<'_> {
             Self::Search(search) => queue.search(search),
             Self::Compute(compute) => queue.compute(compute),
             Self::Launch(launch, run, report) => launch.submit(queue, *run, Some(*report)),
-            Self::PastHost(fetch, run) => fetch.submit(queue, *run),
+            Self::PeerCopy(fetch, run) => fetch.submit(queue, *run),
         }
     }
 }
@@ -358,7 +358,7 @@ impl AskedRun {
         let kernel = question.kernel(run, room, memory.at(0));
         kernel.prepare(&**lane.device());
         let ticket = lane.submit(RunAccess::Read, &mut |queue| kernel.submit(queue))?;
-        if !matches!(kernel, Kernel::PastHost(..)) {
+        if !matches!(kernel, Kernel::PeerCopy(..)) {
             let bytes = run.columns.iter().map(|of| of.count * of.stride).sum();
             lane.counters().bytes_in_place.add(bytes);
             recording::sized(ticket, 1, || bytes);

@@ -5,17 +5,17 @@
 
 mod along_axis;
 mod arguments;
-mod coded;
+mod broadcast;
 mod elements;
 mod groups;
+mod index_domain;
 mod kernel;
+mod native_kernel;
 mod options;
-mod over;
 mod plan;
 mod reduce;
 mod scan;
 mod session;
-mod spread;
 mod stored;
 mod tiled_groups;
 
@@ -25,18 +25,18 @@ use vmarray_kernel::{Kernel, Number};
 pub(crate) use along_axis::{Lines, added, converted, counted, greater, lesser};
 pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
 pub(crate) use arguments::{Modes, changed, placed, shared};
-pub use coded::CodedKernel;
+pub(crate) use broadcast::{Bounds, Broadcast, READ_IN_PLACE_MAX, Shown, inside};
 pub(crate) use elements::{Given, operand};
+pub use native_kernel::NativeKernel;
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
 pub use scan::PrefixSummed;
 pub(crate) use scan::{PIECE_BYTES, Scan, scan_lines};
-pub(crate) use session::HeldBound;
+pub(crate) use session::Binding;
 pub use session::{
-    Holdable, RunAsync, Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait,
+    Bindable, RunAsync, Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait,
     SessionWindow,
 };
-pub(crate) use spread::{Bounds, READ_IN_PLACE_MAX, Shown, Spread, inside};
 pub(crate) use stored::Reordered;
 pub use stored::StoredBox;
 
@@ -336,8 +336,8 @@ pub trait RunKernel: Kernel + Sized {
     /// # Errors
     /// [`KernelRefused`](ErrorKind::KernelRefused) if the kernel cannot be translated, or its groups are
     /// tiles of a result.
-    fn with_code(code: Code) -> Result<CodedKernel<Self>> {
-        CodedKernel::new(code)
+    fn with_code(code: Code) -> Result<NativeKernel<Self>> {
+        NativeKernel::new(code)
     }
 }
 

@@ -313,7 +313,7 @@ fn in_pieces<T: Element, D: Device>(
                 let Some(start) = usize::try_from(start).ok().filter(|start| *start < len) else { break };
                 let count = piece.min(len - start);
                 copy(start..start + count, &mut buffer)?;
-                steps.tell((count * element_bytes) as u64)?;
+                steps.report((count * element_bytes) as u64)?;
             }
             Ok(())
         };

@@ -1,10 +1,9 @@
 //! Sorting: in the memory of the devices that have the elements, else through RAM.
 
-mod at_home;
-mod by_pieces;
 #[cfg(test)]
 pub(crate) mod card_model;
 mod external;
+mod external_merge;
 mod in_place;
 mod look_back;
 mod merge;
@@ -12,6 +11,7 @@ mod on_device;
 mod on_devices;
 mod on_host;
 mod onesweep;
+mod ram_in_place;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -20,19 +20,19 @@ use std::sync::Arc;
 use backend_api::Device;
 use vmarray_kernel::{Memory, Number};
 
-pub(crate) use self::by_pieces::bytes_in_ram;
 #[cfg(test)]
 pub(crate) use self::card_model::CardModel;
 pub(crate) use self::external::{ExternalLane, ExternalPlan, sort as sort_by_way_of_cards};
+pub(crate) use self::external_merge::bytes_in_ram;
 pub(crate) use self::look_back::{LookBack, TileState, TileStates, look_back};
 use self::on_device::can_sort;
 pub(crate) use self::on_device::refusal;
 pub use self::on_device::{ChannelShare, DeviceOutcome};
-pub use self::on_devices::Dealing;
+pub use self::on_devices::Striping;
 pub(crate) use self::on_devices::of_each;
 use self::on_devices::sort_on_devices;
 pub(crate) use self::on_host::{sort as sort_in_ram, sort_pairs as sort_pairs_in_ram};
-pub(crate) use self::onesweep::{is_refusal, scan_kernel, scan_tile, takes_opencl};
+pub(crate) use self::onesweep::{is_unsupported, scan_kernel, scan_tile, takes_opencl};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::Operand;
@@ -204,10 +204,10 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     if sorted? {
         return Ok(());
     }
-    let is_in_ram = |device: &Arc<dyn Device>| at_home::can_sort(&**device);
-    if at_home::is_worth_it(target, range.len(), size_of::<T>(), value_bytes)
+    let is_in_ram = |device: &Arc<dyn Device>| ram_in_place::can_sort(&**device);
+    if ram_in_place::is_worth_it(target, range.len(), size_of::<T>(), value_bytes)
         && target.change_on_devices(range, beside, &is_in_ram, &mut |shares, _, begin_write| {
-            at_home::sort::<T::KeyBits>(shares, order, begin_write)
+            ram_in_place::sort::<T::KeyBits>(shares, order, begin_write)
         })?
     {
         return Ok(());
@@ -215,5 +215,5 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     if values.is_none() && target.sort_by_way_of_cards(range, order, &can_sort)? {
         return Ok(());
     }
-    by_pieces::sort::<T, S>(store, range, values, order)
+    external_merge::sort::<T, S>(store, range, values, order)
 }

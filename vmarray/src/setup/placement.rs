@@ -1,7 +1,7 @@
 //! Shares of devices in an array.
 
 mod shares;
-mod turns;
+mod stripe_pattern;
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use backend_api::{Device, DeviceKind};
 use crate::base::error::{ErrorKind, Result};
 use crate::setup::profile::{Direction, Profile};
 use shares::Demand;
-use turns::take_turns;
+use stripe_pattern::stripe_pattern;
 
 /// Distribution of the pages of an array over its devices.
 ///
@@ -177,7 +177,7 @@ impl Placement {
 
     /// The devices of the channels in sequence, from the pages of the array and the capacity of each device
     /// in bytes. Devices are [measured](Self::measure) if the placement needs it.
-    pub(crate) fn turns(
+    pub(crate) fn stripe_pattern(
         &self,
         devices: &[Arc<dyn Device>],
         pages: u64,
@@ -199,12 +199,12 @@ impl Placement {
             }
             None => Vec::new(),
         };
-        self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| take_turns(&channels))
+        self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| stripe_pattern(&channels))
     }
 
     /// The files of the channels in sequence.
     #[cfg(feature = "host")]
-    pub(crate) fn turns_of_files(&self, files: usize) -> Result<Vec<usize>> {
+    pub(crate) fn stripe_pattern_of_files(&self, files: usize) -> Result<Vec<usize>> {
         if files == 0 {
             return Err(ErrorKind::FileRefused { reason: "no file is named; name at least one" }.into());
         }
@@ -213,7 +213,7 @@ impl Placement {
                 "this placement measures devices, not files; use `Placement::Equal` or `Placement::Ratios`";
             return Err(ErrorKind::FileRefused { reason }.into());
         }
-        self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| take_turns(&shares))
+        self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| stripe_pattern(&shares))
     }
 
     /// The redundancy between devices, if any.

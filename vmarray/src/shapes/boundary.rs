@@ -42,7 +42,7 @@
 mod bounded;
 #[forbid(unsafe_code)]
 mod each;
-mod launched;
+mod kernel_arguments;
 mod modes;
 #[forbid(unsafe_code)]
 mod shifted;

@@ -2,7 +2,7 @@
 
 mod builder;
 mod growing;
-mod launched;
+mod kernel_arguments;
 mod row;
 #[cfg(feature = "host")]
 mod stored;

@@ -13,7 +13,7 @@ use super::home::Home;
 use crate::array::builder::{CommonSettings, Devices};
 use crate::base::element::{Element, Layout};
 use crate::base::error::{ErrorKind, Result};
-use crate::base::imported::ImportedMemory;
+use crate::base::registered_memory::RegisteredMemory;
 use crate::base::trace;
 use crate::engine::channel::PinnedPool;
 use crate::engine::evict::EvictionPolicy;
@@ -177,41 +177,43 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         // Data beyond device memory are processed piece by piece, so placement need not fit all.
         let room = self.device_bytes.unwrap_or(usable.iter().map(|bytes| bytes / 4 * 3).sum());
         let placed = (pages as u64).min(room / page_bytes as u64).max(1);
-        let mut turns = open.turns(&self.settings.placement, placed, page_bytes)?;
-        turns.truncate(pages.max(1));
+        let mut stripe_pattern = open.stripe_pattern(&self.settings.placement, placed, page_bytes)?;
+        stripe_pattern.truncate(pages.max(1));
         let slots = |channel: usize| -> usize {
-            let device = turns[channel];
-            let sharers = turns.iter().filter(|&&other| other == device).count() as u64;
+            let device = stripe_pattern[channel];
+            let sharers = stripe_pattern.iter().filter(|&&other| other == device).count() as u64;
             let bytes = match self.device_bytes {
-                Some(bytes) => bytes / turns.len() as u64,
+                Some(bytes) => bytes / stripe_pattern.len() as u64,
                 None => usable[device] / 4 * 3 / sharers,
             };
-            let of_channel = pages.saturating_sub(channel).div_ceil(turns.len());
+            let of_channel = pages.saturating_sub(channel).div_ceil(stripe_pattern.len());
             usize::try_from(bytes / page_bytes as u64)
                 .unwrap_or(SLOTS_MAX)
                 .min(of_channel)
                 .clamp(1, SLOTS_MAX)
         };
-        open.expect_room(&turns, None, |channel| slots(channel) as u64 * page_bytes as u64)?;
+        open.expect_room(&stripe_pattern, None, |channel| slots(channel) as u64 * page_bytes as u64)?;
         let mut entries = Vec::new();
         entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
         entries.resize_with(pages, DirectoryEntry::new);
         let home_bytes = HomeBytes { first: first.cast(), element_bytes, cuts };
-        let imports: Vec<Option<Arc<ImportedMemory>>> = devices
+        let imports: Vec<Option<Arc<RegisteredMemory>>> = devices
             .iter()
             .enumerate()
             .map(|(number, device)| {
-                let kind = self.import.filter(|_| H::OWNED && len > 0 && turns.contains(&number))?;
+                let kind = self.import.filter(|_| H::OWNED && len > 0 && stripe_pattern.contains(&number))?;
                 // SAFETY: the home owns its memory, so it stays allocated until the home is dropped, after
                 // the channels. No device writes to read-only memory, because none of its blocks becomes
                 // dirty.
-                let import = unsafe { ImportedMemory::new(device, first.cast(), len * element_bytes, kind) };
+                let import =
+                    unsafe { RegisteredMemory::new(device, first.cast(), len * element_bytes, kind) };
                 import.inspect_err(trace::pin_refused).ok().map(Arc::new)
             })
             .collect();
-        let channels = (0..turns.len())
+        let channels = (0..stripe_pattern.len())
             .map(|index| {
-                let (device, import) = (Arc::clone(&devices[turns[index]]), imports[turns[index]].clone());
+                let (device, import) =
+                    (Arc::clone(&devices[stripe_pattern[index]]), imports[stripe_pattern[index]].clone());
                 let pinned = match self.settings.wipe {
                     true => PinnedPool::separate(&device, HostMemory::Pinned, true),
                     false => PinnedPool::new(&device, index as u32, HostMemory::Pinned),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::directory::{Cuts, DirectoryEntry, ExclusivePage};
 use super::staging::Staging;
 use crate::base::error::{Error, Result};
-use crate::base::imported::ImportedMemory;
+use crate::base::registered_memory::RegisteredMemory;
 use crate::base::stats::Counters;
 use crate::engine::channel::{PinnedPiece, PinnedPool};
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
@@ -67,7 +67,7 @@ pub(super) struct SourceChannel {
     downloads: Queue<dyn Device>,
     kernels: Queue<dyn Device>,
     /// The home registered with the device: one handle for all of the device's channels.
-    import: Option<Arc<ImportedMemory>>,
+    import: Option<Arc<RegisteredMemory>>,
     slots: DeviceBuffer<dyn Device>,
     device: Arc<dyn Device>,
     page_bytes: usize,
@@ -128,7 +128,7 @@ impl SourceChannel {
         slots: usize,
         home: HomeBytes,
         policy: EvictionPolicy,
-        import: Option<Arc<ImportedMemory>>,
+        import: Option<Arc<RegisteredMemory>>,
         pinned: PinnedPool,
     ) -> Result<Self> {
         let page_bytes = home.cuts.page_len * home.element_bytes;
@@ -168,7 +168,7 @@ impl SourceChannel {
     }
 
     /// The home's handle on the device, if registered.
-    pub(super) fn import(&self) -> Option<&ImportedMemory> {
+    pub(super) fn import(&self) -> Option<&RegisteredMemory> {
         self.import.as_deref()
     }
 

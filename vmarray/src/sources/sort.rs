@@ -51,7 +51,7 @@ impl<T: Element> Core<T> {
         // they are writable. The devices have imported the whole home.
         match unsafe { sort_by_way_of_cards(home, range.len(), lanes, order, plan) } {
             DeviceOutcome::Done => Ok(true),
-            DeviceOutcome::Refused => Ok(false),
+            DeviceOutcome::Unsupported => Ok(false),
             DeviceOutcome::Failed(error) | DeviceOutcome::Lost(error) => Err(error),
         }
     }

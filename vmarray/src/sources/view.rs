@@ -11,14 +11,14 @@ use super::core::Core;
 use super::future::SourceFlushAsync;
 use super::home::{Home, HomeMut};
 use crate::array::VirtualArray;
-use crate::array::alike::alike;
+use crate::array::empty_like::array_like;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::links::reach;
 use crate::ops::executor::{
-    Change, Examination, Lane as _, Operand, OperandStore, PastHost, Question, ResultStore,
+    Change, Examination, Lane as _, Operand, OperandStore, PeerCopy, Question, ResultStore,
     are_groups_within_pages, distinct,
 };
 use crate::ops::launch::{Argument, Bound, changed, shared};
@@ -110,9 +110,9 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
         self.page_len()
     }
 
-    fn alike<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, D>> {
+    fn array_like<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, D>> {
         let devices: Vec<_> = self.core.channels.iter().map(|channel| channel.device()).collect();
-        alike(&devices, self.page_len(), len)
+        array_like(&devices, self.page_len(), len)
     }
 }
 
@@ -181,7 +181,7 @@ impl<T: Element> OperandStore for Core<T> {
         let devices = self.channels.iter().map(|channel| channel.device());
         let is_reached = devices.into_iter().all(|own| reach(own, device) >= Reach::Copies);
         if is_reached {
-            self.ask(&[], range, &PastHost { to, first: range.start })?;
+            self.ask(&[], range, &PeerCopy { to, first: range.start })?;
         }
         Ok(is_reached)
     }

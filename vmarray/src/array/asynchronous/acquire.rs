@@ -90,7 +90,7 @@ impl<'a> Acquire<'a> {
     pub(crate) fn poll<R>(
         &mut self,
         context: &mut Context<'_>,
-        attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
+        attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, AcquireRefusal>,
         ask: impl Fn() -> Option<Ask>,
     ) -> Poll<Result<Got<R>>> {
         let polled = self.poll_turns(context, attempt, ask);
@@ -120,7 +120,7 @@ impl<'a> Acquire<'a> {
     pub(crate) fn poll_others<R>(
         &mut self,
         context: &mut Context<'_>,
-        attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
+        attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, AcquireRefusal>,
     ) -> Poll<Result<R>> {
         self.poll(context, attempt, || None).map_ok(|got| match got {
             Got::Tried(result) => result,
@@ -131,7 +131,7 @@ impl<'a> Acquire<'a> {
     fn poll_turns<R>(
         &mut self,
         context: &mut Context<'_>,
-        mut attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
+        mut attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, AcquireRefusal>,
         ask: impl Fn() -> Option<Ask>,
     ) -> Poll<Result<Got<R>>> {
         for _ in 0..TURNS {
@@ -147,12 +147,12 @@ impl<'a> Acquire<'a> {
             self.wait = Wait::Nothing;
             let refusal = match attempt(self, context) {
                 Ok(result) => return Poll::Ready(Ok(Got::Tried(result))),
-                Err(Refused::Page(refusal)) => refusal,
-                Err(Refused::Wait(wait)) => {
+                Err(AcquireRefusal::Page(refusal)) => refusal,
+                Err(AcquireRefusal::Wait(wait)) => {
                     ready!(self.wait_for(wait));
                     continue;
                 }
-                Err(Refused::Error(error)) => return Poll::Ready(Err(error)),
+                Err(AcquireRefusal::Error(error)) => return Poll::Ready(Err(error)),
             };
             let is_busy = |state: State| {
                 state.any(RESIDENT)
@@ -276,14 +276,14 @@ impl Drop for Acquire<'_> {
 
 /// Reason of a failed attempt.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum AcquireRefusal {
     Page(Refusal),
     /// Waits for something other than the page.
     Wait(TaskWait),
     Error(crate::Error),
 }
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for AcquireRefusal {
     fn from(refusal: Refusal) -> Self {
         Self::Page(refusal)
     }

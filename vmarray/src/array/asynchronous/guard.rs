@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use backend_api::Device;
 
-use super::acquire::{Acquire, Got, Refused, Want};
+use super::acquire::{Acquire, AcquireRefusal, Got, Want};
 use crate::array::VirtualArray;
 use crate::array::page_guard::{Cut, HeldPart, PageMut, PageRef};
 use crate::base::element::Element;
@@ -109,8 +109,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                         is_counted.set(true);
                         pager.identity().expect();
                     }
-                    Ok(Some(wait)) => return Err(Refused::Wait(wait)),
-                    Err(error) => return Err(Refused::Error(error)),
+                    Ok(Some(wait)) => return Err(AcquireRefusal::Wait(wait)),
+                    Err(error) => return Err(AcquireRefusal::Error(error)),
                 }
             }
             let held =
@@ -145,7 +145,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             if before.any(AHEAD) {
                 pager.advance(page);
             }
-            Ok::<_, Refused>(entry.address())
+            Ok::<_, AcquireRefusal>(entry.address())
         };
         // Reserve frames only for counted tasks, so that they suffice for all of them.
         let reserve = || is_counted.get().then(|| Ask::Reserve);

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use backend_api::{Device, Progress, Ticket};
 
 use super::Asked;
-use super::acquire::{Acquire, Got, Refused, Want};
+use super::acquire::{Acquire, AcquireRefusal, Got, Want};
 use crate::array::VirtualArray;
 use crate::array::range::{FetchAhead, parts};
 use crate::base::element::Element;
@@ -96,7 +96,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
                 if !pager.recency() {
                     pager.channel(page).touched(page);
                 }
-                Ok::<_, Refused>(())
+                Ok::<_, AcquireRefusal>(())
             };
             let ask = || Some(Ask::Read { offset: part.within.start * size_of::<T>(), len });
             if let Got::Read(bytes) = ready!(this.acquire.poll(context, read, ask))? {
@@ -277,7 +277,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
                     let waited = self.acquire.poll_others(context, |_, _| match entry.try_write_back() {
                         Ok(before) => Ok(Some(before)),
                         Err(Refusal::Absent) => Ok(None),
-                        Err(busy) => Err(Refused::Page(busy)),
+                        Err(busy) => Err(AcquireRefusal::Page(busy)),
                     });
                     match waited {
                         Poll::Pending => return Poll::Pending,

@@ -13,7 +13,7 @@ use crate::array::builder::{Builder, Homes, OpenDevices};
 use crate::base::element::{self, Element};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::{HOME, ZEROED};
-use crate::engine::pager::{KeptLength, Pager, StoredLength};
+use crate::engine::pager::{KeptLength, Pager, PersistentLen};
 use crate::setup::any::AnyDevice;
 use crate::setup::inherited;
 
@@ -30,7 +30,7 @@ pub(super) struct Files {
     paths: Vec<PathBuf>,
     pub description: Description,
     /// Storage of the length.
-    pub kept: Arc<StoredLength>,
+    pub kept: Arc<PersistentLen>,
     /// Number of elements or rows.
     pub len: usize,
     pub is_read_only: bool,
@@ -69,9 +69,10 @@ struct PageCleaner {
 impl PageCleaner {
     /// Zeroes a page and frees its place.
     fn clear(&self, page: u64) {
-        let turns = self.description.turns_of(FilePart::Elements);
-        let (channel, slot) = ((page % turns.len() as u64) as usize, page / turns.len() as u64);
-        let file = turns[channel];
+        let stripe_pattern = self.description.stripe_pattern_of(FilePart::Elements);
+        let (channel, slot) =
+            ((page % stripe_pattern.len() as u64) as usize, page / stripe_pattern.len() as u64);
+        let file = stripe_pattern[channel];
         let share = self.description.share(FilePart::Elements, channel);
         let shares = self.description.shares_of(file);
         store(&self.devices[file]).clear(StoreDevice::shared_page(shares, share, slot));
@@ -107,7 +108,7 @@ impl Files {
             let words = Description { file, ..description.clone() }.to_text();
             let parts = [FilePart::Elements, FilePart::Places].into_iter().zip(pages);
             let pages = parts.map(|(part, pages)| description.pages_of_file(file, part, pages)).max();
-            let note = StoredLength::new_note(len as u64);
+            let note = PersistentLen::new_note(len as u64);
             let pages = pages.unwrap_or(0);
             stores.push(StoreDevice::create(path, page_bytes, pages, words.as_bytes(), note)?);
             made.0.push(path.clone());
@@ -192,7 +193,7 @@ impl Files {
         let one = || devices.first().cloned();
         let (noting, storing) = (one(), one());
         let places = PageCleaner { devices: devices.clone(), description: description.clone() };
-        let (kept, len) = StoredLength::found(
+        let (kept, len) = PersistentLen::found(
             &notes,
             // Each of them notes and stores for all files.
             move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
@@ -250,10 +251,10 @@ impl Files {
                 return Err(mismatch(path, "number of pages", stored.to_string(), asked.to_string()));
             }
         }
-        let turns = self.description.turns_of(part);
-        let channels = turns.len() as u64;
+        let stripe_pattern = self.description.stripe_pattern_of(part);
+        let channels = stripe_pattern.len() as u64;
         // File of each channel, and its share there.
-        let homes: Vec<_> = turns
+        let homes: Vec<_> = stripe_pattern
             .iter()
             .enumerate()
             .map(|(channel, file)| {
@@ -282,7 +283,7 @@ impl Files {
             pages_most: max_len.div_ceil(page_len) as u64,
             is_open: false,
             page_len,
-            turns: turns.clone(),
+            stripe_pattern: stripe_pattern.clone(),
             redundant: None,
             is_exclusive: true,
         };
@@ -313,7 +314,7 @@ impl Description {
     /// Number of shares of a file: one for each channel of elements, and in the first file one before them
     /// for the starts of rows, if there are rows.
     fn shares_of(&self, file: usize) -> u64 {
-        let channels = self.turns.iter().filter(|turn| **turn == file).count() as u64;
+        let channels = self.stripe_pattern.iter().filter(|turn| **turn == file).count() as u64;
         // A file without a channel has one unused share.
         (channels + self.first_share(file)).max(1)
     }
@@ -324,8 +325,8 @@ impl Description {
     }
 
     /// The file of each channel.
-    fn turns_of(&self, part: FilePart) -> Vec<usize> {
-        if part == FilePart::Places { vec![0] } else { self.turns.clone() }
+    fn stripe_pattern_of(&self, part: FilePart) -> Vec<usize> {
+        if part == FilePart::Places { vec![0] } else { self.stripe_pattern.clone() }
     }
 
     /// Number of a channel's share in its file.
@@ -333,19 +334,23 @@ impl Description {
         if part == FilePart::Places {
             return 0;
         }
-        let file = self.turns[channel];
-        let before = self.turns[..channel].iter().filter(|turn| **turn == file).count() as u64;
+        let file = self.stripe_pattern[channel];
+        let before = self.stripe_pattern[..channel].iter().filter(|turn| **turn == file).count() as u64;
         before + self.first_share(file)
     }
 
     /// Least number of pages of a file in which the given part has `pages` pages.
     fn pages_of_file(&self, file: usize, part: FilePart, pages: u64) -> u64 {
-        let (turns, shares) = (self.turns_of(part), self.shares_of(file));
+        let (stripe_pattern, shares) = (self.stripe_pattern_of(part), self.shares_of(file));
         let of_channel = |channel: usize| {
-            let last = Pager::slots_in(channel as u64, turns.len() as u64, pages).checked_sub(1)?;
+            let last = Pager::slots_in(channel as u64, stripe_pattern.len() as u64, pages).checked_sub(1)?;
             Some(StoreDevice::shared_page(shares, self.share(part, channel), last).saturating_add(1))
         };
-        (0..turns.len()).filter(|channel| turns[*channel] == file).filter_map(of_channel).max().unwrap_or(0)
+        (0..stripe_pattern.len())
+            .filter(|channel| stripe_pattern[*channel] == file)
+            .filter_map(of_channel)
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -356,17 +361,25 @@ mod tests {
     /// Channels of elements and places of rows share the pages of their files, each page for one of them.
     #[test]
     fn parts_have_pages_of_their_own() {
-        for (turns, files, shape) in
+        for (stripe_pattern, files, shape) in
             [(vec![0], 1, ROWS), (vec![0, 1, 0, 2], 4, ROWS), (vec![1, 0, 1], 2, LINEAR)]
         {
             let (byte_order, element) = (String::new(), String::new());
             let (shape, array, file) = (shape.to_owned(), 0, 0);
-            let description =
-                Description { byte_order, element, shape, page_elements: 1, turns, file, files, array };
+            let description = Description {
+                byte_order,
+                element,
+                shape,
+                page_elements: 1,
+                stripe_pattern,
+                file,
+                files,
+                array,
+            };
             for file in 0..files {
                 let of = |part| {
-                    let turns = description.turns_of(part).into_iter().enumerate();
-                    let channels = turns.filter(move |(_, turn)| *turn == file);
+                    let stripe_pattern = description.stripe_pattern_of(part).into_iter().enumerate();
+                    let channels = stripe_pattern.filter(move |(_, turn)| *turn == file);
                     channels.map(|(channel, _)| description.share(part, channel)).collect::<Vec<_>>()
                 };
                 let mut shares = of(FilePart::Elements);

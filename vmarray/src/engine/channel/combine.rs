@@ -22,16 +22,16 @@ use std::sync::{Arc, OnceLock};
 use backend_api::{Ticket, Transfer};
 use parking_lot::MutexGuard;
 
+use super::async_requests::Request;
 use super::coalesce::{CopyWay, coalesce};
 use super::frames::Frame;
-use super::requests::Request;
 use super::transfers::{FetchUnderWay, Submission, Wakes};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Shard, WorkUnderWay};
 use crate::base::error::Result;
 use crate::base::recording;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
-use crate::engine::page::{Deferral, Holder, PageTable, State};
+use crate::engine::page::{DeferredWakes, Holder, PageTable, State};
 
 /// Maximum bytes of one submission, unless a page is longer, so that the first page does not wait long for
 /// the last. Futures use such batches.
@@ -54,7 +54,7 @@ pub(crate) enum LoadFor {
     Exclusive(Holder),
     /// No thread holds it: a prefetch.
     Release,
-    /// No thread holds it: the requesting tasks have been [served](super::requests), so it is the next
+    /// No thread holds it: the requesting tasks have been [served](super::async_requests), so it is the next
     /// victim.
     Leave,
 }
@@ -255,7 +255,7 @@ impl Channel {
         let mut copies = coalesce(pages, bytes, CopyWay::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
         // Defer wakers until the loads are recorded: a blocking waker would otherwise wait forever.
-        let deferral = Deferral::begin();
+        let deferral = DeferredWakes::begin();
         let submitted = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
@@ -326,7 +326,7 @@ impl Channel {
                 self.combine_or_look_on(table, &mut turns);
             }
         }
-        if self.loads.untold_failures.load(Ordering::Acquire) == 0 {
+        if self.loads.unreported_errors.load(Ordering::Acquire) == 0 {
             return Ok(Loaded::Yes);
         }
         let mut shard = self.lock();
@@ -334,7 +334,7 @@ impl Channel {
             return Ok(Loaded::Yes);
         };
         let failed = shard.work.failed_loads.swap_remove(at);
-        self.loads.untold_failures.fetch_sub(1, Ordering::Relaxed);
+        self.loads.unreported_errors.fetch_sub(1, Ordering::Relaxed);
         if failed.was_alone { Err(failed.error.into()) } else { Ok(Loaded::NotWithOthers) }
     }
 }

@@ -26,7 +26,7 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::{Channel, DevicePlace};
 use crate::base::error::Result;
-use crate::engine::page::Deferral;
+use crate::engine::page::DeferredWakes;
 
 /// Fixed cost of a read, as bytes that could be copied in that time.
 const READ_COST_BYTES: u64 = 4 << 10;
@@ -56,7 +56,7 @@ pub(super) struct DirectGate {
 pub(super) struct ReadsBarred<'a> {
     gates: Vec<RwLockWriteGuard<'a, ()>>,
     /// Dropped last: wakers may block, and wait for barred reads.
-    _deferral: Option<Deferral>,
+    _deferral: Option<DeferredWakes>,
 }
 
 impl<'a> ReadsBarred<'a> {
@@ -66,7 +66,7 @@ impl<'a> ReadsBarred<'a> {
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
         gates.dedup_by_key(|gate| std::ptr::from_ref(*gate));
         gates.retain(|gate| gate.is_used.load(Ordering::Acquire));
-        let deferral = (!gates.is_empty()).then(Deferral::begin);
+        let deferral = (!gates.is_empty()).then(DeferredWakes::begin);
         Self { gates: gates.into_iter().map(|gate| gate.lock.write()).collect(), _deferral: deferral }
     }
 
@@ -99,13 +99,13 @@ impl DirectGate {
 
 /// Recent cost of direct reads and writes, shared by some pages: one of the most used pages is then fetched.
 #[derive(Debug, Default)]
-pub(super) struct Rents {
+pub(super) struct ReadCosts {
     counts: OnceLock<Box<[AtomicU32]>>,
     /// Cost of all pages since the last halving.
     of_all: AtomicU64,
 }
 
-impl Rents {
+impl ReadCosts {
     /// Counts bytes of the page in a slot; returns `false` if the page should be fetched. `is_full` means
     /// that the fetch evicts another page.
     fn pay(
@@ -178,10 +178,10 @@ impl Channel {
     }
 
     /// True if a read or write of an uncached page should use its home. Counts it.
-    pub(crate) fn rents(&self, page: u64, bytes: usize) -> bool {
+    pub(crate) fn prefers_direct_read(&self, page: u64, bytes: usize) -> bool {
         let slot = page / u64::from(self.layout.channels);
         let frames = self.layout.frames_max as usize;
-        self.rents.pay(slot, bytes as u64, self.layout.page_bytes as u64, frames, || self.is_full())
+        self.read_costs.pay(slot, bytes as u64, self.layout.page_bytes as u64, frames, || self.is_full())
     }
 
     /// True if a fetch evicts another page now or soon: an eviction frees several frames at once.
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn a_page_is_fetched_when_reads_have_cost_as_much() {
-        let rents = Rents::default();
-        let pay = |page| rents.pay(page, 4 << 10, 64 << 10, 10, || false);
+        let read_costs = ReadCosts::default();
+        let pay = |page| read_costs.pay(page, 4 << 10, 64 << 10, 10, || false);
         // A direct read costs 8 KiB; a page is fetched when its reads have cost eight times 68 KiB.
         for _ in 0..3 {
             assert_eq!((0..).take_while(|_| pay(3)).count(), 68);
@@ -213,15 +213,15 @@ mod tests {
             assert!((0..140).any(|turn| !pay([3, other][turn % 2])), "{other}");
         }
         // The cost of these pages exceeds the range of the counts.
-        assert!((0..100).all(|_| rents.pay(1, 1, u64::MAX / 4, 10, || false)));
+        assert!((0..100).all(|_| read_costs.pay(1, 1, u64::MAX / 4, 10, || false)));
     }
 
     #[test]
     fn with_few_free_frames_a_page_is_fetched_if_it_is_read_more_often_than_others() {
         let mut random = backend_api::wrap::SplitMix64::new(1);
         for frames in [10, 1000] {
-            let rents = Rents::default();
-            let pay = |page, is_full| rents.pay(page, 4 << 10, 64 << 10, frames, || is_full);
+            let read_costs = ReadCosts::default();
+            let pay = |page, is_full| read_costs.pay(page, 4 << 10, 64 << 10, frames, || is_full);
             let mut fetched = |pages: usize, is_full| {
                 (0..400 * frames).filter(|_| !pay(random.index(pages) as u64, is_full)).count()
             };

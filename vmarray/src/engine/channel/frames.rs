@@ -11,7 +11,7 @@ use super::write_back::WriteBackFor;
 use super::{Channel, FrameTable, HostPlace, NO_PAGE, Shard};
 use crate::base::error::Result;
 use crate::engine::guards;
-use crate::engine::page::{Deferral, Entry, PageTable, unpark};
+use crate::engine::page::{DeferredWakes, Entry, PageTable, unpark};
 
 /// Host memory allocated at once while a cache grows; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -119,7 +119,7 @@ impl Channel {
                 return Ok(Some(frame));
             }
             // Poll without any lock, because a device may run wakers. One thread polls at a time.
-            let deferral = Deferral::begin();
+            let deferral = DeferredWakes::begin();
             if let Some(_asking) = self.supply.asking.try_lock() {
                 self.reap(table);
             }
@@ -334,7 +334,7 @@ impl Channel {
         }
         // The driver may have found no frame while the caller held this one; now it can wait for its page.
         fence(Ordering::SeqCst);
-        self.tell_driver();
+        self.wake_driver();
     }
 
     /// Removes the frame of a page that the caller holds exclusively from the policy. After unmapping the

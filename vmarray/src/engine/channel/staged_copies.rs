@@ -75,7 +75,7 @@ struct Group {
 }
 
 /// Reports the result of a submission.
-fn tell(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
+fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
         // Only the thread that removes it from the list reports.
         let told = copy.outcome.set((outcome.clone(), copies.len() == 1));
@@ -167,7 +167,7 @@ impl Channel {
         list.queued.push_back(Arc::clone(&copy));
         let done = list.take(done);
         self.combine_staged(way, list);
-        done.into_iter().for_each(|(group, outcome)| tell(&group.copies, &outcome));
+        done.into_iter().for_each(|(group, outcome)| report_outcome(&group.copies, &outcome));
         copy
     }
 
@@ -205,8 +205,8 @@ impl Channel {
         let done = list.take(done);
         // Submit first, to keep the device busy.
         self.combine_staged(way, list);
-        group.into_iter().for_each(|group| tell(&group.copies, &outcome));
-        done.into_iter().for_each(|(group, outcome)| tell(&group.copies, &outcome));
+        group.into_iter().for_each(|group| report_outcome(&group.copies, &outcome));
+        done.into_iter().for_each(|(group, outcome)| report_outcome(&group.copies, &outcome));
     }
 
     /// Completed submissions without a waiting thread. The lock is not held, because a device may run wakers
@@ -237,7 +237,7 @@ impl Channel {
                     }
                     list.under_way.push(Group { ticket, copies, is_watched: false });
                 }
-                Err(error) => tell(&copies, &Err(error)),
+                Err(error) => report_outcome(&copies, &Err(error)),
             }
         }
     }

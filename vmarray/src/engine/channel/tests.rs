@@ -170,7 +170,7 @@ fn loads_that_failed_together_are_tried_again_alone() {
                     }
                 }
             }
-            assert_eq!(array.pager().channels()[0].loads.untold_failures.load(Ordering::Relaxed), 0);
+            assert_eq!(array.pager().channels()[0].loads.unreported_errors.load(Ordering::Relaxed), 0);
             array.evict(..).unwrap();
         }
     }

@@ -10,9 +10,9 @@ use std::task::Waker;
 use backend_api::{Progress, Ticket};
 use parking_lot::MutexGuard;
 
+use super::async_requests::{Request, RequestAnswer};
 use super::combine::{Load, LoadFor, Read};
 use super::frames::Frame;
-use super::requests::{Request, RequestAnswer};
 use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard, WorkUnderWay};
 use crate::base::error::Result;
@@ -36,7 +36,7 @@ pub(super) struct Submission {
     pub(super) ticket: Ticket,
     /// True if a thread waits for the ticket.
     pub(super) is_watched: bool,
-    /// True if its completion wakes the [driver](super::driver).
+    /// True if its completion wakes the [driver](super::async_wakeups).
     pub(super) is_driven: bool,
 }
 
@@ -405,7 +405,7 @@ impl Channel {
                     shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
                     // Count the failure before the claim ends, because the owner of the claim checks the
                     // count then.
-                    self.loads.untold_failures.fetch_add(1, Ordering::Release);
+                    self.loads.unreported_errors.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),
                 LoadFor::Leave => {}

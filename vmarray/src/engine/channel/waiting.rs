@@ -47,6 +47,6 @@ impl Channel {
     pub(super) fn announce(&self) {
         self.events.notify();
         wake_tasks(self.task_key());
-        self.tell_driver();
+        self.wake_driver();
     }
 }

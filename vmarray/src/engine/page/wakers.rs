@@ -10,7 +10,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use super::deferral::wake;
+use super::deferred_wakes::wake;
 use crate::base::trace;
 use crate::engine::guards::WaitRule;
 

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::hold::{AsFound, HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
-use crate::base::past_caches;
+use crate::base::nontemporal_copy;
 use crate::base::scoped_threads::works_alone;
 use crate::engine::channel::{Channel, CopyWay, Stage, StagedCopy, stage_pages};
 use crate::engine::page::{State, count_hit};
@@ -118,7 +118,7 @@ unsafe impl Sync for Target<'_> {}
 impl<'a> Target<'a> {
     fn new(span: BulkSpan, into: &'a mut [u8]) -> Self {
         debug_assert_eq!(span.bytes, into.len() as u64);
-        let passes_caches = past_caches::is_worth_it(into.len());
+        let passes_caches = nontemporal_copy::is_worth_it(into.len());
         Self { span, address: into.as_mut_ptr(), passes_caches, slice: PhantomData }
     }
 
@@ -386,7 +386,7 @@ impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
                 let (offset, into) = unsafe { self.target.part(home.page()) };
                 let from = stage.bytes(at * self.pager.page_bytes + offset, into.len());
                 if self.target.passes_caches {
-                    past_caches::copy(from, into);
+                    nontemporal_copy::copy(from, into);
                 } else {
                     into.copy_from_slice(from);
                 }

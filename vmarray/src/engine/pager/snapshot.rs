@@ -19,7 +19,7 @@ use crate::base::progress::WorkHold;
 use crate::engine::guards;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT};
 use crate::engine::page::{
-    Deferral, Entry, LockScope, MarkedPages, SnapshotMarks, State, park, unmark, unpark,
+    DeferredWakes, Entry, LockScope, MarkedPages, SnapshotMarks, State, park, unmark, unpark,
 };
 
 /// Saves pages of a snapshot.
@@ -227,7 +227,7 @@ impl Drop for TakenPages<'_> {
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         // Run wakers of tasks when the next snapshot can begin.
-        let _deferral = Deferral::begin();
+        let _deferral = DeferredWakes::begin();
         // Visit all pages that may be marked, also after a panic of a device.
         self.pager.snapshots.end(&self.marks, self.pager, self.pager.table.len());
         self.making = None;

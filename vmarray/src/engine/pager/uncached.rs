@@ -51,7 +51,7 @@ impl Pager {
         }
         let Some(home) = self.try_share_absent(page) else { return Ok(false) };
         let channel = self.channel(page);
-        if !home.has_contents() || !channel.rents(page, into.len()) {
+        if !home.has_contents() || !channel.prefers_direct_read(page, into.len()) {
             return Ok(false);
         }
         channel.counters.misses.add(1);
@@ -95,7 +95,7 @@ impl Pager {
         self.expect_writable()?;
         let Ok(claim) = self.try_own_home(page) else { return Ok(None) };
         let channel = self.channel(page);
-        if !claim.has_contents() || !channel.rents(page, bytes) {
+        if !claim.has_contents() || !channel.prefers_direct_read(page, bytes) {
             return Ok(None);
         }
         channel.counters.misses.add(1);

@@ -8,7 +8,7 @@ use vmarray_kernel::{Anywhere, At, Own, kernel};
 
 use super::super::{Tuples, count_of};
 use crate::array::VirtualArray;
-use crate::array::alike::scratch;
+use crate::array::empty_like::scratch;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::memory::zeroed_vec;

@@ -10,8 +10,8 @@ use backend_api::{Device, DeviceSpan, Elements, Queue, Reach, Ticket};
 
 use super::assign::assign;
 use crate::array::VirtualArray;
-use crate::array::alike::alike;
 use crate::array::asynchronous::FlushAsync;
+use crate::array::empty_like::array_like;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -20,12 +20,12 @@ use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
-    AskedRun, Change, Collecting, Examination, Lane, Operand, OperandStore, PastHost, Question, ResultStore,
+    AskedRun, Change, Collecting, Examination, Lane, Operand, OperandStore, PeerCopy, Question, ResultStore,
     Run, RunAccess, ShareWork, StagedRows, are_groups_within_pages, distinct,
 };
 use crate::ops::gather;
 use crate::ops::shift::interrupted;
-use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome, takes_opencl};
+use crate::ops::sort::{ChannelShare, DeviceOutcome, Striping, takes_opencl};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
@@ -39,7 +39,7 @@ pub(super) struct ArrayLane<'a> {
 
 /// Another array, whose elements are colocated with the elements of a run.
 #[derive(Clone, Copy)]
-pub(super) struct Beside<'a> {
+pub(super) struct Colocated<'a> {
     pub pager: &'a Pager,
     stride: usize,
     /// The first elements of both arrays: the other array's element `start` belongs to the run's element
@@ -50,7 +50,7 @@ pub(super) struct Beside<'a> {
     pub is_changed: bool,
 }
 
-impl Beside<'_> {
+impl Colocated<'_> {
     /// Returns true if corresponding elements have the same places in their pages, and the pages have the
     /// same length.
     pub fn is_alike(&self, page_len: usize) -> bool {
@@ -180,7 +180,8 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         if range.is_empty() {
             return Ok(question.whole(Vec::new()));
         }
-        let beside = others.iter().map(|other| self.beside(other, range.start)).collect::<Option<Vec<_>>>();
+        let beside =
+            others.iter().map(|other| self.colocated(other, range.start)).collect::<Option<Vec<_>>>();
         let Some(beside) = beside.filter(|_| self.has_whole_groups(question.group_len(), range)) else {
             let lane = self.staging_lane();
             return StagedRows::new(&lane, self, others, range).ask(question);
@@ -272,9 +273,9 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         self.page_len()
     }
 
-    fn alike<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, D>> {
+    fn array_like<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, D>> {
         let devices: Vec<_> = self.pager().channels().iter().map(|channel| channel.device()).collect();
-        alike(&devices, self.page_len(), len)
+        array_like(&devices, self.page_len(), len)
     }
 
     fn as_array(&self) -> Option<&Self> {
@@ -330,10 +331,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// element must have the same place in the same channel of the same device as this array's element. If
     /// each array has a single channel, of the same device, elements that are only read may have any
     /// place.
-    pub(super) fn beside<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Beside<'a>> {
+    pub(super) fn colocated<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Colocated<'a>> {
         let (own, pager, stride) = (self.pager(), other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
-        let beside = Beside { pager, stride, start: other.start, own_start: first, is_changed };
+        let beside = Colocated { pager, stride, start: other.start, own_start: first, is_changed };
         // A device must not read elements at another place while it changes them.
         let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
         let is_beside = is_anywhere || beside.is_alike(self.page_len());
@@ -348,7 +349,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Elements of a channel, counted in the channel, and the colocated elements of other arrays.
     pub(super) fn run<'a>(
         &'a self,
-        beside: &[Beside<'a>],
+        beside: &[Colocated<'a>],
         channel: usize,
         within: &Range<u64>,
     ) -> ArrayRun<'a> {
@@ -362,7 +363,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             Elements { start, count: within.end - within.start, stride: stride as u64 }
         });
         let (channels, page_len) = (self.pager().channels(), self.page_len() as u64);
-        let queues = |other: &Beside<'a>| &other.pager.channels()[channel].queues;
+        let queues = |other: &Colocated<'a>| &other.pager.channels()[channel].queues;
         ArrayRun {
             columns: columns.collect(),
             geometry: Geometry {
@@ -414,7 +415,7 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
     fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let is_reached = self.devices().iter().all(|(own, _)| reach(own, device) >= Reach::Copies);
         if is_reached {
-            self.ask(&[], range, &PastHost { to, first: range.start }, INTERNAL)?;
+            self.ask(&[], range, &PeerCopy { to, first: range.start }, INTERNAL)?;
         }
         Ok(is_reached)
     }
@@ -522,10 +523,10 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             parts.push((number, own, beside));
         }
         let shares: Vec<_> = parts.into_iter().filter(|(_, own, _)| !own.is_empty()).map(share).collect();
-        let dealing = Dealing { page_len: self.page_len(), channels: devices.len(), start: range.start };
+        let dealing = Striping { page_len: self.page_len(), channels: devices.len(), start: range.start };
         match work(&shares, dealing, &mut || claimed.begin_write()) {
             DeviceOutcome::Done => Ok(true),
-            DeviceOutcome::Refused => Ok(false),
+            DeviceOutcome::Unsupported => Ok(false),
             DeviceOutcome::Failed(error) => Err(error),
             DeviceOutcome::Lost(error) => Err(interrupted(error, 0..0, range.clone())),
         }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use backend_api::Device;
 
-use super::array::{ArrayRun, Beside, unsettled};
+use super::array::{ArrayRun, Colocated, unsettled};
 use parking_lot::Mutex;
 
 use crate::array::VirtualArray;
@@ -44,34 +44,34 @@ pub(super) fn assign<T: Element, D: Device>(
     if !array.has_whole_groups(change.group_len(), range) {
         return StagedRows::changed(&array.staging_lane(), array, others, range).change(change);
     }
-    let (mut beside, mut staged) = (Vec::new(), Vec::new());
+    let (mut colocated, mut staged) = (Vec::new(), Vec::new());
     let is_changed = |pager: &Pager| {
         let mut changed = others.iter().filter(|other| other.target.is_some());
         changed.any(|other| other.store.pager().is_some_and(|changed| std::ptr::eq(changed, pager)))
     };
     for (column, other) in (1..).zip(others) {
-        match array.beside(other, range.start) {
+        match array.colocated(other, range.start) {
             // A device must not read elements at another place while it changes them.
-            Some(one) if one.is_alike(array.page_len()) || !is_changed(one.pager) => beside.push(one),
+            Some(one) if one.is_alike(array.page_len()) || !is_changed(one.pager) => colocated.push(one),
             _ => staged.push((column, *other)),
         }
     }
     if change.is_for_some_devices() {
-        check(array, &beside, &staged, range, change)?;
+        check(array, &colocated, &staged, range, change)?;
     }
     if !staged.is_empty() || change.part_stride() > 0 {
         // If a device refuses the change, it has not written anything.
-        Writer::new(array, &beside, &[], change, range).settle(range)?;
+        Writer::new(array, &colocated, &[], change, range).settle(range)?;
     }
     in_parts(change, &staged, range, array.page_len(), array, |part, read| {
-        Writer::new(array, &beside, read, change, part).write(part)
+        Writer::new(array, &colocated, read, change, part).write(part)
     })
 }
 
 /// Asks each of several devices whether it can make a change.
 fn check<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
-    beside: &[Beside<'_>],
+    colocated: &[Colocated<'_>],
     staged: &[(usize, Operand<'_>)],
     range: &Range<usize>,
     change: &dyn Change,
@@ -80,7 +80,7 @@ fn check<T: Element, D: Device>(
     let runs = channels.map(|channel| (channel, array.elements_in_channel(channel, range)));
     let mut asked = Vec::new();
     for (channel, within) in runs.filter(|(_, within)| !within.is_empty()) {
-        let run = array.run(beside, channel, &(within.start..within.start));
+        let run = array.run(colocated, channel, &(within.start..within.start));
         if asked.iter().all(|other: &ArrayRun<'_>| !Arc::ptr_eq(other.lane.device(), run.lane.device())) {
             asked.push(run);
         }
@@ -105,7 +105,7 @@ struct DeviceRun {
 struct Writer<'a, T: Element, D: Device> {
     target: &'a VirtualArray<T, D>,
     /// Arrays whose elements are colocated with the target's elements.
-    beside: &'a [Beside<'a>],
+    colocated: &'a [Colocated<'a>],
     /// Elements of other arrays, which are copied to the device.
     read: &'a [ReadOperand<'a>],
     change: &'a dyn Change,
@@ -129,16 +129,16 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     /// A writer to a range.
     fn new(
         target: &'a VirtualArray<T, D>,
-        beside: &'a [Beside<'a>],
+        colocated: &'a [Colocated<'a>],
         read: &'a [ReadOperand<'a>],
         change: &'a dyn Change,
         range: &Range<usize>,
     ) -> Self {
-        let is_read = beside.iter().any(|other| std::ptr::eq(other.pager, target.pager()));
+        let is_read = colocated.iter().any(|other| std::ptr::eq(other.pager, target.pager()));
         // Items of a kernel that reports can fail, and a failed item writes nothing.
         let is_overwritten = !is_read && change.overwrites(size_of::<T>()) && change.report_bytes(1) == 0;
         let whole = if is_overwritten { target.whole_pages(range) } else { 0..0 };
-        Self { target, beside, read, change, overwritten: whole.start as u64..whole.end as u64 }
+        Self { target, colocated, read, change, overwritten: whole.start as u64..whole.end as u64 }
     }
 
     fn write(&self, range: &Range<usize>) -> Outcome {
@@ -222,27 +222,27 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             }
             pager.evict(&pages)?;
         }
-        self.beside.iter().try_for_each(|other| other.pager.settle(&other.pages(range)))?;
+        self.colocated.iter().try_for_each(|other| other.pager.settle(&other.pages(range)))?;
         self.change.dealt().iter().try_for_each(|(pager, pages)| pager.settle(pages))
     }
 
     /// Elements of a channel, for a submission.
     fn run(&self, channel: usize, within: &Range<u64>) -> ArrayRun<'_> {
-        let mut run = self.target.run(self.beside, channel, within);
+        let mut run = self.target.run(self.colocated, channel, within);
         run.lane.reads_all_of(&self.change.dealt());
         run
     }
 
     /// The target, and the colocated arrays that the change writes.
     fn targets(&self) -> impl Iterator<Item = &Pager> {
-        let others = self.beside.iter().filter(|other| other.is_changed).map(|other| other.pager);
+        let others = self.colocated.iter().filter(|other| other.is_changed).map(|other| other.pager);
         std::iter::once(self.target.pager()).chain(others)
     }
 
     /// The number of failed write-backs of the colocated arrays so far.
     fn failed_write_backs(&self) -> u64 {
-        let beside: u64 = self.beside.iter().map(|other| other.pager.failed_write_backs()).sum();
-        beside + self.change.dealt().iter().map(|(pager, _)| pager.failed_write_backs()).sum::<u64>()
+        let colocated: u64 = self.colocated.iter().map(|other| other.pager.failed_write_backs()).sum();
+        colocated + self.change.dealt().iter().map(|(pager, _)| pager.failed_write_backs()).sum::<u64>()
     }
 
     /// Submits one more run of a channel.

@@ -8,7 +8,7 @@ use crate::base::element::{Element, Field};
 use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::executor::{Operand, OperandStore, Question};
 use crate::ops::expr::{Assignment, Expr, FieldType, IntoExpr};
-use crate::ops::launch::{Reordered, Shown, Spread, StoredBox};
+use crate::ops::launch::{Broadcast, Reordered, Shown, StoredBox};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Query, QueryMut, Shape as _, Store, StoreMut as _, View, ViewMut};
 
@@ -158,7 +158,7 @@ pub struct ColumnElements<'a> {
     /// True if the column shows other elements than the ones at that location, as a shifted view does.
     pub(crate) is_moved: bool,
     /// The elements, read by position.
-    pub(crate) of: Box<dyn Spread + 'a>,
+    pub(crate) of: Box<dyn Broadcast + 'a>,
 }
 
 impl<'a, V: View<'a> + Sync + 'a> Column<'a> for V {

@@ -46,7 +46,7 @@ pub(crate) fn copy_elements(
     let Some(copy) = past_host(target, to, from, start) else { return by_host() };
     match target.change(&[], to, &copy) {
         // The source is unchanged, so the host can repeat the whole copy.
-        Err(error) if is_refusal(&error) => by_host().map_err(|other| {
+        Err(error) if is_unsupported(&error) => by_host().map_err(|other| {
             // Some elements may already be written in any order, which the host's error does not report.
             let is_begun = matches!(error.kind(), ErrorKind::Interrupted { .. });
             if is_begun { error } else { other }
@@ -105,7 +105,7 @@ pub(crate) fn copies_within(pager: &Pager, pages: Option<usize>) -> bool {
 }
 
 /// Returns true if the error is a device's refusal, and no failure.
-fn is_refusal(error: &Error) -> bool {
+fn is_unsupported(error: &Error) -> bool {
     use backend_api::ErrorKind::{OutOfMemory, Unsupported};
     error.device_error().is_some_and(|error| matches!(error.kind(), OutOfMemory | Unsupported))
 }

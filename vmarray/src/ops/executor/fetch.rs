@@ -14,14 +14,14 @@ use crate::engine::links::reach;
 /// Target of a copy without the host: memory of one device that all devices of the store can
 /// [access](crate::engine::links::reach).
 #[derive(Debug)]
-pub struct PastHost<'a> {
+pub struct PeerCopy<'a> {
     /// The place of the first element; the others follow in the order of their indices.
     pub(crate) to: DeviceSpan<'a>,
     /// The index of the first.
     pub(crate) first: usize,
 }
 
-impl PastHost<'_> {
+impl PeerCopy<'_> {
     pub(super) fn submit(&self, queue: &Queue<dyn Device>, run: Run<'_>) -> backend_api::Result<Ticket> {
         let (start, stride) = (run.columns[0].start, run.columns[0].stride);
         let mut copies: Vec<Transfer<'_>> = Vec::new();
@@ -111,7 +111,7 @@ pub(super) fn append_copy<'a>(
     }
 }
 
-impl Question for PastHost<'_> {
+impl Question for PeerCopy<'_> {
     type Part = ();
     type Whole = ();
 
@@ -120,7 +120,7 @@ impl Question for PastHost<'_> {
     }
 
     fn kernel<'a>(&'a self, run: Run<'a>, _: u64, _: HostSpan<'a>) -> Kernel<'a> {
-        Kernel::PastHost(self, run)
+        Kernel::PeerCopy(self, run)
     }
 
     fn take(&self, (): &mut (), answer: &Answer<'_>) -> Result<TakenAnswer> {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::{Device, DeviceSpan, Elements, HostSpan, Queue, Ticket};
 
-use super::beside::{ReadOperand, StagedOperand};
+use super::operand_staging::{ReadOperand, StagedOperand};
 use super::{Examination, Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::recording;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
-use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome, KeyOrder};
+use crate::ops::sort::{ChannelShare, DeviceOutcome, KeyOrder, Striping};
 
 /// The number of bytes of each column that are staged at a time.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
@@ -121,7 +121,7 @@ pub trait OperandStore: Sync {
 
 /// A change of the channels' shares of elements, none of which is empty. It calls the function before its
 /// first write.
-pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Dealing, &mut dyn FnMut()) -> DeviceOutcome;
+pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
 /// A writable store.
 pub trait ResultStore: OperandStore {

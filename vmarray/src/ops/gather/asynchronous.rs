@@ -16,7 +16,7 @@ use super::lanes::Lanes;
 use super::places::{ListedPlace, Places};
 use super::stage::StagePlan;
 use crate::array::VirtualArray;
-use crate::array::asynchronous::{Acquire, Asked, Got, Refused, Want, read_of, value_of};
+use crate::array::asynchronous::{Acquire, AcquireRefusal, Asked, Got, Want, read_of, value_of};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::memory::zeroed_vec;
@@ -122,7 +122,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
                     match array.try_read(acquire.page(), place.at) {
                         Ok(value) => Ok(Some(value)),
                         Err(Refusal::Busy(state)) if state.has(RESIDENT) => {
-                            Err(Refused::Page(Refusal::Busy(state)))
+                            Err(AcquireRefusal::Page(Refusal::Busy(state)))
                         }
                         Err(_) => Ok(None),
                     }
@@ -176,7 +176,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
                 self.acquire.turn_to(place.page);
             }
             let read = |acquire: &Acquire<'_>, _: &mut Context<'_>| {
-                array.try_read(acquire.page(), place.at).map_err(Refused::Page)
+                array.try_read(acquire.page(), place.at).map_err(AcquireRefusal::Page)
             };
             match ready!(self.acquire.poll(context, read, || Some(read_of::<T>(place.at))))? {
                 Got::Tried(value) => self.values[position] = value,

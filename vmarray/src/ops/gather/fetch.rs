@@ -17,7 +17,7 @@ use super::stage::StagePlan;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
-use crate::base::past_caches;
+use crate::base::nontemporal_copy;
 use crate::base::scoped_threads;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{HOME, RESIDENT};
@@ -108,7 +108,7 @@ pub(crate) fn gather<T: Element, D: Device>(
         len: range.len(),
         indices,
         into: into.as_mut_ptr(),
-        passes_caches: past_caches::is_worth_it(size_of_val(into)),
+        passes_caches: nontemporal_copy::is_worth_it(size_of_val(into)),
         pieces: Segments::new(indices.len(), plan.room, workers),
         plan,
         next: AtomicUsize::new(0),

@@ -13,7 +13,7 @@ use super::lanes::Lanes;
 use crate::array::registered::{self, RegisteredRange};
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::base::past_caches;
+use crate::base::nontemporal_copy;
 use crate::engine::channel::{Channel, PinnedPiece};
 
 /// The size of a stage in bytes. A GPU takes some microseconds to start a kernel, so longer stages are
@@ -290,7 +290,7 @@ impl<T: Element> GatherStage<T> {
             unsafe {
                 let (from, to) = (self.value(number), into.add(position).cast());
                 if passes_caches && bytes >= PAST_CACHES_FROM {
-                    past_caches::copy_raw(from, to, bytes);
+                    nontemporal_copy::copy_raw(from, to, bytes);
                 } else {
                     copy_run::<T>(from, to, len);
                 }

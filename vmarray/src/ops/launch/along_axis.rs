@@ -12,13 +12,13 @@ use vmarray_kernel::launch::DomainAxis;
 use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
 
 use super::arguments::{Bound, Placed, values};
+use super::broadcast::{Bounds, Broadcast, StripedArgument, inside};
 use super::elements::placed;
+use super::index_domain::IndexDomainStore;
 use super::kernel::Kernels;
 use super::options::Options;
-use super::over::OverStore;
 use super::plan::{self, Wanted};
 use super::scan::{Listed, PrefixSummed};
-use super::spread::{Bounds, DealtArgument, Spread, inside};
 use super::stored::StoredBox;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
@@ -186,7 +186,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
         F: Function<(T,), S>,
         O: Function<(S, S), S>,
     {
-        let results = OverStore::with_results(self.store, count * parts, size_of::<S>())?;
+        let results = IndexDomainStore::with_results(self.store, count * parts, size_of::<S>())?;
         let out = placed(Operand::changed(&results, 0), count * parts);
         launch::<T, S, F, O>([inner, parts, BLOCK], lines, Bound::Own(out))?;
         let mut partial = zeroed_vec(count * parts)?;
@@ -293,7 +293,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
     /// Returns true if items of a store can read the elements in place.
     fn can_be_read(&self, stored: &StoredBox, by: &dyn OperandStore) -> bool {
         let operand = Operand::new(self.store, stored.range().start);
-        DealtArgument::new(0, &operand, stored, Vec::new(), by).is_some()
+        StripedArgument::new(0, &operand, stored, Vec::new(), by).is_some()
     }
 }
 
@@ -364,7 +364,7 @@ struct Listing<'a> {
     extents: Vec<usize>,
 }
 
-impl Spread for Listing<'_> {
+impl Broadcast for Listing<'_> {
     fn stride(&self) -> usize {
         self.stride
     }
@@ -389,7 +389,7 @@ impl Spread for Listing<'_> {
 /// Placeholder for elements that are read in place, with their length in bytes.
 struct Nowhere(usize);
 
-impl Spread for Nowhere {
+impl Broadcast for Nowhere {
     fn stride(&self) -> usize {
         self.0
     }

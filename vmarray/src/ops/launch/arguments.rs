@@ -8,8 +8,8 @@ use vmarray_kernel::{
     Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Rows, Shared, Window, kind,
 };
 
-use super::session::{HeldBound, SessionArgument, SessionArguments};
-use super::spread::{Shown, Spread};
+use super::broadcast::{Broadcast, Shown};
+use super::session::{Binding, SessionArgument, SessionArguments};
 use super::stored::StoredBox;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -59,11 +59,11 @@ pub struct Placed<'a> {
     /// Their places in the store, unless the store has other axes.
     pub(crate) stored: Option<StoredBox>,
     /// Reads by position.
-    pub(crate) of: Box<dyn Spread + 'a>,
+    pub(crate) of: Box<dyn Broadcast + 'a>,
 }
 
 /// Returns the elements of a view, with `of` for reads by position.
-pub(crate) fn placed<'a, V>(view: V, of: Box<dyn Spread + 'a>) -> Placed<'a>
+pub(crate) fn placed<'a, V>(view: V, of: Box<dyn Broadcast + 'a>) -> Placed<'a>
 where
     V: View<'a, Store: Store<Device: Device>>,
 {
@@ -430,11 +430,11 @@ macro_rules! arguments {
         }
 
         impl<$($P: Parameter, $A: SessionArgument<$P, $P::Kind>),*> SessionArguments<($($P,)*)> for ($($A,)*) {
-            fn held(self, _: Internal) -> Vec<HeldBound> {
+            fn bind(self, _: Internal) -> Vec<Binding> {
                 let ($($a,)*) = self;
                 #[allow(unused_mut, reason = "for the empty tuple the macro pushes nothing")]
                 let mut all = Vec::new();
-                $($a.all_held(&mut all, INTERNAL);)*
+                $($a.bind_all(&mut all, INTERNAL);)*
                 all
             }
         }

@@ -6,11 +6,11 @@ use backend_api::Device;
 use vmarray_kernel::{Kernel, KernelType};
 
 use super::arguments::{Bound, Placed, values};
+use super::broadcast::Inside;
 use super::kernel::Kernels;
 use super::options::Options;
 use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction};
-use super::spread::Inside;
 use super::stored::StoredBox;
 use crate::array::VirtualArray;
 use crate::base::element::Element;

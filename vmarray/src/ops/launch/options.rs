@@ -10,8 +10,8 @@ use backend_api::kernel::KernelFacts;
 use vmarray_kernel::{Kernel, Number, PRIVATE_HEAP_BYTES, Scalar};
 
 use super::arguments::Arguments;
+use super::index_domain::IndexDomain;
 use super::kernel::Kernels;
-use super::over::Over;
 use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction, ReturnedSum};
 use super::session::RunAsync;
@@ -70,7 +70,7 @@ use crate::ops::view::INTERNAL;
 #[must_use = "a launch does nothing until it is run"]
 pub struct KernelLaunch<K> {
     options: Options,
-    over: Option<Over>,
+    over: Option<IndexDomain>,
     marker: PhantomData<fn() -> K>,
 }
 
@@ -224,7 +224,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// ```
     pub fn over(mut self, range: Range<usize>) -> Self {
         let device = self.over.and_then(|over| over.device);
-        self.over = Some(Over { range, device });
+        self.over = Some(IndexDomain { range, device });
         self
     }
 
@@ -232,7 +232,7 @@ impl<K: Kernel> KernelLaunch<K> {
     pub fn on<D: Device>(mut self, device: &Arc<D>) -> Self {
         let range = self.over.map_or(0..0, |over| over.range);
         let device = Arc::clone(device) as Arc<dyn Device>;
-        self.over = Some(Over { range, device: Some(device) });
+        self.over = Some(IndexDomain { range, device: Some(device) });
         self
     }
 

@@ -11,14 +11,14 @@ use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, SHORT_MAX, VALUES_
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
 use super::arguments::{AppendTo, Bound, Modes, Placed};
+use super::broadcast::{
+    BroadcastArgument, DeviceCopies, FromZero, Inside, Room, StripedArgument, copy_around, of_box,
+};
 use super::groups::LinearGroups;
+use super::index_domain::{IndexDomain, IndexDomainStore};
 use super::kernel::{Kernels, PreparedKernel};
 use super::options::Options;
-use super::over::{Over, OverStore};
 use super::reduce::Reduction;
-use super::spread::{
-    DealtArgument, DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around, of_box,
-};
 use super::stored::{Reordered, StoredBox};
 use super::tiled_groups::{Band, TiledGroups, TiledResult};
 use crate::base::error::{ErrorKind, Result, expect_len};
@@ -45,14 +45,14 @@ pub(super) fn run(
     kernels: &Kernels,
     arguments: Vec<Bound<'_>>,
     options: &Options,
-    over: Option<&Over>,
+    over: Option<&IndexDomain>,
     wanted: Wanted<'_>,
 ) -> Result<()> {
     let counters = Counters::default();
     let parameters = &kernels.usual.lowered.parameters;
     let mut values = vec![Vec::new(); parameters.len()];
     // Arguments with an element for each item, arguments that all items may read, and their ranges of stores.
-    let (mut own, mut spread, mut elsewhere) = (Vec::new(), Vec::<SpreadArgument<'_>>::new(), Vec::new());
+    let (mut own, mut spread, mut elsewhere) = (Vec::new(), Vec::<BroadcastArgument<'_>>::new(), Vec::new());
     let (mut appended, mut around) = (Vec::new(), Vec::new());
     let is_given = |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(..));
     let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
@@ -70,14 +70,14 @@ pub(super) fn run(
                 let range = operand.start..operand.start + len;
                 elsewhere.push(RangeArgument { number, name, operand, range });
                 let (of, extents) = (Box::new(Inside { operand, len }), vec![len]);
-                spread.push(SpreadArgument { number, of, halo: None, extents });
+                spread.push(BroadcastArgument { number, of, halo: None, extents });
             }
             Bound::Append(to, most, stride, is_ordered) => {
                 let of = Box::new(FromZero);
-                spread.push(SpreadArgument { number, of, halo: None, extents: vec![1] });
+                spread.push(BroadcastArgument { number, of, halo: None, extents: vec![1] });
                 appended.push(AppendArgument { elements: spread.len(), number, name, to, most, is_ordered });
                 let of = Box::new(Room(stride));
-                spread.push(SpreadArgument { number, of, halo: None, extents: vec![most] });
+                spread.push(BroadcastArgument { number, of, halo: None, extents: vec![most] });
             }
             Bound::Around(placed, halo, modes) => {
                 let (range, axes) = (placed.range(), halo.len());
@@ -102,7 +102,7 @@ pub(super) fn run(
     }
     let given = elsewhere.first().map(|argument: &RangeArgument<'_>| argument.operand.store);
     let group_len = kernels.group_len.unwrap_or(1);
-    let numbers = over.and_then(|over| OverStore::new(over, &counters, given, group_len));
+    let numbers = over.and_then(|over| IndexDomainStore::new(over, &counters, given, group_len));
     if over.is_some() && (!own.is_empty() || around.iter().any(|argument| argument.halo.is_some())) {
         return Err(refused("`over` does not apply to kernels with `Own` or `Window`: leave it out"));
     }
@@ -154,7 +154,7 @@ pub(super) fn run(
                  `Own<T>`, and sum it",
             ));
         }
-        Some(tiles) => Some(OverStore::beside(own[0].2.operand.store, tiles.len())),
+        Some(tiles) => Some(IndexDomainStore::colocated(own[0].2.operand.store, tiles.len())),
         None => numbers,
     };
     let mut is_kept = kernels.code.is_some() || options.budget.is_some();
@@ -182,7 +182,7 @@ pub(super) fn run(
                 };
                 let of = Box::new(Room(operand.stride()));
                 let memory = spread.len();
-                spread.push(SpreadArgument { number: usize::MAX, of, halo: None, extents: Vec::new() });
+                spread.push(BroadcastArgument { number: usize::MAX, of, halo: None, extents: Vec::new() });
                 let ParameterKind::OwnMut(layout) = &parameters[number].kind else { continue };
                 let here = columns[0].operand.store.devices();
                 let is_here =
@@ -262,7 +262,7 @@ pub(super) fn run(
             }
             None => {
                 let StencilArgument { number, placed: Placed { of, extents, .. }, halo, .. } = argument;
-                spread.push(SpreadArgument { number, of, halo, extents });
+                spread.push(BroadcastArgument { number, of, halo, extents });
             }
         }
     }
@@ -281,7 +281,7 @@ pub(super) fn run(
             return Some(ViewPlace::Tiles(result.memory));
         }
         if let Some(at) = dealt.iter().position(|argument| argument.number == *parameter) {
-            return Some(ViewPlace::Dealt(at));
+            return Some(ViewPlace::Striped(at));
         }
         let column = columns.iter().position(|column| column.number == *parameter);
         // An appended argument has two views: the counter and the elements.
@@ -291,7 +291,7 @@ pub(super) fn run(
             return Some(ViewPlace::Returned(before));
         }
         let own = spread.iter().enumerate().filter(|(_, argument)| argument.number == *parameter);
-        column.map(ViewPlace::Column).or_else(|| own.map(|own| ViewPlace::Spread(own.0)).nth(before))
+        column.map(ViewPlace::Column).or_else(|| own.map(|own| ViewPlace::Broadcast(own.0)).nth(before))
     };
     let scalar = |source: &ScalarSource| match *source {
         ScalarSource::Value { parameter, position } => values[parameter][position],
@@ -312,7 +312,7 @@ pub(super) fn run(
         ScalarSource::Length { parameter } => {
             let own = spread.iter().find(|argument| argument.number == parameter);
             let dealt = dealt.iter().find(|argument| argument.number == parameter);
-            let own = own.map(SpreadArgument::len).or(dealt.map(DealtArgument::len));
+            let own = own.map(BroadcastArgument::len).or(dealt.map(StripedArgument::len));
             own.unwrap_or(range.len()) as u64
         }
     };
@@ -422,7 +422,11 @@ struct StencilArgument<'a> {
 
 impl<'a> StencilArgument<'a> {
     /// Returns the argument for reads in place, if the items of a store can reach all of it.
-    fn in_place(&self, results: &[RangeArgument<'_>], store: &dyn OperandStore) -> Option<DealtArgument<'a>> {
+    fn in_place(
+        &self,
+        results: &[RangeArgument<'_>],
+        store: &dyn OperandStore,
+    ) -> Option<StripedArgument<'a>> {
         let (operand, stored) = (self.placed.operand, self.placed.stored.as_ref()?);
         // Other items of the launch must not read in place the elements that it writes.
         let is_written = |column: &RangeArgument<'_>| {
@@ -441,7 +445,7 @@ impl<'a> StencilArgument<'a> {
         if modes.iter().any(is_long) {
             return None;
         }
-        DealtArgument::new(self.number, &operand, stored, modes, store)
+        StripedArgument::new(self.number, &operand, stored, modes, store)
     }
 }
 
@@ -562,9 +566,9 @@ enum ViewPlace {
     /// A column of each run.
     Column(usize),
     /// Copied to the device.
-    Spread(usize),
+    Broadcast(usize),
     /// In home slots on the device.
-    Dealt(usize),
+    Striped(usize),
     /// Memory for one scalar of the return values.
     Returned(usize),
     /// Memory for results in the order of tiles, by number among the copied arguments.
@@ -584,8 +588,8 @@ pub(super) struct Launching<'a> {
     groups: Option<LinearGroups>,
     /// Places of the items' elements.
     domain: StoredBox,
-    pub spread: Vec<SpreadArgument<'a>>,
-    dealt: Vec<DealtArgument<'a>>,
+    pub spread: Vec<BroadcastArgument<'a>>,
+    dealt: Vec<StripedArgument<'a>>,
     options: &'a Options,
     reduction: Option<&'a Reduction>,
     pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
@@ -615,7 +619,7 @@ impl Launching<'_> {
         }
         for place in &self.views {
             views.push(match place {
-                ViewPlace::Dealt(number) => self.dealt[*number].view(),
+                ViewPlace::Striped(number) => self.dealt[*number].view(),
                 ViewPlace::Column(column) => View::Run(run.columns[*column]),
                 ViewPlace::Returned(scalar) => View::Run(returned[*scalar]),
                 ViewPlace::Tiles(number) => {
@@ -630,7 +634,7 @@ impl Launching<'_> {
                     let start = room.start.plus(run.geometry.first * stride);
                     View::Run(Elements { start, count: run.count() as u64, stride })
                 }
-                ViewPlace::Spread(number) => {
+                ViewPlace::Broadcast(number) => {
                     let argument = &self.spread[*number];
                     let stride = argument.of.stride() as u64;
                     let copied = copies.and_then(|copies| copies.elements(*number, stride));

@@ -24,11 +24,11 @@ use backend_api::{Device, ErrorKind as DeviceErrorKind};
 use vmarray_kernel::{Anywhere, Append, At, Function, Group, Kernel, Memory, Number, Own, Scalar, kernel};
 
 use super::arguments::{Appended, Bound, Placed, values};
+use super::broadcast::Inside;
 use super::elements::placed;
 use super::kernel::Kernels;
 use super::options::Options;
 use super::plan::{self, Wanted};
-use super::spread::Inside;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;

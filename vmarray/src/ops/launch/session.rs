@@ -1,8 +1,8 @@
 //! Sessions: launches in order, over arrays that the session holds until all are done.
 
+mod bindings;
 mod future;
-mod held;
-mod launched;
+mod submit;
 mod wait;
 
 use std::collections::VecDeque;
@@ -18,19 +18,19 @@ use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, T
 use vmarray_kernel::{Anywhere, Own, Shared, Window};
 use vmarray_kernel::{Kernel, Memory};
 
+use super::broadcast::fetch_view;
 use super::kernel::{Kernels, PreparedKernel};
 use super::options::{KernelLaunch, Options};
-use super::spread::fetch_view;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::engine::pager::Pager;
 use crate::ops::compute::unsettled;
 use crate::ops::executor::STAGED_BYTES;
 use crate::ops::view::{self as views, INTERNAL, Shape};
+pub(crate) use bindings::Binding;
+use bindings::BindingNumber;
+pub use bindings::{Bindable, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow};
 pub use future::RunAsync;
-pub(crate) use held::HeldBound;
-use held::HeldNumber;
-pub use held::{Holdable, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow};
 pub use wait::SessionWait;
 
 /// Maximal number of running launches of a session on a device.
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Errors of devices.
-    pub fn hold<A: Holdable>(&mut self, array: &'a mut A) -> Result<SessionArray<A::Element, A::Shape>> {
+    pub fn hold<A: Bindable>(&mut self, array: &'a mut A) -> Result<SessionArray<A::Element, A::Shape>> {
         let array: &'a A = array;
         let (pager, len, shape) = array.homes(INTERNAL);
         let of = self.hold_pages(pager, len, size_of::<A::Element>())?;
@@ -209,7 +209,7 @@ impl<'a> Session<'a> {
     }
 
     /// Holds all elements of an exclusively used pager.
-    fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<HeldNumber> {
+    fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<BindingNumber> {
         // Hold only pages with elements, not the pages that are reserved behind them.
         let pages = 0..(len.div_ceil(pager.page_bytes() / stride) as u64).min(pager.table().len());
         pager.settle_alone(pages)?;
@@ -368,9 +368,9 @@ impl<'a> Session<'a> {
         self.wait()
     }
 
-    fn store(&mut self, len: usize, stride: usize, place: StoredPlace<'a>) -> HeldNumber {
+    fn store(&mut self, len: usize, stride: usize, place: StoredPlace<'a>) -> BindingNumber {
         self.stores.push(Stored { len, stride, place, written: Vec::new(), read: Vec::new() });
-        HeldNumber { session: self.number, number: self.stores.len() - 1 }
+        BindingNumber { session: self.number, number: self.stores.len() - 1 }
     }
 
     /// Returns the number of a device. A new device gets all copies.
@@ -516,7 +516,7 @@ impl<K: Kernel> KernelLaunch<K> {
             return Err(Kernels::of::<K>()?.usual.refused(reason));
         }
         let kernels = Kernels::of::<K>()?;
-        let launched = session.launch(&kernels, arguments.held(INTERNAL), self.options());
+        let launched = session.launch(&kernels, arguments.bind(INTERNAL), self.options());
         launched.map_err(|error| kernels.usual.placed(error))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use backend_api::Device;
 use vmarray_kernel::launch::DomainAxis;
 
-use super::spread::{Bounds, Spread, count};
+use super::broadcast::{Bounds, Broadcast, count};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
@@ -113,7 +113,7 @@ impl StoredBox {
 
 /// Elements in the storage order of another view.
 pub(crate) struct Reordered<'a> {
-    pub of: Box<dyn Spread + 'a>,
+    pub of: Box<dyn Broadcast + 'a>,
     /// The places of the other view's elements, whose order to follow.
     pub like: StoredBox,
 }

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, lower_placing};
 use vmarray_kernel::{Layout, ScalarSource, StencilPart};
 
+use super::broadcast::{Bounds, copy_around};
+use super::index_domain::IndexDomainStore;
 use super::kernel::PreparedKernel;
-use super::over::OverStore;
 use super::plan::Launching;
-use super::spread::{Bounds, copy_around};
 use super::stored::StoredBox;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::executor::{Change, Examination, OperandStore as _, Outcome, ResultStore, Run, STAGED_BYTES};
@@ -131,7 +131,7 @@ impl Launching<'_> {
         &mut self,
         tiles: &TiledGroups,
         results: &[TiledResult<'_>],
-        numbers: &OverStore<'_>,
+        numbers: &IndexDomainStore<'_>,
         is_short: bool,
     ) -> Result<()> {
         let kernels = results.iter().map(|result| placing(result, tiles, is_short));
@@ -170,7 +170,7 @@ impl Launching<'_> {
     fn run_band(
         &self,
         items: &Range<usize>,
-        numbers: &OverStore<'_>,
+        numbers: &IndexDomainStore<'_>,
         results: &[TiledResult<'_>],
         kernels: &[(Arc<PreparedKernel>, LaunchVariant)],
         is_changed: &mut bool,
@@ -200,7 +200,7 @@ impl Launching<'_> {
     fn exchange(
         &self,
         result: &TiledResult<'_>,
-        numbers: &OverStore<'_>,
+        numbers: &IndexDomainStore<'_>,
         items: &Range<usize>,
     ) -> Result<()> {
         let (devices, stride) = (self.devices.read(), result.target.stride());

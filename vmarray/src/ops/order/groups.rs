@@ -12,17 +12,17 @@ use super::keys::{KeyOrdering, SingleKey, evaluated};
 use super::searches::{Side, last_not_above};
 use super::{Order as _, section};
 use crate::array::VirtualArray;
-use crate::array::alike::alike;
+use crate::array::empty_like::array_like;
 use crate::base::element::{Element, Field};
 use crate::base::error::{Result, expect_len};
 use crate::base::progress::in_steps;
-use crate::base::reused::Reused;
 use crate::base::scoped_threads::CORES;
+use crate::base::scratch_pool::ScratchVec;
 use crate::ops::executor::{OperandStore as _, ResultStore};
 use crate::ops::expr::index;
 use crate::ops::launch::{Given, added, converted, greater, lesser};
 use crate::ops::sort::{
-    KeyOrder, LookBack, SortKey, bytes_in_ram, is_refusal, look_back, sort_in_ram, sort_pairs_in_ram,
+    KeyOrder, LookBack, SortKey, bytes_in_ram, is_unsupported, look_back, sort_in_ram, sort_pairs_in_ram,
 };
 use crate::ops::view::{INTERNAL, Linear, QueryMut as _, Section, Store, View, ViewMut as _};
 
@@ -86,8 +86,8 @@ fn gathered<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Result<Option<
     let Some(device) = first.filter(|device| is_dealt && device.info().kind.is_gpu()) else {
         return Ok(None);
     };
-    let gathered = match alike::<T, D>(&[device], array.page_len(), array.len()) {
-        Err(error) if error.device_error().is_some_and(is_refusal) => return Ok(None),
+    let gathered = match array_like::<T, D>(&[device], array.page_len(), array.len()) {
+        Err(error) if error.device_error().is_some_and(is_unsupported) => return Ok(None),
         gathered => gathered?,
     };
     gathered.copy_from(0, array)?;
@@ -104,7 +104,7 @@ fn listed_runs<T: SortKey, U: Element, D: Device>(
     let (gathered, range) = (gathered(sorted)?, 0..sorted.len());
     let from = gathered.as_ref().unwrap_or(sorted);
     let Some(runs) = look_back(from, &range, None, list(0))? else { return Ok(None) };
-    let listed = from.alike::<U>(runs as usize + more, INTERNAL)?;
+    let listed = from.array_like::<U>(runs as usize + more, INTERNAL)?;
     let room = Some((&listed as &dyn ResultStore, listed.len()));
     if look_back(from, &range, room, list(listed.len() as u64))?.is_none() {
         return Ok(None);
@@ -112,7 +112,7 @@ fn listed_runs<T: SortKey, U: Element, D: Device>(
     if gathered.is_none() {
         return Ok(Some(listed));
     }
-    let dealt = sorted.alike::<U>(listed.len(), INTERNAL)?;
+    let dealt = sorted.array_like::<U>(listed.len(), INTERNAL)?;
     dealt.copy_from(0, &listed)?;
     Ok(Some(dealt))
 }
@@ -120,15 +120,15 @@ fn listed_runs<T: SortKey, U: Element, D: Device>(
 /// The start of each run of equal sorted elements, and the end of the last run.
 fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<VirtualArray<u64, D>> {
     if sorted.is_empty() {
-        return sorted.alike(1, INTERNAL);
+        return sorted.array_like(1, INTERNAL);
     }
     if let Some(starts) = listed_runs(sorted, 1, |room| LookBack::ListStarts { room })? {
         return Ok(starts);
     }
-    let numbers = sorted.alike::<u64>(sorted.len(), INTERNAL)?;
+    let numbers = sorted.array_like::<u64>(sorted.len(), INTERNAL)?;
     Given::default().all(sorted).result(&numbers).run::<begins<T::KeyBits>>()?;
     let runs = numbers.prefix_sum(..)? as usize;
-    let wanted = sorted.alike::<u64>(runs + 1, INTERNAL)?;
+    let wanted = sorted.array_like::<u64>(runs + 1, INTERNAL)?;
     wanted.transform(.., Field::<u64, u64>::whole().set(index() + 1))?;
     numbers.search_sorted(&wanted, Side::Left)
 }
@@ -136,7 +136,7 @@ fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<Virt
 pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
     of: Section<'_, S>,
 ) -> Result<VirtualArray<T, S::Device>> {
-    let sorted = of.store().alike::<T>(of.len(), INTERNAL)?;
+    let sorted = of.store().array_like::<T>(of.len(), INTERNAL)?;
     if in_ram::is_better(&sorted, size_of::<T>() * of.len()) {
         return unique_in_ram(of);
     }
@@ -153,18 +153,18 @@ fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
     of: Section<'_, S>,
 ) -> Result<VirtualArray<T, S::Device>> {
     let (mut elements, mut beside) =
-        (Reused::<T>::unspecified(of.len())?, Reused::<T>::unspecified(of.len())?);
+        (ScratchVec::<T>::unspecified(of.len())?, ScratchVec::<T>::unspecified(of.len())?);
     of.read(0, &mut elements)?;
     let keys: &mut [T::KeyBits] = cast_slice_mut(&mut elements);
     let (order, bytes) = (KeyOrder::of::<T>(false), size_of_val(keys) as u64);
     in_steps(bytes, |steps| {
-        steps.tell(bytes)?;
+        steps.report(bytes)?;
         sort_in_ram(keys, cast_slice_mut(&mut beside), order, *CORES, steps)
     })?;
     let runs = EqualRuns::of(keys)?;
     let distinct: &mut [T::KeyBits] = &mut cast_slice_mut(&mut beside)[..runs.len()];
     runs.write(distinct, |at| keys[at])?;
-    let out = of.store().alike::<T>(distinct.len(), INTERNAL)?;
+    let out = of.store().array_like::<T>(distinct.len(), INTERNAL)?;
     out.write_range(0, cast_slice(distinct))?;
     Ok(out)
 }
@@ -243,7 +243,7 @@ enum GroupOrder<D: Device> {
 #[derive(Debug)]
 struct OrderInRam {
     codes: Option<KeyCodes>,
-    positions: OnceLock<Reused<u32>>,
+    positions: OnceLock<ScratchVec<u32>>,
     len: usize,
 }
 
@@ -264,9 +264,9 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     key: &K,
 ) -> Result<Groups<K::Key, S::Device>> {
     let (expr, is_descending) = key.key();
-    let like = of.store().alike::<K::Key>(0, INTERNAL)?;
+    let like = of.store().array_like::<K::Key>(0, INTERNAL)?;
     if of.len() <= u32::MAX as usize && in_ram::is_better(&like, (size_of::<K::Key>() + 4) * of.len()) {
-        let mut keys = Reused::<K::Key>::unspecified(of.len())?;
+        let mut keys = ScratchVec::<K::Key>::unspecified(of.len())?;
         if expr.is_element() {
             of.read(0, cast_slice_mut(&mut keys))?;
         } else {
@@ -284,17 +284,17 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
 
 /// Creates groups from keys, in arrays on the devices of another one.
 fn group_in_ram<K: SortKey, D: Device>(
-    mut keys: Reused<K>,
+    mut keys: ScratchVec<K>,
     like: &VirtualArray<K, D>,
     is_descending: bool,
 ) -> Result<Groups<K, D>> {
     let (len, order) = (keys.len(), KeyOrder::of::<K>(is_descending));
     let elements: &mut [K::KeyBits] = cast_slice_mut(&mut keys);
-    let groups = |distinct: &[K::KeyBits], starts: &[u64], codes, positions: Option<Reused<u32>>| {
+    let groups = |distinct: &[K::KeyBits], starts: &[u64], codes, positions: Option<ScratchVec<u32>>| {
         let positions = positions.map_or_else(OnceLock::new, OnceLock::from);
         let groups = Groups {
-            keys: like.alike(distinct.len(), INTERNAL)?,
-            starts: like.alike(starts.len(), INTERNAL)?,
+            keys: like.array_like(distinct.len(), INTERNAL)?,
+            starts: like.array_like(starts.len(), INTERNAL)?,
             order: GroupOrder::InRam(OrderInRam { codes, positions, len }, OnceLock::new()),
         };
         groups.keys.write_range(0, cast_slice(distinct))?;
@@ -308,12 +308,12 @@ fn group_in_ram<K: SortKey, D: Device>(
     let mut positions = in_ram::positions(len)?;
     let bytes = size_of_val(elements) as u64;
     in_steps(bytes, |steps| {
-        steps.tell(bytes)?;
+        steps.report(bytes)?;
         sort_pairs_in_ram(elements, &mut positions, order, *CORES, steps)
     })?;
     let runs = EqualRuns::of(elements)?;
-    let mut distinct = Reused::<K::KeyBits>::unspecified(runs.len())?;
-    let mut starts = Reused::<u64>::unspecified(runs.len() + 1)?;
+    let mut distinct = ScratchVec::<K::KeyBits>::unspecified(runs.len())?;
+    let mut starts = ScratchVec::<u64>::unspecified(runs.len() + 1)?;
     runs.write(&mut distinct, |at| elements[at])?;
     runs.write(&mut starts[..runs.len()], |at| at as u64)?;
     starts[runs.len()] = len as u64;
@@ -325,7 +325,7 @@ impl<D: Device> Groups<u64, D> {
     /// groups.
     pub(crate) fn numbered(sorted: &VirtualArray<u64, D>, order: &VirtualArray<u32, D>) -> Result<Self> {
         let starts = run_starts(sorted)?;
-        let keys = sorted.alike::<u64>(starts.len() - 1, INTERNAL)?;
+        let keys = sorted.array_like::<u64>(starts.len() - 1, INTERNAL)?;
         keys.transform(.., Field::<u64, u64>::whole().set(index()))?;
         let order = evaluated(Section::from(order), Field::<u32, u32>::whole().cast::<u64>())?;
         Ok(Self { keys, starts, order: GroupOrder::OnDevices(order) })
@@ -369,7 +369,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
                 Some(order) => Ok(order),
                 None => {
                     let positions = in_ram.positions()?;
-                    let order = self.keys.alike(positions.len(), INTERNAL)?;
+                    let order = self.keys.array_like(positions.len(), INTERNAL)?;
                     in_ram::write_wide(positions, &order)?;
                     Ok(made.get_or_init(|| order))
                 }
@@ -390,7 +390,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
     /// # Errors
     /// The errors of devices, and of [building arrays](crate::Builder::build).
     pub fn counts(&self) -> Result<VirtualArray<u64, D>> {
-        let out = self.keys.alike::<u64>(self.len(), INTERNAL)?;
+        let out = self.keys.array_like::<u64>(self.len(), INTERNAL)?;
         if !self.is_empty() {
             Given::default().all(&self.starts).result(&out).run::<differences>()?;
         }
@@ -441,13 +441,13 @@ impl<K: SortKey, D: Device> Groups<K, D> {
     {
         expect_len("the values", self.elements(), values.len())?;
         if self.is_empty() {
-            return self.keys.alike(0, INTERNAL);
+            return self.keys.array_like(0, INTERNAL);
         }
         let values = section(values, ..)?;
         if let GroupOrder::InRam(order, _) = &self.order
             && size_of::<V::Element>() * values.len() <= bytes_in_ram()
         {
-            let mut read = Reused::<V::Element>::unspecified(values.len())?;
+            let mut read = ScratchVec::<V::Element>::unspecified(values.len())?;
             values.read(0, &mut read)?;
             // Integers give the same result in any order.
             let found = match order.codes.as_ref().filter(|_| R::FLIP_NEGATIVE == 0) {
@@ -457,7 +457,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
                     in_ram::reduced::<_, R, F, O>(PIECE as usize, &read, order.positions()?, &starts)?
                 }
             };
-            let out = self.keys.alike(self.len(), INTERNAL)?;
+            let out = self.keys.array_like(self.len(), INTERNAL)?;
             out.write_range(0, &found)?;
             return Ok(out);
         }
@@ -476,10 +476,10 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         values: &VirtualArray<T, D>,
         starts: &VirtualArray<u64, D>,
     ) -> Result<(VirtualArray<R, D>, VirtualArray<u64, D>)> {
-        let firsts = starts.alike::<u64>(starts.len(), INTERNAL)?;
+        let firsts = starts.array_like::<u64>(starts.len(), INTERNAL)?;
         Given::default().value(PIECE).all(starts).result(&firsts).run::<pieces>()?;
         let count = firsts.exclusive_prefix_sum(..)? as usize;
-        let out = starts.alike::<R>(count, INTERNAL)?;
+        let out = starts.array_like::<R>(count, INTERNAL)?;
         let given = Given::default().value(PIECE).all(starts).all(&firsts).all(values);
         given.result(&out).run::<reduced<T, R, F, O>>()?;
         Ok((out, firsts))

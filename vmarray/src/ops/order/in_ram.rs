@@ -10,8 +10,8 @@ use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::base::reused::Reused;
 use crate::base::scoped_threads::CORES;
+use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work::for_each;
 use crate::ops::sort::{SortKey, bytes_in_ram};
 
@@ -69,8 +69,8 @@ impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
 }
 
 /// The numbers from 0 on.
-pub(super) fn positions(len: usize) -> Result<Reused<u32>> {
-    let mut positions = Reused::<u32>::unspecified(len)?;
+pub(super) fn positions(len: usize) -> Result<ScratchVec<u32>> {
+    let mut positions = ScratchVec::<u32>::unspecified(len)?;
     for_each(*CORES, positions.chunks_mut(PART).zip((0..).step_by(PART)), |(positions, first)| {
         positions.iter_mut().zip(first..).for_each(|(position, number)| *position = number);
         Ok(())

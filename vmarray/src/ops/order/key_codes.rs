@@ -12,8 +12,8 @@ use vmarray_kernel::Function;
 use super::in_ram::{self, PART};
 use crate::base::error::Result;
 use crate::base::progress::in_steps;
-use crate::base::reused::Reused;
 use crate::base::scoped_threads::CORES;
+use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work::{for_each, for_each_with};
 use crate::ops::sort::{KeyBits, KeyOrder, SortKey, sort_pairs_in_ram};
 
@@ -26,7 +26,7 @@ const SLOTS: usize = 4 * KEYS_MAX;
 /// Elements by the codes of their keys.
 #[derive(Debug)]
 pub(super) struct KeyCodes {
-    codes: Reused<u16>,
+    codes: ScratchVec<u16>,
     /// The number of elements with each code.
     counts: Vec<u64>,
     /// The code of each group.
@@ -83,7 +83,7 @@ impl KeyCodes {
             (usize::from(code) < most).then_some(code)
         };
         let (too_many, counts) = (AtomicBool::new(false), Mutex::new(vec![0_u64; KEYS_MAX]));
-        let mut codes = Reused::<u16>::unspecified(keys.len())?;
+        let mut codes = ScratchVec::<u16>::unspecified(keys.len())?;
         let parts = codes.chunks_mut(PART).zip(keys.chunks(PART));
         for_each_with(*CORES, parts, KnownCodes::new, |known, (codes, keys): (&mut [u16], &[B])| {
             if too_many.load(Ordering::Relaxed) {
@@ -123,10 +123,10 @@ impl KeyCodes {
     }
 
     /// The positions of the elements, group by group, in ascending order.
-    pub(super) fn positions(&self) -> Result<Reused<u32>> {
+    pub(super) fn positions(&self) -> Result<ScratchVec<u32>> {
         let mut group_of = vec![0; self.counts.len()];
         (0..).zip(&self.of_groups).for_each(|(group, code)| group_of[usize::from(*code)] = group);
-        let mut groups = Reused::<u16>::unspecified(self.codes.len())?;
+        let mut groups = ScratchVec::<u16>::unspecified(self.codes.len())?;
         let parts = groups.chunks_mut(PART).zip(self.codes.chunks(PART));
         for_each(*CORES, parts, |(groups, codes): (&mut [u16], &[u16])| {
             groups.iter_mut().zip(codes).for_each(|(group, code)| *group = group_of[usize::from(*code)]);

@@ -208,7 +208,7 @@ pub(super) fn evaluated<S: Store, F: SortKey>(
     of: Section<'_, S>,
     expr: Expr<S::Element, F>,
 ) -> Result<VirtualArray<F, S::Device>> {
-    let values = of.store().alike::<F>(of.len(), INTERNAL)?;
+    let values = of.store().array_like::<F>(of.len(), INTERNAL)?;
     let assignments: Vec<Assignment<()>> = vec![expr.beside().assigned::<F>(0, 0)];
     values.change(&[operand(of)], &(0..of.len()), &Plan::new(None, assignments)?)?;
     Ok(values)

@@ -111,7 +111,7 @@ where
     K: SingleKey<S::Element>,
     L: SingleKey<O::Element, Key = K::Key>,
 {
-    let numbers = |len| of.store().alike::<u64>(len, INTERNAL);
+    let numbers = |len| of.store().array_like::<u64>(len, INTERNAL);
     if of.is_empty() {
         return Ok(KeyMatches { left: numbers(0)?, right: numbers(0)? });
     }

@@ -125,7 +125,7 @@ pub(super) fn search<T: SortKey, S: Store<Element = T>, N: Store<Element = T>>(
     others: Section<'_, N>,
     side: Side,
 ) -> Result<VirtualArray<u64, N::Device>> {
-    let out = others.store().alike::<u64>(others.len(), INTERNAL)?;
+    let out = others.store().array_like::<u64>(others.len(), INTERNAL)?;
     if !others.is_empty() && !sorted.is_empty() {
         let given = ordered::<T>().value(side == Side::Right).all(sorted).own(others);
         given.result(&out).run::<places<T::KeyBits>>()?;
@@ -139,7 +139,7 @@ pub(super) fn merge<T: SortKey, S: Store<Element = T>, O: Store<Element = T>>(
 ) -> Result<VirtualArray<T, S::Device>> {
     let too_long = ErrorKind::TooLong { elements: u64::MAX, element_bytes: size_of::<T>() };
     let len = first.len().checked_add(second.len()).ok_or(too_long)?;
-    let out = first.store().alike::<T>(len, INTERNAL)?;
+    let out = first.store().array_like::<T>(len, INTERNAL)?;
     if len > 0 {
         ordered::<T>().all(first).all(second).result(&out).run::<merged<T::KeyBits>>()?;
     }

@@ -8,7 +8,7 @@ use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::launch::Given;
-use crate::ops::sort::is_refusal;
+use crate::ops::sort::is_unsupported;
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
@@ -104,14 +104,14 @@ pub(super) fn take<S: Store, J: Store<Element: TakeIndex>>(
     of: Section<'_, S>,
     indices: Section<'_, J>,
 ) -> Result<VirtualArray<S::Element, J::Device>> {
-    let out = indices.store().alike::<S::Element>(indices.len(), INTERNAL)?;
+    let out = indices.store().array_like::<S::Element>(indices.len(), INTERNAL)?;
     if indices.is_empty() {
         return Ok(out);
     }
     if size_of::<S::Element>() <= BYTES_MAX {
         let given = Given::default().all(of).own(indices).result(&out);
         match given.run::<taken<Plain<S::Element>, J::Element>>() {
-            Err(error) if error.device_error().is_some_and(is_refusal) => {}
+            Err(error) if error.device_error().is_some_and(is_unsupported) => {}
             done => return done.map(|()| out).map_err(|error| listed(error, of.len())),
         }
     }

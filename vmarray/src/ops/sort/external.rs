@@ -27,12 +27,12 @@ use self::layout::{AreaLayout, Move, PIECES_ON_CARD, PieceJob, cut};
 use super::KeyOrder;
 use super::on_device::{ChannelShare, DeviceOutcome, Sorter};
 use super::on_devices::of_each;
-use super::onesweep::is_refusal;
+use super::onesweep::is_unsupported;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::imported::ImportedMemory;
 use crate::base::progress::{Steps, in_steps};
-use crate::base::reused::Reused;
+use crate::base::registered_memory::RegisteredMemory;
 use crate::base::scoped_threads::{CORES, each};
+use crate::base::scratch_pool::ScratchVec;
 
 /// What is shorter is sorted in RAM.
 const BYTES_MIN: usize = if cfg!(test) { 256 } else { 16 << 20 };
@@ -48,7 +48,7 @@ const PART_BYTES: usize = 1 << 20;
 pub(crate) struct ExternalLane<'a> {
     pub share: ChannelShare<'a>,
     /// The memory of the program as the card knows it, and where in it what is sorted begins.
-    pub import: &'a ImportedMemory,
+    pub import: &'a RegisteredMemory,
     pub offset: u64,
 }
 
@@ -94,7 +94,7 @@ pub(crate) unsafe fn sort(
         };
         Err(match error.device_error() {
             _ if steps.is_cancelled() => DeviceOutcome::Failed(ErrorKind::Cancelled.into()),
-            Some(error) if is_refusal(error) => DeviceOutcome::Refused,
+            Some(error) if is_unsupported(error) => DeviceOutcome::Unsupported,
             _ => DeviceOutcome::Failed(error),
         })
     });
@@ -118,7 +118,7 @@ unsafe fn sort_in_steps(
     lanes.truncate(used);
     lanes.iter_mut().for_each(|lane| lane.share.keys.count = piece as u64);
     // Declared first, dropped last.
-    let mut memory = Reused::<u64>::unspecified(((end - len) * stride).div_ceil(size_of::<u64>()))?;
+    let mut memory = ScratchVec::<u64>::unspecified(((end - len) * stride).div_ceil(size_of::<u64>()))?;
     let (bytes, spare) = (memory.len() * size_of::<u64>(), NonNull::from(&mut *memory).cast());
     let ram = Ram { home, spare, before, len, stride, order };
     let mut cards = Vec::new();
@@ -126,7 +126,7 @@ unsafe fn sort_in_steps(
         let import = |kind| {
             // SAFETY: the memory goes after what is made here, and is reached by its address alone until
             // then: by threads while no work is under way.
-            unsafe { ImportedMemory::new(lane.share.lane.device(), spare, bytes, kind) }
+            unsafe { RegisteredMemory::new(lane.share.lane.device(), spare, bytes, kind) }
         };
         let spare = match plan {
             ExternalPlan::Whole => None,
@@ -231,7 +231,7 @@ impl Ram {
 /// What sorts pieces, and the spare memory as it knows that.
 struct Card<'a> {
     lane: &'a ExternalLane<'a>,
-    spare: Option<ImportedMemory>,
+    spare: Option<RegisteredMemory>,
     sorter: Sorter<'a>,
 }
 

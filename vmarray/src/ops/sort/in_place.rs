@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use super::KeyOrder;
 use super::on_device::{ChannelShare, DeviceOutcome, KeysMemory, KeysPlace, Sorter};
-use super::on_devices::Dealing;
-use super::onesweep::{DIGITS, is_refusal};
+use super::on_devices::Striping;
+use super::onesweep::{DIGITS, is_unsupported};
 use crate::base::progress::Steps;
 
 /// Least and greatest bytes of keys and values in one sort; it uses twice that as scratch memory.
@@ -30,13 +30,13 @@ const TOGETHER: u64 = 16;
 /// Sorts the keys of one or more shares.
 pub(super) fn sort(
     shares: &[ChannelShare<'_>],
-    dealing: Dealing,
+    dealing: Striping,
     order: KeyOrder,
     steps: &Steps,
 ) -> DeviceOutcome {
     let sorter = match Sorter::new(&shares[0], order, steps) {
         Ok(sorter) => sorter,
-        Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceOutcome::Refused,
+        Err(error) if error.device_error().is_some_and(is_unsupported) => return DeviceOutcome::Unsupported,
         Err(error) => return DeviceOutcome::Failed(error),
     };
     let outcome = with_memory(&sorter, KeyHomes { shares, dealing });
@@ -58,12 +58,12 @@ fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
             wanted.into_iter().map(|keys| sorter.memory_for(keys)).collect();
         match memory {
             Ok(memory) => break (block, memory),
-            Err(error) if !is_refusal(&error) => return DeviceOutcome::Failed(error.into()),
-            Err(_) if piece_bytes / 2 < PIECE_BYTES.start => return DeviceOutcome::Refused,
+            Err(error) if !is_unsupported(&error) => return DeviceOutcome::Failed(error.into()),
+            Err(_) if piece_bytes / 2 < PIECE_BYTES.start => return DeviceOutcome::Unsupported,
             Err(_) => piece_bytes /= 2,
         }
     };
-    let [pieces @ .., spare] = &memory[..] else { return DeviceOutcome::Refused };
+    let [pieces @ .., spare] = &memory[..] else { return DeviceOutcome::Unsupported };
     let mut sort = InPlace {
         sorter,
         homes,
@@ -81,7 +81,7 @@ fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
             Err(error) => return DeviceOutcome::Lost(error.into()),
         }
         match sort.failure {
-            Some(error) if is_refusal(&error) && !sort.has_begun => return DeviceOutcome::Refused,
+            Some(error) if is_unsupported(&error) && !sort.has_begun => return DeviceOutcome::Unsupported,
             Some(error) => return DeviceOutcome::Failed(error.into()),
             None => {}
         }
@@ -93,7 +93,7 @@ fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
 #[derive(Clone, Copy)]
 struct KeyHomes<'s, 'a> {
     shares: &'s [ChannelShare<'a>],
-    dealing: Dealing,
+    dealing: Striping,
 }
 
 impl<'s> KeyHomes<'s, '_> {
@@ -103,7 +103,7 @@ impl<'s> KeyHomes<'s, '_> {
         let (share, own, here) = match self.shares {
             [share] => (share, number, keys),
             shares => {
-                let Dealing { page_len, channels, start } = self.dealing;
+                let Striping { page_len, channels, start } = self.dealing;
                 let page_len = if channels == 1 { u64::MAX } else { page_len as u64 };
                 let (channels, at) = (channels as u64, start as u64 + number);
                 let (page, within) = (at / page_len, at % page_len);

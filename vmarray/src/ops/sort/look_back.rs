@@ -12,7 +12,7 @@ use backend_api::{
 
 use super::on_device::{ChannelShare, DeviceOutcome, refusal};
 use super::onesweep::{
-    LOOK_BACK_BLOCK, LOOK_BACK_OPENCL_MAX, LOOK_BACK_TILE, is_refusal, look_back_kernels, takes_opencl,
+    LOOK_BACK_BLOCK, LOOK_BACK_OPENCL_MAX, LOOK_BACK_TILE, is_unsupported, look_back_kernels, takes_opencl,
 };
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -52,14 +52,14 @@ pub(crate) fn look_back(
     let beside = beside.map(|(store, len)| (Operand::changed(store, 0), len));
     let mut answer = None;
     store.change_on_devices(range, beside, &is_gpu, &mut |shares, _, begin_write| {
-        let [share] = shares else { return DeviceOutcome::Refused };
+        let [share] = shares else { return DeviceOutcome::Unsupported };
         begin_write();
         match look_back_in(share, work) {
             Ok(found) => {
                 answer = Some(found);
                 DeviceOutcome::Done
             }
-            Err(error) if error.device_error().is_some_and(is_refusal) => DeviceOutcome::Refused,
+            Err(error) if error.device_error().is_some_and(is_unsupported) => DeviceOutcome::Unsupported,
             // The list was new memory, and the elements are unchanged.
             Err(error) => DeviceOutcome::Failed(error),
         }
@@ -97,7 +97,7 @@ impl<'a> TileStates<'a> {
     /// Allocates states of `tiles` tiles.
     ///
     /// # Errors
-    /// A [refusal](is_refusal) of the device, and other errors.
+    /// A [refusal](is_unsupported) of the device, and other errors.
     pub fn new(share: &'a ChannelShare<'a>, tiles: u64) -> Result<Self> {
         let bytes = STATE_BYTES.0 + tiles * STATE_BYTES.1;
         // The last 8 bytes serve as an empty list.
@@ -110,10 +110,11 @@ impl<'a> TileStates<'a> {
     }
 
     /// Launches a kernel over the elements, an optional list, and the states. The states are zero unless
-    /// [`tell`](Self::tell) wrote them. Calls `begin_write` before the launch, and returns the result word.
+    /// [`write_states`](Self::write_states) wrote them. Calls `begin_write` before the launch, and returns
+    /// the result word.
     ///
-    /// A [refusal](is_refusal) if the device does not support the kernel, and other errors.
-    /// A [refusal](is_refusal), if the device does not take the kernel, and others.
+    /// A [refusal](is_unsupported) if the device does not support the kernel, and other errors.
+    /// A [refusal](is_unsupported), if the device does not take the kernel, and others.
     pub fn launch(
         &self,
         kernel: &Kernel,
@@ -164,7 +165,7 @@ impl<'a> TileStates<'a> {
     }
 
     /// Copies states from the host to the device.
-    pub fn tell(&self, states: &mut [TileState]) -> Result<()> {
+    pub fn write_states(&self, states: &mut [TileState]) -> Result<()> {
         self.copy(states, true)
     }
 
@@ -213,7 +214,7 @@ impl<'a> TileStates<'a> {
 
 /// Converts a refusal after a possible partial execution to another error, so that the caller does not retry.
 fn no_refusal(error: backend_api::Error) -> backend_api::Error {
-    if !is_refusal(&error) {
+    if !is_unsupported(&error) {
         return error;
     }
     let changed = backend_api::Error::new(ErrorKind::KernelFailed, "prefix sum");

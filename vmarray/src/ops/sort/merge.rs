@@ -7,7 +7,7 @@ use super::onesweep::MERGE_TILE;
 
 /// Striped elements of one channel, counted from its first slot on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Dealt {
+pub(super) struct StripedRange {
     pub first: u64,
     pub count: u64,
     pub page_len: u64,
@@ -18,7 +18,7 @@ pub(super) struct Dealt {
     pub base: u64,
 }
 
-impl Dealt {
+impl StripedRange {
     /// Contiguous elements; the element `base` counts as 0.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
@@ -157,7 +157,8 @@ mod tests {
 
     #[test]
     fn tiles_do_not_go_across_pages() {
-        let dealt = |first, count, page_len| Dealt { page_len, ..Dealt::side_by_side(first, count, 0) };
+        let dealt =
+            |first, count, page_len| StripedRange { page_len, ..StripedRange::side_by_side(first, count, 0) };
         assert_eq!(dealt(0, 1, 1000).tiles(), 1);
         assert_eq!(dealt(999, 2, 1000).tiles(), 2);
         assert_eq!(dealt(0, MERGE_TILE + 1, 1 << 62).tiles(), 2);

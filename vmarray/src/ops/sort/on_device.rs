@@ -34,7 +34,7 @@ const ALIGN: u64 = 256;
 pub enum DeviceOutcome {
     Done,
     /// The device does not support it, or lacks memory. No key was moved.
-    Refused,
+    Unsupported,
     /// The keys are in an unspecified order.
     Failed(Error),
     /// Some or all keys are lost.
@@ -94,7 +94,7 @@ pub(super) struct Sorter<'a> {
 
 impl<'a> Sorter<'a> {
     /// # Errors
-    /// A [refusal](is_refusal) of the device, and other errors.
+    /// A [refusal](is_unsupported) of the device, and other errors.
     pub fn new(share: &'a ChannelShare<'a>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
         let value_bytes = share.values.map(|of| of.stride);
@@ -149,7 +149,7 @@ impl<'a> Sorter<'a> {
     /// Counts the values of each digit.
     ///
     /// # Errors
-    /// A [refusal](is_refusal) if the device does not support the kernels; other errors.
+    /// A [refusal](is_unsupported) if the device does not support the kernels; other errors.
     pub fn counts(&self, at: KeysPlace<'_>, keys: u64) -> backend_api::Result<Vec<u64>> {
         let (words, stride) = (Self::words(self.share.keys.stride), self.share.keys.stride);
         let counted = stride * DIGITS as u64;
@@ -182,7 +182,7 @@ impl<'a> Sorter<'a> {
         let mut from_to = (from, beside);
         for (place, counts) in counts.chunks_exact(DIGITS).enumerate() {
             if counts.contains(&keys) {
-                self.tell(keys).map_err(|error| (from_to.0, error))?;
+                self.report(keys).map_err(|error| (from_to.0, error))?;
             } else {
                 // A failed pass leaves its input intact.
                 self.pass(place as u64, counts, from_to).map_err(|error| (from_to.0, error))?;
@@ -212,7 +212,7 @@ impl<'a> Sorter<'a> {
     /// Launches a kernel over `items` items, in the queue of the key moves. Returns after its results for the
     /// next step are available.
     ///
-    /// A [refusal](is_refusal) if the device does not support the kernel, such as over memory in several
+    /// A [refusal](is_unsupported) if the device does not support the kernel, such as over memory in several
     /// pieces; other errors.
     pub fn launch(
         &self,
@@ -264,8 +264,8 @@ impl<'a> Sorter<'a> {
     ///
     /// # Errors
     /// An error of the device type if the program cancels.
-    pub fn tell(&self, keys: u64) -> backend_api::Result<()> {
-        let told = self.steps.tell(keys * self.share.bytes_of_each());
+    pub fn report(&self, keys: u64) -> backend_api::Result<()> {
+        let told = self.steps.report(keys * self.share.bytes_of_each());
         told.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
@@ -296,7 +296,7 @@ impl<'a> Sorter<'a> {
         let mut first = 0;
         while first < count {
             let here = Self::at_once(self.moves).min(count - first);
-            self.tell(here)?;
+            self.report(here)?;
             let bytes = Self::state_bytes(self.moves, here);
             let fill = Fill { to: states.start, bytes, pattern: &[0] };
             self.done(0, &mut |queue| queue.fill(&fill))?;

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 
 use super::KeyOrder;
 use super::in_place;
-use super::merge::{Dealt, MergePart, parts_of};
+use super::merge::{MergePart, StripedRange, parts_of};
 use super::on_device::{ChannelShare, DeviceOutcome, KeysMemory, KeysPlace, Sorter, refusal};
-use super::onesweep::{MERGING_BLOCK, gather_kernel, is_refusal, merge_kernels};
+use super::onesweep::{MERGING_BLOCK, gather_kernel, is_unsupported, merge_kernels};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::{Steps, in_steps};
 use crate::base::scoped_threads::each;
@@ -29,21 +29,21 @@ const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { 1 << 62 };
 
 /// How the elements of a store are dealt out: page `p` to channel `p % channels`.
 #[derive(Clone, Copy, Debug)]
-pub struct Dealing {
+pub struct Striping {
     pub page_len: usize,
     pub channels: usize,
     /// The first that is sorted.
     pub start: usize,
 }
 
-impl Dealing {
+impl Striping {
     /// Those of the elements with these numbers, from the first that is sorted on, that a share has.
-    fn of_share(&self, share: &ChannelShare<'_>, numbers: &Range<u64>) -> Dealt {
+    fn of_share(&self, share: &ChannelShare<'_>, numbers: &Range<u64>) -> StripedRange {
         let (Self { page_len, channels, start }, ChannelShare { channel, first, keys, .. }) = (*self, share);
         let indices = start + numbers.start as usize..start + numbers.end as usize;
         let own = within_channel((*channel as usize, channels), page_len, &indices);
         let [start, end] = [own.start, own.end].map(|own| own.clamp(*first, first + keys.count));
-        Dealt {
+        StripedRange {
             first: start,
             count: end - start,
             page_len: page_len as u64,
@@ -58,7 +58,7 @@ impl Dealing {
 /// to. There is one share at least, and none without keys; all devices map each other's memory.
 pub(crate) fn sort_on_devices(
     shares: &[ChannelShare<'_>],
-    dealing: Dealing,
+    dealing: Striping,
     order: KeyOrder,
     begin_write: impl FnOnce(),
 ) -> DeviceOutcome {
@@ -79,7 +79,7 @@ pub(crate) fn sort_on_devices(
 
 fn sort_in_steps(
     shares: &[ChannelShare<'_>],
-    dealing: Dealing,
+    dealing: Striping,
     order: KeyOrder,
     steps: &Steps,
     begin_write: impl FnOnce(),
@@ -96,7 +96,7 @@ fn sort_in_steps(
         }
     }
     let outcome = match failure {
-        Some(error) if error.device_error().is_some_and(is_refusal) => {
+        Some(error) if error.device_error().is_some_and(is_unsupported) => {
             // Memory that others have got.
             sorters.drain(..).for_each(|sorter| sorter.sorter.end());
             begin_write();
@@ -198,7 +198,7 @@ fn levels(shares: usize) -> Vec<Vec<Merge>> {
 
 struct SortedShares<'s, 'a> {
     sorters: &'s [ShareSorter<'a>],
-    dealing: Dealing,
+    dealing: Striping,
     /// Where the keys of each are.
     at: Vec<KeysPlace<'s>>,
 }
@@ -211,7 +211,7 @@ impl<'s> SortedShares<'s, '_> {
         });
         match home.into_iter().collect::<backend_api::Result<Vec<_>>>() {
             // Where shares are dealt, equal keys are no longer in their order.
-            Ok(_) if is_refusal(&error) && !is_dealt => DeviceOutcome::Refused,
+            Ok(_) if is_unsupported(&error) && !is_dealt => DeviceOutcome::Unsupported,
             Ok(_) => DeviceOutcome::Failed(error.into()),
             Err(_) => DeviceOutcome::Lost(error.into()),
         }
@@ -350,7 +350,7 @@ impl<'s> SortedShares<'s, '_> {
             let end = (part.base + part.len()).min(before + keys.count);
             let own = start.saturating_sub(before);
             let count = end.saturating_sub(start);
-            (Dealt::side_by_side(own, count, part.base.wrapping_sub(before)), own)
+            (StripedRange::side_by_side(own, count, part.base.wrapping_sub(before)), own)
         };
         let (to, KeyOrder { flip, flip_negative }) =
             (sorter.other_than(self.at[number]), sorter.sorter.order);
@@ -360,7 +360,7 @@ impl<'s> SortedShares<'s, '_> {
             if count == 0 {
                 continue;
             }
-            sorter.sorter.tell(count)?;
+            sorter.sorter.report(count)?;
             let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
             // In the place of an empty run stands the other one, of which nothing is taken.
             let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);

@@ -29,8 +29,8 @@ use super::{KeyBits, KeyOrder};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::progress::Steps;
-use crate::base::reused::Reused;
 use crate::base::scoped_threads;
+use crate::base::scratch_pool::ScratchVec;
 
 /// What has fewer rows is compared.
 const FEW: usize = 48;
@@ -89,7 +89,7 @@ pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
 ) -> Result<()> {
     assert_eq!(keys.len(), values.len(), "a value for each key");
     let len = keys.len();
-    run(Columns { keys, values }, || Reused::unspecified(len), order, threads, steps, begin_write)
+    run(Columns { keys, values }, || ScratchVec::unspecified(len), order, threads, steps, begin_write)
 }
 
 fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
@@ -321,7 +321,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             let (own, mut bytes) = (std::slice::from_mut(scratch), 0);
             loop {
                 // While it has no bucket, since who is told may panic.
-                if bytes >= STOPPED_BYTES && self.steps.tell(0).is_err() {
+                if bytes >= STOPPED_BYTES && self.steps.report(0).is_err() {
                     break;
                 }
                 bytes %= STOPPED_BYTES;

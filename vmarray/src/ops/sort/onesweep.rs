@@ -69,8 +69,8 @@ pub(crate) fn takes_opencl(device: &Arc<dyn Device>) -> bool {
 #[derive(Debug)]
 pub(super) struct MergeKernels {
     /// Finds where tiles begin and end in the first run. An item is a tile. Views: the keys of both runs, and
-    /// two numbers a tile. Parameters: the six of a [`Dealt`](super::merge::Dealt), the lengths of the
-    /// runs, the two words of the order.
+    /// two numbers a tile. Parameters: the six of a [`StripedRange`](super::merge::StripedRange), the lengths
+    /// of the runs, the two words of the order.
     pub find: Kernel,
     /// Writes tiles, each by a block. Views: the keys of both runs, the two numbers a tile, where to, and if
     /// there are values, these of both runs and where to. Parameters: the same, and if there are values, the
@@ -100,7 +100,7 @@ pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<
 }
 
 /// The kernel that brings elements of 1, 2, 4 or 8 bytes from a channel to where they are among all. Views:
-/// these, and where to. Parameters: the six of a [`Dealt`](super::merge::Dealt).
+/// these, and where to. Parameters: the six of a [`StripedRange`](super::merge::StripedRange).
 pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
     static ALL: OfLengths<Kernel> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
@@ -368,6 +368,6 @@ fn kernel(
 }
 
 /// Whether a device has said that it cannot do something, or has too little memory.
-pub(crate) fn is_refusal(error: &backend_api::Error) -> bool {
+pub(crate) fn is_unsupported(error: &backend_api::Error) -> bool {
     matches!(error.kind(), DeviceErrorKind::Unsupported | DeviceErrorKind::OutOfMemory)
 }

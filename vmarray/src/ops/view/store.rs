@@ -90,7 +90,7 @@ pub trait Store: Sealed + Sized {
 
     /// Creates an array of zeroes on the store's devices, with as many elements a page.
     #[doc(hidden)]
-    fn alike<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, Self::Device>>;
+    fn array_like<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, Self::Device>>;
 
     /// Returns the store as an array, if it is one.
     #[doc(hidden)]

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use super::bounded::BoxShape;
-use super::launched::Everywhere;
+use super::kernel_arguments::Everywhere;
 use super::modes::Boundary;
 use super::view::BoundaryView;
 use crate::base::error::Result;
 use crate::ops::compute::{Column, ColumnElements};
-use crate::ops::launch::{Bounds, Spread};
+use crate::ops::launch::{Bounds, Broadcast};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Shape, Store, View};
 use crate::shapes::nd::position_outside;
@@ -55,7 +55,7 @@ struct At<S, const N: usize> {
     by: [isize; N],
 }
 
-impl<S: Spread, const N: usize> Spread for At<S, N> {
+impl<S: Broadcast, const N: usize> Broadcast for At<S, N> {
     fn stride(&self) -> usize {
         self.of.stride()
     }

@@ -16,7 +16,7 @@ use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::for_each;
 use crate::ops::expr::index;
 use crate::ops::launch::{Given, PIECE_BYTES};
-use crate::ops::sort::{KeyOrder, SortKey, is_refusal, sort};
+use crate::ops::sort::{KeyOrder, SortKey, is_unsupported, sort};
 use crate::ops::view::{
     INTERNAL, Linear, QueryMut as _, Section, SectionMut, Shape as _, StoreMut, View, ViewMut,
 };
@@ -46,7 +46,7 @@ where
         if matches!(size_of::<V::Element>(), 4 | 8) {
             let inner = extents[axis + 1..].iter().product();
             match on_devices(store, &range, extents[axis], inner) {
-                Err(error) if error.device_error().is_some_and(is_refusal) => {}
+                Err(error) if error.device_error().is_some_and(is_unsupported) => {}
                 Ok(false) => {}
                 done => return done.map(drop),
             }
@@ -67,8 +67,8 @@ fn on_devices<S: StoreMut<Element: SortKey>>(
     if devices.is_empty() || !devices.iter().all(|(device, _)| device.info().kind.is_gpu()) {
         return Ok(false);
     }
-    let elements: VirtualArray<S::Element, S::Device> = store.alike(range.len(), INTERNAL)?;
-    let lines: VirtualArray<u64, S::Device> = store.alike(range.len(), INTERNAL)?;
+    let elements: VirtualArray<S::Element, S::Device> = store.array_like(range.len(), INTERNAL)?;
+    let lines: VirtualArray<u64, S::Device> = store.array_like(range.len(), INTERNAL)?;
     let shape = Linear { start: range.start, len: range.len() };
     let (from, to) = (Section::<S>::new(store, shape), SectionMut::new(store, shape));
     let axes = |last: usize, middle: usize| Given::default().value(last as u64).value(middle as u64);
@@ -84,7 +84,7 @@ fn on_devices<S: StoreMut<Element: SortKey>>(
         to.copy_from(0, &elements)?;
     } else {
         drop(lines);
-        let back: VirtualArray<S::Element, S::Device> = store.alike(range.len(), INTERNAL)?;
+        let back: VirtualArray<S::Element, S::Device> = store.array_like(range.len(), INTERNAL)?;
         axes(inner, len).all(&elements).result(&back).run::<transposed<S::Element>>()?;
         to.copy_from(0, &back)?;
     }

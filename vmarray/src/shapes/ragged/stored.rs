@@ -14,14 +14,14 @@ use crate::array::stored::StoredRows;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::progress::{Progress, Steps, in_told_steps};
-use crate::engine::pager::{Pager, StoredLength};
+use crate::engine::pager::{Pager, PersistentLen};
 use crate::ops::saved::{self, SaveOptions};
 use crate::ops::view::View as _;
 
 /// The persistent number of rows in files.
 #[derive(Debug)]
 pub(super) struct RowsKept {
-    kept: Arc<StoredLength>,
+    kept: Arc<PersistentLen>,
     /// The number of rows when this is dropped.
     rows: usize,
     is_read_only: bool,

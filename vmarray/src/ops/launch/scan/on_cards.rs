@@ -11,8 +11,8 @@ use super::tree::{Carried, Node};
 use super::{PrefixSummed, Scan};
 use crate::base::error::Result;
 use crate::ops::sort::{
-    ChannelShare, Dealing, DeviceOutcome, TileState, TileStates, is_refusal, of_each, refusal, scan_kernel,
-    scan_tile, takes_opencl,
+    ChannelShare, DeviceOutcome, Striping, TileState, TileStates, is_unsupported, of_each, refusal,
+    scan_kernel, scan_tile, takes_opencl,
 };
 
 /// Flags of the kernel: exclusive sums; only the sums of tiles; tiles receive their carry.
@@ -32,7 +32,7 @@ pub(super) fn scan_on_cards<T: PrefixSummed>(scan: &Scan<'_>) -> Result<bool> {
 fn scan_shares<T: PrefixSummed>(
     scan: &Scan<'_>,
     shares: &[ChannelShare<'_>],
-    dealing: Dealing,
+    dealing: Striping,
     begin_write: &mut dyn FnMut(),
 ) -> DeviceOutcome {
     let (device, bytes) = (shares[0].lane.device(), size_of::<T>() as u64);
@@ -44,7 +44,7 @@ fn scan_shares<T: PrefixSummed>(
     };
     let are_whole = is_one || (dealing.channels == 1 || page_len.is_multiple_of(tile)) && are_cut_alike();
     let kernel = scan_kernel(bytes, !T::IS_EXACT).filter(|_| are_whole && shares.iter().all(is_alike));
-    let Some(kernel) = kernel else { return DeviceOutcome::Refused };
+    let Some(kernel) = kernel else { return DeviceOutcome::Unsupported };
     let exclusive = if scan.is_exclusive { IS_EXCLUSIVE } else { 0 };
     let all = |number: usize| ShareScan::new(scan, &shares[number], dealing, (kernel, tile));
     let mut is_written = false;
@@ -59,7 +59,7 @@ fn scan_shares<T: PrefixSummed>(
         });
         return match done {
             Ok(()) => DeviceOutcome::Done,
-            Err(error) if error.device_error().is_some_and(is_refusal) => DeviceOutcome::Refused,
+            Err(error) if error.device_error().is_some_and(is_unsupported) => DeviceOutcome::Unsupported,
             Err(error) if is_written => DeviceOutcome::Lost(error),
             Err(error) => DeviceOutcome::Failed(error),
         };
@@ -72,7 +72,7 @@ fn scan_shares<T: PrefixSummed>(
     });
     let mut told = match told.into_iter().collect::<Result<Vec<_>>>() {
         Ok(told) => told,
-        Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceOutcome::Refused,
+        Err(error) if error.device_error().is_some_and(is_unsupported) => return DeviceOutcome::Unsupported,
         Err(error) => return DeviceOutcome::Failed(error),
     };
     carry::<T>(scan, dealing, tile, &mut told);
@@ -80,7 +80,7 @@ fn scan_shares<T: PrefixSummed>(
     let told: Vec<Mutex<_>> = told.into_iter().map(Mutex::new).collect();
     let written = of_each(told.len(), told.len(), |number| {
         let (share, before) = &mut *told[number].lock();
-        share.states.tell(before)?;
+        share.states.write_states(before)?;
         share.launch(IS_TOLD | exclusive, &mut || ())
     });
     written.into_iter().collect::<Result<()>>().map_or_else(DeviceOutcome::Lost, |()| DeviceOutcome::Done)
@@ -100,7 +100,7 @@ impl<'a> ShareScan<'a> {
     fn new(
         scan: &Scan<'_>,
         share: &'a ChannelShare<'a>,
-        dealing: Dealing,
+        dealing: Striping,
         (kernel, tile): (&'static Kernel, u64),
     ) -> Result<Self> {
         let ChannelShare { channel, first, keys, .. } = share;
@@ -127,7 +127,7 @@ impl<'a> ShareScan<'a> {
 /// Replaces the sums of tiles by their carries.
 fn carry<T: PrefixSummed>(
     scan: &Scan<'_>,
-    dealing: Dealing,
+    dealing: Striping,
     tile: u64,
     told: &mut [(ShareScan<'_>, Vec<TileState>)],
 ) {

@@ -9,16 +9,16 @@ use std::task::{Context, Poll};
 
 use vmarray_kernel::Kernel;
 
-use super::held::{HeldBound, HeldNumber, HeldPlaces};
+use super::bindings::{Binding, BindingNumber, BindingPlaces};
 use super::{Session, Stored, StoredPlace};
 use crate::array::asynchronous::Asked;
 use crate::base::error::Result;
 use crate::engine::pager::Pager;
 use crate::ops::executor::Operand;
 use crate::ops::launch::arguments::{Arguments, Bound};
+use crate::ops::launch::index_domain::IndexDomain;
 use crate::ops::launch::kernel::Kernels;
 use crate::ops::launch::options::Options;
-use crate::ops::launch::over::Over;
 use crate::ops::launch::plan::{self, Wanted};
 use crate::ops::launch::stored::StoredBox;
 use crate::ops::view::INTERNAL;
@@ -45,7 +45,7 @@ use crate::ops::view::INTERNAL;
 pub struct RunAsync<'a, K, A> {
     course: LaunchCourse<'a, A>,
     options: Options,
-    over: Option<Over>,
+    over: Option<IndexDomain>,
     /// Registration for the wake-up.
     asked: Asked,
     kernel: PhantomData<fn() -> K>,
@@ -69,7 +69,7 @@ impl<K, A> fmt::Debug for RunAsync<'_, K, A> {
 impl<K, A> Unpin for RunAsync<'_, K, A> {}
 
 impl<K, A> RunAsync<'_, K, A> {
-    pub(in crate::ops::launch) fn new(arguments: A, options: Options, over: Option<Over>) -> Self {
+    pub(in crate::ops::launch) fn new(arguments: A, options: Options, over: Option<IndexDomain>) -> Self {
         let (course, asked) = (LaunchCourse::Asked(arguments), Asked::default());
         Self { course, options, over, asked, kernel: PhantomData }
     }
@@ -102,7 +102,7 @@ fn begin<'a>(
     kernels: &Kernels,
     arguments: Vec<Bound<'a>>,
     options: &Options,
-    over: Option<&Over>,
+    over: Option<&IndexDomain>,
 ) -> Result<Option<Session<'a>>> {
     let mut session = Session::new();
     if over.is_none()
@@ -141,21 +141,21 @@ impl<'a> Session<'a> {
         }
         let held = arguments.iter().map(|argument| {
             let placed = match argument {
-                Bound::Values(values) => return Ok(HeldBound::Values(values.clone())),
+                Bound::Values(values) => return Ok(Binding::Values(values.clone())),
                 Bound::Own(placed) | Bound::All(placed, _) | Bound::Around(placed, ..) => placed,
                 Bound::Shared(operand, len) => {
                     let places = StoredBox::range_of(operand.start, *len);
-                    return self.hold_operand(*operand, Some(places), &[*len]).map(HeldBound::Elements);
+                    return self.hold_operand(*operand, Some(places), &[*len]).map(Binding::Elements);
                 }
                 Bound::Append(..) => unreachable!("appended elements are never used in place"),
             };
             let places = self.hold_operand(placed.operand, placed.stored.clone(), &placed.extents)?;
             Ok(match argument {
-                Bound::Around(_, _, modes) => HeldBound::Around(places, modes.clone()),
-                _ => HeldBound::Elements(places),
+                Bound::Around(_, _, modes) => Binding::Around(places, modes.clone()),
+                _ => Binding::Elements(places),
             })
         });
-        let held = held.collect::<Result<Vec<HeldBound>>>();
+        let held = held.collect::<Result<Vec<Binding>>>();
         let launched = held.and_then(|held| self.launch(kernels, held, options));
         Some(launched.map_err(|error| kernels.usual.placed(error)))
     }
@@ -166,7 +166,7 @@ impl<'a> Session<'a> {
         operand: Operand<'a>,
         stored: Option<StoredBox>,
         extents: &[usize],
-    ) -> Result<HeldPlaces> {
+    ) -> Result<BindingPlaces> {
         let (Some(pager), stride) = (operand.store.pager(), operand.stride()) else {
             unreachable!("elements of a session are used in place")
         };
@@ -176,7 +176,7 @@ impl<'a> Session<'a> {
         }
         let known = |stored: &Stored<'_>| stored.pager().is_some_and(|of| std::ptr::eq(of, pager));
         let of = match self.stores.iter().position(known) {
-            Some(number) => HeldNumber { session: self.number, number },
+            Some(number) => BindingNumber { session: self.number, number },
             None if operand.target.is_some() => self.hold_pages(pager, range.end, stride)?,
             None => {
                 for channel in pager.channels() {
@@ -185,7 +185,7 @@ impl<'a> Session<'a> {
                 self.store(range.end, stride, StoredPlace::Home(pager))
             }
         };
-        Ok(HeldPlaces { of, extents: extents.to_vec(), stored })
+        Ok(BindingPlaces { of, extents: extents.to_vec(), stored })
     }
 
     /// Brings the home slots of elements up to date that other threads may use meanwhile.

@@ -7,7 +7,7 @@ use super::rows::{Columns, KeyRow};
 use super::survey::BitWindow;
 use super::{CACHED_BYTES, Sorting, count};
 use crate::base::memory::prefetch_write;
-use crate::base::{past_caches, scoped_threads};
+use crate::base::{nontemporal_copy, scoped_threads};
 use crate::ops::sort::KeyBits;
 
 /// Bits of a digit. Each of its values has a line of a buffer, which are to be in the caches of a core.
@@ -165,7 +165,7 @@ fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
     threads: usize,
 ) -> Vec<usize> {
     let (keys, all_values) = (columns.keys.as_slice(), columns.values.as_slice());
-    let passes_caches = past_caches::is_worth_it(size_of_val(rows));
+    let passes_caches = nontemporal_copy::is_worth_it(size_of_val(rows));
     let part = columns.len().div_ceil(threads);
     let parts: Vec<_> = keys.chunks(part).zip(all_values.chunks(part)).collect();
     let counts: Vec<Mutex<Vec<usize>>> = parts.iter().map(|_| Mutex::new(Vec::new())).collect();
@@ -229,7 +229,7 @@ fn deal_part<K: KeyBits, V: Pod>(
             let from = &buffer[at * line + skip..][..line - skip];
             let (own, others) = std::mem::take(&mut places[at]).split_at_mut(from.len());
             if passes_caches {
-                past_caches::copy_line(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(own));
+                nontemporal_copy::copy_line(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(own));
             } else {
                 own.copy_from_slice(from);
                 if let Some(next) = others.get(line - 1) {
@@ -239,7 +239,7 @@ fn deal_part<K: KeyBits, V: Pod>(
             places[at] = others;
         }
     }
-    past_caches::fence();
+    nontemporal_copy::fence();
     for (at, place) in places.iter_mut().enumerate() {
         place.copy_from_slice(&buffer[at * line..][usize::from(skipped[at])..usize::from(filled[at])]);
     }

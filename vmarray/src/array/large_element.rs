@@ -16,15 +16,15 @@ use crate::engine::page::{read_fenced, read_lock_free};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(never)]
-    pub(crate) fn get_huge(&self, index: usize) -> Result<T> {
+    pub(crate) fn get_large(&self, index: usize) -> Result<T> {
         let mut value = MaybeUninit::<T>::uninit();
-        self.read_huge(index, value.as_mut_ptr())?;
-        // SAFETY: written by `read_huge`, which was successful.
+        self.read_large(index, value.as_mut_ptr())?;
+        // SAFETY: written by `read_large`, which was successful.
         Ok(unsafe { *value.as_ptr() })
     }
 
     /// Copies an element to memory of the caller.
-    fn read_huge(&self, index: usize, to: *mut T) -> Result<()> {
+    fn read_large(&self, index: usize, to: *mut T) -> Result<()> {
         let (page, at) = self.checked(index)?;
         let entry = self.pager().entry(page as u64);
         let read = |frame: *const u8| {
@@ -44,7 +44,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     #[inline(never)]
-    pub(crate) fn set_huge(&self, index: usize, value: &T) -> Result<()> {
+    pub(crate) fn set_large(&self, index: usize, value: &T) -> Result<()> {
         let (page, at) = self.checked(index)?;
         self.latched(page, |held| {
             // SAFETY: the page is held exclusively; its lock-free readers check the version.
@@ -54,24 +54,24 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     #[inline(never)]
-    pub(crate) fn replace_huge(&self, index: usize, value: &T) -> Result<T> {
+    pub(crate) fn replace_large(&self, index: usize, value: &T) -> Result<T> {
         let mut old = zeroed::<T>()?;
         self.exchange(self.checked(index)?, None, value, &mut old)?;
         Ok(*old)
     }
 
     #[inline(never)]
-    pub(crate) fn compare_exchange_huge(&self, index: usize, current: &T, new: &T) -> Result<Result<T, T>> {
+    pub(crate) fn compare_exchange_large(&self, index: usize, current: &T, new: &T) -> Result<Result<T, T>> {
         let mut old = zeroed::<T>()?;
         let is_written = self.exchange(self.checked(index)?, Some(current), new, &mut old)?;
         if is_written { written(&old) } else { refused(&old) }
     }
 
     #[inline(never)]
-    pub(crate) fn update_huge(&self, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
+    pub(crate) fn update_large(&self, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
         let place = self.checked(index)?;
         let (mut current, mut new, mut seen) = (zeroed::<T>()?, zeroed()?, zeroed()?);
-        self.read_huge(index, &raw mut *current)?;
+        self.read_large(index, &raw mut *current)?;
         loop {
             apply(&mut change, &current, &mut new);
             if self.exchange(place, Some(&current), &new, &mut seen)? {
@@ -82,18 +82,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     #[inline(never)]
-    pub(crate) fn swap_huge(&self, a: usize, b: usize) -> Result<()> {
+    pub(crate) fn swap_large(&self, a: usize, b: usize) -> Result<()> {
         let (mut first, mut second) = (zeroed::<T>()?, zeroed()?);
-        self.read_huge(b, &raw mut *second)?;
+        self.read_large(b, &raw mut *second)?;
         self.exchange(self.checked(a)?, None, &second, &mut first)?;
-        self.set_huge(b, &first).inspect_err(|_| {
+        self.set_large(b, &first).inspect_err(|_| {
             // Restore the first element, if possible.
-            let _ = self.set_huge(a, &first);
+            let _ = self.set_large(a, &first);
         })
     }
 
     #[inline(never)]
-    pub(crate) fn get_huge_uncached(&self, index: usize) -> Result<T> {
+    pub(crate) fn get_large_uncached(&self, index: usize) -> Result<T> {
         let mut value = zeroed::<T>()?;
         self.read_uncached(self.checked(index)?, &mut value)?;
         Ok(*value)

@@ -22,10 +22,10 @@ use crate::ops::view::{INTERNAL, Linear, Shape};
 /// rows or tiles. The trait is sealed.
 ///
 /// ```
-/// use vmarray::kernel::{Holdable, Session, SessionArray};
+/// use vmarray::kernel::{Bindable, Session, SessionArray};
 /// use vmarray::prelude::*;
 ///
-/// fn both<'a, A: Holdable>(
+/// fn both<'a, A: Bindable>(
 ///     session: &mut Session<'a>,
 ///     [one, other]: [&'a mut A; 2],
 /// ) -> vmarray::Result<[SessionArray<A::Element, A::Shape>; 2]> {
@@ -37,7 +37,7 @@ use crate::ops::view::{INTERNAL, Linear, Shape};
 /// session.finish()?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait Holdable {
+pub trait Bindable {
     /// Type of its elements.
     type Element: Memory;
     /// Shape of its indices.
@@ -48,7 +48,7 @@ pub trait Holdable {
     fn homes(&self, _: Internal) -> (&Pager, usize, Self::Shape);
 }
 
-impl<T: Memory + Element, D: Device> Holdable for VirtualArray<T, D> {
+impl<T: Memory + Element, D: Device> Bindable for VirtualArray<T, D> {
     type Element = T;
     type Shape = Linear;
 
@@ -73,7 +73,7 @@ impl<T: Memory + Element, D: Device> Holdable for VirtualArray<T, D> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct SessionArray<T, S = Linear> {
-    pub(super) of: HeldNumber,
+    pub(super) of: BindingNumber,
     pub(super) shape: S,
     pub(super) marker: PhantomData<fn() -> T>,
 }
@@ -101,7 +101,7 @@ pub struct SessionArray<T, S = Linear> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct SessionCopy<T, S = Linear> {
-    pub(super) of: HeldNumber,
+    pub(super) of: BindingNumber,
     pub(super) shape: S,
     pub(super) marker: PhantomData<fn() -> T>,
 }
@@ -150,13 +150,13 @@ macro_rules! handles {
                 Ok(Self { shape: self.shape.cut(&self.shape.checked(bounds)?), ..self })
             }
 
-            pub(crate) fn elements(self) -> HeldBound {
-                HeldBound::Elements(self.places())
+            pub(crate) fn elements(self) -> Binding {
+                Binding::Elements(self.places())
             }
 
-            fn places(&self) -> HeldPlaces {
+            fn places(&self) -> BindingPlaces {
                 let (extents, stored) = (self.shape.axes(), self.shape.stored());
-                HeldPlaces { of: self.of, extents, stored }
+                BindingPlaces { of: self.of, extents, stored }
             }
 
             /// Adds boundary modes that devices support.
@@ -197,21 +197,21 @@ handles!(SessionArray SessionCopy);
 /// ```
 #[derive(Clone, Debug)]
 pub struct SessionWindow<T, S = Linear> {
-    of: HeldPlaces,
+    of: BindingPlaces,
     modes: Modes,
     marker: PhantomData<fn() -> (T, S)>,
 }
 
 impl<T, S> SessionWindow<T, S> {
-    pub(crate) fn around(self) -> HeldBound {
-        HeldBound::Around(self.of, self.modes)
+    pub(crate) fn around(self) -> Binding {
+        Binding::Around(self.of, self.modes)
     }
 }
 
 /// Number of elements in a session.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldNumber {
+pub struct BindingNumber {
     pub(in crate::ops::launch) session: u64,
     pub(in crate::ops::launch) number: usize,
 }
@@ -219,8 +219,8 @@ pub struct HeldNumber {
 /// A range or box of the elements of a session.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
-pub struct HeldPlaces {
-    pub(in crate::ops::launch) of: HeldNumber,
+pub struct BindingPlaces {
+    pub(in crate::ops::launch) of: BindingNumber,
     pub(in crate::ops::launch) extents: Vec<usize>,
     pub(in crate::ops::launch) stored: Option<StoredBox>,
 }
@@ -228,11 +228,11 @@ pub struct HeldPlaces {
 /// Argument of a launch in a session for a parameter.
 #[doc(hidden)]
 #[derive(Debug)]
-pub enum HeldBound {
+pub enum Binding {
     Values(Vec<u64>),
-    Elements(HeldPlaces),
+    Elements(BindingPlaces),
     /// Read by position, with boundary modes if devices support them.
-    Around(HeldPlaces, Modes),
+    Around(BindingPlaces, Modes),
 }
 
 /// Arguments for a parameter of type `P`, which has a [kind](Parameter::Kind), in a [`Session`].
@@ -258,15 +258,15 @@ pub enum HeldBound {
 )]
 pub trait SessionArgument<P, Kind> {
     #[doc(hidden)]
-    fn held(self, _: Internal) -> HeldBound;
+    fn bind(self, _: Internal) -> Binding;
 
     /// The same for all device parameters of this argument.
     #[doc(hidden)]
-    fn all_held(self, into: &mut Vec<HeldBound>, _: Internal)
+    fn bind_all(self, into: &mut Vec<Binding>, _: Internal)
     where
         Self: Sized,
     {
-        into.push(self.held(INTERNAL));
+        into.push(self.bind(INTERNAL));
     }
 }
 
@@ -276,35 +276,35 @@ where
     S: SessionArgument<&'static Anywhere<u64>, kind::Anywhere>,
     V: SessionArgument<&'static Anywhere<T>, kind::Anywhere>,
 {
-    fn held(self, _: Internal) -> HeldBound {
-        self.1.held(INTERNAL)
+    fn bind(self, _: Internal) -> Binding {
+        self.1.bind(INTERNAL)
     }
 
-    fn all_held(self, into: &mut Vec<HeldBound>, _: Internal) {
-        into.extend([self.0.held(INTERNAL), self.1.held(INTERNAL)]);
+    fn bind_all(self, into: &mut Vec<Binding>, _: Internal) {
+        into.extend([self.0.bind(INTERNAL), self.1.bind(INTERNAL)]);
     }
 }
 
 impl<T: KernelType> SessionArgument<T, kind::Value> for T {
-    fn held(self, _: Internal) -> HeldBound {
+    fn bind(self, _: Internal) -> Binding {
         let mut values = Vec::new();
         self.values(&mut values);
-        HeldBound::Values(values)
+        Binding::Values(values)
     }
 }
 
 impl<T: KernelType, const N: usize> SessionArgument<&'static [T; N], kind::Table> for &[T; N] {
-    fn held(self, _: Internal) -> HeldBound {
+    fn bind(self, _: Internal) -> Binding {
         let mut values = Vec::new();
         (*self).values(&mut values);
-        HeldBound::Values(values)
+        Binding::Values(values)
     }
 }
 
 macro_rules! elements {
     ($($Handle:ident<$T:ident: $Bound:ident $(, $S:ident)?> $kind:ident $Parameter:ty;)*) => { $(
         impl<$T: $Bound $(, $S: Shape)?> SessionArgument<$Parameter, kind::$kind> for $Handle<$T $(, $S)?> {
-            fn held(self, _: Internal) -> HeldBound {
+            fn bind(self, _: Internal) -> Binding {
                 self.elements()
             }
         }
@@ -344,5 +344,5 @@ elements! {
 )]
 pub trait SessionArguments<P> {
     #[doc(hidden)]
-    fn held(self, _: Internal) -> Vec<HeldBound>;
+    fn bind(self, _: Internal) -> Vec<Binding>;
 }

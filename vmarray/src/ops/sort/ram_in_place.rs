@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 use backend_api::{AddressSpace, Device, Elements};
 use bytemuck::Pod;
 
-use super::by_pieces::bytes_in_ram;
+use super::external_merge::bytes_in_ram;
 use super::on_device::refusal;
 use super::on_host::{HomeSlice, sort_at_home};
-use super::onesweep::is_refusal;
+use super::onesweep::is_unsupported;
 use super::{ChannelShare, DeviceOutcome, KeyBits, KeyOrder};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::in_steps;
@@ -40,17 +40,17 @@ pub(super) fn sort<K: KeyBits>(
     order: KeyOrder,
     begin_write: &mut dyn FnMut(),
 ) -> DeviceOutcome {
-    let [share] = shares else { return DeviceOutcome::Refused };
+    let [share] = shares else { return DeviceOutcome::Unsupported };
     let sorted = match share.values.map(|values| values.stride) {
         None => sort_share::<K, ()>(share, order, begin_write),
         Some(4) => sort_share::<K, u32>(share, order, begin_write),
         Some(8) => sort_share::<K, u64>(share, order, begin_write),
-        Some(_) => return DeviceOutcome::Refused,
+        Some(_) => return DeviceOutcome::Unsupported,
     };
     match sorted {
         Ok(()) => DeviceOutcome::Done,
-        Err(error) if matches!(error.kind(), ErrorKind::NoMemory { .. }) => DeviceOutcome::Refused,
-        Err(error) if error.device_error().is_some_and(is_refusal) => DeviceOutcome::Refused,
+        Err(error) if matches!(error.kind(), ErrorKind::NoMemory { .. }) => DeviceOutcome::Unsupported,
+        Err(error) if error.device_error().is_some_and(is_unsupported) => DeviceOutcome::Unsupported,
         Err(error) => DeviceOutcome::Failed(error),
     }
 }
@@ -62,7 +62,7 @@ fn sort_share<K: KeyBits, V: Pod + Send + Sync>(
 ) -> Result<()> {
     let count = share.keys.count;
     in_steps(count * share.bytes_of_each(), |steps| {
-        steps.tell(0)?;
+        steps.report(0)?;
         // What was submitted before is over then.
         let all_before = share.lane.submit(RunAccess::Change, &mut |queue| queue.submit(&[]))?;
         share.lane.wait(all_before)?;

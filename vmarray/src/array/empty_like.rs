@@ -21,7 +21,7 @@ const SCRATCH_FRAMES: usize = 4;
 
 /// An array of zeroes with a page length, striped over channels of these devices; RAM replaces files, which
 /// hold only their own array.
-pub(crate) fn alike<U: Element, D: Device>(
+pub(crate) fn array_like<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     page_len: usize,
     len: usize,
@@ -29,7 +29,7 @@ pub(crate) fn alike<U: Element, D: Device>(
     of_settings(channels, page_len, len, Settings::of_result(CACHE_BYTES, HostMemory::Pinned))
 }
 
-/// As [`alike`], for temporary data on devices: the cache is minimal and not page-locked, because
+/// As [`array_like`], for temporary data on devices: the cache is minimal and not page-locked, because
 /// page-locking takes longer than sorting the same amount on a GPU.
 pub(crate) fn scratch<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
@@ -46,10 +46,10 @@ fn of_settings<U: Element, D: Device>(
     len: usize,
     settings: Settings,
 ) -> Result<VirtualArray<U, D>> {
-    let (mut named, mut turns) = (Vec::<&Arc<dyn Device>>::new(), Vec::new());
+    let (mut named, mut stripe_pattern) = (Vec::<&Arc<dyn Device>>::new(), Vec::new());
     for device in channels {
         let known = named.iter().position(|other| Arc::ptr_eq(other, device));
-        turns.push(known.unwrap_or(named.len()));
+        stripe_pattern.push(known.unwrap_or(named.len()));
         if known.is_none() {
             named.push(device);
         }
@@ -67,7 +67,7 @@ fn of_settings<U: Element, D: Device>(
         pages_most: pages,
         is_open: false,
         page_len,
-        turns,
+        stripe_pattern,
         redundant: None,
         is_exclusive: false,
     };
@@ -81,7 +81,7 @@ pub(crate) struct Recipe {
     /// None for an array whose devices can hold no other one.
     devices: Mutex<Option<Vec<Arc<dyn Device>>>>,
     /// The device of each channel, also of channels that the array is too short for.
-    turns: Vec<usize>,
+    stripe_pattern: Vec<usize>,
     /// Maximal length of a growing array, and true if only its devices limit it.
     growth: Option<(usize, bool)>,
 }
@@ -102,7 +102,7 @@ impl Recipe {
         Self {
             settings,
             devices: Mutex::new(devices),
-            turns: homes.turns.clone(),
+            stripe_pattern: homes.stripe_pattern.clone(),
             growth: grows.then_some((homes.max_len, homes.is_open)),
         }
     }
@@ -129,10 +129,10 @@ impl Recipe {
             None => vec![in_ram()?],
         };
         let redundant = self.settings.common.placement.redundant(devices.len())?;
-        let turns = match &redundant {
+        let stripe_pattern = match &redundant {
             Some(redundant) => (0..redundant.channels()).collect(),
             // Channels that were moved may be on fewer devices.
-            None => self.turns.iter().map(|turn| turn % devices.len()).collect(),
+            None => self.stripe_pattern.iter().map(|turn| turn % devices.len()).collect(),
         };
         let (max_len, is_open) = self.growth.unwrap_or_default();
         let open = OpenDevices::of(devices, &self.settings.common)?;
@@ -144,7 +144,7 @@ impl Recipe {
             max_len: max_len.max(len),
             is_open,
             page_len,
-            turns,
+            stripe_pattern,
             redundant,
             is_exclusive: false,
         })

@@ -18,14 +18,14 @@ use crate::ops::executor::{Change, Examination, Operand, OperandStore, ResultSto
 
 /// The numbers, and the selected device.
 #[derive(Clone, Debug)]
-pub(super) struct Over {
+pub(super) struct IndexDomain {
     pub range: Range<usize>,
     pub device: Option<Arc<dyn Device>>,
 }
 
 /// Numbers as a store, divided among devices. Their elements have no bytes, or are results in memory of one
 /// device, which are read once.
-pub(super) struct OverStore<'a> {
+pub(super) struct IndexDomainStore<'a> {
     first: usize,
     /// Number of consecutive numbers that stay on one device.
     together: usize,
@@ -46,11 +46,11 @@ struct NumbersUnderWay {
     _nothing: Option<DeviceBuffer<dyn Device>>,
 }
 
-impl<'a> OverStore<'a> {
+impl<'a> IndexDomainStore<'a> {
     /// Returns numbers on the selected device, else on the devices of the arguments; `None` if there are
     /// none. The length of a part is a multiple of `together`.
     pub fn new(
-        over: &Over,
+        over: &IndexDomain,
         counters: &'a Counters,
         given: Option<&'a dyn OperandStore>,
         together: usize,
@@ -60,12 +60,12 @@ impl<'a> OverStore<'a> {
             let devices = vec![(Arc::clone(device), counters)];
             return Some(Self { first, together, devices, pager: None, results: None });
         }
-        Some(Self { first, ..Self::beside(given?, together) })
+        Some(Self { first, ..Self::colocated(given?, together) })
     }
 
     /// Returns numbers from 0 on, on the devices of a store; the length of each part is a multiple of
     /// `together`.
-    pub fn beside(store: &'a dyn OperandStore, together: usize) -> Self {
+    pub fn colocated(store: &'a dyn OperandStore, together: usize) -> Self {
         let devices = store.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
         let devices = devices.collect();
         Self { first: 0, together, devices, pager: store.pager(), results: None }
@@ -73,7 +73,7 @@ impl<'a> OverStore<'a> {
 
     /// Memory for `count` results of `stride` bytes, on the first device of a store.
     pub fn with_results(store: &'a dyn OperandStore, count: usize, stride: usize) -> Result<Self> {
-        let mut numbers = Self::beside(store, 1);
+        let mut numbers = Self::colocated(store, 1);
         numbers.devices.truncate(1);
         if let Some((device, _)) = numbers.devices.first() {
             let memory = DeviceBuffer::new(device, (count * stride).max(1) as u64, Commit::Lazy)?;
@@ -158,7 +158,7 @@ impl<'a> OverStore<'a> {
     }
 }
 
-impl ResultStore for OverStore<'_> {
+impl ResultStore for IndexDomainStore<'_> {
     fn write_bytes(&self, _: usize, _: &[u8]) -> Result<()> {
         unreachable!("only kernels write to results")
     }
@@ -169,7 +169,7 @@ impl ResultStore for OverStore<'_> {
     }
 }
 
-impl OperandStore for OverStore<'_> {
+impl OperandStore for IndexDomainStore<'_> {
     fn stride(&self) -> usize {
         self.results.as_ref().map_or(0, |(_, stride)| *stride)
     }

@@ -115,25 +115,25 @@ fn free_until_written(numbers: &mut [u64]) -> bool {
 }
 
 /// Elements in pooled memory, which returns to the pool on drop.
-pub(crate) struct Reused<T> {
+pub(crate) struct ScratchVec<T> {
     words: Vec<u64>,
     len: usize,
     of: PhantomData<T>,
 }
 
-impl<T> Default for Reused<T> {
+impl<T> Default for ScratchVec<T> {
     fn default() -> Self {
         Self { words: Vec::new(), len: 0, of: PhantomData }
     }
 }
 
-impl<T> fmt::Debug for Reused<T> {
+impl<T> fmt::Debug for ScratchVec<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reused").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("ScratchVec").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
-impl<T: Pod> Reused<T> {
+impl<T: Pod> ScratchVec<T> {
     /// Returns `len` unspecified elements, which the caller overwrites.
     pub(crate) fn unspecified(len: usize) -> Result<Self> {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
@@ -158,7 +158,7 @@ impl<T: Pod> Reused<T> {
     }
 }
 
-impl<T: Pod> Deref for Reused<T> {
+impl<T: Pod> Deref for ScratchVec<T> {
     type Target = [T];
 
     #[inline(always)]
@@ -167,7 +167,7 @@ impl<T: Pod> Deref for Reused<T> {
     }
 }
 
-impl<T: Pod> DerefMut for Reused<T> {
+impl<T: Pod> DerefMut for ScratchVec<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         let bytes = bytemuck::cast_slice_mut::<u64, u8>(&mut self.words);
@@ -175,7 +175,7 @@ impl<T: Pod> DerefMut for Reused<T> {
     }
 }
 
-impl<T> Drop for Reused<T> {
+impl<T> Drop for ScratchVec<T> {
     fn drop(&mut self) {
         keep(std::mem::take(&mut self.words));
     }
@@ -210,15 +210,18 @@ mod tests {
     fn elements_are_in_memory_of_any_contents_or_zeroed() {
         const LEN: usize = 700_001;
         for round in 0..4 {
-            let mut some = Reused::<[u8; 12]>::unspecified(LEN).unwrap();
+            let mut some = ScratchVec::<[u8; 12]>::unspecified(LEN).unwrap();
             assert_eq!(some.len(), LEN);
             some.fill([round; 12]);
             assert!(some.iter().all(|element| *element == [round; 12]));
-            let zeroed = Reused::<[u32; 3]>::zeroed(LEN).unwrap();
+            let zeroed = ScratchVec::<[u32; 3]>::zeroed(LEN).unwrap();
             assert!(zeroed.len() == LEN && zeroed.iter().all(|element| *element == [0; 3]));
         }
-        assert!(Reused::<u64>::unspecified(usize::MAX).is_err() && Reused::<u64>::zeroed(1 << 60).is_err());
-        assert!(Reused::<u16>::unspecified(0).unwrap().is_empty());
+        assert!(
+            ScratchVec::<u64>::unspecified(usize::MAX).is_err()
+                && ScratchVec::<u64>::zeroed(1 << 60).is_err()
+        );
+        assert!(ScratchVec::<u16>::unspecified(0).unwrap().is_empty());
     }
 
     #[test]

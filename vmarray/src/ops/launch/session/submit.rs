@@ -9,7 +9,7 @@ use backend_api::{DeviceSpan, Elements, Launch, Queue, Reach, Ticket, View};
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, SHORT_MAX, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
-use super::held::{HeldBound, HeldPlaces};
+use super::bindings::{Binding, BindingPlaces};
 use super::{LAUNCHES, Launched, Session, SessionLane, Stored, StoredPlace, refused};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::channel::{Channel, HomeQueues};
@@ -17,11 +17,11 @@ use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::ops::compute::within_channel;
 use crate::ops::executor::are_groups_within_pages;
+use crate::ops::launch::broadcast::{READ_IN_PLACE_MAX, of_stored};
 use crate::ops::launch::groups::LinearGroups;
 use crate::ops::launch::kernel::{Kernels, PreparedKernel};
 use crate::ops::launch::options::Options;
 use crate::ops::launch::plan::{expect_shape, form, is_placed, is_short};
-use crate::ops::launch::spread::{READ_IN_PLACE_MAX, of_stored};
 use crate::ops::launch::stored::StoredBox;
 
 /// Properties common to all parts of a launch.
@@ -91,7 +91,7 @@ impl Session<'_> {
     pub(in crate::ops::launch) fn launch(
         &mut self,
         kernels: &Kernels,
-        arguments: Vec<HeldBound>,
+        arguments: Vec<Binding>,
         options: &Options,
     ) -> Result<()> {
         let usual = Arc::clone(&kernels.usual);
@@ -215,20 +215,20 @@ impl Session<'_> {
         &self,
         name: &str,
         parameters: &'k [ParameterInfo],
-        arguments: Vec<HeldBound>,
+        arguments: Vec<Binding>,
     ) -> Result<(Vec<Vec<u64>>, Vec<TakenElements<'k>>)> {
         let (mut values, mut all) = (vec![Vec::new(); parameters.len()], Vec::new());
         let is_given =
             |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(..));
         let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
         for ((parameter, info), argument) in numbered.zip(arguments) {
-            let (HeldPlaces { of, extents, stored }, modes) = match argument {
-                HeldBound::Values(of) => {
+            let (BindingPlaces { of, extents, stored }, modes) = match argument {
+                Binding::Values(of) => {
                     values[parameter] = of;
                     continue;
                 }
-                HeldBound::Elements(of) => (of, Some(Vec::new())),
-                HeldBound::Around(of, modes) => (of, modes),
+                Binding::Elements(of) => (of, Some(Vec::new())),
+                Binding::Around(of, modes) => (of, modes),
             };
             let is_long = |(mode, value): &(Mode, Vec<u64>)| *mode == Mode::Value && value.len() > VALUES_MAX;
             let Some(modes) = modes.filter(|modes| !modes.iter().any(is_long)) else {

@@ -15,7 +15,7 @@ use crate::ops::view::INTERNAL;
 /// A kernel with foreign code: [`RunKernel::with_code`](super::RunKernel::with_code).
 ///
 /// ```
-/// use vmarray::kernel::{Code, CodedKernel, Own};
+/// use vmarray::kernel::{Code, NativeKernel, Own};
 /// use vmarray::prelude::*;
 ///
 /// #[vmarray::kernel]
@@ -27,7 +27,7 @@ use crate::ops::view::INTERNAL;
 ///     let detail = format!("{} items, and no library to submit them", launch.items);
 ///     Err(vmarray::device::Error::new(vmarray::device::ErrorKind::Unsupported, "submit").with_detail(detail))
 /// });
-/// let coded: CodedKernel<cleared> = cleared::with_code(code)?;
+/// let coded: NativeKernel<cleared> = cleared::with_code(code)?;
 /// let mut array = VirtualArray::<u32>::new(100)?;
 /// match coded.run((&mut array,)) {
 ///     Ok(()) => println!("the host runs the function"),
@@ -35,18 +35,18 @@ use crate::ops::view::INTERNAL;
 /// }
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct CodedKernel<K> {
+pub struct NativeKernel<K> {
     kernels: Kernels,
     kernel: PhantomData<fn() -> K>,
 }
 
-impl<K> std::fmt::Debug for CodedKernel<K> {
+impl<K> std::fmt::Debug for NativeKernel<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CodedKernel").field("name", &self.kernels.usual.lowered.name).finish_non_exhaustive()
+        f.debug_struct("NativeKernel").field("name", &self.kernels.usual.lowered.name).finish_non_exhaustive()
     }
 }
 
-impl<K: Kernel> CodedKernel<K> {
+impl<K: Kernel> NativeKernel<K> {
     pub(super) fn new(code: Code) -> Result<Self> {
         let mut kernels = Kernels::of::<K>()?;
         if !kernels.tile.is_empty() {

@@ -53,7 +53,7 @@ pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: St
 
 /// Elements that are read by positions, which may be out of bounds.
 #[doc(hidden)]
-pub trait Spread: Sync {
+pub trait Broadcast: Sync {
     /// Bytes of an element.
     fn stride(&self) -> usize;
 
@@ -78,7 +78,7 @@ pub trait Spread: Sync {
 /// A counter with the initial value zero.
 pub(super) struct FromZero;
 
-impl Spread for FromZero {
+impl Broadcast for FromZero {
     fn stride(&self) -> usize {
         size_of::<u64>()
     }
@@ -96,7 +96,7 @@ impl Spread for FromZero {
 /// Memory for elements with this length in bytes.
 pub(super) struct Room(pub usize);
 
-impl Spread for Room {
+impl Broadcast for Room {
     fn stride(&self) -> usize {
         self.0
     }
@@ -129,7 +129,7 @@ pub(super) struct Inside<'a> {
     pub len: usize,
 }
 
-impl Spread for Inside<'_> {
+impl Broadcast for Inside<'_> {
     fn stride(&self) -> usize {
         self.operand.stride()
     }
@@ -150,7 +150,7 @@ impl Spread for Inside<'_> {
 /// The elements of a view, without a boundary mode.
 pub(crate) struct Shown<V>(pub V);
 
-impl<'a, V: View<'a> + Sync> Spread for Shown<V> {
+impl<'a, V: View<'a> + Sync> Broadcast for Shown<V> {
     fn stride(&self) -> usize {
         size_of::<V::Element>()
     }
@@ -201,17 +201,17 @@ pub(super) fn fetch_view<'a, V: View<'a>>(
 }
 
 /// An argument with a halo around items.
-pub(super) struct SpreadArgument<'a> {
+pub(super) struct BroadcastArgument<'a> {
     /// The number of the parameter.
     pub number: usize,
-    pub of: Box<dyn Spread + 'a>,
+    pub of: Box<dyn Broadcast + 'a>,
     /// Halo along each axis; without it, all elements.
     pub halo: Option<Vec<usize>>,
     /// Number of elements along each axis, if the kernel reads these numbers.
     pub extents: Vec<usize>,
 }
 
-impl SpreadArgument<'_> {
+impl BroadcastArgument<'_> {
     pub fn len(&self) -> usize {
         self.extents.iter().product()
     }
@@ -239,7 +239,7 @@ impl SpreadArgument<'_> {
 pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
 /// An array that is read in place.
-pub(super) struct DealtArgument<'a> {
+pub(super) struct StripedArgument<'a> {
     /// The number of the parameter.
     pub number: usize,
     pub pager: &'a Pager,
@@ -251,7 +251,7 @@ pub(super) struct DealtArgument<'a> {
     stride: usize,
 }
 
-impl<'a> DealtArgument<'a> {
+impl<'a> StripedArgument<'a> {
     /// Returns an argument, if one device has the runs of a store and all of the array.
     pub fn new(
         number: usize,
@@ -327,11 +327,11 @@ impl<'a> DeviceCopies<'a> {
     pub fn new(
         device: &Arc<dyn Device>,
         counters: &'a Counters,
-        arguments: &[SpreadArgument<'_>],
+        arguments: &[BroadcastArgument<'_>],
         items: &[Range<isize>],
         is_asked_before: bool,
     ) -> Result<Self> {
-        let bytes = |argument: &SpreadArgument<'_>| {
+        let bytes = |argument: &BroadcastArgument<'_>| {
             let count = argument.count_around(items).max(1);
             // A single element may be longer than a stage.
             argument.of.stride().saturating_mul(count).min(STAGED_BYTES.max(argument.of.stride()))
@@ -387,7 +387,7 @@ impl<'a> DeviceCopies<'a> {
     }
 
     /// Copies elements of an argument to the device without the host, if there is a link.
-    fn fetch(&self, argument: usize, of: &dyn Spread) -> Result<bool> {
+    fn fetch(&self, argument: usize, of: &dyn Broadcast) -> Result<bool> {
         let Some(copied) = &self.copied[argument] else {
             unreachable!(
                 "the launch has allocated memory for \
@@ -433,7 +433,7 @@ impl<'a> DeviceCopies<'a> {
 /// Copies the elements that the items of a box need to all devices.
 pub(super) fn copy_around(
     devices: &mut [DeviceCopies<'_>],
-    arguments: &[SpreadArgument<'_>],
+    arguments: &[BroadcastArgument<'_>],
     items: &[Range<isize>],
 ) -> Result<()> {
     for (number, argument) in arguments.iter().enumerate() {

@@ -15,8 +15,8 @@ use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::engine::pager::Pager;
 use crate::ops::launch::{
-    Argument, Bound, Bounds, HeldBound, Holdable, Modes, SessionArgument, SessionArray, SessionCopy,
-    SessionWindow, Shown, Spread, Windowed, changed, inside, placed,
+    Argument, Bindable, Binding, Bound, Bounds, Broadcast, Modes, SessionArgument, SessionArray, SessionCopy,
+    SessionWindow, Shown, Windowed, changed, inside, placed,
 };
 use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
@@ -34,7 +34,7 @@ impl<V, const N: usize, R, W> Everywhere<'_, V, N, R, W> {
     }
 }
 
-impl<'a, T, V, const N: usize, R, W> Spread for Everywhere<'a, V, N, R, W>
+impl<'a, T, V, const N: usize, R, W> Broadcast for Everywhere<'a, V, N, R, W>
 where
     T: Element,
     V: View<'a, Element = T, Shape: BoxShape<N>> + Sync,
@@ -180,7 +180,7 @@ where
     }
 }
 
-impl<T: Memory + Element, const N: usize, D: Device> Holdable for NdArray<T, N, D> {
+impl<T: Memory + Element, const N: usize, D: Device> Bindable for NdArray<T, N, D> {
     type Element = T;
     type Shape = NdShape<N>;
 
@@ -193,7 +193,7 @@ impl<T: Memory + Element, const N: usize, D: Device> Holdable for NdArray<T, N, 
 impl<T: Memory, S: BoxShape<N>, const N: usize> SessionArgument<&'static Window<T, N>, kind::Window>
     for SessionWindow<T, S>
 {
-    fn held(self, _: Internal) -> HeldBound {
+    fn bind(self, _: Internal) -> Binding {
         self.around()
     }
 }
@@ -203,7 +203,7 @@ macro_rules! held_windows {
         impl<T: Memory, S: BoxShape<N>, const N: usize> SessionArgument<&'static Window<T, N>, kind::Window>
             for $Handle<T, S>
         {
-            fn held(self, _: Internal) -> HeldBound {
+            fn bind(self, _: Internal) -> Binding {
                 self.elements()
             }
         }
@@ -216,7 +216,7 @@ macro_rules! held_anywhere {
         impl<T: Memory, S: BoxShape<$N>> SessionArgument<&'static Anywhere<T, $N>, kind::Anywhere>
             for $Handle<T, S>
         {
-            fn held(self, _: Internal) -> HeldBound {
+            fn bind(self, _: Internal) -> Binding {
                 self.elements()
             }
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
-use super::requests::{RequestAnswer, TakenRequest};
+use super::async_requests::{RequestAnswer, TakenRequest};
 use super::{Channel, FrameTable, NO_PAGE, Request};
 use crate::engine::page::state::RESIDENT;
 use crate::engine::page::{self, Access, PageTable};

@@ -12,7 +12,7 @@ use super::wakers::run;
 
 #[derive(Default)]
 struct Deferred {
-    /// Number of [`Deferral`]s of the thread.
+    /// Number of [`DeferredWakes`]s of the thread.
     deferrals: Cell<usize>,
     /// Number of [`LockScope`]s of the thread.
     locks: Cell<usize>,
@@ -55,16 +55,16 @@ pub(crate) fn wake(waker: Waker) {
 }
 
 /// While a thread has one, wakers of tasks are deferred; they run when the last one is dropped.
-pub(crate) struct Deferral(PhantomData<*const ()>);
+pub(crate) struct DeferredWakes(PhantomData<*const ()>);
 
-impl Deferral {
+impl DeferredWakes {
     pub(crate) fn begin() -> Self {
         let _ = DEFERRED.try_with(|deferred| add(&deferred.deferrals, 1));
         Self(PhantomData)
     }
 }
 
-impl Drop for Deferral {
+impl Drop for DeferredWakes {
     fn drop(&mut self) {
         let _ = DEFERRED.try_with(|deferred| {
             add(&deferred.deferrals, -1);
@@ -147,7 +147,7 @@ mod tests {
         assert!(!LockScope::postpone(|| driver.clone()));
         wake(task.clone());
         assert_eq!(seen(), [1, 0]);
-        let outer = Deferral::begin();
+        let outer = DeferredWakes::begin();
         wake(task.clone());
         assert!(!LockScope::postpone(|| driver.clone()), "no lock is held");
         let lock = LockScope::begin();
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(seen(), [1, 0]);
         drop(lock);
         assert_eq!(seen(), [1, 1], "tasks are deferred still");
-        drop(Deferral::begin());
+        drop(DeferredWakes::begin());
         assert_eq!(seen(), [1, 1]);
         drop(outer);
         assert_eq!(seen(), [3, 1]);

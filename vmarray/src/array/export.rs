@@ -11,25 +11,25 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::pager::Pager;
 
-/// Elements of an array that other libraries read and write in place; [`lend`](VirtualArray::lend) returns
-/// them.
+/// Elements of an array that other libraries read and write in place; [`export`](VirtualArray::export)
+/// returns them.
 ///
 /// Pages are striped over channels. So all elements of an array on one device, with one channel, are
 /// contiguous; of other arrays, the elements of a page are.
 ///
 /// ```
-/// use vmarray::access::{LentElements, LentRun};
+/// use vmarray::access::{ExportedElements, ExportedSlice};
 /// use vmarray::{host::HostDevice, prelude::*};
 /// let devices = [HostDevice::new(1 << 20)?, HostDevice::new(1 << 20)?].map(std::sync::Arc::new);
 /// let mut array = VirtualArray::<u32, _>::builder(1000).page_len(100).devices(devices).build()?;
-/// let lent: LentElements<'_> = array.lend(..)?;
-/// let run: LentRun = lent.run(230)?;
+/// let exported: ExportedElements<'_> = array.export(..)?;
+/// let run: ExportedSlice = exported.run(230)?;
 /// assert_eq!(run.len, 70);
-/// assert_eq!(lent.run(429)?.address + 4, lent.run(230)?.address + 4 * 100);
-/// lent.synchronize()?;
+/// assert_eq!(exported.run(429)?.address + 4, exported.run(230)?.address + 4 * 100);
+/// exported.synchronize()?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct LentElements<'a> {
+pub struct ExportedElements<'a> {
     pager: &'a Pager,
     range: std::ops::Range<usize>,
     stride: usize,
@@ -39,17 +39,17 @@ pub struct LentElements<'a> {
 /// Contiguous elements in the memory of one device.
 ///
 /// ```
-/// use vmarray::access::LentRun;
+/// use vmarray::access::ExportedSlice;
 /// use vmarray::{device::AddressSpace, prelude::*};
 /// let card = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
 /// let mut array = VirtualArray::<u64, _>::builder(1000).page_len(64).devices([card]).build()?;
-/// let LentRun { space, address, len, .. } = array.lend(10..)?.run(10)?;
+/// let ExportedSlice { space, address, len, .. } = array.export(10..)?.run(10)?;
 /// assert_eq!((space, address % 8, len), (AddressSpace::Host, 0, 990));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LentRun {
+pub struct ExportedSlice {
     /// The device of the address.
     pub space: AddressSpace,
     /// The address of the first one.
@@ -58,19 +58,19 @@ pub struct LentRun {
     pub len: usize,
 }
 
-impl std::fmt::Debug for LentElements<'_> {
+impl std::fmt::Debug for ExportedElements<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LentElements").field("range", &self.range).finish_non_exhaustive()
+        f.debug_struct("ExportedElements").field("range", &self.range).finish_non_exhaustive()
     }
 }
 
-impl LentElements<'_> {
+impl ExportedElements<'_> {
     /// The contiguous elements from an index on, which counts from the start of the array.
     ///
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside) of the shared elements.
-    pub fn run(&self, index: usize) -> Result<LentRun> {
-        const OPERATION: &str = "lend";
+    pub fn run(&self, index: usize) -> Result<ExportedSlice> {
+        const OPERATION: &str = "export";
         if !self.range.contains(&index) {
             return Err(ErrorKind::IndexOutside { index, len: self.range.end }.into());
         }
@@ -90,7 +90,7 @@ impl LentElements<'_> {
         })?;
         let place = channel.home(page as u64).plus((within * self.stride) as u64);
         let address = addresses.address(place, (len * self.stride) as u64)?;
-        Ok(LentRun { space: addresses.space(), address, len })
+        Ok(ExportedSlice { space: addresses.space(), address, len })
     }
 
     /// Blocks until all work that other libraries have submitted to the devices has ended.
@@ -109,20 +109,20 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// The addresses are valid until the next use of the array, including reads, or until it is dropped. A
     /// library that submits work on them to a device, such as kernels in a stream, must wait for it before,
-    /// or call [`synchronize`](LentElements::synchronize).
+    /// or call [`synchronize`](ExportedElements::synchronize).
     ///
     /// ```
     /// use vmarray::prelude::*;
     /// let card = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
     /// let mut array = VirtualArray::<u32, _>::builder(1000).page_len(100).devices([card]).build()?;
     /// array.set(999, 7)?;
-    /// let lent = array.lend(500..)?;
-    /// let run = lent.run(500)?;
+    /// let exported = array.export(500..)?;
+    /// let run = exported.run(500)?;
     /// // SAFETY: no code uses the array, and in RAM on one device all elements are contiguous.
     /// let numbers = unsafe { std::slice::from_raw_parts_mut(run.address as *mut u32, run.len) };
     /// assert_eq!((numbers.len(), numbers[499]), (500, 7));
     /// numbers.fill(3);
-    /// lent.synchronize()?;
+    /// exported.synchronize()?;
     /// assert_eq!((array.count(.., Field::whole(), &3)?, array.get(499)?), (500, 0));
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -130,12 +130,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and errors of
     /// devices and of files that are opened for reading.
-    pub fn lend(&mut self, range: impl RangeBounds<usize>) -> Result<LentElements<'_>> {
+    pub fn export(&mut self, range: impl RangeBounds<usize>) -> Result<ExportedElements<'_>> {
         let range = checked(range, self.len())?;
         let (pager, page_len) = (self.pager(), self.page_len());
         let pages = (range.start / page_len) as u64..range.end.div_ceil(page_len) as u64;
         pager.expect_writable()?;
         pager.settle_alone(if range.is_empty() { 0..0 } else { pages })?;
-        Ok(LentElements { pager, range, stride: size_of::<T>(), marker: PhantomData })
+        Ok(ExportedElements { pager, range, stride: size_of::<T>(), marker: PhantomData })
     }
 }

@@ -6,9 +6,9 @@
 //! **every load started for a task serves that task**. For any number of tasks and frames, an element is
 //! loaded at most once for each request (once more, alone, if a submission of several fails).
 //!
-//! A guard cannot be served like that. The frame is [reserved](super::reserve) until the task takes the page,
-//! and the future counts as a guard from then on. Reads of more than 256 bytes reserve up to a quarter of the
-//! frames; further reads are copied at once.
+//! A guard cannot be served like that. The frame is [reserved](super::frame_reservation) until the task takes
+//! the page, and the future counts as a guard from then on. Reads of more than 256 bytes reserve up to a
+//! quarter of the frames; further reads are copied at once.
 //!
 //! No request holds anything while it waits. After dropping its future, a request is skipped, or its page
 //! enters the cache.
@@ -26,8 +26,8 @@ use crate::engine::page::this_thread;
 /// The bytes of an element, or of a part of a page; short ones need no allocation.
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
-/// Longer reads are [left to their tasks](super::reserve) while frames suffice: copying them twice costs more
-/// than acquiring the page again.
+/// Longer reads are [left to their tasks](super::frame_reservation) while frames suffice: copying them twice
+/// costs more than acquiring the page again.
 const LONG_BYTES: usize = 256;
 
 /// Action on the page in its frame.

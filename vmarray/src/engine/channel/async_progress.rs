@@ -1,9 +1,10 @@
 //! Processing of task requests: batched, submitted together, and served when their pages arrive.
 //!
-//! No thread waits here, and no task must be polled again. The device wakes the [driver](super::driver) on
-//! completion; it serves requests whose pages have arrived, and submits new ones. A thread that requests
-//! while little is in flight submits at once. Otherwise requests accumulate, so submissions grow with the
-//! number of tasks. Tasks that are not polled any more therefore block no other task.
+//! No thread waits here, and no task must be polled again. The device wakes the
+//! [driver](super::async_wakeups) on completion; it serves requests whose pages have arrived, and submits new
+//! ones. A thread that requests while little is in flight submits at once. Otherwise requests accumulate, so
+//! submissions grow with the number of tasks. Tasks that are not polled any more therefore block no other
+//! task.
 //!
 //! Requests are served first in, first out. Without a free frame, the first in the queue gets the error of a
 //! failed write-back, like a thread that needs a frame.
@@ -15,14 +16,14 @@ use std::task::Waker;
 
 use backend_api::{Progress, Ticket};
 
+use super::async_requests::{Request, RequestAnswer};
 use super::combine::{Load, LoadFor};
 use super::frames::Frame;
-use super::requests::{Request, RequestAnswer};
 use super::transfers::{Submission, Wakes};
 use super::{Channel, NO_PAGE};
 use crate::engine::combiner::{ASKED, ENDED};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, UNSAVED, USED, WAITED};
-use crate::engine::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
+use crate::engine::page::{Access, Asleep, DeferredWakes, Holder, PageTable, park_task, wake};
 
 /// Submissions for tasks in flight in a channel: one is copied, the next waits in the device, and a third is
 /// being assembled.
@@ -71,7 +72,7 @@ impl Channel {
     /// Serves requests whose pages have arrived, and submits others, unless another thread does.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
         // Wakers are program code, and may need resources held here.
-        let _deferral = Deferral::begin();
+        let _deferral = DeferredWakes::begin();
         self.tasks.requests.serve(why, |serving, news| {
             if news & ENDED != 0 {
                 self.end_submissions(table);
@@ -94,7 +95,7 @@ impl Channel {
     }
 
     /// Serves requests that wait for frames, because some may be free now.
-    pub(super) fn tell_driver(&self) {
+    pub(super) fn wake_driver(&self) {
         if self.tasks.is_short_of_frames.load(Ordering::SeqCst)
             && let Some(driver) = self.tasks.driver.get()
         {
@@ -145,7 +146,7 @@ impl Channel {
         if has_frames && let Some(error) = &failure {
             // This call does not need the frame: the next flush or a thread without a frame reports the
             // error.
-            self.keep_untold(error);
+            self.keep_unreported(error);
         }
         let left = self.submit_requests(table, requests, frames);
         let is_short = left.len();
@@ -349,11 +350,11 @@ impl Channel {
                 return wake(waker);
             }
         }
-        self.keep_untold(&error);
+        self.keep_unreported(&error);
     }
 
     /// Records an unreported failure of a write-back.
-    fn keep_untold(&self, error: &crate::Error) {
+    fn keep_unreported(&self, error: &crate::Error) {
         if let Some(error) = error.device_error() {
             self.lock().work.write_error.get_or_insert_with(|| error.clone());
         }

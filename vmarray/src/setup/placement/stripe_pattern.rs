@@ -4,7 +4,7 @@
 /// distances.
 ///
 /// Source: the smooth weighted round robin of nginx's balancer.
-pub(super) fn take_turns(channels: &[u32]) -> Vec<usize> {
+pub(super) fn stripe_pattern(channels: &[u32]) -> Vec<usize> {
     let total: i64 = channels.iter().map(|&n| i64::from(n)).sum();
     let mut credit = vec![0_i64; channels.len()];
     (0..total)
@@ -26,13 +26,13 @@ mod tests {
 
     #[test]
     fn turns_follow_the_ratios_evenly() {
-        assert_eq!(take_turns(&[2, 2]), [0, 1, 0, 1]);
-        assert_eq!(take_turns(&[3, 1]), [0, 0, 1, 0]);
-        assert_eq!(take_turns(&[0, 2]), [1, 1]);
+        assert_eq!(stripe_pattern(&[2, 2]), [0, 1, 0, 1]);
+        assert_eq!(stripe_pattern(&[3, 1]), [0, 0, 1, 0]);
+        assert_eq!(stripe_pattern(&[0, 2]), [1, 1]);
         for ratios in [vec![5, 1, 1], vec![1, 2, 3, 4], vec![7], vec![0, 9, 1]] {
-            let turns = take_turns(&ratios);
+            let stripe_pattern = stripe_pattern(&ratios);
             for (device, &n) in ratios.iter().enumerate() {
-                assert_eq!(turns.iter().filter(|&&d| d == device).count(), n as usize);
+                assert_eq!(stripe_pattern.iter().filter(|&&d| d == device).count(), n as usize);
             }
         }
     }

@@ -8,13 +8,13 @@ use backend_api::{Device, HostAllocation, HostMemory, HostSpan, Result};
 
 /// A device's import of memory that the program owns. The drop ends the import.
 #[derive(Debug)]
-pub(crate) struct ImportedMemory {
+pub(crate) struct RegisteredMemory {
     device: Arc<dyn Device>,
     /// Present until the drop.
     host: ManuallyDrop<HostAllocation>,
 }
 
-impl ImportedMemory {
+impl RegisteredMemory {
     /// Imports the memory.
     ///
     /// # Safety
@@ -41,7 +41,7 @@ impl ImportedMemory {
     }
 }
 
-impl Drop for ImportedMemory {
+impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });

@@ -11,14 +11,14 @@ use crate::engine::page::LockScope;
 
 /// Length record of a file: number of the attempt to store it, the length, and the least length since the last
 /// attempt that succeeded in all files.
-pub(crate) type Note = [u64; 3];
+pub(crate) type CommitMetadata = [u64; 3];
 
 /// Length stored in one or several files, atomically with their pages.
-pub(crate) struct StoredLength {
+pub(crate) struct PersistentLen {
     /// Held during an attempt.
     state: Mutex<Attempts>,
     /// Makes all files store this note with their pages from now on.
-    write_down: Box<dyn Fn(Note) -> Result<()> + Send + Sync>,
+    write_down: Box<dyn Fn(CommitMetadata) -> Result<()> + Send + Sync>,
     /// Makes all files store their received bytes.
     store: Box<dyn Fn() -> Result<()> + Send + Sync>,
     /// Lets files reuse the places of pages.
@@ -36,11 +36,11 @@ struct Attempts {
     reached: u64,
 }
 
-impl StoredLength {
+impl PersistentLen {
     /// Recovers the length from the notes of all files. A new file has the note [`new_note`](Self::new_note).
     pub(crate) fn found(
-        notes: &[Note],
-        write_down: impl Fn(Note) -> Result<()> + Send + Sync + 'static,
+        notes: &[CommitMetadata],
+        write_down: impl Fn(CommitMetadata) -> Result<()> + Send + Sync + 'static,
         store: impl Fn() -> Result<()> + Send + Sync + 'static,
         give_back: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> (Self, u64) {
@@ -57,7 +57,7 @@ impl StoredLength {
     /// Returns the length of files with these notes, and true if all have it. Files of version 2 stored it one
     /// after another. After a loss of power it is the least length that all files have pages of and that no
     /// truncation has cut since.
-    fn common(notes: &[Note]) -> (u64, bool) {
+    fn common(notes: &[CommitMetadata]) -> (u64, bool) {
         let newest = notes.iter().copied().max().unwrap_or_default();
         if notes.iter().all(|note| *note == newest) {
             return (newest[1], true);
@@ -67,7 +67,7 @@ impl StoredLength {
     }
 
     /// First note of a new file with this length.
-    pub(crate) fn new_note(len: u64) -> Note {
+    pub(crate) fn new_note(len: u64) -> CommitMetadata {
         [0, len, len]
     }
 
@@ -108,9 +108,9 @@ impl StoredLength {
     }
 }
 
-impl fmt::Debug for StoredLength {
+impl fmt::Debug for PersistentLen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoredLength").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("PersistentLen").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
             (&[[4, 7, 7], [3, 9, 7], [4, 7, 7]], (7, false)),
             (&[], (0, true)),
         ] {
-            assert_eq!(StoredLength::common(notes), expected, "{notes:?}");
+            assert_eq!(PersistentLen::common(notes), expected, "{notes:?}");
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
             *noted.lock() = note;
             Ok(())
         };
-        let (kept, len) = StoredLength::found(&[[1, 5, 5], [2, 5, 5]], write_down, || Ok(()), drop);
+        let (kept, len) = PersistentLen::found(&[[1, 5, 5], [2, 5, 5]], write_down, || Ok(()), drop);
         assert_eq!(len, 5);
         kept.store(None).unwrap();
         assert_eq!(*last.lock(), [3, 5, 5], "of all files");

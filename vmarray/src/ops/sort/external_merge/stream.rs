@@ -96,7 +96,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> Merging<'_, '_, T, S> {
                 if len == 0 {
                     break;
                 }
-                self.sorting.tell(len)?;
+                self.sorting.report(len)?;
                 let streamed = take(&mut self.streamed);
                 let done = self.read(self.next, &mut streamed[..len]);
                 self.streamed = streamed;

@@ -18,8 +18,8 @@ use bytemuck::cast_slice_mut;
 use super::{KeyOrder, SortKey, on_host};
 use crate::base::error::Result;
 use crate::base::progress::{Steps, in_steps};
-use crate::base::reused::Reused;
 use crate::base::scoped_threads::{CORES, each};
+use crate::base::scratch_pool::ScratchVec;
 use crate::ops::executor::Operand;
 use crate::ops::shift::interrupted;
 use crate::ops::view::{INTERNAL, StoreMut};
@@ -92,7 +92,7 @@ fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
     /// What a thread compares at a time.
     const PART: usize = 32 << 10;
     let key = |element: &T| order.key::<T::KeyBits>(bytemuck::cast(*element));
-    let mut read = Reused::<T>::unspecified(range.len().min(MOST + 1))?;
+    let mut read = ScratchVec::<T>::unspecified(range.len().min(MOST + 1))?;
     let (mut start, mut at_once) = (range.start, FIRST);
     while start + 1 < range.end {
         // The first of what comes next as well.
@@ -115,19 +115,19 @@ fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
 
 /// Memory for a piece: keys, and bytes of values.
 struct PieceMemory<T> {
-    keys: Reused<T>,
-    values: Reused<u8>,
+    keys: ScratchVec<T>,
+    values: ScratchVec<u8>,
 }
 
 impl<T> Default for PieceMemory<T> {
     fn default() -> Self {
-        Self { keys: Reused::default(), values: Reused::default() }
+        Self { keys: ScratchVec::default(), values: ScratchVec::default() }
     }
 }
 
 impl<T: SortKey> PieceMemory<T> {
     fn new(len: usize, stride: usize) -> Result<Self> {
-        Ok(Self { keys: Reused::unspecified(len)?, values: Reused::unspecified(len * stride)? })
+        Ok(Self { keys: ScratchVec::unspecified(len)?, values: ScratchVec::unspecified(len * stride)? })
     }
 
     fn first(&mut self, len: usize, stride: usize) -> SomeRows<'_, T> {
@@ -166,8 +166,8 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
     }
 
     /// Tells that so many elements are about to be moved.
-    fn tell(&self, len: usize) -> Result<()> {
-        self.steps.tell((len * (size_of::<T>() + self.stride())) as u64)
+    fn report(&self, len: usize) -> Result<()> {
+        self.steps.report((len * (size_of::<T>() + self.stride())) as u64)
     }
 
     fn read(&self, place: usize, into: &mut SomeRows<'_, T>) -> Result<()> {
@@ -186,7 +186,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
     }
 
     fn sort_piece(&mut self, range: Range<usize>) -> Result<()> {
-        self.tell(range.len())?;
+        self.report(range.len())?;
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
         let stride = self.stride();
         let (mut rows, others) = (piece.first(range.len(), stride), beside.first(range.len(), stride));
@@ -215,7 +215,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
                 }
                 return self.write_all(range.start, &rows);
             }
-            let mut numbers = Reused::<u32>::unspecified(keys.len())?;
+            let mut numbers = ScratchVec::<u32>::unspecified(keys.len())?;
             (0..).zip(&mut *numbers).for_each(|(number, to)| *to = number);
             on_host::sort_pairs(keys, &mut numbers, self.order, *CORES, self.steps)?;
             permute(rows.values, others.values, stride, &numbers);
@@ -272,7 +272,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
     }
 
     fn merge_in_ram(&mut self, start: usize, middle: usize, end: usize) -> Result<()> {
-        self.tell(end - start)?;
+        self.report(end - start)?;
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
         let stride = self.stride();
         let (mut both, merged) = (piece.first(end - start, stride), beside.first(end - start, stride));
@@ -314,7 +314,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         let (at_once, stride) = (piece.keys.len(), self.stride());
         let done = (0..len).step_by(at_once).try_for_each(|at| {
             let here = at_once.min(len - at);
-            self.tell(0)?;
+            self.report(0)?;
             let (mut of_one, mut of_two) = (piece.first(here, stride), beside.first(here, stride));
             self.read(one + at, &mut of_one)?;
             self.read(two + at, &mut of_two)?;

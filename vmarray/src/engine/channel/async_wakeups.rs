@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Channel;
 use crate::engine::combiner::ENDED;
-use crate::engine::page::{Deferral, LockScope, PageTable};
+use crate::engine::page::{DeferredWakes, LockScope, PageTable};
 
 thread_local! {
     /// Number of drivers that the thread is in.
@@ -66,7 +66,7 @@ impl Wake for Driver {
             return;
         }
         // Wakers of tasks run when the thread has left.
-        let _deferral = Deferral::begin();
+        let _deferral = DeferredWakes::begin();
         let mut state = self.state.lock();
         let Some((channel, table)) = state.driven.clone() else { return };
         state.inside += 1;

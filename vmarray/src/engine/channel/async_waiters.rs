@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use backend_api::Progress;
 
-use super::drive::{Serving, UNDER_WAY_MAX};
-use super::reserve::{KeptForReads, Reserved};
+use super::async_progress::{Serving, UNDER_WAY_MAX};
+use super::frame_reservation::{KeptForReads, Reserved};
 use super::{Channel, Request};
 use crate::base::error::Result;
 use crate::engine::combiner::Combiner;
