@@ -14,10 +14,10 @@ use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
 use crate::copies::{self, LISTED, Listed};
 use crate::device::{self, Device};
 use crate::element::{self, Kind, Unit};
+use crate::export::ExportedItems;
 use crate::fault::{Result, raised};
 use crate::geometry::Geometry;
 use crate::handle::Handle;
-use crate::lend::Lent;
 use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, View};
 use crate::operations::Operation;
@@ -676,10 +676,10 @@ impl Core {
     }
 
     /// Exports the items in place to another package, after pending expressions that read them are computed.
-    fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
+    fn export(&self, py: Python<'_>) -> PyResult<ExportedItems> {
         let (view, is_read_only) = (self.view(py)?, !self.is_writable(py)?);
         off(py, || view.handle.settle(None))?;
-        Lent::new(py, &view.handle, view.geometry, self.descr.clone_ref(py), is_read_only)
+        ExportedItems::new(py, &view.handle, view.geometry, self.descr.clone_ref(py), is_read_only)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -14,9 +14,9 @@ use crate::node::Lazy;
 use crate::store::{Elements, Options, Place, build, interrupted};
 
 /// Class and text of the exception for the use of an exported array.
-const LENT: (&str, &str) = (
-    "LentError",
-    "the items are lent to another package; delete what was made of `device_memory`, such as tensors, and close it",
+const EXPORTED: (&str, &str) = (
+    "ExportError",
+    "the items are exported; delete what came of `device_memory`, such as tensors, and close it",
 );
 
 /// Bytes of work between two checks for signals.
@@ -41,18 +41,18 @@ pub struct Handle {
 enum State {
     Open(Arc<Open>),
     /// Another package uses its memory.
-    Lent,
+    Exported,
     Closed,
 }
 
 /// Export of an array to another package; the array is usable again when this is dropped.
-pub struct Loan {
+pub struct Export {
     handle: Arc<Handle>,
     /// None when it is being dropped.
     open: Option<Arc<Open>>,
 }
 
-impl Drop for Loan {
+impl Drop for Export {
     fn drop(&mut self) {
         if self.handle.process == std::process::id() {
             // Other streams, or the next use of the device, report the error.
@@ -154,7 +154,7 @@ impl Handle {
         }
         let (class, text) = match &*lock(&self.state) {
             State::Open(open) => return Ok(Arc::clone(open)),
-            State::Lent => LENT,
+            State::Exported => EXPORTED,
             State::Closed => {
                 ("ClosedError", "the array is closed; use it before `close`, or within its `with` block")
             }
@@ -164,23 +164,23 @@ impl Handle {
 
     /// Exports elements in place until the loan and everything made of it is dropped. Returns the first
     /// contiguous run of the range. Blocks.
-    pub fn lend(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Loan>, ExportedSlice)> {
+    pub fn export(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Export>, ExportedSlice)> {
         let mut open = self.open()?;
         {
             let mut state = lock(&self.state);
             // This function has one reference, and the state another; more belong to other threads.
             if !matches!(&*state, State::Open(_)) || Arc::strong_count(&open) > 2 {
-                let text = "another thread uses the array; lend it when that has ended";
+                let text = "another thread uses the array; export it when that has ended";
                 drop(state);
-                return Err(Python::attach(|py| raised(py, "LentError", text)).into());
+                return Err(Python::attach(|py| raised(py, "ExportError", text)).into());
             }
-            *state = State::Lent;
+            *state = State::Exported;
         }
         let run = match Arc::get_mut(&mut open).and_then(Owned::get_mut) {
-            Some(elements) => elements.lend(range),
+            Some(elements) => elements.export(range),
             None => unreachable!("no other thread holds the reference or can get it"),
         };
-        let loan = Arc::new(Loan { handle: Arc::clone(self), open: Some(open) });
+        let loan = Arc::new(Export { handle: Arc::clone(self), open: Some(open) });
         Ok((loan, run?))
     }
 
@@ -195,9 +195,9 @@ impl Handle {
             self.open()?.sync()?;
         }
         let mut state = lock(&self.state);
-        if matches!(&*state, State::Lent) {
+        if matches!(&*state, State::Exported) {
             drop(state);
-            return Err(Python::attach(|py| raised(py, LENT.0, LENT.1)).into());
+            return Err(Python::attach(|py| raised(py, EXPORTED.0, EXPORTED.1)).into());
         }
         let before = std::mem::replace(&mut *state, State::Closed);
         drop(state);

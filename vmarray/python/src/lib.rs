@@ -4,19 +4,19 @@ mod array;
 mod copies;
 mod device;
 mod element;
+mod export;
 mod fault;
 mod geometry;
 mod handle;
 mod home;
-mod lend;
 mod lower;
 mod node;
 mod operations;
 mod ordered;
+mod progress;
 mod results;
 mod sets;
 mod store;
-mod told;
 
 use pyo3::prelude::*;
 
@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Core>()?;
     module.add_class::<device::Device>()?;
-    module.add_class::<lend::Lent>()?;
+    module.add_class::<export::ExportedItems>()?;
     module.add_class::<sets::Set>()?;
     module.add_class::<sets::Parts>()?;
     module.add_function(wrap_pyfunction!(array::create, module)?)?;

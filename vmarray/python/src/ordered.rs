@@ -21,9 +21,9 @@ use crate::element::{Kind, Unit};
 use crate::handle::{Handle, Owned};
 use crate::lower::{Lowering, Root};
 use crate::node::{Lazy, Node, View, as_row, copied};
+use crate::progress::run_with_progress;
 use crate::results::new_array;
 use crate::store::{Elements, MaybeOrdered, Options, Place, Typed};
-use crate::told::told;
 
 /// Bins of equal width from `first` to `last`, inclusive; the edges between them are `first + number * step`.
 #[derive(Clone, Copy, Debug)]
@@ -254,7 +254,7 @@ fn asked<T: Send>(
         return Ok(None);
     }
     let Some((view, range)) = row(py, of)? else { return Ok(None) };
-    let answer = told(py, view.geometry.bytes(), || {
+    let answer = run_with_progress(py, view.geometry.bytes(), || {
         let open = view.handle.open()?;
         open.ordered().map(|ordered| Ok(ask(ordered, range)?)).transpose()
     })?;
@@ -267,7 +267,7 @@ fn sort(py: Python<'_>, of: &Core, is_descending: bool) -> PyResult<bool> {
     let view = of.writable(py)?;
     let range = elements(&view, Unit::of(of.descr.bind(py))).filter(|_| view.kind != Kind::Bytes);
     let Some(range) = range else { return Ok(false) };
-    told(py, view.geometry.bytes(), || {
+    run_with_progress(py, view.geometry.bytes(), || {
         let open = view.handle.open()?;
         let Some(ordered) = open.ordered() else { return Ok(false) };
         view.handle.settle(None)?;
@@ -465,7 +465,7 @@ impl Grouped {
     /// Indices of the items, group by group, in order within each group.
     fn order(&self, py: Python<'_>) -> PyResult<Core> {
         self.beside.handle.open()?;
-        let order = told(py, self.beside.geometry.bytes(), || Ok(self.groups.order()?))?;
+        let order = run_with_progress(py, self.beside.geometry.bytes(), || Ok(self.groups.order()?))?;
         self.copied(py, order)
     }
 

@@ -102,7 +102,7 @@ pub trait Elements: Send + Sync {
     /// Puts a range in a random order, chosen by a seed.
     fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
     /// Exports elements of a range in place, until the array is used again. Returns the first contiguous run.
-    fn lend(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice>;
+    fn export(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice>;
     /// Registers memory that the devices of the array may write to directly.
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
     fn flush(&self) -> vmarray::Result<()>;
@@ -285,9 +285,9 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
         (&self.array).shuffle(range, seed)
     }
 
-    fn lend(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice> {
+    fn export(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice> {
         let start = range.start;
-        self.array.lend(range)?.run(start)
+        self.array.export(range)?.run(start)
     }
 
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>> {

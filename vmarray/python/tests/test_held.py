@@ -1,4 +1,4 @@
-"""Operations while the program holds something: lent items, iterators, buffers, or a callback of the library. Each
+"""Operations while the program holds something: exported items, iterators, buffers, or a callback of the library. Each
 operation ends, with a result or an error."""
 
 import threading
@@ -30,7 +30,7 @@ OPERATIONS = {
     "expression": lambda a: np.asarray(a * 2 + a),
     "take": lambda a: a.take([1, 2]),
     "append": lambda a: a.append([1, 2]),
-    "lend": lambda a: a.device_memory().close(),
+    "export": lambda a: a.device_memory().close(),
     "shuffle": lambda a: vm.random.default_rng(1).shuffle(a),
     "iterate": lambda a: [one for _, one in zip(range(3), a)],
     "flush": lambda a: a.flush(),
@@ -116,7 +116,7 @@ def test_each_operation_ends_while_something_is_held(holder, is_own, name):
     assert all(isinstance(one, vm.Error) for one in errors), errors
     if name != "close":
         assert np.sort(np.asarray(other)).shape == other.shape
-        assert not (holder is with_lent and is_own) or raised, "the items were lent"
+        assert not (holder is with_lent and is_own) or raised, "the items were exported"
 
 
 @pytest.mark.parametrize("holder", HOLDERS)

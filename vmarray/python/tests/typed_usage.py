@@ -63,7 +63,7 @@ def errors(a: vm.Array) -> str:
         a[0]
     except vm.OutsideError as error:
         return error.advice
-    except (vm.ClosedError, vm.LentError) as error:
+    except (vm.ClosedError, vm.ExportError) as error:
         return error.kind
     return ""
 

@@ -31,7 +31,7 @@ from ._array import (
 from ._core import Device, __version__, devices
 from ._files import load, open_zarr, save, to_zarr
 from ._kernel import kernel
-from ._lend import DeviceMemory
+from ._export import DeviceMemory
 from ._numpys import argsort, bincount, histogram, median, percentile, quantile, searchsorted, take, unique, where
 from ._order import Groups, group_by, top_k
 from ._progress import progress
@@ -45,7 +45,7 @@ from ._errors import (
     ForkedError,
     InvalidError,
     KernelError,
-    LentError,
+    ExportError,
     NoDeviceError,
     OutOfMemoryError,
     OutsideError,
@@ -64,7 +64,7 @@ __all__ = [
     "IndexSet",
     "InvalidError",
     "KernelError",
-    "LentError",
+    "ExportError",
     "NoDeviceError",
     "OutOfMemoryError",
     "OutsideError",

@@ -16,7 +16,7 @@ from ._errors import InvalidError
 
 if TYPE_CHECKING:
     from ._core import Core, Device
-    from ._lend import DeviceMemory
+    from ._export import DeviceMemory
 
 #: NumPy. Its functions return this package's arrays for such arguments, but NumPy's stubs do not know that.
 _numpy: Any = np
@@ -534,7 +534,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if copy is False:
-            raise BufferError("DLPack gets a copy in RAM, not copy=False; `array.device_memory()` lends the items")
+            raise BufferError("DLPack gets a copy in RAM, not copy=False; `array.device_memory()` exports the items")
         return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -569,9 +569,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         Array([[ 0,  1,  2],
                [30, 40, 50]], dtype=int64)
         """
-        from ._lend import DeviceMemory
+        from ._export import DeviceMemory
 
-        return DeviceMemory(self._core.lend())
+        return DeviceMemory(self._core.export())
 
     def __reduce__(self) -> Any:
         if self._path is None:
@@ -588,7 +588,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         # block a pool of processes for ever.
         if name == "__cuda_array_interface__":
             raise AttributeError(
-                "items may change and move while they are shown; lend them for as long as that takes: "
+                "items may change and move while they are shown; export them for as long as that takes: "
                 "`with array.device_memory() as memory`, or give away a copy: numpy.asarray(array)"
             )
         if name != "_core":
@@ -1227,7 +1227,7 @@ def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Arr
     >>> vm.from_dlpack(np.arange(3))
     Array([0, 1, 2], dtype=int64)
     """
-    from ._lend import copied_on_card, is_on_card
+    from ._export import copied_on_card, is_on_card
 
     if not isinstance(values, Array) and is_on_card(values):
         if copy is False:

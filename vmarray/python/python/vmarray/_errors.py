@@ -81,8 +81,8 @@ class ClosedError(Error, ValueError):
     """The array was closed."""
 
 
-class LentError(Error, BufferError):
-    """The items of the array are lent to another package, or cannot be lent at the moment."""
+class ExportError(Error, BufferError):
+    """The items of the array are exported to another package, or cannot be exported at the moment."""
 
 
 class KernelError(Error, SyntaxError):

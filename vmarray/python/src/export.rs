@@ -13,7 +13,7 @@ use vmarray::device::AddressSpace;
 
 use crate::fault::raised;
 use crate::geometry::Geometry;
-use crate::handle::{Handle, Loan};
+use crate::handle::{Export, Handle};
 
 /// The header `dlpack.h`, version 1.
 mod dlpack {
@@ -58,8 +58,8 @@ mod dlpack {
 ///
 /// Implementation of the class ``vmarray.DeviceMemory``; programs do not use it directly.
 #[pyclass(frozen, module = "vmarray._core")]
-pub struct Lent {
-    loan: Arc<Loan>,
+pub struct ExportedItems {
+    loan: Arc<Export>,
     space: AddressSpace,
     /// Address of the first item.
     address: u64,
@@ -71,20 +71,20 @@ pub struct Lent {
 /// Data that a consumer of DLPack holds until it calls the deleter.
 struct Given<M> {
     managed: M,
-    _loan: Arc<Loan>,
+    _loan: Arc<Export>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
 /// Version of DLPack's tensor struct.
-trait Form: Sized {
+trait ManagedTensor: Sized {
     const NAME: &'static CStr;
     fn new(tensor: dlpack::Tensor, is_read_only: bool) -> Self;
     fn tensor(&mut self) -> &mut dlpack::Tensor;
     fn context(&mut self) -> &mut *mut c_void;
 }
 
-impl Form for dlpack::Managed {
+impl ManagedTensor for dlpack::Managed {
     const NAME: &'static CStr = c"dltensor";
 
     fn new(tensor: dlpack::Tensor, _: bool) -> Self {
@@ -100,7 +100,7 @@ impl Form for dlpack::Managed {
     }
 }
 
-impl Form for dlpack::Versioned {
+impl ManagedTensor for dlpack::Versioned {
     const NAME: &'static CStr = c"dltensor_versioned";
 
     fn new(tensor: dlpack::Tensor, is_read_only: bool) -> Self {
@@ -122,7 +122,7 @@ impl Form for dlpack::Versioned {
 ///
 /// # Safety
 /// `managed` comes from a [`capsule`], and this is its last use.
-unsafe extern "C" fn delete<M: Form>(managed: *mut M) {
+unsafe extern "C" fn delete<M: ManagedTensor>(managed: *mut M) {
     // SAFETY: the context is the address of the struct that `managed` is a field of.
     drop(unsafe { Box::from_raw((*(*managed).context()).cast::<Given<M>>()) });
 }
@@ -131,7 +131,7 @@ unsafe extern "C" fn delete<M: Form>(managed: *mut M) {
 ///
 /// # Safety
 /// Python calls it when a [`capsule`] is freed.
-unsafe extern "C" fn end<M: Form>(capsule: *mut ffi::PyObject) {
+unsafe extern "C" fn end<M: ManagedTensor>(capsule: *mut ffi::PyObject) {
     // SAFETY: the pointer is a capsule's. A consumer renames the capsule that it takes.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) == 1 {
@@ -141,11 +141,11 @@ unsafe extern "C" fn end<M: Form>(capsule: *mut ffi::PyObject) {
 }
 
 /// A capsule of DLPack.
-fn capsule<'py, M: Form>(
+fn capsule<'py, M: ManagedTensor>(
     py: Python<'py>,
     tensor: dlpack::Tensor,
     is_read_only: bool,
-    loan: &Arc<Loan>,
+    loan: &Arc<Export>,
     axes: (Vec<i64>, Vec<i64>),
 ) -> PyResult<Bound<'py, PyAny>> {
     let (shape, strides) = axes;
@@ -166,7 +166,7 @@ fn capsule<'py, M: Form>(
     }
 }
 
-impl Lent {
+impl ExportedItems {
     /// Exports items. Blocks.
     pub fn new(
         py: Python<'_>,
@@ -180,10 +180,10 @@ impl Lent {
         }
         let ((first, end), unit) = (geometry.span(), handle.unit.bytes());
         let range = first / unit..end.div_ceil(unit);
-        let (loan, run) = crate::array::off(py, || handle.lend(range.clone()))?;
+        let (loan, run) = crate::array::off(py, || handle.export(range.clone()))?;
         if run.len < range.len() {
             let text = "the items lie on several devices, page by page, in no one piece of memory; take one with \
-                        `devices=` when the array is made, or lend items of one page at a time: \
+                        `devices=` when the array is made, or export items of one page at a time: \
                         `array.memory()[\"page_bytes\"]` tells how long pages are";
             py.detach(|| drop(loan));
             return Err(raised(py, "InvalidError", text));
@@ -202,7 +202,7 @@ impl Lent {
 }
 
 #[pymethods]
-impl Lent {
+impl ExportedItems {
     /// Kind and number of the device of the items, in DLPack's terms.
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {

@@ -26,15 +26,15 @@ def test_numpy_reads_and_writes_items_where_they_lie(shape, dtype, seed):
     view = views[seed % 4]
     later = ours == ours
     with view(ours).device_memory() as memory:
-        lent = np.from_dlpack(memory)
-        assert lent.tobytes() == view(numpys).tobytes()
-        assert lent.__array_interface__["data"][0] == memory.address
-        lent[...] = view(new)
-        with pytest.raises(vm.LentError):
+        exported = np.from_dlpack(memory)
+        assert exported.tobytes() == view(numpys).tobytes()
+        assert exported.__array_interface__["data"][0] == memory.address
+        exported[...] = view(new)
+        with pytest.raises(vm.ExportError):
             np.asarray(ours)
-        with pytest.raises(vm.LentError):
+        with pytest.raises(vm.ExportError):
             ours.close()
-        del lent
+        del exported
     view(numpys)[...] = view(new)
     assert np.asarray(ours).tobytes() == numpys.tobytes()
     assert later.shape == shape
@@ -45,10 +45,10 @@ def test_what_is_cached_is_seen_and_what_is_pending_is_as_it_was():
     a[37] = 5
     twice = a * 2
     with a[30:].device_memory() as memory:
-        lent = np.from_dlpack(memory)
-        assert lent[7] == 5
-        lent += 1
-        del lent
+        exported = np.from_dlpack(memory)
+        assert exported[7] == 5
+        exported += 1
+        del exported
     assert (int(a.sum()), int(a[29]), int(twice.sum())) == (75, 0, 10)
     a.append([7])
     with a.device_memory() as memory:
@@ -59,13 +59,13 @@ def test_an_array_is_lent_until_the_last_tensor_is_gone():
     a = vm.arange(10, devices="host")
     memory = a.device_memory()
     one, other = np.from_dlpack(memory), np.from_dlpack(memory)
-    with pytest.raises(vm.LentError, match="lent"):
+    with pytest.raises(vm.ExportError, match="exported"):
         a.device_memory()
     memory.close()
     with pytest.raises(vm.ClosedError):
         np.from_dlpack(memory)
     del one
-    with pytest.raises(vm.LentError, match="delete"):
+    with pytest.raises(vm.ExportError, match="delete"):
         a[0]
     other[0] = 9
     del other
@@ -142,7 +142,7 @@ def test_torch_reads_and_writes_items_on_the_card():
         assert tensor.data_ptr() == memory.address and tensor.shape == (2, 512)
         tensor.zero_()
         memory.close()
-        with pytest.raises(vm.LentError):
+        with pytest.raises(vm.ExportError):
             a[0]
         del tensor
     del memory

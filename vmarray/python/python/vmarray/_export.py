@@ -19,7 +19,7 @@ _CUDA, _CUDA_MANAGED = 2, 13
 
 
 class DeviceMemory:
-    """The items of an array, lent to other packages: of `Array.device_memory`.
+    """The items of an array, exported to other packages: of `Array.device_memory`.
 
     It is taken by whatever knows DLPack (``torch.from_dlpack``, ``cupy.from_dlpack``, ``numpy.from_dlpack`` where
     items lie in RAM) or ``__cuda_array_interface__`` (``numba.cuda.as_cuda_array``, ``torch.as_tensor``).
@@ -34,15 +34,15 @@ class DeviceMemory:
         Distance from one item to the next along each axis, in bytes.
     """
 
-    def __init__(self, lent: _core.Lent) -> None:
-        self._lent: _core.Lent | None = lent
+    def __init__(self, exported: _core.ExportedItems) -> None:
+        self._exported: _core.ExportedItems | None = exported
         # An interface by address does not report its last use; therefore the array returns when this object is gone.
-        self._shown: _core.Lent | None = None
+        self._shown: _core.ExportedItems | None = None
 
-    def _used(self) -> _core.Lent:
-        if self._lent is None:
-            raise ClosedError("the items are lent no more; use them within the `with` block, or before `close`")
-        return self._lent
+    def _used(self) -> _core.ExportedItems:
+        if self._exported is None:
+            raise ClosedError("the export has ended; use items within the `with` block, or before `close`")
+        return self._exported
 
     @property
     def address(self) -> int:
@@ -72,23 +72,23 @@ class DeviceMemory:
         copy: bool | None = None,
     ) -> Any:
         # No stream has to wait, because all of the library's work on the items ended before the export.
-        lent = self._used()
-        if copy or (dl_device is not None and tuple(dl_device) != lent.device):
+        exported = self._used()
+        if copy or (dl_device is not None and tuple(dl_device) != exported.device):
             raise BufferError("the items are given away where they lie; copy what they are taken as")
-        return lent.capsule(max_version is not None and max_version[0] >= 1)
+        return exported.capsule(max_version is not None and max_version[0] >= 1)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        lent = self._used()
-        if lent.device[0] != _CUDA:
+        exported = self._used()
+        if exported.device[0] != _CUDA:
             raise AttributeError("the items do not lie on an NVIDIA card; take them by numpy.from_dlpack")
-        self._shown = lent
+        self._shown = exported
         return {
-            "shape": lent.shape,
-            "typestr": lent.dtype.str,
-            "descr": lent.dtype.descr,
-            "data": (lent.address, lent.is_read_only),
-            "strides": lent.strides,
+            "shape": exported.shape,
+            "typestr": exported.dtype.str,
+            "descr": exported.dtype.descr,
+            "data": (exported.address, exported.is_read_only),
+            "strides": exported.strides,
             "version": 3,
         }
 
@@ -98,7 +98,7 @@ class DeviceMemory:
         The array can be used again when everything made of this object is gone: tensors of DLPack, and, if
         ``__cuda_array_interface__`` was used, this object itself, because the importing package refers to it.
         """
-        self._lent = None
+        self._exported = None
 
     def __enter__(self) -> DeviceMemory:
         return self
@@ -107,7 +107,7 @@ class DeviceMemory:
         self.close()
 
     def __repr__(self) -> str:
-        if self._lent is None:
+        if self._exported is None:
             return "<vmarray.DeviceMemory closed>"
         kind = "card" if self.__dlpack_device__()[0] == _CUDA else "RAM"
         return f"<vmarray.DeviceMemory of shape {self.shape}, dtype {self.dtype}, in {kind} at {self.address:#x}>"

@@ -20,7 +20,11 @@ const PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs `work` on `bytes` bytes while other threads of Python go on; see `vmarray.progress`. Another thread
 /// does the work. The caller's thread waits for it, because Python handles signals only in the main thread.
-pub fn told<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+pub fn run_with_progress<T: Send>(
+    py: Python<'_>,
+    bytes: usize,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> PyResult<T> {
     let callback = py.import("vmarray._progress")?.getattr("CALLBACK")?.call_method0("get")?;
     let callback = (!callback.is_none()).then(|| callback.unbind());
     if callback.is_none() && bytes < BYTES_MIN {
@@ -32,8 +36,8 @@ pub fn told<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result
             // Release the lock first, because the callback may wait for the other thread.
             let is_stopped = lock(&stopped).is_some();
             if !is_stopped && let Some(callback) = &callback {
-                let told = Python::attach(|py| callback.call1(py, (done_bytes, all_bytes)).map(|_| ()));
-                if let Err(error) = told {
+                let called = Python::attach(|py| callback.call1(py, (done_bytes, all_bytes)).map(|_| ()));
+                if let Err(error) = called {
                     lock(&stopped).get_or_insert(error);
                 }
             }
