@@ -17,7 +17,8 @@ const SAMPLE: [&str; 8] =
     ["-p", "vmarray", "--lib", "--no-default-features", "--features", "host", "--cargo-profile", "dev"];
 /// Tests that a sample excludes: modules that measure, look for drivers, simulate GPUs, use no unsafe
 /// memory accesses, or need more stack without optimisation.
-const NOT_IN_SAMPLE: &str = "test(array::large_element::) | test(profile::) | test(discovery::) | test(evict::) \
+const NOT_IN_SAMPLE: &str = "test(array::large_element::) | test(profile::) | test(discovery::) \
+                             | test(evict::) \
                              | test(card_model::) | test(on_devices::) | test(sources::sort::)";
 /// The tests that take more than ten seconds with the sanitizer.
 const LONG: &str = "of_equal_indices|blocks_cover|kernels_that_read_slots";

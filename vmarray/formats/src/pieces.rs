@@ -140,7 +140,7 @@ fn on_threads<B>(
     mut progress: impl FnMut(Result<u64>) -> Result<()>,
 ) -> Result<()> {
     let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let (tell, told) = mpsc::channel();
+    let (tell, results) = mpsc::channel();
     let run = |tell: mpsc::Sender<Result<u64>>| {
         let mut buffer = match buffer() {
             Ok(buffer) => buffer,
@@ -168,7 +168,7 @@ fn on_threads<B>(
             }
         }
         drop(tell);
-        told.into_iter().try_for_each(&mut progress)
+        results.into_iter().try_for_each(&mut progress)
     })
 }
 

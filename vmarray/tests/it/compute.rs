@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vmarray::prelude::*;
 
 use crate::common::counted::{LEN, PAGE, counted, described, moved};
-use crate::common::{Numbers, Shape, as_any, host, told};
+use crate::common::{Numbers, Shape, as_any, changed_ranges, host};
 use bytemuck::{Pod, Zeroable};
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::expr::index;
@@ -162,7 +162,7 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
     // The work fails after it was accepted.
     device.inject(Fault::new(Operation::Compute, kind).on_call(1).reported_later());
     let error = section.assign_where(.., value.ge(0), value.set(2)).unwrap_err();
-    assert_eq!(told(&error).1, [0..4, 12..20, 28..36, 44..52]);
+    assert_eq!(changed_ranges(&error).1, [0..4, 12..20, 28..36, 44..52]);
     array.transform(.., value.set(3)).unwrap();
     assert_eq!(array.sum(.., value).unwrap(), 3 * 64);
 }
@@ -253,7 +253,7 @@ fn copies_that_fail_beside_the_work_are_no_success() {
         let result = joined.transform(.., sum);
         device.clear();
         let all = 0..x.len();
-        let (written, unspecified) = result.as_ref().map_or_else(told, |()| (vec![all], vec![]));
+        let (written, unspecified) = result.as_ref().map_or_else(changed_ranges, |()| (vec![all], vec![]));
         for (i, value) in x.to_vec(..).unwrap().into_iter().enumerate() {
             let lies_in = |ranges: &[std::ops::Range<usize>]| ranges.iter().any(|range| range.contains(&i));
             let truth = if lies_in(&written) { 4 } else { 0 };

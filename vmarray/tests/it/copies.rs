@@ -10,7 +10,7 @@ use vmarray::host::{SimulatedDevice, SimulatedFabric};
 use vmarray::prelude::*;
 use vmarray::{ErrorKind, Placement};
 
-use crate::common::{Numbers, Shape, as_any, host, together, told};
+use crate::common::{Numbers, Shape, as_any, changed_ranges, host, together};
 use crate::peers::{Devices, numbers, warm};
 
 /// Length of a short copy, which goes through the host.
@@ -202,7 +202,7 @@ fn a_device_that_is_lost_while_it_copies_is_told_and_takes_nothing_else_with_it(
         all[1].inject(if later { fault.reported_later() } else { fault });
         let error = to.section_mut(100..).unwrap().copy_from(400, from.section(500..).unwrap()).unwrap_err();
         assert!(error.device_error().is_some(), "{error}");
-        let (written, unspecified) = told(&error);
+        let (written, unspecified) = changed_ranges(&error);
         assert!(!unspecified.is_empty() || !later, "{error}");
         // On the remaining device, elements listed as written are written, and unlisted ones are unchanged.
         let mentioned = |list: &[Range<usize>], index: usize| {

@@ -11,7 +11,7 @@ use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::views::SharedSection;
 use vmarray::{AnyDevice, Error, ErrorKind, Placement, Source, VirtualArray, prelude::*};
 
-use crate::common::{Numbers, Shape, as_any, devices, hosts, moved_by, together, told};
+use crate::common::{Numbers, Shape, as_any, changed_ranges, devices, hosts, moved_by, together};
 
 /// Maximal length of the arrays here.
 pub const MOST: usize = 3000;
@@ -398,7 +398,7 @@ fn a_tail_whose_move_fails_is_moved_back_or_told_of() {
                 vec
             }
             Err(error) => {
-                let (written, _) = told(error);
+                let (written, _) = changed_ranges(error);
                 assert_eq!(array.len(), vec.len());
                 let mut mixed = vec;
                 for range in written {
@@ -409,7 +409,7 @@ fn a_tail_whose_move_fails_is_moved_back_or_told_of() {
         };
         let mut found = array.to_vec(..).unwrap();
         if let Err(error) = &outcome {
-            for range in told(error).1 {
+            for range in changed_ranges(error).1 {
                 found[range.clone()].copy_from_slice(&expected[range]);
             }
         }

@@ -7,7 +7,7 @@ use vmarray::device;
 use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Session, Shared, Window};
 use vmarray::{ErrorKind, Result, prelude::*};
 
-use crate::common::{Numbers, Shape, as_any, devices, host, hosts, told};
+use crate::common::{Numbers, Shape, as_any, changed_ranges, devices, host, hosts};
 
 #[vmarray::kernel]
 fn compared(at: At<1>, x: &Own<i32>, y: &Own<f64>, changed: &mut Own<u64>) -> (i64, f64, bool) {
@@ -202,7 +202,7 @@ fn a_reduction_that_fails_says_what_is_unspecified() {
         faulty.inject(if later { fault.reported_later() } else { fault });
         let result = compared::sum((&x, &y, changed.section_mut(..).unwrap()));
         faulty.clear();
-        let (written, unspecified) = result.as_ref().err().map_or_else(Default::default, told);
+        let (written, unspecified) = result.as_ref().err().map_or_else(Default::default, changed_ranges);
         let found = changed.to_vec(..).unwrap();
         for (i, found) in found.into_iter().enumerate() {
             let is_in = |ranges: &[std::ops::Range<usize>]| ranges.iter().any(|range| range.contains(&i));

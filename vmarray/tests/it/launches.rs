@@ -14,7 +14,7 @@ use vmarray::kernel::{
 use vmarray::views::SectionMut;
 use vmarray::{AnyDevice, ErrorKind, RaggedArray, Result, prelude::*};
 
-use crate::common::{Numbers, Shape, as_any, devices, host, hosts, told};
+use crate::common::{Numbers, Shape, as_any, changed_ranges, devices, host, hosts};
 
 #[vmarray::kernel]
 fn mixed(at: At<1>, by: u32, table: &[u16; 4], x: &Own<u32>, y: &Own<u16>, out: &mut Own<u64>) {
@@ -258,7 +258,7 @@ fn a_failure_says_what_is_written_and_loses_nothing() {
         faulty.inject(Fault::new(Operation::Launch, kind).on_call(after));
         let check = |done: Result<()>, found: Vec<u32>| {
             let all = || (std::iter::once(0..100).collect(), Vec::new());
-            let (written, unspecified) = done.as_ref().err().map_or_else(all, told);
+            let (written, unspecified) = done.as_ref().err().map_or_else(all, changed_ranges);
             for (i, found) in
                 found.into_iter().enumerate().filter(|(i, _)| !unspecified.iter().any(|r| r.contains(i)))
             {
@@ -563,7 +563,7 @@ fn copies_that_fail_leave_results_as_they_were() {
         match &result {
             Ok(()) => assert_eq!((found[0], found[50]), (2, 3)),
             Err(error) => {
-                let (written, unspecified) = told(error);
+                let (written, unspecified) = changed_ranges(error);
                 let is_old = |i: &usize| !written.iter().chain(&unspecified).any(|range| range.contains(i));
                 assert!((0..100).filter(is_old).all(|i| found[i] == 5), "{operation:?} {on_call}: {error}");
             }
@@ -819,7 +819,7 @@ fn code_from_elsewhere_is_run_where_it_fits() {
         Err(error) => match error.kind() {
             ErrorKind::Device { .. } => assert_eq!(out.get(99).unwrap(), 0.0),
             // The kernel fails at its translation, before any element changes.
-            ErrorKind::Interrupted { .. } => assert!(told(&error).0.is_empty(), "{error}"),
+            ErrorKind::Interrupted { .. } => assert!(changed_ranges(&error).0.is_empty(), "{error}"),
             other => panic!("{other:?}"),
         },
     }

@@ -14,7 +14,7 @@ use vmarray::kernel::Own;
 use vmarray::prelude::*;
 use vmarray::{Error, ErrorKind, Placement, Result};
 
-use crate::common::{Numbers, Shape, as_any, told};
+use crate::common::{Numbers, Shape, as_any, changed_ranges};
 
 const VALUE: Field<u32, u32> = Field::whole();
 
@@ -77,7 +77,7 @@ impl Model {
         change: impl Fn(usize, Option<u32>) -> Option<u32>,
     ) {
         let failed = result.err().inspect(|error| self.excuse(indices, error));
-        for range in failed.as_ref().map(|error| told(error).1).into_iter().flatten() {
+        for range in failed.as_ref().map(|error| changed_ranges(error).1).into_iter().flatten() {
             let mut range = range.start + start..range.end + start;
             assert!(range.all(|index| self.is_lost(index)), "{failed:?}");
         }

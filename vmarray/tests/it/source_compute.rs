@@ -4,7 +4,7 @@ use std::sync::Arc;
 use vmarray::prelude::*;
 
 use crate::common::counted::{LEN, PAGE, PAGES, counted, described, moved};
-use crate::common::{Numbers, as_any, host, hosts, told};
+use crate::common::{Numbers, as_any, changed_ranges, host, hosts};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::expr::{Expr, index};
@@ -215,7 +215,7 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
     let section = source.section_mut(4..60).unwrap();
     device.inject(Fault::new(Operation::Compute, kind).on_call(3));
     let error = section.transform(.., value().set(1)).unwrap_err();
-    assert_eq!(told(&error), (vec![0..4, 12..20, 28..36, 44..52], vec![]), "{error}");
+    assert_eq!(changed_ranges(&error), (vec![0..4, 12..20, 28..36, 44..52], vec![]), "{error}");
     let mut truth: Vec<u32> = (0..64).map(|i| u32::from((4..60).contains(&i) && i / 8 % 2 == 0)).collect();
     assert_eq!(source.to_vec(..).unwrap(), truth);
     // The first work is refused: no element was written.
@@ -234,7 +234,7 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
         let fault = Fault::new(Operation::Compute, kind).on_call(1);
         device.inject(if later { fault.reported_later() } else { fault });
         let error = source.transform(16..24, value().set(value() + 1)).unwrap_err();
-        let (written, unspecified) = told(&error);
+        let (written, unspecified) = changed_ranges(&error);
         assert!(written.is_empty() && unspecified.len() == 1 && unspecified[0] == (16..18), "{error}");
         let now = source.to_vec(..).unwrap();
         truth[16..18].copy_from_slice(&now[16..18]);
@@ -348,7 +348,7 @@ fn errors_say_what_has_become_of_each_element() {
                 device.clear();
                 let (written, unspecified) = match &result {
                     Ok(()) => (vec![range], vec![]),
-                    Err(error) => told(error),
+                    Err(error) => changed_ranges(error),
                 };
                 written.into_iter().flatten().for_each(|i| model[i] = change(model[i]));
                 for i in unspecified.into_iter().flatten() {

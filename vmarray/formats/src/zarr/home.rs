@@ -184,23 +184,23 @@ impl<T: Element + KernelType> Backing for Home<T> {
 
     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
         if let Ok(chunk) = try_cast_slice_mut(into) {
-            return self.read(page, chunk).map_err(told);
+            return self.read(page, chunk).map_err(io_error);
         }
-        let mut chunk = zeroed::<T>(self.page_len()).map_err(told)?;
-        self.read(page, &mut chunk).map_err(told)?;
+        let mut chunk = zeroed::<T>(self.page_len()).map_err(io_error)?;
+        self.read(page, &mut chunk).map_err(io_error)?;
         into.copy_from_slice(cast_slice(&chunk));
         Ok(())
     }
 
     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()> {
-        let mut chunk = zeroed::<T>(self.page_len()).map_err(told)?;
+        let mut chunk = zeroed::<T>(self.page_len()).map_err(io_error)?;
         vmarray::bytemuck::cast_slice_mut(&mut chunk).copy_from_slice(from);
-        self.write(page, &mut chunk).map_err(told)
+        self.write(page, &mut chunk).map_err(io_error)
     }
 
     fn sync(&self) -> io::Result<()> {
         // Files were synchronised before their rename. Chunks of a removed store are lost.
-        self.store.expect_described().and_then(|()| self.store.location.sync()).map_err(told)
+        self.store.expect_described().and_then(|()| self.store.location.sync()).map_err(io_error)
     }
 
     fn is_read_only(&self) -> bool {
@@ -213,7 +213,7 @@ impl<T: Element + KernelType> Backing for Home<T> {
 }
 
 /// Converts an error to one of a page: invalid chunks are damaged, system errors stay.
-fn told(error: Error) -> io::Error {
+fn io_error(error: Error) -> io::Error {
     let kind = match &error {
         Error::Corrupted { .. } | Error::Malformed { .. } => io::ErrorKind::InvalidData,
         Error::Array(_) => io::ErrorKind::OutOfMemory,

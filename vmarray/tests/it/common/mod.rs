@@ -236,7 +236,7 @@ impl Numbers {
 }
 
 /// Elements that the error of a failed operation reports: finished ranges, and unspecified ranges.
-pub fn told(error: &Error) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+pub fn changed_ranges(error: &Error) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     match error.kind() {
         ErrorKind::Interrupted { written, unspecified, .. } => (written.clone(), unspecified.clone()),
         _ => (Vec::new(), Vec::new()),

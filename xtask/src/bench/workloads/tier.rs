@@ -123,7 +123,7 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
                     Ok(plain.read_exact_at(&mut word, (index * 8) as u64)?)
                 })
             })?;
-            hits.tell(row)
+            hits.report(row)
         })?;
     }
     let mut values = vec![0; LISTED];
@@ -140,7 +140,7 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
         row.ours(&tiered, || gather(&tiered))?;
         let hits = Hits::of(&before, &tier.status());
         row.other("file", || gather(&alone))?;
-        hits.tell(row)
+        hits.report(row)
     })
 }
 
@@ -165,7 +165,7 @@ impl Hits {
     }
 
     /// Adds the limit that follows from it: hits that take no time.
-    fn tell(self, row: &mut Row) -> Result<()> {
+    fn report(self, row: &mut Row) -> Result<()> {
         let entry = |name| row.entries.iter().find(|entry| entry.name == name);
         let (ours, file) = entry("ours").zip(entry("file")).context("the row lacks a measured value")?;
         let (limit, ratio) = (1.0 / (1.0 - self.0).max(1e-6), ours.summary.median / file.summary.median);
