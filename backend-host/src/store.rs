@@ -68,8 +68,8 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// # Several files
 ///
 /// Stores that are [joined](Self::join) commit together. After a crash, and after any damage,
-/// [`open_together`](Self::open_together) returns all of them as at one commit, or an error: each commit stores
-/// a number and a random token in every file. The drives store the files at the same time.
+/// [`open_together`](Self::open_together) returns all of them as at one commit, or an error: each commit
+/// stores a number and a random token in every file. The drives store the files at the same time.
 ///
 /// # Growth
 ///
@@ -335,8 +335,8 @@ impl StoreDevice {
     }
 
     /// Opens files that were [joined](Self::join), in the same order, as at the last commit that all of them
-    /// have; they are joined again. A file of the group that is opened alone for writing may not fit the others
-    /// any more. Files that were converted from version 2 fit each other until the first commit.
+    /// have; they are joined again. A file of the group that is opened alone for writing may not fit the
+    /// others any more. Files that were converted from version 2 fit each other until the first commit.
     ///
     /// # Errors
     /// As [`open`](Self::open). [`Corrupted`](ErrorKind::Corrupted), with the name of the file, if one is of
@@ -384,9 +384,10 @@ impl StoreDevice {
         Ok(stores)
     }
 
-    /// Makes stores commit together: [`sync`](Device::sync) of one of them, and its drop, store the changes of
-    /// all as one commit, with one [note](Self::set_note). The files are unlocked when all are dropped. Call it
-    /// before the first commit, with stores that are new or were [opened together](Self::open_together).
+    /// Makes stores commit together: [`sync`](Device::sync) of one of them, and its drop, store the changes
+    /// of all as one commit, with one [note](Self::set_note). The files are unlocked when all are dropped.
+    /// Call it before the first commit, with stores that are new or were [opened
+    /// together](Self::open_together).
     pub fn join(stores: &mut [Self]) {
         let member = |store: &Self| Member { volume: Arc::clone(&store.volume), path: store.path.clone() };
         let group: Arc<[Member]> = stores.iter().map(member).collect();

@@ -113,8 +113,8 @@ fn change(volume: &Volume, random: &mut SplitMix64, pages: &mut Pages, pages_mos
     }
 }
 
-/// Commits most pages; the power fails when some sectors of the record are stored. Without room in the log, and
-/// in an empty one, nothing of the commit is stored.
+/// Commits most pages; the power fails when some sectors of the record are stored. Without room in the log,
+/// and in an empty one, nothing of the commit is stored.
 fn tear_commit(volume: &Volume, disk: &Memory, random: &mut SplitMix64, pages: u64) {
     let (before, place) = (disk.0.lock().clone(), volume.confirmation());
     volume.lengthen("extend", pages).unwrap();

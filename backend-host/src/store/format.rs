@@ -20,21 +20,22 @@
 //!   length of the file. It proves the end of the log: a log that ends before it is damaged. A store that is
 //!   opened to write has both marks removed before anything is written.
 //! - **A record** proves that all records before it were stored, in all files of the group: it is written
-//!   after the flush of the one before, and has its checksum. Its own checksum is seeded with store and epoch,
-//!   so that no record of an earlier log can be taken for one of this log.
-//! - **A confirmation** is a record without changes, written when the one before it was stored in all files of
-//!   the group. The next record takes its place.
+//!   after the flush of the one before, and has its checksum. Its own checksum is seeded with store and
+//!   epoch, so that no record of an earlier log can be taken for one of this log.
+//! - **A confirmation** is a record without changes, written when the one before it was stored in all files
+//!   of the group. The next record takes its place.
 //! - **The commit of a group** of files has one [number and one random token](CommitId), in a record or a
 //!   superblock of each file. Files whose last commits differ are of different moments. The last record of a
-//!   file can be dropped if no confirmation and no later record follows, and a superblock with an empty log if
-//!   the other copy is the one before. The group opens at the last commit that all files have, or not at all.
+//!   file can be dropped if no confirmation and no later record follows, and a superblock with an empty log
+//!   if the other copy is the one before. The group opens at the last commit that all files have, or not at
+//!   all.
 //! - **The head of a record** has its own checksum, so that a record of several blocks proves the one before
 //!   also if its other blocks are not stored.
-//! - **The end of a log without a closing mark** is the first record that is not whole. If the head of a record
-//!   of the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer ended
-//!   before the record was stored, or the record was damaged, which is indistinguishable: the commit before
-//!   it counts. The last record counts if it is confirmed, if the beginning of the next one follows it, if
-//!   its pages were stored before it, or if they have the checksums that it names.
+//! - **The end of a log without a closing mark** is the first record that is not whole. If the head of a
+//!   record of the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer
+//!   ended before the record was stored, or the record was damaged, which is indistinguishable: the commit
+//!   before it counts. The last record counts if it is confirmed, if the beginning of the next one follows
+//!   it, if its pages were stored before it, or if they have the checksums that it names.
 //! - **Going on** after such an end writes the map and begins a log of a new epoch. Nothing that lies behind
 //!   the old end can become part of it.
 //! - **The checksum of a page** proves its contents, the store and the number of the page. It is the checksum
@@ -42,8 +43,8 @@
 //!   them a thread checks a block without the rest of its page. If they are damaged, the page is read as a
 //!   whole. A page of up to one block has one checksum.
 //!
-//! Version 2 has no epochs, no closing mark, no checksums of blocks, no numbers of commits, and records without
-//! the checksum of the one before. Its stores are read and not written.
+//! Version 2 has no epochs, no closing mark, no checksums of blocks, no numbers of commits, and records
+//! without the checksum of the one before. Its stores are read and not written.
 
 use std::ops::Range;
 
@@ -354,7 +355,8 @@ impl Record {
         (bytes, sum)
     }
 
-    /// Returns number and length of the record that begins with these bytes, if they are the whole head of one.
+    /// Returns number and length of the record that begins with these bytes, if they are the whole head of
+    /// one.
     pub fn head(head: &[u8; RECORD_HEAD_BYTES], seed: u64, version: u32) -> Option<(u64, usize)> {
         let (body, sum) = head.split_at(RECORD_HEAD_BYTES - 8);
         if version > 2 && sum != checksum(seed, body).to_le_bytes() {

@@ -17,6 +17,9 @@ const PAGES: u64 = 12;
 /// Nonzero first bytes of pages, by file and page.
 type Contents = BTreeMap<(usize, u64), u8>;
 
+/// Contents and note of all files.
+type State = (Contents, [u64; 3]);
+
 fn plan(page_bytes: usize, id: u64) -> VolumePlan {
     VolumePlan { page_bytes, pages: PAGES, has_checksums: true, metadata: Vec::new(), note: [0; 3], id }
 }
@@ -46,8 +49,8 @@ fn read(volume: &Volume, page: u64) -> Result<u8> {
     Ok(bytes[0])
 }
 
-/// Contents and note of all files.
-fn state(volumes: &[Volume]) -> Result<(Contents, [u64; 3])> {
+/// Reads contents and note of all files.
+fn state(volumes: &[Volume]) -> Result<State> {
     let mut contents = Contents::new();
     for (file, volume) in volumes.iter().enumerate() {
         assert_eq!(volume.note(), volumes[0].note(), "files have one note");
@@ -148,7 +151,7 @@ fn a_crash_leaves_all_files_at_one_commit() {
 /// A group in memory with the images of its files after each commit, and the state at that time.
 struct History {
     disks: Vec<Memory>,
-    images: Vec<(Vec<Vec<u8>>, (Contents, [u64; 3]))>,
+    images: Vec<(Vec<Vec<u8>>, State)>,
 }
 
 impl History {
@@ -204,8 +207,8 @@ fn memory(image: &[u8]) -> Memory {
     Memory(Arc::new(Mutex::new(image.to_vec())))
 }
 
-/// Files are replaced by earlier or later copies, whole or damaged, by copies that another program has gone on
-/// with, or by files of another store: an error that names a file, or one moment of the past.
+/// Files are replaced by earlier or later copies, whole or damaged, by copies that another program has gone
+/// on with, or by files of another store: an error that names a file, or one moment of the past.
 #[test]
 fn files_of_two_moments_do_not_open() {
     let (mut refused, mut whole) = (0, 0);

@@ -66,8 +66,8 @@ impl LogReader<'_> {
         Ok(())
     }
 
-    /// Returns true if record `next` begins behind the last whole one, which has the checksum `before`. It was
-    /// written after the flush of that one and its pages.
+    /// Returns true if record `next` begins behind the last whole one, which has the checksum `before`. It
+    /// was written after the flush of that one and its pages.
     pub fn is_followed(&self, end: u64, next: u64, before: u64) -> Result<bool> {
         if self.version == 2 || end >= self.bytes {
             return Ok(false);

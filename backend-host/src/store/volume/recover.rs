@@ -105,7 +105,7 @@ impl OpenedVolume {
     pub fn read(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
         let found = Found::on(&*disk)?;
         if found.stored.version < VERSION && !is_read_only {
-            let detail = format!("a store of version {}, which can only be read", found.stored.version);
+            let detail = format!("the store has version {}, which can only be read", found.stored.version);
             let advice = "open it for reading only, or convert it by `vmarray-monitor --convert FILE`";
             return Err(wrong(detail).with_advice(advice));
         }
@@ -406,7 +406,7 @@ impl Found {
     fn on(disk: &dyn Disk) -> Result<Self> {
         let refused = |cause: std::io::Error| failed("open", &cause);
         if disk.len().map_err(refused)? < HEAD_BYTES {
-            return Err(wrong("too short for a store"));
+            return Err(wrong("the file is too short for a store"));
         }
         Self::of(disk, Self::superblocks(|offset, bytes| disk.read_at(offset, bytes).map_err(refused))?, true)
     }

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::zeroes;
 
-/// The first segment has 2^`FIRST_BITS` pages, and each later one as many as all before it: a small store takes
-/// little memory.
+/// The first segment has 2^`FIRST_BITS` pages, and each later one as many as all before it: a small store
+/// takes little memory.
 const FIRST_BITS: u32 = 6;
 const SEGMENTS: usize = (u64::BITS - FIRST_BITS) as usize + 1;
 

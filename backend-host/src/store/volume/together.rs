@@ -100,7 +100,8 @@ fn each<V: Deref<Target = Volume>>(
 /// Opens a group of volumes at the last commit that all of them have.
 ///
 /// # Errors
-/// [`Corrupted`](backend_api::ErrorKind::Corrupted) if there is none: a file is of another moment than the others.
+/// [`Corrupted`](backend_api::ErrorKind::Corrupted) if there is none: a file is of another moment than the
+/// others.
 pub(crate) fn open_together(files: Vec<OpenedVolume>, is_read_only: bool) -> Result<Vec<Volume>, FileError> {
     let commits: Vec<Vec<CommitId>> = files.iter().map(OpenedVolume::commits).collect();
     let common = common(&commits).map_err(|(file, detail)| (file, mixed(detail)))?;

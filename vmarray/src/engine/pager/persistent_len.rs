@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::engine::page::LockScope;
 
-/// Length record of a file: number of the attempt to store it, the length, and the least length since the last
-/// attempt that succeeded in all files.
+/// Length record of a file: number of the attempt to store it, the length, and the least length since the
+/// last attempt that succeeded in all files.
 pub(crate) type CommitMetadata = [u64; 3];
 
 /// Length stored in one or several files, atomically with their pages.
@@ -54,9 +54,9 @@ impl PersistentLen {
         (Self { state, write_down, store, give_back, is_broken }, len)
     }
 
-    /// Returns the length of files with these notes, and true if all have it. Files of version 2 stored it one
-    /// after another. After a loss of power it is the least length that all files have pages of and that no
-    /// truncation has cut since.
+    /// Returns the length of files with these notes, and true if all have it. Files of version 2 stored it
+    /// one after another. After a loss of power it is the least length that all files have pages of and that
+    /// no truncation has cut since.
     fn common(notes: &[CommitMetadata]) -> (u64, bool) {
         let newest = notes.iter().copied().max().unwrap_or_default();
         if notes.iter().all(|note| *note == newest) {
