@@ -6,6 +6,7 @@
 //!
 //! - A row fails if the upper end of the 95 % interval of its speed, new to old, is below [`ROW_LEAST`].
 //! - A row whose old build differs from itself by more than [`NOISE_MOST`] is listed and not judged.
+//!   If fewer than half of the rows are judged, the command fails.
 //! - A group fails if the upper end of the interval of the geometric mean of its judged rows is below
 //!   [`GROUP_LEAST`].
 //!
@@ -167,6 +168,13 @@ pub fn run(args: &GateArgs) -> Result<()> {
     if let Some(file) = &args.json {
         let text = serde_json::to_string_pretty(&record)? + "\n";
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let judged = record.rows.values().filter(|row| row.is_judged).count();
+    if 2 * judged < record.rows.len() {
+        bail!(
+            "only {judged} of {} rows are quiet enough to be judged; use a quieter machine",
+            record.rows.len()
+        );
     }
     let failures = record.failures();
     if !failures.is_empty() {
