@@ -555,6 +555,13 @@ def test_infinite_items_have_the_quantiles_of_numpy():
         same(np.percentile(vm.asarray(own), 50), np.percentile(own, 50))
 
 
+def test_integer_quantiles_of_devices_are_exact():
+    for own in (np.array([8, 5, 2**64 - 2], "u8"), np.array([-(2**63), 3, 2**63 - 1], "i8")):
+        with vm.progress(lambda done, total: None):
+            for share in (0, 1):
+                same(np.quantile(vm.asarray(own), share), np.quantile(own, share))
+
+
 def test_errors_name_the_value_and_a_remedy():
     array = vm.zeros(3)
     xp = array.__array_namespace__()

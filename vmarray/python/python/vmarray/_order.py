@@ -469,7 +469,10 @@ def quantile(
         places, inverse = np.unique([below, above], return_inverse=True)
         items = _nth(_flat(array), places.tolist())[inverse.reshape(2, *shares.shape)]
         share = _BETWEEN[method](at - below).astype(whole.dtype if whole.dtype.kind == "f" else float)
-        if method in ("lower", "higher"):
+        if whole.dtype.kind in "iu":
+            # The shares are 0 and 1. A float would round integers of 64 bits.
+            result = items[0]
+        elif method in ("lower", "higher"):
             result = np.where(share > 0, items[1], items[0])
         else:
             step = np.subtract(items[1], items[0], dtype=whole.dtype)
