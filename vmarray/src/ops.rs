@@ -13,6 +13,8 @@ pub(crate) mod explain;
 pub mod expr;
 #[forbid(unsafe_code)]
 pub(crate) mod find;
+#[cfg(all(test, feature = "host", target_os = "linux", not(miri)))]
+mod forked;
 pub(crate) mod gather;
 #[forbid(unsafe_code)]
 pub(crate) mod launch;

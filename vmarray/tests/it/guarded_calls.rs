@@ -381,7 +381,7 @@ const WRITES: &[Operation] = &[
     }),
     ("launch", |p| block_on(twice::run_async((p.array.section_mut(..)?,))).map(|()| 0)),
     ("growth and shifts", |p| {
-        let mut own = p.copy(&[DEVICE.clone()], Placement::Equal, false)?;
+        let mut own = p.copy(std::slice::from_ref(&DEVICE), Placement::Equal, false)?;
         own.insert(3, &[1, 2, 3])?;
         own.remove(100..200)?;
         own.append(&p.other)?;
@@ -399,16 +399,16 @@ const WRITES: &[Operation] = &[
         own.byte_stream().read_to_end(&mut bytes).unwrap();
         Ok(number_of(bytes.into_iter().map(u32::from)))
     }),
-    ("lend", |p| {
-        let mut own = p.copy(&[DEVICE.clone()], Placement::Equal, false)?;
-        own.lend(..).map(drop).or_else(|error| match error.kind() {
+    ("export", |p| {
+        let mut own = p.copy(std::slice::from_ref(&DEVICE), Placement::Equal, false)?;
+        own.export(..).map(drop).or_else(|error| match error.kind() {
             ErrorKind::WouldDeadlock { .. } => Err(error),
             _ => Ok(()),
         })?;
         own.to_vec(..).map(number_of)
     }),
     ("rebalance", |p| {
-        let own = p.copy(&[DEVICE.clone()], Placement::Equal, true)?;
+        let own = p.copy(std::slice::from_ref(&DEVICE), Placement::Equal, true)?;
         own.rebalance([simulated(1).1])?;
         own.to_vec(..).map(number_of)
     }),
@@ -927,7 +927,7 @@ fn the_tables_have_all_operations() {
         include_str!("../../src/array.rs"),
         include_str!("../../src/array/growth.rs"),
         include_str!("../../src/array/homes.rs"),
-        include_str!("../../src/array/lent.rs"),
+        include_str!("../../src/array/export.rs"),
         include_str!("../../src/array/byte_stream.rs"),
         include_str!("../../src/array/stored.rs"),
         include_str!("../../src/array/check.rs"),

@@ -202,8 +202,9 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// threads work as the frames allow guards. A thread that
     /// [must work alone](crate::access::must_work_alone) does all pages itself.
     ///
-    /// The closure may use rayon on its slice. If other jobs of the same thread pool use the array at the same
-    /// time, it must not wait for rayon: the thread could run such a job meanwhile, which waits for the page.
+    /// The closure may use rayon on its slice. If other jobs of the same thread pool use the array at the
+    /// same time, it must not wait for rayon: the thread could run such a job meanwhile, which waits for the
+    /// page.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and the
