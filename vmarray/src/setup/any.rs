@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::setup::{inherited, open_devices};
+use crate::setup::inherited;
+#[cfg(feature = "host")]
+use crate::setup::open_devices;
 use backend_api::Device;
 use enum_dispatch::enum_dispatch;
 
