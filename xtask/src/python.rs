@@ -11,8 +11,10 @@ use anyhow::{Context, Result};
 use cargo_metadata::camino::{Utf8Path, Utf8PathBuf};
 use xshell::{Shell, cmd};
 
-/// The packages that build a wheel.
+/// The packages that build a wheel: for this system, and for all, which needs zig's linker.
 const BUILDERS: [&str; 2] = ["maturin>=1.8,<2", "ziglang"];
+/// Modules are compiled when they are imported, which most are not.
+const INSTALL: [&str; 4] = ["install", "--quiet", "--disable-pip-version-check", "--no-compile"];
 /// The extra dependencies for tests: all packages that it works with.
 const EXTRA: &str = "[test]";
 /// The package.
@@ -51,7 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let folder = project::members()?.target_directory.join("python");
-    let Some(maturin) = builder(sh, &folder) else {
+    let Some(maturin) = builder(sh, &folder, args.sample) else {
         return Ok(Outcome::Skipped("no python3 can install maturin from PyPI".into()));
     };
     cmd!(sh, "cargo fmt --check --manifest-path {MANIFEST}").run()?;
@@ -89,7 +91,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         let environment = folder.join("environment");
         cmd!(sh, "{python} -m venv --clear {environment}").run()?;
         let python = inside(&environment);
-        cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {wheel}{EXTRA}").run()?;
+        cmd!(sh, "{python} -m pip {INSTALL...} {wheel}{EXTRA}").run()?;
         // Run in the tests' folder, so that Python does not import from the sources in the parent folder.
         let _folder = sh.push_dir("vmarray/python/tests");
         cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider .").run()?;
@@ -111,7 +113,7 @@ fn census(sh: &Shell, python: &Utf8Path, folder: &Utf8Path, count: usize) -> Res
     // With a fixed seed a run resumes the run before with the same sources.
     crate::resume::begin(log.as_std_path())?;
     cmd!(sh, "{python} {tests...} --census {count} --census-seed 1 --census-log {log}").run()?;
-    cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check --upgrade numpy").run()?;
+    cmd!(sh, "{python} -m pip {INSTALL...} --upgrade numpy").run()?;
     cmd!(sh, "{python} {tests...} -k test_a_function").run()?;
     Ok(())
 }
@@ -132,16 +134,21 @@ fn pythons(sh: &Shell, args: &Args) -> Vec<String> {
     if found.is_empty() { usual() } else { found }
 }
 
-/// Returns the Python with the packages that build wheels, and installs them if needed.
-fn builder(sh: &Shell, folder: &Utf8Path) -> Option<Utf8PathBuf> {
+/// Returns the Python with the packages that build wheels, for this system alone or for all, and installs
+/// them if needed.
+fn builder(sh: &Shell, folder: &Utf8Path, is_native: bool) -> Option<Utf8PathBuf> {
     let environment = folder.join("builder");
     let python = inside(&environment);
-    if cmd!(sh, "{python} -c 'import maturin, ziglang'").quiet().ignore_stderr().run().is_ok() {
+    let (packages, modules) = match is_native {
+        true => (&BUILDERS[..1], "import maturin"),
+        false => (&BUILDERS[..], "import maturin, ziglang"),
+    };
+    if cmd!(sh, "{python} -c {modules}").quiet().ignore_stderr().run().is_ok() {
         return Some(python);
     }
     tools::find("python3")?;
     cmd!(sh, "python3 -m venv {environment}").run().ok()?;
-    cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {BUILDERS...}").run().ok()?;
+    cmd!(sh, "{python} -m pip {INSTALL...} {packages...}").run().ok()?;
     Some(python)
 }
 
