@@ -388,6 +388,28 @@ impl StoreDevice {
     /// of all as one commit, with one [note](Self::set_note). The files are unlocked when all are dropped.
     /// Call it before the first commit, with stores that are new or were [opened
     /// together](Self::open_together).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+    /// use backend_host::{StoreDevice, StoreFile};
+    /// # let path = |n| std::env::temp_dir().join(format!("vmarray-joined-{n}-{}", std::process::id()));
+    /// let paths = [path(0), path(1)];
+    /// let create = |path| StoreDevice::create(path, 4096, 1, b"", [0; 3]);
+    /// let mut stores = [create(&paths[0])?, create(&paths[1])?];
+    /// StoreDevice::join(&mut stores);
+    /// let stores = stores.map(Arc::new);
+    /// for store in &stores {
+    ///     let (queue, page) = (Queue::new(store)?, DeviceBuffer::new(store, 4096, Commit::Lazy)?);
+    ///     store.wait(queue.fill(&Fill { to: page.at(0), bytes: 4096, pattern: &[7] })?)?;
+    /// }
+    /// stores[0].sync()?; // stores the pages of both
+    /// drop(stores);
+    /// let files = paths.iter().map(|path| StoreFile::read(path, false)).collect::<Result<_, _>>()?;
+    /// assert!(StoreDevice::open_together(files)?.iter().all(|store| store.has_contents(0)));
+    /// # paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn join(stores: &mut [Self]) {
         let member = |store: &Self| Member { volume: Arc::clone(&store.volume), path: store.path.clone() };
         let group: Arc<[Member]> = stores.iter().map(member).collect();
