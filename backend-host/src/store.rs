@@ -765,10 +765,8 @@ unsafe impl Device for StoreDevice {
         self.engine.named(check_extensible(bytes, most))?;
         if !self.is_shared_out() {
             let error = Error::new(ErrorKind::Unsupported, OPERATION).with_bytes(bytes);
-            return self.engine.named(Err(error.with_detail(
-                "the store is not divided into shares; call \
-                                                            `share_out` first",
-            )));
+            let detail = "the store is not divided into shares; call `share_out` first";
+            return self.engine.named(Err(error.with_detail(detail)));
         }
         self.engine.named(self.memory_of(bytes, most, commit)).map(|memory| self.add(memory))
     }
