@@ -274,7 +274,7 @@ impl OpenClDevice {
                     let pages = Error::new(ErrorKind::Unsupported, operation);
                     return Err(self.named(pages.with_detail(
                         "the device does not support elements in \
-                                                             several places",
+                            several places",
                     )));
                 };
                 let (buffer, list, packed) = (buffer(elements.start)?, host(indices)?, host(values)?);

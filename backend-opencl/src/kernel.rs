@@ -78,7 +78,7 @@ impl Kernels {
         let mut cache_error = None;
         let mut or_tell = |error: io::Error| {
             tracing::debug!(%error, device = %info, "built kernels could not be read from disk or stored \
-                                                     there");
+                there");
             cache_error.get_or_insert(error);
         };
         let entry = Entry::new(&with.kernel_cache, key(found, &options)).unwrap_or_else(|error| {

@@ -69,7 +69,7 @@ fn entries(json: &str) -> Result<BTreeMap<String, PathBuf>> {
         let manifest = Path::new(message["manifest_path"].as_str().unwrap_or_default());
         let package = manifest.parent().and_then(Path::file_name).context(
             "the manifest has no parent \
-                                                                           folder",
+                folder",
         )?;
         let (package, target) = (package.to_string_lossy(), &message["target"]);
         let name = target["name"].as_str().unwrap_or_default();

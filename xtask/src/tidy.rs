@@ -31,7 +31,7 @@ macro_rules! patterns {
     ($($(#[$doc:meta])* $NAME:ident = $pattern:expr;)*) => { $(
         $(#[$doc])*
         static $NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("the pattern is a \
-                                                                                      valid regular \
+            valid regular \
                                                                                       expression"));
     )* };
 }

@@ -129,7 +129,7 @@ impl Entry {
                     (self.writers, self.state),
                     (0, State::Nowhere),
                     "no other thread uses the \
-                                                                                   entry"
+                        entry"
                 );
                 (self.state, self.is_due) = (State::Held(slot), false);
                 true

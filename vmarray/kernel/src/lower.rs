@@ -443,7 +443,7 @@ impl Lower {
                 };
                 return Err(Exit::Error(Box::new(error(
                     "the function never returns, but the expression needs \
-                                                       its result: end its loop",
+                        its result: end its loop",
                 ))));
             }
             result => result?,

@@ -45,7 +45,7 @@ impl<T: Memory> Rows<T> {
     #[allow(
         clippy::len_without_is_empty,
         reason = "kernels cannot call `is_empty`; they compare `len` with \
-                                                    zero"
+            zero"
     )]
     #[inline(always)]
     #[must_use]

@@ -192,7 +192,7 @@ impl<T: Memory> PrivateSlice<T> {
     #[allow(
         clippy::len_without_is_empty,
         reason = "kernels cannot call `is_empty`; they compare `len` with \
-                                                    zero"
+            zero"
     )]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -271,7 +271,7 @@ impl<T: Atomic> Shared<T> {
     #[allow(
         clippy::len_without_is_empty,
         reason = "kernels cannot call `is_empty`; they compare `len` with \
-                                                    zero"
+            zero"
     )]
     #[must_use]
     pub fn len(&self) -> usize {

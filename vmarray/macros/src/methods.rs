@@ -234,7 +234,7 @@ pub fn advice(name: &str) -> String {
                 .into()
         }
         "into" | "try_into" | "from" | "try_from" => "kernels do not support this conversion: cast numbers \
-                                                      by `x as T`"
+            by `x as T`"
             .into(),
         "to_string" | "push_str" | "as_str" | "as_bytes" | "chars" => {
             "kernels have no strings: use bytes, `&Anywhere<u8>`".into()

@@ -257,7 +257,7 @@ impl ExportedItems {
         if self.geometry.strides.iter().any(|stride| stride % itemsize as isize != 0) {
             return Err(PyBufferError::new_err(
                 "DLPack needs strides that are multiples of the item size; \
-                                               copy the array",
+                    copy the array",
             ));
         }
         let shape = self.geometry.shape.iter().map(|extent| *extent as i64).collect::<Vec<_>>();

@@ -114,7 +114,7 @@ impl Redundancy {
             _ if devices.is_empty() => {
                 return refused(
                     "the list of devices to move to is empty; name at \
-                                                       least one",
+                        least one",
                 );
             }
             Keeper::Mirrors(_) if devices.iter().all(|one| is_same(one, &devices[0])) => {

@@ -250,7 +250,7 @@ mod tests {
         let AnyDevice::Simulated(device) = &*devices[1] else {
             unreachable!(
                 "this test opens simulated \
-                                                                             devices"
+                    devices"
             )
         };
         device.lose();

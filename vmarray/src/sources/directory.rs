@@ -162,7 +162,7 @@ impl DirectoryEntry {
         debug_assert!(
             self.dirty() & !self.valid() == 0,
             "a block that is newer on the device must be valid \
-                                                          there"
+                there"
         );
         debug_assert!(self.valid() == 0 || self.slot().is_some(), "valid copies need a slot");
     }

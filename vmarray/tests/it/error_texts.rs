@@ -185,7 +185,7 @@ fn launches_name_the_kernel_and_its_place() {
         text(counted::run((&mut bins,))),
         "counted",
         "nothing sets the number of items: use an `Own<T>` \
-                                                         parameter",
+            parameter",
     );
     let short = array(9);
     let other_length = text(copied::run((&short, &mut y)));

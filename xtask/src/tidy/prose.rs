@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new("`[^`]*`").expect(
         "the pattern is a valid \
-                                                                              regular expression",
+            regular expression",
     )
 });
 

@@ -47,7 +47,7 @@ impl Core {
                 return Err(self.unknown(
                     request.operation(),
                     "the queue is released, or belongs to another \
-                                                              device",
+                        device",
                 ));
             }
             request.check(&*state).map_err(|error| error.on(&self.info))?;
@@ -86,7 +86,7 @@ impl Core {
             return Err(self.unknown(
                 request.operation(),
                 "the queue is released, or belongs to another \
-                                                          device",
+                    device",
             ));
         };
         log.newest += 1;

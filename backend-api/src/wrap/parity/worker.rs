@@ -241,7 +241,7 @@ impl MemberWorker {
             // The work failed, so the contents of the device are unknown.
             let error = Error::new(ErrorKind::KernelFailed, "parity").with_detail(
                 "the code of a device \
-                                                                                   panicked",
+                    panicked",
             );
             let id = seat.lock().member.id;
             self.core.lose(self.at, id, &error);

@@ -97,7 +97,7 @@ impl Lower {
         let Some((mut number, axes)) = of else {
             return Err(self.unexpected(
                 "this view with an index by \
-                                                                             place",
+                    place",
             ));
         };
         for (axis, (first, stride)) in axes.into_iter().enumerate() {

@@ -207,7 +207,7 @@ impl Lower {
             return Err(self.error(
                 ErrorKind::Unsupported,
                 "this is neither a number nor a `bool`: use one \
-                                                           of them"
+                    of them"
                     .into(),
             ));
         };
@@ -255,7 +255,7 @@ impl Lower {
             Leaf::Field(of, view, offset) => Op::Load { to, view, at, offset, of: Memory::Value(of) },
             Leaf::Value(_) | Leaf::Variable(_) | Leaf::PrivateHeap(..) => unreachable!(
                 "the `match` above has \
-                                                                                  returned these"
+                    returned these"
             ),
         };
         self.code.push(op);
@@ -444,7 +444,7 @@ impl Lower {
             self.error(
                 ErrorKind::TooLarge,
                 "the kernel has more than 65536 \
-                                                                           arrays: use fewer"
+                    arrays: use fewer"
                     .into(),
             )
         })
@@ -615,7 +615,7 @@ impl Lower {
                 return Err(self.error(
                     ErrorKind::Unsupported,
                     "this cannot be assigned: assign to a \
-                                                                variable"
+                        variable"
                         .into(),
                 ));
             }

@@ -194,7 +194,7 @@ impl StagedOperand {
         let StagedFrom::Host(host) = &self.from else {
             unreachable!(
                 "changed elements are staged from the \
-                                                                     host"
+                    host"
             )
         };
         queue.submit(&[Transfer::Download { from: self.memory.at(0), to: host.at(0), bytes }])

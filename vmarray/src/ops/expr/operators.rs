@@ -140,7 +140,7 @@ left_literals!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 macro_rules! methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         #[allow(clippy::should_implement_trait, reason = "these methods return expressions, not bools or \
-                                                          numbers")]
+            numbers")]
         impl<$($generics)*> $Self {
             /// Returns true if the value equals another value.
             pub fn eq(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
@@ -160,7 +160,7 @@ methods!([T: Element, S: FieldType] Field<T, S>, S::Value);
 macro_rules! number_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         #[allow(clippy::should_implement_trait, reason = "these methods return expressions, not bools or \
-                                                          numbers")]
+            numbers")]
         impl<$($generics)*> $Self {
             /// Returns true if the value is less than another value.
             pub fn lt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {

@@ -372,7 +372,7 @@ impl<'a> DeviceCopies<'a> {
         let Some(copied) = &self.copied[argument] else {
             unreachable!(
                 "the launch has allocated memory for \
-                                                                       copies"
+                    copies"
             )
         };
         for (number, piece) in (0_u64..).zip(bytes.chunks(self.host.bytes())) {
@@ -391,7 +391,7 @@ impl<'a> DeviceCopies<'a> {
         let Some(copied) = &self.copied[argument] else {
             unreachable!(
                 "the launch has allocated memory for \
-                                                                       copies"
+                    copies"
             )
         };
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))

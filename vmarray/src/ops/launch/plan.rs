@@ -122,7 +122,7 @@ pub(super) fn run(
         (None, Some(_)) => {
             return Err(refused(
                 "none of its arguments is stored on a device: choose a device \
-                                               by `launch().on(device)`",
+                    by `launch().on(device)`",
             ));
         }
         (None, None) => {
@@ -628,7 +628,7 @@ impl Launching<'_> {
                     let Some((room, _)) = room else {
                         unreachable!(
                             "the launch has allocated memory on the \
-                                                                    devices of the items"
+                                devices of the items"
                         )
                     };
                     let start = room.start.plus(run.geometry.first * stride);
@@ -641,7 +641,7 @@ impl Launching<'_> {
                     let Some((elements, positions)) = copied else {
                         unreachable!(
                             "an earlier step has \
-                                                                                  copied the argument"
+                                copied the argument"
                         )
                     };
                     for (number, source) in self.kernel.lowered.scalars.iter().enumerate() {

@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
             return Err(refused(
                 "a copy in a session",
                 "the session holds no array yet: hold the arrays that \
-                                                       kernels change first",
+                    kernels change first",
             ));
         }
         let (store, shape) = view.parts();

@@ -291,7 +291,7 @@ impl Placing<'_, '_> {
         let Some((room, _)) = room else {
             unreachable!(
                 "the launch has allocated memory on the devices of \
-                                                        the result"
+                    the result"
             )
         };
         let views = [View::Run(run.columns[0]), View::Run(room)];

@@ -140,7 +140,7 @@ impl GroupPieces {
             for (result, number) in results.iter_mut().zip(first..) {
                 *result = reduce(&elements[self.piece_of(&mut group, number)]).expect(
                     "a piece has at least \
-                                                                                       one element",
+                        one element",
                 );
             }
             Ok(())

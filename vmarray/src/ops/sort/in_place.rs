@@ -111,7 +111,7 @@ impl<'s> KeyHomes<'s, '_> {
                 let of_channel = shares.iter().filter(|share| share.channel == page % channels);
                 let share = of_channel.rev().find(|share| share.first <= own).expect(
                     "some share contains \
-                                                                                      the key",
+                        the key",
                 );
                 let number = own - share.first;
                 (share, number, keys.min(page_len - within).min(share.keys.count - number))

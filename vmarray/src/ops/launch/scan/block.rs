@@ -150,7 +150,7 @@ pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Repo
         assert!(
             items.view(2).write(at, 16, bytemuck::bytes_of(&told)),
             "the memory must hold all prefix \
-                                                                         sums"
+                sums"
         );
         false
     })
