@@ -4,7 +4,7 @@
 //!     cargo run -p vmarray --example 04_find_and_expressions
 
 use bytemuck::{Pod, Zeroable};
-use vmarray::{field, prelude::*};
+use vmarray::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]

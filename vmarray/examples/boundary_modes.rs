@@ -1,8 +1,8 @@
 //! Draws a small picture with its surroundings in each boundary mode: `cargo run -p vmarray --example
 //! boundary_modes`.
 //!
-//! Writes the pictures as SVG, and `pictures.md` with all of them, which the documentation of
-//! `vmarray::boundary` includes, into the folder named by the first argument, or into the crate's own.
+//! Writes each picture as an SVG file, and all of them into `pictures.md`, which the documentation of
+//! `vmarray::boundary` includes. The first argument is the folder; the default is the crate's own.
 
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -199,7 +199,7 @@ pub mod ragged {
     //! Rows of different lengths: builder, writer and rows of a [`RaggedArray`](crate::RaggedArray).
     //!
     //! Any number of threads [push](RaggedWriter) rows; after `freeze` the rows are [views](RaggedRow).
-    //! [`Ragged`] is the trait of readable rows, which rows of rows implement as well.
+    //! [`Ragged`] is the type of rows of any items; the items can be rows themselves.
 
     pub use crate::shapes::ragged::{Items, Ragged, RaggedBuilder, RaggedRow, RaggedWriter, Rows};
 }
@@ -322,8 +322,8 @@ pub mod prelude {
     pub use crate::boundary::Bounded;
     pub use crate::ops::expr::CallInExpr;
     pub use crate::ops::launch::RunKernel;
-    pub use crate::ops::order::{Order, OrderMut};
+    pub use crate::ops::order::{Descending, Order, OrderMut};
     pub use crate::ops::view::{PagedView, PagedViewMut, Query, QueryMut, View, ViewMut};
-    pub use crate::shapes::nd::{NdView, NdViewMut};
-    pub use crate::{Element, Field, NdArray, Source, VirtualArray};
+    pub use crate::shapes::nd::{NdSection, NdSectionMut, NdView, NdViewMut};
+    pub use crate::{Element, Field, NdArray, RaggedArray, Source, VirtualArray, field};
 }

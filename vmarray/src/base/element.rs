@@ -333,7 +333,7 @@ impl<T: Element, F: NoUninit> Field<T, F> {
 /// allowed, too.
 ///
 /// ```
-/// use vmarray::{field, prelude::*};
+/// use vmarray::prelude::*;
 /// use bytemuck::{Pod, Zeroable};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]

@@ -53,7 +53,7 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 /// another key.
 ///
 /// ```
-/// use vmarray::order::{Descending, Side};
+/// use vmarray::order::Side;
 /// use vmarray::prelude::*;
 ///
 /// let scores = VirtualArray::<f32>::new(5)?;
@@ -78,7 +78,6 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     ///
     /// ```
     /// use vmarray::prelude::*;
-    /// use vmarray::order::Descending;
     /// let points = VirtualArray::<[i16; 2]>::new(4)?;
     /// points.write(0, &[[1, 5], [0, 3], [1, 9], [0, 3]])?;
     /// let whole = Field::<[i16; 2], [i16; 2]>::whole();
@@ -337,7 +336,6 @@ impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 /// vmarray::prelude::*` brings the trait into scope.
 ///
 /// ```
-/// use vmarray::order::Descending;
 /// use vmarray::prelude::*;
 ///
 /// let people = VirtualArray::<[u32; 2]>::new(3)?;

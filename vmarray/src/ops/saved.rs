@@ -18,7 +18,7 @@ use crate::base::element::{self, Element};
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::base::progress::{Progress, Steps, in_told_steps};
+use crate::base::progress::{Progress, Steps, in_reported_steps};
 use crate::base::scoped_threads;
 use crate::engine::pager::{PageSaver, Pager, Snapshot};
 use crate::ops::view::{View, ViewMut};
@@ -105,7 +105,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// up to 1 MiB, and 16 bytes a page.
     ///
     /// # Errors
-    /// As [`Builder::create`] and [`read`](View::read).
+    /// The errors of [`Builder::create`] and [`read`](View::read).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -113,7 +113,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// let array = VirtualArray::<u32>::builder(1000).build()?;
     /// array.fill(.., 7)?;
     /// array.save(&path)?;
-    /// let other = VirtualArray::<u32>::builder(0).page_len(64).load(&path)?;
+    /// let other = VirtualArray::<u32>::load(&path)?;
     /// assert_eq!((other.len(), other.sum(.., Field::whole())?), (1000, 7000));
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
@@ -126,7 +126,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// threads, one call at a time, and stops when it returns [`Break`](ControlFlow::Break).
     ///
     /// # Errors
-    /// As there, and [`Cancelled`](ErrorKind::Cancelled). With a point in time,
+    /// The errors of [`save`](Self::save), and [`Cancelled`](ErrorKind::Cancelled). With a point in time,
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) for threads that hold guards.
     ///
     /// ```
@@ -163,11 +163,31 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
             let file = Arc::new(builder.create_as([unfinished], shape)?);
             let made = UnfinishedFile(Some(unfinished));
             let bytes = len * element::Layout::<T>::BYTES;
-            in_told_steps(bytes, progress, |steps| save_elements(self, len, &file, snapshot, steps))?;
+            in_reported_steps(bytes, progress, |steps| save_elements(self, len, &file, snapshot, steps))?;
             file.sync()?;
             made.keep();
             Ok(())
         })
+    }
+}
+
+impl<T: Element + KernelType> VirtualArray<T> {
+    /// Loads the elements of a [saved](Self::save) array: [`Builder::load`] with the default settings. To
+    /// work on the file itself, [`open`](Self::open) it.
+    ///
+    /// # Errors
+    /// The errors of [`Builder::load`].
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-load-{}", std::process::id()));
+    /// VirtualArray::<u8>::new(1000)?.save(&path)?;
+    /// assert_eq!(VirtualArray::<u8>::load(&path)?.len(), 1000);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(0).load(path)
     }
 }
 
@@ -177,14 +197,15 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// file itself, [`open`](Self::open) it.
     ///
     /// # Errors
-    /// As [`build`](Self::build), [`open_read_only`](Self::open_read_only) and [`write`](ViewMut::write).
+    /// The errors of [`build`](Self::build), [`open_read_only`](Self::open_read_only) and
+    /// [`write`](ViewMut::write).
     ///
     /// ```
     /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-loaded-{}", std::process::id()));
     /// VirtualArray::<u8>::create(&path, 1000)?.fill(.., 7)?;
-    /// let array = VirtualArray::<u8>::builder(0).load(&path)?;
-    /// assert_eq!(array.get(999)?, 7);
+    /// let array = VirtualArray::<u8>::builder(0).page_len(64).load(&path)?;
+    /// assert_eq!((array.get(999)?, array.page_len()), (7, 64));
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -195,7 +216,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// As [`load`](Self::load); calls `progress` as [`save_with`](VirtualArray::save_with) does.
     ///
     /// # Errors
-    /// As there, and [`Cancelled`](ErrorKind::Cancelled).
+    /// The errors of [`load`](Self::load), and [`Cancelled`](ErrorKind::Cancelled).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -273,7 +294,7 @@ pub(crate) fn copy_all<T: Element, D: Device, E: Device>(
     to: &VirtualArray<T, E>,
     progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
 ) -> Result<()> {
-    in_told_steps(from.len() * element::Layout::<T>::BYTES, progress, |steps| {
+    in_reported_steps(from.len() * element::Layout::<T>::BYTES, progress, |steps| {
         copy(from.len(), from.page_len(), |at, into| from.read(at, into), to, steps)
     })
 }

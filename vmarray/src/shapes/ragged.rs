@@ -75,9 +75,9 @@ impl<S: Items, D: Device> Items for Ragged<S, D> {
 /// Rows of different lengths, one after the other in one virtual array.
 ///
 /// ```
-/// use vmarray::{RaggedArray, prelude::*};
+/// use vmarray::prelude::*;
 /// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many", "words"])?;
-/// assert_eq!((words.row_count(), words.item_total()), (4, 11));
+/// assert_eq!((words.len(), words.item_total()), (4, 11));
 /// assert_eq!(words.row(2)?.to_vec(..)?, b"many");
 /// assert!(words.row(4).is_err());
 /// let lengths = words.rows().map(|row| Ok(row?.len())).collect::<vmarray::Result<Vec<_>>>()?;
@@ -104,14 +104,14 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// also [continue](RaggedArray::into_writer) an array.
 ///
 /// ```
-/// use vmarray::{prelude::*, ragged::Ragged, RaggedArray};
+/// use vmarray::{prelude::*, ragged::Ragged};
 /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words", "in", "lines"])?;
 /// // Three words in the first line, none in the second.
 /// let lines = Ragged::new(words, [3, 0, 2], VirtualArray::builder(0))?;
 /// assert_eq!(lines.row(2)?.row(1)?.to_vec(..)?, b"lines");
-/// assert_eq!((lines.row_count(), lines.item_total(), lines.row_of(3)?), (3, 5, 2));
+/// assert_eq!((lines.len(), lines.item_total(), lines.row_of(3)?), (3, 5, 2));
 /// assert_eq!((lines.rows().len(), lines.items().to_vecs()?.len()), (3, 5));
-/// assert_eq!((lines.offsets().get(3)?, lines.into_items().row_count()), (5, 5));
+/// assert_eq!((lines.offsets().get(3)?, lines.into_items().len()), (5, 5));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Ragged<S, D: Device = AnyDevice> {
@@ -151,10 +151,23 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Self { offsets, rows, total, items, kept: None }
     }
 
-    /// The number of rows.
+    /// Returns the number of rows. [`item_total`](Self::item_total) is the number of all items.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let words = RaggedArray::<u8>::builder().from_rows(["", "words"])?;
+    /// assert_eq!((words.len(), words.is_empty()), (2, false));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
-    pub fn row_count(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.rows
+    }
+
+    /// Returns true if there are no rows. Rows without items count.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
     }
 
     /// The number of items of all rows.
@@ -183,7 +196,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         range::checked(start as usize..end as usize, self.items.item_count())
     }
 
-    /// Returns a row. Costs a look at two offsets, which are neighbours.
+    /// Returns a row. Reads two adjacent offsets.
     ///
     /// # Errors
     /// [`RowOutside`](ErrorKind::RowOutside), and errors of [`VirtualArray::get`].

@@ -160,7 +160,7 @@ fn long_tails_are_moved_by_the_devices() {
 }
 
 #[test]
-fn cards_that_do_not_reach_each_other_move_what_stays_on_them() {
+fn cards_without_links_move_pages_that_stay_on_them() {
     let cards = [1, 2].map(|seed| Arc::new(SimulatedDevice::builder(seed).build()));
     let builder = VirtualArray::<u32>::builder(0).devices(cards).max_len(1 << 20).page_len(1024);
     let mut array = builder.frames_per_channel(8).build().unwrap();
@@ -228,7 +228,7 @@ fn threads_push_while_others_read() {
 
 /// Writes of all elements overwrite whole pages without a fetch, except the last page, which may grow.
 #[test]
-fn what_is_pushed_while_all_is_overwritten_stays() {
+fn elements_pushed_during_an_overwrite_stay() {
     for (seed, page_len) in [(0, 16), (1, 64), (2, 50)] {
         let shape = Shape { page_len, frames: 2, channels: vec![2], simulated: seed, ..Shape::default() };
         let array = growing::<u32>(&shape, 0);
@@ -277,7 +277,7 @@ fn nothing_is_copied_to_make_room() {
 }
 
 #[test]
-fn an_array_that_outgrows_its_devices_says_so_and_keeps_what_it_has() {
+fn an_array_that_outgrows_its_devices_errors_and_keeps_its_elements() {
     const PAGE: usize = 4 << 10;
     let path = std::env::temp_dir();
     let devices: [Vec<Arc<AnyDevice>>; 4] = [
@@ -318,7 +318,7 @@ fn an_array_that_outgrows_its_devices_says_so_and_keeps_what_it_has() {
 }
 
 #[test]
-fn an_array_leaves_others_what_it_does_not_need() {
+fn an_array_leaves_unneeded_memory_to_others() {
     let device = Arc::new(HostDevice::new(1 << 20).unwrap());
     let build = |len| {
         VirtualArray::<u8>::builder(len).devices([device.clone()]).page_len(4096).max_len(1 << 20).build()
@@ -367,7 +367,7 @@ fn a_device_that_refuses_to_grow_leaves_the_array_as_it_is() {
 
 /// If a copy fails, each unlisted element keeps its place, or all have moved.
 #[test]
-fn a_tail_whose_move_fails_is_moved_back_or_told_of() {
+fn a_tail_whose_move_fails_is_moved_back_or_reported() {
     for seed in 0..60 {
         let mut random = Numbers::new(seed);
         let card = Arc::new(Faulty::new(SimulatedDevice::builder(seed).build()));
@@ -423,7 +423,7 @@ fn views_keep_the_length_that_they_began_with() {
     array.write(0, &(0..20).collect::<Vec<_>>()).unwrap();
     let (all, tail) = (array.section(..).unwrap(), array.section(12..).unwrap());
     let shared = SharedSection::new(&array, ..).unwrap();
-    let rows = vmarray::nd::NdSection::over(&*array, [4, 5]).unwrap();
+    let rows = NdSection::over(&*array, [4, 5]).unwrap();
     let mut iter = array.iter();
     assert_eq!(iter.next().unwrap().unwrap(), 0);
     let last = array.page(2).unwrap();
@@ -465,7 +465,7 @@ fn a_thread_that_holds_the_last_page_does_not_wait_for_itself() {
 }
 
 #[test]
-fn what_was_taken_away_comes_back_as_nothing() {
+fn truncated_elements_come_back_as_zero() {
     let mut array = VirtualArray::<u32>::builder(100)
         .devices(devices(2))
         .page_len(8)

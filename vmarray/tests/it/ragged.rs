@@ -36,7 +36,7 @@ proptest! {
     fn rows_are_as_vectors(rows in rows(), page_len in 1_usize..40, frames in 1_usize..9, seed in any::<u64>()) {
         let mut random = Numbers::new(seed);
         let array = builder_on(uneven_devices(&mut random), page_len, frames).from_rows(&rows).unwrap();
-        prop_assert_eq!(array.row_count(), rows.len());
+        prop_assert_eq!(array.len(), rows.len());
         prop_assert_eq!(array.to_vecs().unwrap(), rows.clone());
         for _ in 0..30 {
             let row = random.below(rows.len() + 2);
@@ -133,9 +133,9 @@ fn threads_push_rows_that_stay_whole() {
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let count = writer.row_count();
+        let count = writer.len();
         let array = writer.freeze().unwrap();
-        assert_eq!(array.row_count(), count);
+        assert_eq!(array.len(), count);
         let mut seen = vec![false; count];
         for (row, value, len) in pushed.iter().flatten() {
             assert!(!std::mem::replace(&mut seen[*row], true));
@@ -187,9 +187,9 @@ fn misuse_is_an_error_that_names_the_values() {
     let error = writer.push_joined(&[1, 2, 3], &[1, 1]).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the slice of all rows", expected: 2, got: 3 });
     assert!(writer.push_joined(&[1], &[usize::MAX, 2]).is_err());
-    assert_eq!(writer.row_count(), 0);
+    assert_eq!(writer.len(), 0);
     let rows = writer.freeze().unwrap();
-    assert_eq!((rows.row_count(), rows.rows().count()), (0, 0));
+    assert_eq!((rows.len(), rows.rows().count()), (0, 0));
     assert!(rows.row_of(0).is_err());
     let elements = VirtualArray::<u32>::new(3).unwrap();
     let error = Ragged::new(elements, [2, 2], VirtualArray::builder(0)).unwrap_err();
@@ -236,7 +236,7 @@ fn rows_before_a_failure_can_be_kept() {
     let first = writer.first_incomplete().unwrap();
     writer.push(&[1]).unwrap();
     let array = writer.freeze_complete();
-    assert_eq!((array.row_count(), (first - 10) % 3), (first, 0));
+    assert_eq!((array.len(), (first - 10) % 3), (first, 0));
     assert_eq!(array.item_total(), 100 + (first - 10) * 10);
     let rows = array.to_vecs().unwrap();
     assert_eq!(rows[..10], pushed);
@@ -245,7 +245,7 @@ fn rows_before_a_failure_can_be_kept() {
 }
 
 #[test]
-fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
+fn a_writer_on_full_devices_continues_with_rows_that_fit() {
     let device = Arc::new(HostDevice::builder().bytes(64 << 10).threads(1).build().unwrap());
     let writer = RaggedArray::<u32>::builder()
         .devices([as_any(&device)])
@@ -267,14 +267,14 @@ fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
     // Elements and offsets share the memory, and each may use the spare part of the other.
     assert!(rows.len() * 400 > 40 << 10, "{}", rows.len());
     // The row that did not fit had no effect; a shorter one gets its number.
-    assert_eq!(writer.row_count(), rows.len());
+    assert_eq!(writer.len(), rows.len());
     assert_eq!(writer.push(&[]).unwrap(), rows.len());
     rows.push(Vec::new());
     assert_eq!(writer.freeze().unwrap().to_vecs().unwrap(), rows);
 }
 
 #[test]
-fn rows_are_added_to_those_of_an_array_in_their_place() {
+fn rows_are_added_to_an_array_in_place() {
     for seed in 0..10 {
         let mut random = Numbers::new(seed);
         let shape = Shape::any(&mut random, 20, 2);
@@ -302,7 +302,7 @@ fn rows_are_added_to_those_of_an_array_in_their_place() {
     let array = RaggedArray::<u32>::builder().devices(hosts::<1>()).with_lengths([3, 4]).unwrap();
     let writer = array.into_writer();
     assert!(matches!(writer.push(&[1]).unwrap_err().kind(), ErrorKind::LengthLimit { .. }));
-    assert_eq!(writer.freeze().unwrap().row_count(), 2);
+    assert_eq!(writer.freeze().unwrap().len(), 2);
 }
 
 #[test]

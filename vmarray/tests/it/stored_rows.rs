@@ -27,7 +27,7 @@ fn rows_in_files_are_a_vector_of_vectors() {
         let ratios = Placement::Ratios((1..=files.0.len() as u32).collect());
         let made = builder().elements(|elements| elements.placement(ratios)).create(&files.0).unwrap();
         let mut vec: Vec<Vec<u32>> = Vec::new();
-        assert_eq!((made.row_count(), made.to_vecs().unwrap()), (0, vec.clone()));
+        assert_eq!((made.len(), made.to_vecs().unwrap()), (0, vec.clone()));
         let mut writer = made.into_writer();
         let mut synced = (files.copies(), 0);
         for number in 0..25 {
@@ -119,7 +119,7 @@ fn threads_push_rows_and_sync() {
                 let copies = files.copies();
                 drop(quiet);
                 let found = RaggedArray::<u64>::open(&copies.0[0]).unwrap();
-                assert!(found.row_count() > row, "{} of {row}", found.row_count());
+                assert!(found.len() > row, "{} of {row}", found.len());
                 for row in found.rows() {
                     let row = row.unwrap().to_vec(..).unwrap();
                     assert!(row.iter().all(|value| *value == row[0]), "{row:?}");
@@ -128,7 +128,7 @@ fn threads_push_rows_and_sync() {
             }
         }
     });
-    assert_eq!(writer.freeze().unwrap().row_count(), 1600);
+    assert_eq!(writer.freeze().unwrap().len(), 1600);
 }
 
 #[test]
@@ -142,14 +142,14 @@ fn snapshots_of_rows_are_loaded_on_any_devices() {
         let array = words.from_rows(&vec).unwrap();
         array.save(path).unwrap();
         // A cancelled save leaves the old file.
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         let stopped = array.save_with(path, SaveOptions::new(), |progress| {
-            told.push((progress.done_bytes, progress.all_bytes));
-            if told.len() < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            reports.push((progress.done_bytes, progress.all_bytes));
+            if reports.len() < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         assert_eq!(*stopped.unwrap_err().kind(), ErrorKind::Cancelled);
         let bytes = 4 * array.item_total() as u64 + 8 * 301;
-        assert_eq!(told, [(8 * 301, bytes), (bytes, bytes)]);
+        assert_eq!(reports, [(8 * 301, bytes), (bytes, bytes)]);
         let device = std::sync::Arc::new(host());
         let loaded = RaggedArray::<u32>::builder().devices([device]).load(path).unwrap();
         assert_eq!(loaded.to_vecs().unwrap(), vec, "seed {seed}");
@@ -164,7 +164,7 @@ fn snapshots_of_rows_are_loaded_on_any_devices() {
     drop(opened);
     // It also applies to an empty array.
     RaggedArray::<u32>::builder().writer().unwrap().freeze().unwrap().save(path).unwrap();
-    assert_eq!(RaggedArray::<u32>::builder().load(path).unwrap().row_count(), 0);
+    assert_eq!(RaggedArray::<u32>::builder().load(path).unwrap().len(), 0);
 }
 
 #[test]

@@ -115,7 +115,7 @@ pub fn genome_store(
     };
     let rows = store::rows(build(devices, len)?, &genome, strains, devices)?;
     let offsets = HumanBytes(rows.offsets().len() as u64 * 8);
-    line("rows", format!("{}, {offsets} of offsets", HumanCount(rows.row_count() as u64)));
+    line("rows", format!("{}, {offsets} of offsets", HumanCount(rows.len() as u64)));
     let words = rows.items();
     let store = Store { rows: &rows, genome: &genome, strains };
 
@@ -156,7 +156,7 @@ pub fn genome_store(
         timed("verify", answers.records.len(), |bar| verify(&genome, strains, motif, &answers, bar))?;
     let (lookups, hits) = (plural(answers.lookups.len(), "look-up"), plural(answers.hits.len(), "hit"));
     let seconds = time.as_secs_f64();
-    line("verified", format!("{lookups}, {records} and {hits} are those of the genome ({seconds:.1} s)"));
+    line("verified", format!("{lookups}, {records} and {hits} match the genome ({seconds:.1} s)"));
     Ok(())
 }
 

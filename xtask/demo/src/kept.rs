@@ -67,20 +67,20 @@ impl KeptStore {
         };
         let rows = rows.with_context(|| format!("the store of an earlier run, {}", path.display()))?;
         let (mut genomes, mut row) = (Vec::new(), 0);
-        while row < rows.row_count() {
+        while row < rows.len() {
             let genome = KeptGenome::of_words(&rows.row(row)?.to_vec(..)?, row + 1);
             let genome =
                 genome.with_context(|| format!("{} is of another version: remove it", path.display()))?;
             row += 1 + genome.strains * genome.records.len();
             genomes.push(genome);
         }
-        ensure!(row == rows.row_count(), "rows are missing in {}: remove it", path.display());
+        ensure!(row == rows.len(), "rows are missing in {}: remove it", path.display());
         Ok(Self { rows, genomes })
     }
 
     /// The number of rows of words.
     pub fn row_count(&self) -> usize {
-        self.rows.row_count() - self.genomes.len()
+        self.rows.len() - self.genomes.len()
     }
 
     /// The number of words.
@@ -116,7 +116,7 @@ impl KeptStore {
     /// Adds strains of a genome. Progress counts words.
     pub fn add(self, genome: &Genome, strains: usize, progress: &ProgressBar) -> Result<Self> {
         let Self { rows, mut genomes } = self;
-        let kept = KeptGenome::of(genome, strains, rows.row_count() + 1);
+        let kept = KeptGenome::of(genome, strains, rows.len() + 1);
         let writer = rows.into_writer();
         writer.push(&kept.to_words()?)?;
         let lengths: Vec<usize> = kept.records.iter().map(|bases| bases.div_ceil(BASES)).collect();

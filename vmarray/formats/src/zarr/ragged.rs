@@ -19,10 +19,10 @@ use crate::pieces::element_count;
 /// The folder gets its name when it is complete, as with [`write`](super::write).
 ///
 /// # Errors
-/// As there.
+/// The errors of [`write`](super::write).
 ///
 /// ```
-/// use vmarray::{RaggedArray, prelude::*};
+/// use vmarray::prelude::*;
 /// use vmarray_formats::{Options, zarr::{self, Encoding}};
 /// let path = std::env::temp_dir().join(format!("words {}.zarr", std::process::id()));
 /// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many", "words"])?;
@@ -40,7 +40,7 @@ pub fn write_ragged<T: Element + KernelType, D: Device>(
     mut options: Options<'_>,
 ) -> Result<()> {
     let to = to.into();
-    let offsets = rows.offsets().section(..=rows.row_count())?;
+    let offsets = rows.offsets().section(..=rows.len())?;
     let items = rows.items().section(..rows.item_total())?;
     let of_offsets = Encoding::<u64>::new()
         .compression(encoding.compression)

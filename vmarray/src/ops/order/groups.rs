@@ -112,9 +112,9 @@ fn listed_runs<T: SortKey, U: Element, D: Device>(
     if gathered.is_none() {
         return Ok(Some(listed));
     }
-    let dealt = sorted.array_like::<U>(listed.len(), INTERNAL)?;
-    dealt.copy_from(0, &listed)?;
-    Ok(Some(dealt))
+    let stored = sorted.array_like::<U>(listed.len(), INTERNAL)?;
+    stored.copy_from(0, &listed)?;
+    Ok(Some(stored))
 }
 
 /// The start of each run of equal sorted elements, and the end of the last run.

@@ -113,7 +113,7 @@ struct GroupPieces {
     piece: usize,
     /// The start of each group, and the end.
     starts: Vec<usize>,
-    /// The number of each group's first piece, and the end.
+    /// The index of each group's first piece, and the end.
     firsts: Vec<usize>,
 }
 

@@ -183,7 +183,7 @@ mod tests {
     use crate::prelude::*;
 
     #[test]
-    fn groups_of_few_keys_are_those_of_a_map() {
+    fn groups_of_few_keys_match_a_map() {
         let mut random = SplitMix64::new(16);
         for round in 0..36 {
             // Some rounds have more keys than the maximum number of codes, and some have fewer.

@@ -17,7 +17,7 @@ use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 /// A sort key: a [single key](SingleKey), or a tuple of up to four.
 ///
 /// ```
-/// use vmarray::order::{Descending, SortBy};
+/// use vmarray::order::SortBy;
 /// use vmarray::prelude::*;
 ///
 /// fn rank(of: &VirtualArray<i32>, keys: impl SortBy<i32>) -> vmarray::Result<Vec<u64>> {
@@ -63,7 +63,6 @@ pub trait SingleKey<T>: SortBy<T> {
 ///
 /// ```
 /// use vmarray::prelude::*;
-/// use vmarray::order::Descending;
 /// let array = VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 3, 1])?;
 /// assert_eq!(array.argsort(.., Descending(Field::<u8, u8>::whole()))?.to_vec(..)?, [1, 0, 2]);

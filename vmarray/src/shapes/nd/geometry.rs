@@ -91,7 +91,7 @@ impl<const N: usize> Geometry<N> {
         self.tiling.map_or(NdLayout::RowMajor, |tiling| NdLayout::Tiled(tiling.tile))
     }
 
-    /// Returns the number of the element at a position in the shape, in order of storage.
+    /// Returns the index of the element at a position in the shape, in order of storage.
     #[inline(always)]
     pub(crate) fn index_of(&self, at: &[usize; N]) -> usize {
         let mut index = 0;
@@ -193,7 +193,7 @@ impl<const N: usize> Tiling<N> {
         Positions::new(self.touched_box(of))
     }
 
-    /// Returns the number of a tile, which is that of its page.
+    /// Returns the index of a tile, which is that of its page.
     pub(crate) fn number_of(&self, at: &[usize; N]) -> usize {
         shape::dot(at, &self.tile_strides)
     }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_those_of_the_ranges() {
+    fn pages_match_the_ranges() {
         for (layout, page_len) in
             [(NdLayout::RowMajor, 7), (NdLayout::RowMajor, 64), (NdLayout::Tiled([2, 2, 2]), 8)]
         {

@@ -443,7 +443,7 @@ mod tests {
     proptest! {
         /// Elements come in batches, and all of them in the order of nested loops.
         #[test]
-        fn elements_come_in_row_major_order_whatever_the_batch(
+        fn elements_come_in_row_major_order_for_any_batch(
             shape in [1_usize..9, 1_usize..9, 1_usize..9],
             tile in proptest::option::of([1_usize..6, 1_usize..6, 1_usize..6]),
             ends in [0_usize..9, 0_usize..9, 0_usize..9],

@@ -20,7 +20,7 @@ use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 /// [`index`](crate::expr::index) the place in the store.
 ///
 /// ```
-/// use vmarray::{nd::NdSection, prelude::*};
+/// use vmarray::prelude::*;
 /// let volume = NdArray::<u32, 3>::new([8, 8, 8])?;
 /// let inner = volume.section_mut([2, 2, 2]..[6, 6, 6])?;
 /// let row = inner.project_mut::<2>(0, 1)?.project_mut::<1>(0, 3)?;
@@ -52,7 +52,7 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 /// An [`NdSection`] that can be written to.
 ///
 /// ```
-/// use vmarray::{nd::NdSectionMut, prelude::*};
+/// use vmarray::prelude::*;
 /// let image = NdArray::<u8, 2>::new([4, 5])?;
 /// let corner: NdSectionMut<'_, VirtualArray<u8>, 2> = image.section_mut([2, 3]..)?;
 /// corner.fill(.., 1)?;
@@ -69,7 +69,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow).
     ///
     /// ```
-    /// use vmarray::{nd::NdSection, prelude::*};
+    /// use vmarray::prelude::*;
     /// let source = Source::new((0..12_u32).collect::<Vec<_>>())?;
     /// let table = NdSection::over(&source, [3, 4])?;
     /// assert_eq!((table.get([1, 2])?, table.store().len()), (6, 12));

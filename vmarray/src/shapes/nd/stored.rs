@@ -45,7 +45,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     /// let image = NdArray::<f32, 2>::builder([30, 40]).tile([8, 8]).build()?;
     /// image.set([29, 39], 7.0)?;
     /// image.save(&path)?;
-    /// let other = NdArray::<f32, 2>::builder([0, 0]).load(&path)?;
+    /// let other = NdArray::<f32, 2>::load(&path)?;
     /// assert_eq!((other.shape(), other.get([29, 39])?), ([30, 40], 7.0));
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
@@ -75,6 +75,63 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
         progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     ) -> Result<()> {
         self.elements().save_as(path.as_ref(), &in_words(self.shape(), self.layout()), options, progress)
+    }
+}
+
+impl<T: Element + KernelType, const N: usize> NdArray<T, N> {
+    /// Creates a persistent array of zeroes, in rows, in a new file: [`NdBuilder::create`] with the default
+    /// settings.
+    ///
+    /// # Errors
+    /// The errors of [`NdBuilder::create`].
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-create-one-{}", std::process::id()));
+    /// let image = NdArray::<u16, 2>::create(&path, [300, 400])?;
+    /// image.set([299, 399], 7)?;
+    /// image.sync()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn create(path: impl AsRef<Path>, shape: [usize; N]) -> Result<Self> {
+        Self::builder(shape).create([path])
+    }
+
+    /// Opens the array of a file for reading and writing: [`NdBuilder::open`] with the default settings. The
+    /// file defines the shape.
+    ///
+    /// # Errors
+    /// The errors of [`NdBuilder::open`].
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-open-one-{}", std::process::id()));
+    /// drop(NdArray::<u16, 2>::create(&path, [300, 400])?);
+    /// assert_eq!(NdArray::<u16, 2>::open(&path)?.shape(), [300, 400]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder([0; N]).open([path])
+    }
+
+    /// Loads the shape, layout and elements of a [saved](Self::save) array: [`NdBuilder::load`] with the
+    /// default settings. To work on the file itself, [`open`](Self::open) it.
+    ///
+    /// # Errors
+    /// The errors of [`NdBuilder::load`].
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-load-one-{}", std::process::id()));
+    /// NdArray::<u8, 2>::builder([30, 40]).build()?.save(&path)?;
+    /// assert_eq!(NdArray::<u8, 2>::load(&path)?.shape(), [30, 40]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder([0; N]).load(path)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::base::error::Result;
 /// The settings of a ragged array; every setting has a usable default.
 ///
 /// ```
-/// use vmarray::{RaggedArray, host::HostDevice, prelude::*};
+/// use vmarray::{host::HostDevice, prelude::*};
 /// use std::sync::Arc;
 /// let device = Arc::new(HostDevice::new(1 << 20)?);
 /// let builder = RaggedArray::<u32>::builder()

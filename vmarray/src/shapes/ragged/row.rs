@@ -77,7 +77,7 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
     /// [`RowOutside`](ErrorKind::RowOutside), with places in the row, and errors of [`VirtualArray::get`].
     ///
     /// ```
-    /// use vmarray::{prelude::*, ragged::Ragged, RaggedArray};
+    /// use vmarray::{prelude::*, ragged::Ragged};
     /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words"])?;
     /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
     /// assert_eq!(lines.row(1)?.row(0)?.to_vec(..)?, b"many");

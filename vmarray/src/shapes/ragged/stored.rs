@@ -13,7 +13,7 @@ use crate::array::VirtualArray;
 use crate::array::stored::StoredRows;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::base::progress::{Progress, Steps, in_told_steps};
+use crate::base::progress::{Progress, Steps, in_reported_steps};
 use crate::engine::pager::{Pager, PersistentLen};
 use crate::ops::saved::{self, SaveOptions};
 use crate::ops::view::View as _;
@@ -81,7 +81,7 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// The errors of [`RaggedBuilder::create`].
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-create-one-{}", std::process::id()));
     /// let writer = RaggedArray::<u8>::create(&path)?.into_writer();
     /// writer.push(b"many")?;
@@ -101,7 +101,7 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// The errors of [`RaggedBuilder::open`].
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-open-one-{}", std::process::id()));
     /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
     /// let writer = RaggedArray::<u8>::open(&path)?.into_writer();
@@ -112,6 +112,24 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::builder().open([path])
+    }
+
+    /// Loads the rows of a [saved](Self::save) array: [`RaggedBuilder::load`] with the default settings. To
+    /// work on the file itself, [`open`](Self::open) it.
+    ///
+    /// # Errors
+    /// The errors of [`RaggedBuilder::load`].
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-load-one-{}", std::process::id()));
+    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
+    /// assert_eq!(RaggedArray::<u8>::load(&path)?.len(), 2);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().load(path)
     }
 }
 
@@ -125,7 +143,7 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     /// The errors of [`VirtualArray::sync`].
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-sync-{}", std::process::id()));
     /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
     /// let words = RaggedArray::<u8>::open(&path)?;
@@ -151,14 +169,14 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// The errors of [`RaggedArray::sync`].
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-writer-sync-{}", std::process::id()));
     /// let writer = RaggedArray::<u8>::create(&path)?.into_writer();
     /// writer.push(b"words")?;
     /// writer.sync()?;
     /// // A dropped writer keeps synced rows; a frozen one keeps all.
     /// drop(writer);
-    /// assert_eq!(RaggedArray::<u8>::open(&path)?.row_count(), 1);
+    /// assert_eq!(RaggedArray::<u8>::open(&path)?.len(), 1);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -181,11 +199,11 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     /// The errors of [`VirtualArray::save`].
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-saved-{}", std::process::id()));
     /// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many"])?;
     /// words.save(&path)?;
-    /// assert_eq!(RaggedArray::<u8>::builder().load(&path)?.to_vecs()?, words.to_vecs()?);
+    /// assert_eq!(RaggedArray::<u8>::load(&path)?.to_vecs()?, words.to_vecs()?);
     /// // As something else it is refused, and both are named.
     /// let error = VirtualArray::<u8>::open(&path).unwrap_err().to_string();
     /// assert!(error.contains("`rows`") && error.contains("`linear`"), "{error}");
@@ -203,7 +221,7 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     ///
     /// ```
     /// use std::ops::ControlFlow;
-    /// use vmarray::{RaggedArray, file::SaveOptions, prelude::*};
+    /// use vmarray::{file::SaveOptions, prelude::*};
     /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-save-with-{}", std::process::id()));
     /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
     /// assert!(words.save_with(&path, SaveOptions::new(), |_| ControlFlow::Break(())).is_err() && !path.exists());
@@ -223,7 +241,7 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
                 elements.create_rows(offsets, [unfinished], self.rows)?;
             let items = Arc::new(items);
             let made = saved::UnfinishedFile(Some(unfinished));
-            in_told_steps(bytes_of(self.total, rows, size_of::<T>()), progress, |steps| {
+            in_reported_steps(bytes_of(self.total, rows, size_of::<T>()), progress, |steps| {
                 copy_offsets(&self.offsets, &offsets, rows, steps)?;
                 let snapshot = options.begin(self.items.pager())?;
                 saved::save_elements(&self.items, self.total, &items, snapshot, steps)
@@ -266,7 +284,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// The errors of [`Builder::create`](crate::Builder::create).
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let name = |n| std::env::temp_dir().join(format!("vmarray-rows-{n}-{}", std::process::id()));
     /// # let files = [name(0), name(1)];
     /// let writer = RaggedArray::<u32>::builder().create(&files)?.into_writer();
@@ -291,11 +309,11 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// The errors of [`Builder::open`](crate::Builder::open).
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-rows-opened-{}", std::process::id()));
     /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
     /// let words = RaggedArray::<u8>::builder().offsets(|offsets| offsets.cache_bytes(1 << 16)).open([&path])?;
-    /// assert_eq!((words.row_count(), words.item_total()), (2, 6));
+    /// assert_eq!((words.len(), words.item_total()), (2, 6));
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -310,7 +328,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-rows-read-only-{}", std::process::id()));
     /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
     /// let words = RaggedArray::<u8>::builder().open_read_only([&path])?;
@@ -344,12 +362,12 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// The errors of [`Builder::load`](crate::Builder::load).
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-rows-loaded-{}", std::process::id()));
     /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
     /// let writer = RaggedArray::<u8>::builder().load(&path)?.into_writer();
     /// writer.push(b"words")?;
-    /// assert_eq!(writer.freeze()?.row_count(), 3);
+    /// assert_eq!(writer.freeze()?.len(), 3);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -364,7 +382,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     ///
     /// ```
     /// use std::ops::ControlFlow;
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// # let path = std::env::temp_dir().join(format!("vmarray-rows-load-with-{}", std::process::id()));
     /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
     /// let cancelled = RaggedArray::<u8>::builder().load_with(&path, |_| ControlFlow::Break(()));
@@ -382,7 +400,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         let (rows, total) = (file.rows, file.total);
         let offsets = Growing::in_place(self.describe_offsets(), rows + 1)?.into_array();
         let items = Growing::in_place(self.elements, total)?.into_array();
-        in_told_steps(bytes_of(total, rows, size_of::<T>()), progress, |steps| {
+        in_reported_steps(bytes_of(total, rows, size_of::<T>()), progress, |steps| {
             copy_offsets(&file.offsets, &offsets, rows, steps)?;
             saved::copy(total, file.items.page_len(), |at, into| file.items.read(at, into), &items, steps)
         })?;

@@ -26,7 +26,7 @@ use crate::setup::any::AnyDevice;
 /// wait while it copies the elements. To fill more than half of such devices, set the capacity.
 ///
 /// ```
-/// use vmarray::{RaggedArray, prelude::*};
+/// use vmarray::prelude::*;
 /// let writer = RaggedArray::<u32>::builder().capacity(100, 1000).writer()?;
 /// std::thread::scope(|threads| {
 ///     for thread in 0..4 {
@@ -35,7 +35,7 @@ use crate::setup::any::AnyDevice;
 ///     }
 /// });
 /// assert_eq!(writer.push_joined(&[7, 8, 9], &[1, 0, 2])?, 100..103);
-/// assert_eq!((writer.row_count(), writer.first_incomplete()), (103, None));
+/// assert_eq!((writer.len(), writer.first_incomplete()), (103, None));
 /// // With nothing incomplete, the same as `freeze_complete`.
 /// let rows = writer.freeze()?;
 /// assert_eq!((rows.item_total(), rows.row(102)?.to_vec(..)?), (1203, vec![8, 9]));
@@ -86,7 +86,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     #[cfg(feature = "host")]
     pub(super) fn complete_rows(&self) -> usize {
         let _alone = self.store.write();
-        self.first_incomplete().unwrap_or_else(|| self.row_count())
+        self.first_incomplete().unwrap_or_else(|| self.len())
     }
 
     /// Adds a row and returns its number.
@@ -158,9 +158,16 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// The number of rows pushed so far.
-    pub fn row_count(&self) -> usize {
+    /// Returns the number of rows pushed so far, by any thread.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.next.lock().row
+    }
+
+    /// Returns true if no thread has pushed a row yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Ends writing. It copies nothing; unused capacity stays with the array.
@@ -204,7 +211,7 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     /// [`LengthLimit`](ErrorKind::LengthLimit).
     ///
     /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::prelude::*;
     /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
     /// let writer = words.into_writer();
     /// assert_eq!(writer.push(b"more words")?, 2);
