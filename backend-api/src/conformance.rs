@@ -433,7 +433,7 @@ macro_rules! __conformance_list {
                 launches_with_every_operation
                 random_launches
                 launches_with_half_precision
-                launches_on_pages_that_were_dealt_out
+                launches_on_striped_pages
                 launches_keep_their_order
                 items_that_fail_go_on
                 malformed_launches_are_refused
@@ -441,14 +441,14 @@ macro_rules! __conformance_list {
             }
             foreign {
                 code_from_elsewhere_is_run
-                who_submits_a_launch_may_refuse_it
+                a_foreign_submission_may_refuse_a_launch
             }
             groups {
                 groups_share_memory_and_meet
                 items_of_a_group_take_different_ways
                 operations_across_lanes
                 atomics_of_every_kind
-                items_append_what_they_have
+                items_append_their_values
                 items_that_meet_leave_loops_by_their_budget
                 items_have_memory_of_their_own
             }
@@ -460,12 +460,12 @@ macro_rules! __conformance_list {
                 tickets_of_an_ended_queue_stay_askable
                 many_threads_wait_for_one_ticket
                 wakers_are_woken_once_when_work_is_done
-                wakers_for_what_is_done_are_woken_at_once
+                wakers_for_done_work_run_at_once
                 wakers_for_work_that_fails_are_woken
                 wakers_from_many_threads_are_all_woken
             }
             ordering {
-                work_in_a_queue_sees_what_came_before
+                work_in_a_queue_sees_earlier_work
                 the_last_of_many_writes_stays
                 kernels_and_copies_keep_their_order
                 done_means_all_work_before_is_done
@@ -473,7 +473,7 @@ macro_rules! __conformance_list {
                 order_after_several_tickets_waits_for_all
                 order_after_in_both_directions_does_not_block
                 order_after_takes_any_ticket_of_the_device
-                order_after_refuses_what_it_does_not_know
+                order_after_refuses_unknown_tickets
                 work_goes_on_after_a_failure
             }
             refusals {
@@ -499,14 +499,14 @@ macro_rules! __conformance_list {
                 buffers_larger_than_one_piece_are_one
                 proven_memory_is_memory
                 imported_memory_is_copied_from_and_to
-                wiping_spares_what_is_in_use_or_the_programs
+                wiping_spares_used_and_imported_memory
             }
             lifetimes {
                 giving_device_memory_back_waits_for_work
                 giving_host_memory_back_waits_for_work
                 ending_a_queue_waits_for_its_work
                 things_can_be_given_back_in_any_order
-                work_of_one_queue_does_not_hold_what_another_needs
+                queues_do_not_block_each_others_memory
                 memory_in_use_by_others_can_be_given_back_meanwhile
             }
             stress {

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_looked_long_enough_sleeps_and_is_woken() {
+    fn a_spinning_thread_sleeps_in_the_end_and_is_woken() {
         let mutex = Mutex::new(());
         let owner = mutex.lock();
         thread::scope(|scope| {

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_ends_in_what_to_do() {
+    fn every_text_ends_with_a_remedy() {
         let mut texts: Vec<&str> = ErrorKind::ALL.iter().map(|kind| kind.advice()).collect();
         for &kind in ErrorKind::ALL {
             let text = Error::new(kind, "test").with_bytes(1).with_detail("some detail").to_string();

@@ -34,7 +34,7 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug, PartialEq, Eq, Hash)]
-#[must_use = "a handle that is dropped leaves its queue to the device"]
+#[must_use = "dropping the handle does not release the queue: pass it to `release_queue`"]
 pub struct QueueHandle(QueueId);
 
 impl QueueHandle {

@@ -20,7 +20,7 @@ pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// Returns the access of a device to memory of another: none if the link between them is broken. `tell` is
+/// Returns the access of a device to memory of another: none if the link between them is broken. `report` is
 /// called if the test finds a broken link, or if the test itself fails, with its error; the link is then
 /// not used for now.
 ///
@@ -29,7 +29,7 @@ pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
 pub fn reach(
     from: &Arc<dyn Device>,
     to: &Arc<dyn Device>,
-    tell: impl FnOnce(&dyn Device, &dyn Device, Option<&Error>),
+    report: impl FnOnce(&dyn Device, &dyn Device, Option<&Error>),
 ) -> Reach {
     if is_same(from, to) {
         return Reach::Maps;
@@ -42,17 +42,17 @@ pub fn reach(
     let known = TRIED.lock().as_ref().and_then(|tried| tried.get(&key).copied());
     let is_sound = known.unwrap_or_else(|| {
         // The test runs without the lock, as wakers may run meanwhile: two threads may both test.
-        match brings_what_it_is_given(from, to) {
+        match copies_arrive_whole(from, to) {
             Ok(is_sound) => {
                 let is_news = TRIED.lock().get_or_insert_default().insert(key, is_sound).is_none();
                 if is_news && !is_sound {
-                    tell(&**from, &**to, None);
+                    report(&**from, &**to, None);
                 }
                 is_sound
             }
             Err(error) => {
                 // A shortage of memory proves nothing about the link.
-                tell(&**from, &**to, Some(&error));
+                report(&**from, &**to, Some(&error));
                 false
             }
         }
@@ -61,7 +61,7 @@ pub fn reach(
 }
 
 /// Copies noise, and then its complement, to the other device and back, and compares.
-fn brings_what_it_is_given(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<bool> {
+fn copies_arrive_whole(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<bool> {
     let bytes = PATTERN_BYTES as u64;
     let (queue, theirs) = (Queue::new(from)?, Queue::new(to)?);
     let own = DeviceBuffer::new(from, 2 * bytes, Commit::Lazy)?;

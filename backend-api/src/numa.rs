@@ -75,7 +75,7 @@ fn one_of_several(node: Option<u32>) -> Option<u32> {
 #[cfg(any(test, feature = "conformance"))]
 static ASSUMED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Treats this machine as one with several nodes from now on, one of which has these processors. For tests
+/// Treats this machine as one with several nodes from now on; these processors form one of them. For tests
 /// on a machine with a single node.
 #[cfg(any(test, feature = "conformance"))]
 pub fn assume(node: u32, processors: Processors) {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it reads files")]
-    fn the_node_of_a_card_is_what_its_file_says() {
+    fn the_node_of_a_card_matches_its_sysfs_file() {
         let bus = Folder::new(
             "bus",
             &[
@@ -340,7 +340,7 @@ mod tests {
             };
             assert_eq!(seen(Some(0), HostMemory::Pinned), [Some(libc::MPOL_PREFERRED)]);
             assert_eq!(seen(None, HostMemory::Pinned), [Some(libc::MPOL_DEFAULT)]);
-            // The system places the pages when the program first touches them, whatever the policy is then.
+            // The system places the pages when the program first touches them, by the policy of that moment.
             assert_eq!(seen(Some(0), HostMemory::Pageable), [Some(libc::MPOL_DEFAULT)]);
         }
     }

@@ -210,7 +210,7 @@ fn check(metadata: &std::fs::Metadata, fits: bool, path: impl Fn() -> PathBuf) -
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
         if owner != user {
             let reason = format!(
-                "belongs to user {owner} and not to user {user}, who runs this program; remove it, or name a folder \
+                "belongs to user {owner}, and this program runs as user {user}; remove it, or name a folder \
                  of this user"
             );
             return Err(refused(&path(), &reason));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_for_its_user_alone() {
+    fn created_files_are_private_to_the_user() {
         let scratch = Scratch::new();
         let path = scratch.0.join("above/folder");
         let folder = PrivateDir::create(&path).unwrap();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_somebody_else_is_refused() {
+    fn files_of_other_users_are_refused() {
         // SAFETY: the call has no preconditions.
         if unsafe { libc::geteuid() } != 0 {
             return;
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn only_short_regular_files_that_nobody_else_can_write_to_are_read() {
+    fn only_short_regular_files_writable_by_the_user_alone_are_read() {
         let (scratch, folder) = scratch_and_folder();
         fs::write(scratch.0.join("victim"), b"abc").unwrap();
         symlink(scratch.0.join("victim"), scratch.0.join("folder/link")).unwrap();

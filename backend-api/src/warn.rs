@@ -44,7 +44,7 @@ mod tests {
 
     /// The test below runs it as a process of its own.
     #[test]
-    fn child_tells() {
+    fn child_warns() {
         for _ in 0..3 {
             not_wiped("memory", &"a card", &"the driver refused");
         }
@@ -54,12 +54,12 @@ mod tests {
     #[cfg(not(miri))]
     fn without_a_subscriber_standard_error_gets_it_once() {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "warn::tests::child_tells"])
+            .args(["--exact", "warn::tests::child_warns"])
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stderr);
         let wanted = "vmarray: memory of a card was not wiped before it was given back: the driver refused\n";
-        assert!(output.status.success() && told.matches(wanted).count() == 1, "{output:?}");
+        assert!(output.status.success() && text.matches(wanted).count() == 1, "{output:?}");
     }
 
     struct Count(AtomicUsize);
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_subscriber_gets_it_each_time() {
         let count = tracing::Dispatch::new(Count(AtomicUsize::new(0)));
-        tracing::dispatcher::with_default(&count, child_tells);
+        tracing::dispatcher::with_default(&count, child_warns);
         assert_eq!(count.downcast_ref::<Count>().unwrap().0.load(Ordering::Relaxed), 3);
     }
 }

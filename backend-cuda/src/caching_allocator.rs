@@ -153,7 +153,7 @@ mod tests {
     use crate::options::Options;
 
     #[test]
-    fn long_pieces_are_kept_count_as_free_and_go_to_who_asks_for_as_much() {
+    fn long_freed_pieces_count_as_free_and_serve_requests_of_their_length() {
         const BYTES: u64 = 80 << 20;
         let device = device(&Options::new());
         let memory = |bytes| DeviceBuffer::new(&device, bytes, Commit::Lazy);

@@ -90,7 +90,7 @@ pub(crate) fn start(
     joined(&others).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
 }
 
-/// Submits copies of which some are from or to other GPUs.
+/// Submits copies; some of them are from or to other GPUs.
 fn start_between(
     work: &mut Submission<'_>,
     names: &HandleLookup<'_>,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_are_told_apart() {
+    fn directions_are_distinguished() {
         let (host, buffer) = (&host(), &BufferHandle::unique());
         let up = Transfer::Upload { from: host.at(0), to: buffer.at(0), bytes: 1 };
         let down = Transfer::Download { from: buffer.at(9), to: host.at(9), bytes: 1 };

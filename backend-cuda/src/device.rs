@@ -232,7 +232,7 @@ impl CudaDevice {
             Request::Launch(launch) => Some(self.plan(operation, &names, launch)?),
             _ => None,
         };
-        let mut told = None;
+        let mut foreign_error = None;
         let submitted = self.core.enqueue(operation, queue.id(), |work| match *request {
             Request::Copies(transfers, route) => copy::start(work, &names, transfers, route),
             Request::Fill(fill) => {
@@ -262,11 +262,12 @@ impl CudaDevice {
             }
             Request::Launch(launch) => {
                 let report = names.host_address(launch.report);
-                planned
-                    .map_or(Ok(()), |planned| kernel::launch::run(work, planned, launch, report, &mut told))
+                planned.map_or(Ok(()), |planned| {
+                    kernel::launch::run(work, planned, launch, report, &mut foreign_error)
+                })
             }
         });
-        submitted.map_err(|error| told.unwrap_or(error))
+        submitted.map_err(|error| foreign_error.unwrap_or(error))
     }
 
     /// Plans a checked launch.
@@ -323,7 +324,7 @@ impl CudaDevice {
                     .with_bytes(bytes)
                     .with_available_bytes(status.usable_bytes)
                     .with_detail(format!(
-                        "{} bytes are free, of which {} are left to the driver and other programs",
+                        "{} bytes are free; {} of them are left to the driver and other programs",
                         status.free_bytes, self.core.headroom_bytes
                     )),
             ));
@@ -749,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_asks_does_not_pile_up_events() {
+    fn events_do_not_pile_up_without_polls() {
         let scene = Scene::new(0);
         (0..1024).for_each(|_| _ = scene.submit());
         let before = scene.stream().queries();
@@ -848,7 +849,7 @@ mod tests {
         driven(|driven| driven.late_events = 1000);
         let core = &scene.device.core;
         core.examine(&core.queue("test", ticket.queue).unwrap());
-        assert_eq!(driven(|_| ()).late_events, 0, "somebody asked until it was reached");
+        assert_eq!(driven(|_| ()).late_events, 0, "the thread polled until it was reached");
         scene.device.wait(ticket).unwrap();
     }
 

@@ -193,7 +193,7 @@ impl Card {
 
 fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> Outcome<String> {
     let mut buffer = [0_u8; ROOM];
-    // The last byte stays zero, whatever number of bytes the driver writes.
+    // The last byte stays zero for any number of bytes that the driver writes.
     check(ask(buffer.as_mut_ptr().cast(), ROOM as c_int - 1))?;
     Ok(CStr::from_bytes_until_nul(&buffer)
         .map(|text| text.to_string_lossy().into_owned())
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_does_not_tell_of_its_devices_is_unusable() {
+    fn a_driver_that_lists_no_devices_is_unusable() {
         unsafe extern "C" fn unknown(_: *mut c_int) -> u32 {
             999
         }

@@ -484,7 +484,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_tried_once_and_its_error_is_the_one_that_is_told() {
+    fn each_library_name_is_tried_once_and_its_error_reported() {
         let tried = |texts: &[Option<&'static str>]| {
             let (mut names, mut texts) = (Vec::new(), texts.iter());
             let opened = first_of(&["libcuda.so.1", "libcuda.so"], |name| {

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn kinds_are_distinguished() {
         assert_eq!(Code::OUT_OF_MEMORY.kind("allocate"), ErrorKind::OutOfMemory);
         assert_eq!(Code::INVALID_VALUE.kind("submit"), ErrorKind::CopyFailed);
         for kernel in ["fill", "search", "gather", "scatter", "compute", "launch"] {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_nobody_knows_have_a_name_and_no_undefined_behaviour() {
+    fn unknown_codes_have_a_name_and_no_undefined_behaviour() {
         let code = crate::driver::check(99_999).unwrap_err();
         let error = code.error("submit");
         assert_eq!(error.driver().unwrap().code, 99_999);

@@ -1,4 +1,4 @@
-//! The handle tables: memory by name.
+//! Tables of a device: map the names of its memory to the allocations.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

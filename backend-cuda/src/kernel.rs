@@ -239,7 +239,7 @@ fn assemble(target: &str, text: &str) {
     let output = child.wait_with_output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}\n{text}");
-    written.expect("the assembler reads the text");
+    written.expect("the assembler reads all of its input");
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl DeviceMemory {
         Self { context, address, bytes, allocated, reserved: None, visitors }
     }
 
-    /// Allocates memory that can grow to `most` bytes, of which addresses for `most_here` are reserved.
+    /// Allocates memory that can grow to `most` bytes. Reserves addresses for `most_here` of them.
     pub(crate) fn extensible(context: &Arc<Context>, bytes: u64, most: u64, most_here: u64) -> Outcome<Self> {
         let reserved = Reserved::new(context, most_here)?;
         reserved.extend(bytes)?;

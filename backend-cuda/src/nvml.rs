@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_tells_what_the_library_asks_it() {
+    fn nvml_answers_the_librarys_queries() {
         let table = Table {
             ecc_mode: Some(ecc_mode),
             ecc_errors: Some(ecc_errors),

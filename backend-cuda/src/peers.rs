@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_between_cards_name_both_contexts_and_those_within_one_do_not() {
+    fn only_copies_between_cards_name_both_contexts() {
         let [one, same, second] = fake::devices([0, 0, 1]);
         let queue = OwnedQueue::new(&one).unwrap();
         let memory = |device| DeviceBuffer::new(device, 100, Commit::Lazy).unwrap();

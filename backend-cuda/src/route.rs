@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_possible_is_not_chosen_nor_forced() {
+    fn impossible_routes_are_neither_chosen_nor_forced() {
         let none = Possible { batch: false, kernel: false };
         let many = load(256, 4096, Direction::Download);
         for route in [Route::Batch, Route::Kernel, Route::Single] {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_goes_before_what_is_assumed_and_after_what_is_forced() {
+    fn measured_routes_override_assumed_and_yield_to_forced() {
         let mut routing = Routing::new();
         routing.set_download(64, 4096, Some(Route::Batch));
         let preferences = RoutePreferences { forced: None, routing };

@@ -94,8 +94,8 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// Writes a whole page. Later reads of the page return these bytes.
     ///
     /// # Errors
-    /// As [`read_page`](Self::read_page), and of kind [`OutOfMemory`](ErrorKind::OutOfMemory) if there is no
-    /// room. After an error the page may be old or new.
+    /// The errors of [`read_page`](Self::read_page), and of kind [`OutOfMemory`](ErrorKind::OutOfMemory) if
+    /// there is no room. After an error the page may be old or new.
     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()>;
 
     /// Makes all written pages durable, as far as the storage can. Does nothing by default.

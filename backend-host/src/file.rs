@@ -235,7 +235,7 @@ impl FileDevice {
     /// Makes a new file of `bytes` bytes: [`FileDeviceBuilder::create`] with the default settings.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`FileDeviceBuilder::create`].
     pub fn create(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         Self::builder(path).create(bytes)
     }

@@ -123,7 +123,8 @@ impl<M: Storage, Q> HandleTable<M, Q> {
     /// As [`import_host`](backend_api::Device::import_host).
     ///
     /// # Safety
-    /// As there. The device finishes all work on the memory before it drops the piece.
+    /// The conditions of [`import_host`](backend_api::Device::import_host). The device finishes all work on
+    /// the memory before it drops the piece.
     pub unsafe fn import_host(
         &self,
         address: NonNull<u8>,

@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_device_pins_no_more_than_it_may_and_again_what_was_given_back() {
+    fn pinned_memory_is_limited_and_reusable_after_release() {
         let pinning = Pinning::new(10_000);
         let first = pinning.allocate(6_000, HostMemory::Pinned).unwrap();
         let error = pinning.allocate(6_000, HostMemory::Pinned).unwrap_err();

@@ -419,19 +419,19 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_does_the_work_if_the_workers_are_at_other_work() {
+    fn a_waiting_thread_does_the_work_if_all_workers_are_busy() {
         let (pool, [busy, lane]) = lanes(1);
         let (job, has_begun, end) = gate();
         let blocked = busy.push("test", job).unwrap();
         has_begun.recv().unwrap();
-        let (who, whom) = mpsc::channel::<ThreadId>();
+        let (sender, receiver) = mpsc::channel::<ThreadId>();
         let note = act(move || {
-            who.send(std::thread::current().id()).unwrap();
+            sender.send(std::thread::current().id()).unwrap();
             Ok(())
         });
         let ticket = lane.push("test", note).unwrap();
         lane.wait(ticket.value).unwrap();
-        assert_eq!(whom.recv().unwrap(), std::thread::current().id());
+        assert_eq!(receiver.recv().unwrap(), std::thread::current().id());
         end.send(()).unwrap();
         busy.wait(blocked.value).unwrap();
         pool.stop();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_panics_harms_nobody() {
+    fn a_panicking_waker_harms_no_other_work() {
         let (pool, [lane]) = lanes(1);
         let (job, has_begun, end) = gate();
         let ticket = lane.push("test", job).unwrap();

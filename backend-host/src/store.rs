@@ -50,7 +50,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 ///
 /// A write of a page goes to a free place of the file ([shadow pages][lorie]), and `sync` writes one record
 /// with the new places of all changed pages. After a crash each page is as at the last `sync` that returned,
-/// or at a later one. No page is torn, in whatever order the drive stored its sectors, provided that the
+/// or at a later one. No page is torn, in any order in which the drive stored its sectors, provided that the
 /// drive keeps flushed data. Writes of work that was done before the call of `sync` are durable; concurrent
 /// work is durable as a whole or not at all. Pages of zeroes take no space. The file never shrinks, and the
 /// store reuses free places.
@@ -172,7 +172,7 @@ impl StoreFile {
     /// Locks and reads an existing file.
     ///
     /// # Errors
-    /// As [`StoreDevice::open`].
+    /// The errors of [`StoreDevice::open`].
     pub fn read(path: impl AsRef<Path>, is_read_only: bool) -> Result<Self> {
         let path = path.as_ref();
         let disk = FileDisk::open(path, is_read_only).map_err(|cause| refused("open", path, &cause))?;
@@ -255,8 +255,8 @@ impl StoreDevice {
     /// have the file open for writing. The command `vmarray-monitor --convert` calls this function.
     ///
     /// # Errors
-    /// As [`open`](Self::open), also for a damaged page, and [`create`](Self::create). After an error no new
-    /// file is left.
+    /// The errors of [`open`](Self::open), also for a damaged page, and [`create`](Self::create). After an
+    /// error no new file is left.
     ///
     /// ```
     /// use backend_host::StoreDevice;
@@ -324,7 +324,7 @@ impl StoreDevice {
     /// with [`ReadOnly`](ErrorKind::ReadOnly).
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_for(path.as_ref(), true)
     }
@@ -339,8 +339,8 @@ impl StoreDevice {
     /// others any more. Files that were converted from version 2 fit each other until the first commit.
     ///
     /// # Errors
-    /// As [`open`](Self::open). [`Corrupted`](ErrorKind::Corrupted), with the name of the file, if one is of
-    /// another moment than the others, for example an older copy.
+    /// The errors of [`open`](Self::open). [`Corrupted`](ErrorKind::Corrupted), with the name of the file, if
+    /// one is of another moment than the others, for example an older copy.
     ///
     /// # Panics
     /// If some files are read-only, and others are not.
@@ -424,7 +424,7 @@ impl StoreDevice {
     /// change the file. Takes the time of reading it.
     ///
     /// # Errors
-    /// As [`open`](Self::open), if the file cannot be opened as a store.
+    /// The errors of [`open`](Self::open), if the file cannot be opened as a store.
     pub fn check(path: impl AsRef<Path>) -> Result<StoreReport> {
         let path = path.as_ref();
         let disk = FileDisk::open(path, true).map_err(|cause| refused("check", path, &cause))?;

@@ -5,9 +5,9 @@
 //! It then moves all completed marks from the list to the [`Timeline`]. A driver's callback is registered
 //! only for a ticket with a waker.
 //!
-//! Wakers are foreign code that may call the device. They are stored here and not in the timeline. They
-//! run while no lock is held and no driver waits for their return: in the thread that polls or waits, or
-//! in the device's [courier](crate::wakers). If a submission must wait while it holds its queue, it uses
+//! Wakers are foreign code that may call the device. They are stored here and not in the timeline. They run
+//! while no lock is held and no driver waits for their return: in the thread that polls or waits, or in the
+//! device's [completion thread](crate::wakers). If a submission must wait while it holds its queue, it uses
 //! [`Track::settle`], which runs no waker.
 //!
 //! Order of moving: a mark is removed from the list only after the timeline knows its outcome, and threads
@@ -385,7 +385,7 @@ struct Call {
 }
 
 /// The callback, which a thread of the driver runs. Long calls are forbidden there, so it passes the event
-/// to the courier.
+/// to the completion thread.
 extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `wake` passed this box, and the driver calls once.
     let call = unsafe { Box::from_raw(data.cast::<Call>()) };

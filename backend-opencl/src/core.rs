@@ -41,7 +41,8 @@ pub(crate) struct Core {
     /// True if the driver itself reports that the device is gone, so that none of its work continues.
     gone: AtomicBool,
     tracks: Mutex<Vec<Weak<Track>>>,
-    /// The number of callbacks that the driver still has to make, and of errands in the courier.
+    /// The number of callbacks that the driver still has to make, and of wakers that the completion thread
+    /// still has to run.
     pub callbacks: Arc<AtomicUsize>,
     /// True if pinned memory uses NVIDIA's host buffers, which kernels can access according to a trial.
     pub host_buffers_nv: bool,
@@ -212,9 +213,10 @@ impl Core {
         keep_for_good(memory);
     }
 
-    /// Blocks until the driver has made all of its callbacks and the courier holds no part of the device.
-    /// The context is then released in this thread and not later. The call does not block in the courier's
-    /// own thread, in which a waker drops the device: there the context is released with the last errand.
+    /// Blocks until the driver has made all of its callbacks and the completion thread holds no part of the
+    /// device. So the calling thread releases the context, and not a later one. The call does not block in
+    /// the completion thread itself, if a waker drops the device there: the last waker then releases the
+    /// context.
     pub fn await_callbacks(&self) {
         if self.completion_thread.is_this_thread() {
             return;

@@ -539,27 +539,27 @@ mod tests {
             let awaited = || loop {
                 let ticket = device.fill(&one, &Fill { to, bytes: 1 << 24, pattern: &[1] }).unwrap();
                 if device.poll(ticket).unwrap() == Progress::Pending {
-                    let ((tell, told), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel::<()>());
+                    let ((sender, receiver), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel::<()>());
                     let may_end = Mutex::new(may_end);
                     // Sends a message when woken; then blocks any thread but this one until `end` releases
                     // it.
                     let keep = move || {
                         let here = thread::current().id();
                         // After a wake-up that came too early, no receiver is left.
-                        if tell.send(here).is_ok() && here != own {
+                        if sender.send(here).is_ok() && here != own {
                             let _ = may_end.lock().recv();
                         }
                     };
                     device.wake(ticket, waker(keep));
-                    if told.try_recv().is_err() {
-                        break (ticket, told, end);
+                    if receiver.try_recv().is_err() {
+                        break (ticket, receiver, end);
                     }
                 }
             };
-            let (_, told, end) = awaited();
-            assert_ne!(told.recv().unwrap(), own);
-            // From here on the courier runs that waker.
-            let (ticket, also_told, no_end) = awaited();
+            let (_, receiver, end) = awaited();
+            assert_ne!(receiver.recv().unwrap(), own);
+            // From here on the completion thread runs that waker.
+            let (ticket, second_receiver, no_end) = awaited();
             drop(no_end);
             let track = &device.queue(one.id(), "test").unwrap().track;
             while track.find(ticket.value).is_some_and(|mark| mark.status() > 0) {
@@ -567,9 +567,9 @@ mod tests {
             }
             device.order_after(&two, ticket).unwrap();
             (0..200).for_each(|_| _ = device.submit(&one, &[]).unwrap());
-            assert!(also_told.try_recv().is_err());
+            assert!(second_receiver.try_recv().is_err());
             drop(end);
-            assert_ne!(also_told.recv().unwrap(), own);
+            assert_ne!(second_receiver.recv().unwrap(), own);
         }
     }
 
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_that_nobody_asks_for_do_not_pile_up() {
+    fn tickets_do_not_pile_up_without_polls() {
         for device in open() {
             let queue = device.create_queue().unwrap();
             let buffer = device.allocate(64, Commit::Lazy).unwrap();
@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_panics_harms_nobody() {
+    fn a_panicking_waker_harms_no_other_work() {
         for device in open() {
             let queue = device.create_queue().unwrap();
             let buffer = device.allocate(32 << 20, Commit::Lazy).unwrap();

@@ -90,7 +90,7 @@ pub(crate) struct Traits {
     /// True if subnormal `f32` are kept instead of flushed to zero.
     pub keeps_subnormals: bool,
     /// True if the device reports its free memory.
-    pub tells_free_memory: bool,
+    pub reports_free_memory: bool,
 }
 
 impl Discovered {
@@ -361,14 +361,14 @@ fn describe(
             has_host_buffers_nv: has("cl_nv_create_buffer"),
             rounds_quotients: single & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0,
             keeps_subnormals: single & CL_FP_DENORM != 0,
-            tells_free_memory: amd,
+            reports_free_memory: amd,
         },
     })
 }
 
 /// Returns the free bytes that AMD's driver reports; other drivers report none.
 pub(crate) fn free_bytes(handles: Handles, traits: Traits) -> Option<u64> {
-    if !traits.tells_free_memory {
+    if !traits.reports_free_memory {
         return None;
     }
     let device = Asked { sys: sys().ok()?, device: handles.device };

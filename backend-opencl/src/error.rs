@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_device_is_told_from_a_lack_of_memory() {
+    fn a_lost_device_is_distinguished_from_a_lack_of_memory() {
         for status in [code::CL_DEVICE_NOT_AVAILABLE, code::CL_INVALID_COMMAND_QUEUE, NVIDIA_ILLEGAL_ACCESS] {
             assert_eq!(driver("submit", ErrorKind::CopyFailed, status).kind(), ErrorKind::Lost);
         }

@@ -252,7 +252,7 @@ fn a_waker_is_woken_when_the_work_of_a_lost_device_ends() {
 }
 
 #[test]
-fn what_a_device_may_still_use_that_is_gone_is_neither_wiped_nor_freed() {
+fn memory_in_use_by_a_lost_device_is_neither_wiped_nor_freed() {
     let Some(mut rig) = Rig::busy() else { return };
     rig.device.wipe_on_release().unwrap();
     let done = rig.device.allocate_host(BYTES, HostMemory::Pageable).unwrap();
@@ -283,7 +283,7 @@ fn so_it_is_when_the_device_is_dropped() {
 }
 
 #[test]
-fn a_refusal_to_tell_of_an_event_is_no_failure_of_its_work() {
+fn a_refused_event_callback_does_not_fail_the_work() {
     let Some(rig) = Rig::new() else { return };
     FAULTS.status.store(5, Ordering::SeqCst);
     let ticket = rig.device.submit(&rig.queue, &[]).unwrap();
@@ -297,7 +297,7 @@ fn a_refusal_to_tell_of_an_event_is_no_failure_of_its_work() {
 }
 
 #[test]
-fn a_driver_that_tells_nothing_any_more_has_lost_its_device() {
+fn a_driver_without_answers_has_lost_its_device() {
     for blocks in [false, true] {
         let Some(mut rig) = Rig::busy() else { return };
         FAULTS.status.store(ALWAYS, Ordering::SeqCst);
@@ -326,7 +326,7 @@ fn a_queue_is_drained_after_a_failure_although_the_driver_refuses_at_first() {
 }
 
 #[test]
-fn what_a_queue_may_still_use_that_cannot_be_drained_is_kept() {
+fn memory_of_a_queue_that_cannot_be_drained_is_not_freed() {
     let Some(mut rig) = Rig::new() else { return };
     let other = rig.device.create_queue().unwrap();
     FAULTS.hold.store(true, Ordering::SeqCst);

@@ -88,7 +88,7 @@ impl Writes {
         list.writes.push((Arc::downgrade(queue), value, range));
     }
 
-    fn await_those_in(&self, range: Range<u64>) {
+    fn await_writes_in(&self, range: Range<u64>) {
         let mut due: Vec<(Weak<Queue>, u64)> = Vec::new();
         for (queue, value, written) in &self.0.lock().writes {
             let overlaps = written.start < range.end && range.start < written.end;
@@ -294,7 +294,7 @@ impl HostPiece {
     /// if the memory is pageable; runs no waker.
     pub fn await_writes(&self, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
-            self.writes.await_those_in(at..at + bytes);
+            self.writes.await_writes_in(at..at + bytes);
         }
     }
 

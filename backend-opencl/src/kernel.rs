@@ -76,18 +76,18 @@ impl Kernels {
 
         let info = found.info();
         let mut cache_error = None;
-        let mut or_tell = |error: io::Error| {
+        let mut or_warn = |error: io::Error| {
             tracing::debug!(%error, device = %info, "built kernels could not be read from disk or stored \
                 there");
             cache_error.get_or_insert(error);
         };
         let entry = Entry::new(&with.kernel_cache, key(found, &options)).unwrap_or_else(|error| {
-            or_tell(error);
+            or_warn(error);
             None
         });
         let device = found.handles.device;
         let kept = entry.as_ref().map(Entry::load).transpose().unwrap_or_else(|error| {
-            or_tell(error);
+            or_warn(error);
             None
         });
         if let Some(binary) = kept.flatten() {
@@ -122,7 +122,7 @@ impl Kernels {
         let program = build(context, found.handles.device, &SOURCES, &built_with, "open")?;
         if let Some(entry) = &entry {
             match program.binary() {
-                Ok(binary) if !binary.is_empty() => entry.store(&binary).unwrap_or_else(or_tell),
+                Ok(binary) if !binary.is_empty() => entry.store(&binary).unwrap_or_else(or_warn),
                 Ok(_) => {}
                 Err(status) => tracing::debug!(status, "a driver does not return built kernels"),
             }

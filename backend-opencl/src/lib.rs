@@ -108,5 +108,5 @@ pub use queue::Statistics;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use crate::kernel::cache::fuzz_kept_kernel as kept_kernel;
+    pub use crate::kernel::cache::fuzz_cached_kernel as cached_kernel;
 }

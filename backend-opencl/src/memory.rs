@@ -249,8 +249,8 @@ impl Budget {
     fn status_with(&self, core: &Core, taken: u64) -> MemoryStatus {
         let total = core.info.total_bytes;
         let mut free = total.saturating_sub(taken);
-        if let Some(told) = free_bytes(core.handles, core.traits) {
-            free = free.min(told);
+        if let Some(reported) = free_bytes(core.handles, core.traits) {
+            free = free.min(reported);
         }
         let usable = free.saturating_sub(self.head_room_bytes).min(self.bytes.saturating_sub(taken));
         MemoryStatus::new(total, free, usable)

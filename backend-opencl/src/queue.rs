@@ -41,7 +41,7 @@ pub struct Statistics {
     /// Tickets issued.
     pub tickets: u64,
     /// Programs that the driver translated for expressions and kernels of the program. Each kernel is
-    /// translated once for each form of its memory, whatever the number of arrays.
+    /// translated once for each form of its memory, for any number of arrays.
     pub translations: u64,
 }
 
@@ -464,7 +464,7 @@ impl<'q> Submission<'q> {
         let backlog = track.backlog();
         drop(self);
         if backlog >= BACKLOG && backlog.is_multiple_of(BACKLOG) {
-            // The courier runs the wakers: callers may hold locks.
+            // The completion thread runs the wakers: callers may hold locks.
             track.collect(u64::MAX);
         }
         Ok(ticket)

@@ -47,7 +47,7 @@ impl CompletionThread {
                 wake_all(due);
             }
         };
-        let thread = std::thread::Builder::new().name("opencl-courier".into()).spawn(work)?.thread().id();
+        let thread = std::thread::Builder::new().name("opencl-wakers".into()).spawn(work)?.thread().id();
         Ok(Self { jobs, thread })
     }
 

@@ -15,7 +15,7 @@ const PAGE_LEN: usize = 1024;
 const PAGES: usize = 4096;
 const FRAMES: usize = 40;
 
-/// Pages of 4 KiB, of which one in a hundred is resident; all have contents.
+/// Pages of 4 KiB with contents; one in a hundred is resident.
 fn array<D: Device>(device: D) -> VirtualArray<u32, D> {
     let array = VirtualArray::<u32>::builder(PAGES * PAGE_LEN)
         .devices([Arc::new(device)])

@@ -139,7 +139,7 @@ fn inputs(of: &str) -> [Columns; 2] {
 
 fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
     let [a, b] = inputs(of);
-    let lent = |columns: &Columns| -> IndexSet {
+    let set_of = |columns: &Columns| -> IndexSet {
         let columns = columns.iter().map(|(label, column)| (*label, column.as_slice()));
         IndexSet::from_columns(columns).expect("columns of one length")
     };
@@ -147,7 +147,7 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
         (1..).zip(sums).map(|(at, sum): (u64, u64)| at * sum).sum::<u64>() as f64
     };
     let run: Work<'_> = if kind == "join" {
-        let (a, b) = (lent(&a), lent(&b));
+        let (a, b) = (set_of(&a), set_of(&b));
         Box::new(move || {
             let found = timed(|| {
                 Combine::new(&a, &b).threads(THREADS).run().expect("a join").to_index_set().expect("memory")
@@ -157,7 +157,7 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
     } else {
         Box::new(|| {
             let columns = timed(|| {
-                let (a, b) = (lent(&a), lent(&b));
+                let (a, b) = (set_of(&a), set_of(&b));
                 Combine::new(&a, &b).threads(THREADS).run().expect("a join").to_columns().expect("memory")
             });
             sums(&mut columns.iter().map(|(_, column)| column.iter().sum()))
@@ -225,7 +225,7 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
             value(match of {
                 "equal" => 5 << 40,
                 "few" => mixed(bits % 100),
-                // Zipf's distribution, as of words in a text: half the frequency at twice the rank.
+                // Zipf's distribution, like the words of a text: half the frequency at twice the rank.
                 "zipf" => {
                     mixed(((1_u64 << 32) as f64).powf((bits >> 11) as f64 / (1_u64 << 53) as f64) as u64)
                 }

@@ -420,7 +420,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// unless the page was never written, and blocks until it has arrived.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -544,7 +544,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Writes an element and returns the old value, as one atomic step.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     pub fn replace(&self, index: usize, value: T) -> Result<T> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
@@ -603,7 +603,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Bytes are compared, so a floating-point NaN can equal itself, and `0.0` differs from `-0.0`.
     ///
     /// # Errors
-    /// As [`get`](Self::get), in the outer result.
+    /// The errors of [`get`](Self::get), in the outer result.
     pub fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
@@ -630,7 +630,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// another thread changed the element meanwhile.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -662,8 +662,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// one of the writes without the other, and its own writes to the two may be undone.
     ///
     /// # Errors
-    /// As [`get`](Self::get). After a device's error on the second element, the first may hold a copy of the
-    /// second.
+    /// The errors of [`get`](Self::get). After a device's error on the second element, the first may hold a
+    /// copy of the second.
     pub fn swap(&self, a: usize, b: usize) -> Result<()> {
         self.checked(a)?;
         if Layout::<T>::HUGE { self.swap_large(a, b) } else { self.swap_by_value(a, b) }

@@ -192,7 +192,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// Allocates device memory; copies nothing.
     ///
     /// # Errors
-    /// As [`SourceBuilder::build`].
+    /// The errors of [`SourceBuilder::build`].
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -317,7 +317,7 @@ impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
     /// that will be overwritten.
     ///
     /// # Errors
-    /// As [`slice`](Self::slice).
+    /// The errors of [`slice`](Self::slice).
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<&mut [T]> {
         let range = checked_range(range, self.len())?;
         self.core.flush(&range)?;

@@ -10,7 +10,7 @@ use xshell::cmd;
 /// The folder of the bundle.
 const FOLDER: &str = "dist/bundle";
 
-/// Stripped binaries of the profile `bundle`, and `run.sh`, which runs them and keeps their logs.
+/// Builds stripped binaries of the profile `bundle`, and `run.sh`, which runs them and stores their logs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Leaves out the benchmarks, which take longest to build.

@@ -134,7 +134,7 @@ mod tests {
     use crate::bench::results::row_of;
 
     #[test]
-    fn intervals_are_those_of_the_sign_test() {
+    fn intervals_match_the_sign_test() {
         let numbers: Vec<f64> = (1..=40).rev().map(f64::from).collect();
         // Ranks as in tables of the sign test: 1 of 6, 2 of 10, 3 of 12, 6 of 20, 14 of 40.
         for (n, rank) in [(6, 1.0), (10, 2.0), (12, 3.0), (20, 6.0), (40, 14.0)] {

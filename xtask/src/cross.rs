@@ -67,7 +67,7 @@ const PROCESS_PRNG: &str = "#include <windows.h>
 __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE to, SIZE_T bytes) { return RtlGenRandom(to, bytes); }
 ";
 
-/// Takes some minutes; with `--run`, half an hour.
+/// Compiles for other systems and processors. Takes some minutes; with `--run`, half an hour.
 #[derive(clap::Args)]
 pub struct Args {
     /// Runs the tests of the host's part too, under Wine and qemu.

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_users_can_name_needs_an_example() {
+    fn public_names_need_an_example() {
         let method = || json!({ "function": {} });
         let (items, faults) = faults(&[
             (0, "krate", "", json!({ "module": { "items": [1, 12] } })),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_runs_and_is_shown_is_an_example() {
+    fn only_shown_code_that_runs_is_an_example() {
         for words in ["", "rust", "should_panic, edition2024"] {
             assert_eq!(examples(&format!("Text.\n```{words}\n# hidden();\n#\nshown();\n```")), ["shown();"]);
         }

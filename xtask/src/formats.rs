@@ -80,7 +80,7 @@ fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
     let _python = sh.push_env("VMARRAY_FORMATS_PYTHON", python);
     let _seed = sh.push_env("VMARRAY_FORMATS_SEED", seed.to_string());
     let _count = sh.push_env("VMARRAY_FORMATS_COUNT", count.to_string());
-    let test = "python::others_read_what_is_written_and_write_what_is_read";
+    let test = "python::python_libraries_and_vmarray_read_each_others_files";
     // With the packages and features of the other tests, so that nothing is built anew.
     cmd!(sh, "cargo test --workspace --all-features --test it --quiet -- --ignored --exact {test}").run()?;
     Ok(Outcome::Passed(format!("{count} files of each kind, from seed {seed} on")))

@@ -14,14 +14,14 @@ const FLAGS: &str = "--cfg fuzzing --cfg portable_copy -Zsanitizer=address -Cpas
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                      -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
-const TARGETS: [&str; 4] = ["programs", "kept_files", "file_devices", "device_filters"];
+const TARGETS: [&str; 4] = ["programs", "stored_files", "file_devices", "device_filters"];
 /// The seconds of each target in a sample.
 const SAMPLE_SECONDS: u32 = 8;
 
-/// Interesting inputs are kept, and a later call begins with them.
+/// Runs the fuzz targets. Stores the inputs that reach new code; a later call begins with them.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only this target: programs, kept_files, file_devices, device_filters.
+    /// Only this target: programs, stored_files, file_devices, device_filters.
     #[arg(long)]
     only: Vec<String>,
     /// The run time of each target in seconds.

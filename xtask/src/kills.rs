@@ -224,7 +224,7 @@ fn counts(array: &VirtualArray<Words>) -> Result<[u64; THREADS]> {
 struct Victim {
     folder: PathBuf,
     seed: u64,
-    /// The number of its life.
+    /// The index of its life.
     life: u64,
 }
 

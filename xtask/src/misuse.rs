@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_compared_with_what_is_said_of_them() {
+    fn lines_are_compared_with_their_annotations() {
         let wanted = wanted("a\nb //~ say this\nc //~ or that\nd //~ fine");
         assert_eq!(wanted.len(), 3);
         let message = |line: u64, rendered: &str| {

@@ -24,7 +24,7 @@ use xshell::{Shell, cmd};
 const KILLED_AT_LEAST: f64 = 0.9;
 /// How many cases each random test runs.
 const CASES: &str = "32";
-/// Files of tests beside the code.
+/// Files of tests next to the code.
 const TESTS: [&str; 3] = ["tests.rs", "model.rs", "litmus.rs"];
 /// What a sample takes: lines changed since a commit, how many mutants, for how many minutes.
 const SAMPLE: (&str, usize, u64) = ("HEAD~1", 40, 2);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_step_is_read_from_what_it_printed() {
+    fn the_end_of_a_step_is_read_from_its_output() {
         let ended = |line: &str| ended("Miri", &format!("x\n{line}\ny"));
         assert_eq!(ended("==== Miri in 1.5 s ok: a: sample"), Some(Outcome::Passed("a: sample".into())));
         let skipped = ended("==== Miri in 0.0 s SKIPPED, NOT CHECKED: none");

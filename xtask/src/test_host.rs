@@ -7,8 +7,8 @@ use crate::tools;
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
-/// Unit, property and conformance tests; without a filter also the example programs, the concurrency model
-/// and the examples in the documentation.
+/// Runs unit, property and conformance tests; without a filter also the example programs, the concurrency
+/// model and the examples in the documentation.
 #[derive(clap::Args)]
 pub struct Args {
     /// Also runs the tests that `.config/nextest.toml` leaves to nightly runs.

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_know_those_before_them() {
+    fn folders_use_earlier_folders_only() {
         assert!(layer_faults("array/range.rs", "use crate::engine::page;\n").is_empty());
         assert!(layer_faults("array/range.rs", "// crate::ops\n#[cfg(doc)]\nuse crate::ops;\n").is_empty());
         assert_eq!(layer_faults("engine.rs", "use crate::array::range;\n").len(), 1);

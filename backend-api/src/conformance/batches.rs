@@ -108,7 +108,7 @@ pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, PIECES * ROOM, PIECES * ROOM);
     let all = [Route::Single, Route::Batch, Route::Kernel];
     // The device ignores a route that it does not have.
-    assert!(cx.device().routes().iter().all(|route| all.contains(route)), "routes that nobody knows");
+    assert!(cx.device().routes().iter().all(|route| all.contains(route)), "routes that no code knows");
     let before = cx.device().routing();
     for route in all {
         cx.device().set_routing(Routing::only(route));

@@ -102,7 +102,7 @@ pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("code from elsewhere between fills");
 }
 
-pub(super) fn who_submits_a_launch_may_refuse_it<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn a_foreign_submission_may_refuse_a_launch<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
     let asked = Arc::new(AtomicBool::new(false));
     let (noted, refusal) = (Arc::clone(&asked), Error::new(ErrorKind::InvalidArgument, "a library"));

@@ -363,7 +363,7 @@ fn taking(by_exchange: bool) -> Body {
     Body { registers, views, code: code.concat(), ..Body::default() }
 }
 
-pub(super) fn items_append_what_they_have<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn items_append_their_values<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
     let (items, room) = (5000_usize, 4096_usize);
     for by_exchange in [false, true] {
@@ -379,7 +379,7 @@ pub(super) fn items_append_what_they_have<D: Device>(cx: &Context<'_, D>) {
         let Some(ticket) = accepted(cx, "appending", launched) else { return };
         scene.settle(ticket);
         let report = report(&mut scene);
-        assert_eq!(report.failures, (items - room) as u64, "those that found no room: {report:?}");
+        assert_eq!(report.failures, (items - room) as u64, "items without room: {report:?}");
         assert!((room as u64..items as u64).contains(&report.detail) && report.site > 0, "{report:?}");
         let contents = scene.contents();
         assert_eq!(words(&contents[8..16]), [items as u64], "all were counted");

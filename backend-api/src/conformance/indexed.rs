@@ -24,7 +24,7 @@ pub(super) fn failing_gather<D: Device>(cx: &Context<'_, D>, queue: &Queue<D>) -
     host.write(0, &8_u64.to_ne_bytes());
     let elements = Elements { start: memory.at(0), count: 8, stride: 8 };
     let gather = Gather { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(8) };
-    let ticket = queue.gather(&gather).expect("a gather whose failure the ticket tells");
+    let ticket = queue.gather(&gather).expect("a gather that fails by its ticket");
     Failing { ticket, _memory: memory, _host: host }
 }
 
@@ -138,7 +138,7 @@ pub(super) fn gathers_and_scatters_of_elements_in_pages<D: Device>(cx: &Context<
     };
     for places in [&places[..], &places[..2], &places[..1]] {
         if !elements_in_pages(cx, places, &read) {
-            return cx.skip("it takes no elements that are dealt out to several places");
+            return cx.skip("it takes no elements that are striped over several places");
         }
     }
 }
@@ -259,7 +259,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
     let mut scene = Scene::new(cx, 2 * COUNT * 8, VALUES + WANTED * 8 + 100);
     let fails = |scene: &mut Scene<'_, D>, elements, count, what: &str| {
         let submitted = scene.submit_indexed(by, elements, count, [0, VALUES]);
-        let failed = submitted.expect("work whose failure the ticket tells");
+        let failed = submitted.expect("work that fails by its ticket");
         let good = scene.submit(&[scene.upload(0, 0, 8)]);
         let outcome = cx.device().wait(failed);
         let advice = outcome.as_ref().err().map(|error| error.advice().to_owned());

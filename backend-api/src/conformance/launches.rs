@@ -376,7 +376,7 @@ pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn launches_on_pages_that_were_dealt_out<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn launches_on_striped_pages<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
     let kernel = recurrence();
     let (count, page_len) = (101_u64, 8_u64);
@@ -399,7 +399,7 @@ pub(super) fn launches_on_pages_that_were_dealt_out<D: Device>(cx: &Context<'_, 
             scene.expected[at..at + 8].copy_from_slice(&new.to_ne_bytes());
         }
         assert_eq!(report(&mut scene), Report::default());
-        scene.assert_as_expected(&format!("pages dealt out to {bases} places"));
+        scene.assert_as_expected(&format!("pages striped over {bases} places"));
     }
 }
 
@@ -492,7 +492,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
         return;
     }
     let bases = [scene.at(0), scene.at(72)];
-    let dealt = |bases, page_len, count| View::Striped { bases, page_len, count, stride: 8 };
+    let striped = |bases, page_len, count| View::Striped { bases, page_len, count, stride: 8 };
     let mut refused: Vec<(&str, Result<Ticket>)> = vec![
         ("no view", start(&[])),
         ("two views", start(&[run(0, 10, 8), run(1000, 10, 8)])),
@@ -502,11 +502,11 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
         ("elements behind the end", start(&[run(end - 79, 10, 8)])),
         ("a place behind the end", start(&[run(end + 8, 10, 8)])),
         ("more than there are bytes", start(&[run(0, usize::MAX, 8)])),
-        ("pages of no place", start(&[dealt(&[], 1, 10)])),
-        ("pages of no element", start(&[dealt(&bases, 0, 10)])),
-        ("pages that overlap", start(&[dealt(&bases, 10, 20)])),
-        ("too many pages", start(&[dealt(&bases, 1, u64::MAX / 8)])),
-        ("pages behind the end", start(&[dealt(&bases, 9, end as u64 / 4)])),
+        ("pages of no place", start(&[striped(&[], 1, 10)])),
+        ("pages of no element", start(&[striped(&bases, 0, 10)])),
+        ("pages that overlap", start(&[striped(&bases, 10, 20)])),
+        ("too many pages", start(&[striped(&bases, 1, u64::MAX / 8)])),
+        ("pages behind the end", start(&[striped(&bases, 9, end as u64 / 4)])),
     ];
     let start = |views: &[View<'_>], params: &[u64], table: &[u8]| {
         let launch =

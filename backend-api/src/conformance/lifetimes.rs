@@ -96,7 +96,7 @@ pub(super) fn things_can_be_given_back_in_any_order<D: Device>(cx: &Context<'_, 
     }
 }
 
-pub(super) fn work_of_one_queue_does_not_hold_what_another_needs<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn queues_do_not_block_each_others_memory<D: Device>(cx: &Context<'_, D>) {
     // Two queues use one buffer; ending one of them leaves the other's work and the buffer alone.
     let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
     for round in 0..5 {

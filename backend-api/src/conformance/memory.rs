@@ -388,7 +388,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
     }
 }
 
-pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn wiping_spares_used_and_imported_memory<D: Device>(cx: &Context<'_, D>) {
     const BYTES: usize = 50_000;
     let mut scene = Scene::new(cx, BYTES, BYTES);
     scene.fill(0, BYTES, &[7, 8, 9]);

@@ -6,7 +6,7 @@ use super::context::{assert_holds, assert_refused};
 use super::scene::{Gathered, Scattered, Scene};
 use super::{Context, indexed};
 
-pub(super) fn work_in_a_queue_sees_what_came_before<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn work_in_a_queue_sees_earlier_work<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 70_000, 70_000);
     // Each step reads the bytes of the step before it, without a wait in between.
     for step in 0..60 {
@@ -163,7 +163,7 @@ pub(super) fn order_after_takes_any_ticket_of_the_device<D: Device>(cx: &Context
     scene.assert_as_expected("work ordered after what has failed");
 }
 
-pub(super) fn order_after_refuses_what_it_does_not_know<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn order_after_refuses_unknown_tickets<D: Device>(cx: &Context<'_, D>) {
     let queue = cx.queue();
     let ticket = queue.submit(&[]).expect("an empty batch");
     let (device, unknown) = (cx.device(), ErrorKind::UnknownHandle);

@@ -40,7 +40,7 @@ pub fn run_peers<D: Device, E: Device>(device: &Arc<D>, peer: &Arc<E>, limits: &
         memory_waits_for_the_work_of_peers
         ranges_outside_of_a_peers_memory_are_refused
         nothing_else_takes_places_of_a_peer
-        what_is_not_reached_is_unknown
+        memory_without_a_link_is_unknown
         kernels_reach_memory_that_is_mapped
         gathers_and_scatters_reach_memory_that_is_mapped
     } {
@@ -183,7 +183,7 @@ fn nothing_else_takes_places_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>
     assert_memory(&cx.peer, "after refusals", &peer, &[1; 100]);
 }
 
-fn what_is_not_reached_is_unknown<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn memory_without_a_link_is_unknown<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
     if cx.own.device().reaches(cx.peer.device().info()) > Reach::No {
         return cx.own.skip("it reaches the other");
     }
@@ -240,8 +240,8 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     assert_memory(&cx.own, "computed of the other's memory", &own, &bytes(&|i| i * i + i));
     // Pages that alternate between both memories, and a result in the other's memory.
     let (page_len, target) = (64, cx.peer.memory(8 * COUNT));
-    let dealt = View::Striped { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
-    cx.own.wait(launch(View::Run(elements(target.at(0))), dealt).expect("a launch on pages of both"));
+    let striped = View::Striped { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
+    cx.own.wait(launch(View::Run(elements(target.at(0))), striped).expect("a launch on pages of both"));
     let value = |i: u64| {
         let (page, within) = (i / page_len, i % page_len);
         let at = page / 2 * page_len + within;
@@ -280,7 +280,7 @@ fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &P
     // Elements in the peer's memory alone, and in both memories.
     for bases in [&bases[..1], &bases[..2]] {
         if !elements_in_pages(&cx.own, bases, &read) {
-            return cx.own.skip("it takes no elements that are dealt out to several places");
+            return cx.own.skip("it takes no elements that are striped over several places");
         }
     }
 }

@@ -1020,7 +1020,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_shrinks_to_what_makes_it_fail() {
+    fn a_case_shrinks_to_its_failing_part() {
         let has_sqrt = |case: &Case| {
             let mut found = false;
             case.kernel.body().operations(|_, op| found |= matches!(op, Op::Unary { op: Unary::Sqrt, .. }));

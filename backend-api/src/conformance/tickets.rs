@@ -218,10 +218,10 @@ pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_
     for (_, woken) in &asked {
         woken.assert_came(0);
     }
-    scene.assert_as_expected("work whose end was told");
+    scene.assert_as_expected("work with a waker");
 }
 
-pub(super) fn wakers_for_what_is_done_are_woken_at_once<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn wakers_for_done_work_run_at_once<D: Device>(cx: &Context<'_, D>) {
     let queue = cx.queue();
     let done = queue.submit(&[]).expect("an empty batch");
     cx.wait(done);
@@ -265,5 +265,5 @@ pub(super) fn wakers_from_many_threads_are_all_woken<D: Device>(cx: &Context<'_,
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
     woken.assert_came(0);
-    scene.assert_as_expected("work whose end was told to many");
+    scene.assert_as_expected("work with several wakers");
 }

@@ -18,7 +18,7 @@ pub struct Geometry {
     pub first: u64,
     /// Elements of a page; at least 1.
     pub page_len: u64,
-    /// The number of the channel.
+    /// The index of the channel.
     pub channel: u64,
     /// The number of channels; at least 1.
     pub channels: u64,
@@ -288,7 +288,7 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// The length of a partial result in an answer.
+    /// The length of a partial result in the answer of a [`Compute`](crate::Compute) request.
     pub const BYTES: u64 = 40;
 
     /// The sum of `count` integers.

@@ -51,7 +51,7 @@ pub struct Specialization {
 /// assert_eq!((task.value(), task.filter()), (Some(Value(3)), None));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names of fields are those of `Action`")]
+#[expect(missing_docs, reason = "the fields have the names of `Action`'s")]
 pub enum Task {
     /// [`Action::Find`].
     Find { predicate: Value },
@@ -91,8 +91,8 @@ impl Task {
 }
 
 impl Specialization {
-    /// Returns the specialization of a request, and the values of its literals, of which `literals_max`
-    /// become parameters.
+    /// Returns the specialization of a request, and the values of the literals that become parameters: at
+    /// most `literals_max`.
     #[must_use]
     pub fn new(compute: &Compute<'_>, literals_max: usize) -> (Self, Vec<u64>) {
         let program = compute.program;

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_those_of_rust_for_every_type() {
+    fn operations_match_rust_for_every_type() {
         assert_eq!(unary(Unary::LeadingZeros, Type::I16, 1), 15);
         assert_eq!(unary(Unary::TrailingZeros, Type::U8, 0), 8);
         assert_eq!(unary(Unary::CountOnes, Type::I8, 0xFF), 8);

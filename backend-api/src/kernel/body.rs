@@ -193,7 +193,7 @@ pub enum Builtin {
     Index,
     /// The item's number in its group.
     InGroup,
-    /// The number of its group.
+    /// The index of its group.
     Group,
     /// The number of groups.
     Groups,
@@ -233,18 +233,18 @@ impl Builtin {
 pub enum Place {
     /// A field in a view with [`Access::Atomic`]: at this offset, with the type of the operand.
     View {
-        /// The number of the view.
+        /// The index of the view.
         view: u16,
-        /// The number of the element, a `U64`.
+        /// The index of the element, a `U64`.
         at: Reg,
         /// Bytes from the element's start.
         offset: u32,
     },
     /// An element of an array of the group.
     Array {
-        /// The number of the array.
+        /// The index of the array.
         array: u16,
-        /// The number of the element, a `U64`.
+        /// The index of the element, a `U64`.
         at: Reg,
     },
 }

@@ -11,10 +11,12 @@ use crate::expr::Geometry;
 /// Foreign code of a kernel: a device runs it instead of code that it generates from the body. For
 /// [`Kernel::with_code`](super::Kernel::with_code).
 ///
-/// A device uses the text in its own language: CUDA [`ptx`](Self::ptx), OpenCL
-/// [`opencl_c`](Self::opencl_c). A function to [`submit`](Self::submit) launches comes first in both. A
-/// device runs the body if it has no code of these. It also runs the body if a view's elements are not
-/// contiguous, or, in OpenCL, not in one buffer.
+/// A device uses the first of these that exists:
+///
+/// 1. the function that [submits](Self::submit) launches;
+/// 2. the text in its own language: CUDA [`ptx`](Self::ptx), OpenCL [`opencl_c`](Self::opencl_c);
+/// 3. the body. It also runs the body if a view's elements are not contiguous, or, in OpenCL, not in one
+///    buffer.
 ///
 /// The entry point of a text receives these arguments, in this order:
 ///
@@ -31,7 +33,7 @@ use crate::expr::Geometry;
 ///
 /// ```
 /// use backend_api::kernel::Code;
-/// // SAFETY: it does nothing, whatever it is given.
+/// // SAFETY: it does nothing, with any arguments.
 /// let code = unsafe { Code::new("nothing") }.opencl_c("__kernel void nothing() {}");
 /// assert_eq!((code.entry(), code.texts().map(|text| text.is_some())), ("nothing", [false, true]));
 /// let code = code.ptx("…").submit(|launch| { assert!(launch.items > 0); Ok(()) });

@@ -493,7 +493,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_reach_their_own_tiles_and_read_what_is_there() {
+    fn items_reach_their_own_tiles_and_read_their_values() {
         let decl = |access| ViewDecl { access, fields: vec![(0, Memory::Value(Type::U8))] };
         let views = vec![decl(Access::Read), decl(Access::Write { tile: 2 })];
         let kernel = Kernel::new(Body { views, ..Body::default() }).unwrap();

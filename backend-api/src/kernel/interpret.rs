@@ -1002,7 +1002,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_and_arenas_do_what_they_say() {
+    fn atomics_and_private_heaps_keep_their_contracts() {
         // All items add their number to the first element of the group's array; the last one sees the sum.
         let [item, zero, old, sum] = [0, 1, 2, 3];
         let add = Op::Atomic {

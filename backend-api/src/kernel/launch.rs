@@ -17,12 +17,12 @@ const OPERATION: &str = "launch";
 /// let memory = BufferHandle::unique();
 /// let row = View::Run(Elements { start: memory.at(0), count: 5, stride: 4 });
 /// assert_eq!((row.count(), row.stride(), row.place(3)), (5, 4, Some((memory.at(0), 12))));
-/// // Pages of two elements, dealt out to two places in turn.
+/// // Pages of two elements, striped over two places.
 /// let bases = [memory.at(100), memory.at(200)];
-/// let dealt = View::Striped { bases: &bases, page_len: 2, count: 7, stride: 4 };
-/// assert_eq!(dealt.place(3), Some((memory.at(200), 4)));
-/// assert_eq!((dealt.place(5), dealt.place(7)), (Some((memory.at(100), 12)), None));
-/// assert_eq!(dealt.ranges().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [16, 12]);
+/// let striped = View::Striped { bases: &bases, page_len: 2, count: 7, stride: 4 };
+/// assert_eq!(striped.place(3), Some((memory.at(200), 4)));
+/// assert_eq!((striped.place(5), striped.place(7)), (Some((memory.at(100), 12)), None));
+/// assert_eq!(striped.ranges().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [16, 12]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View<'a> {

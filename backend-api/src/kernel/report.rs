@@ -23,7 +23,7 @@ pub struct Report {
     /// the budget of a loop, or the bytes of [`Op::PrivateAlloc`](super::Op::PrivateAlloc). 0 without
     /// failures.
     pub detail: u64,
-    /// The number of the failed item. 0 without failures.
+    /// The index of the failed item. 0 without failures.
     pub item: u64,
 }
 

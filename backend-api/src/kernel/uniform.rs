@@ -286,12 +286,15 @@ mod tests {
         let turns = |when| vec![Op::Loop { body: vec![Op::Barrier, on(when, vec![LEAVE])] }];
         assert!(verify(64, turns(1)).is_ok());
         assert!(verify(64, turns(0)).is_err(), "some have left when the others come again");
-        // An item that continues a loop is present at its next beginning, unless it continues an outer
-        // loop.
+        // After `continue`, an item meets the others again at the loop's next turn, unless it continued an
+        // outer loop.
         let skip = |out| vec![on(1, vec![LEAVE]), Op::Barrier, on(0, vec![Op::Continue { out }])];
         assert!(verify(64, vec![Op::Loop { body: skip(0) }]).is_ok());
         let leave_late = vec![on(0, vec![Op::Continue { out: 0 }]), on(1, vec![LEAVE]), Op::Barrier];
-        assert!(verify(64, vec![Op::Loop { body: leave_late }]).is_err(), "who continues does not leave");
+        assert!(
+            verify(64, vec![Op::Loop { body: leave_late }]).is_err(),
+            "an item that continues does not leave"
+        );
         let nested = Op::Loop { body: vec![Op::Loop { body: skip(1) }, on(1, vec![LEAVE])] };
         assert!(verify(64, vec![nested]).is_err());
         // A register that differs only after the first iteration.
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lanes_agree_on_is_the_same_for_a_group_of_32() {
+    fn subgroup_uniform_values_are_group_uniform_for_32_items() {
         let vote = |how| vec![Op::Subgroup { how, to: Reg(4), of: Reg(0) }, on(4, vec![Op::Barrier])];
         assert!(verify(32, vote(SubgroupOp::Any)).is_ok());
         assert!(verify(64, vote(SubgroupOp::Any)).is_err());

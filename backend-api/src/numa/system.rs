@@ -92,10 +92,10 @@ mod os {
 
     /// Returns the memory policy of the calling thread; `None` if the system does not report it.
     pub(in crate::numa) fn memory_policy() -> Option<libc::c_int> {
-        let (mut mode, nobody) = (0, null_mut::<libc::c_ulong>());
+        let (mut mode, unused) = (0, null_mut::<libc::c_ulong>());
         // SAFETY: the call writes one integer; for a null pointer it writes no nodes.
-        let told = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nobody, 0, nobody, 0) };
-        outcome(told).ok().map(|()| mode)
+        let status = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, unused, 0, unused, 0) };
+        outcome(status).ok().map(|()| mode)
     }
 
     /// Prefers a node for new memory of the calling thread, unless the thread has a policy of its own.

@@ -101,7 +101,7 @@ impl Operation {
 /// // Each by chance, decided by the seed. The call gives a ticket, and the ticket fails.
 /// let chance = fault().with_chance(0.5, 42).reported_later();
 /// assert_eq!(outcomes(chance.clone())?, outcomes(chance)?);
-/// // In another queue; and the fifth call of whatever kind finds the device gone.
+/// // In another queue; and the fifth call of any kind finds the device gone.
 /// assert_eq!(outcomes(fault().in_queue(second.create_queue()?.id()))?, [true; 4]);
 /// assert_eq!(outcomes(Fault::anywhere(ErrorKind::Lost).on_call(3))?, [true, true, false, false]);
 /// # Ok::<_, backend_api::Error>(())

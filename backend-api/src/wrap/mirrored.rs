@@ -24,7 +24,7 @@ use super::several::wakers::{Call, Chain, Woken};
 use memory::OwnMemory;
 use state::{Length, State};
 
-/// A mirror: one device made of several, each of which holds all of its memory. No data is lost while one
+/// A mirror: one device made of several. Each of them holds all of its memory. No data is lost while one
 /// of them works.
 ///
 /// - **Writes** go to all devices, and are done when all have done them. **Reads** go to the least busy

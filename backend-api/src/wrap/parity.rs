@@ -115,7 +115,7 @@ pub struct ParityMember {
 
 #[derive(Debug)]
 struct Core {
-    seats: Vec<MemberQueue>,
+    member_queues: Vec<MemberQueue>,
     rows: Mutex<StripeLayout>,
     locks: Locks,
     /// Held during the creation of queues and memory, and while a device joins.
@@ -148,14 +148,14 @@ impl ParityGroup {
         }
         let about: Vec<_> =
             devices.iter().map(|device| (info(device.info()), device.routes().to_vec())).collect();
-        let seats = devices
+        let member_queues = devices
             .into_iter()
             .zip(0..)
             .map(|(device, id)| Ok(MemberQueue::new(Member::new(id, device, Status::Current)?)));
-        let seats = seats.collect::<Result<Vec<_>>>()?;
+        let member_queues = member_queues.collect::<Result<Vec<_>>>()?;
         let core = Arc::new(Core {
-            next_member: AtomicU64::new(seats.len() as u64),
-            seats,
+            next_member: AtomicU64::new(member_queues.len() as u64),
+            member_queues,
             rows: Mutex::default(),
             locks: Locks::default(),
             setup: Mutex::new(()),
@@ -203,8 +203,8 @@ impl ParityGroup {
     /// Returns the devices and the state of each.
     #[must_use]
     pub fn replicas(&self) -> Vec<Replica> {
-        let replica = |seat: &MemberQueue| {
-            let state = seat.lock();
+        let replica = |member_queue: &MemberQueue| {
+            let state = member_queue.lock();
             let device = state.member.device.info().to_string();
             let missing_bytes = state.missing_bytes;
             let state = match state.member.status {
@@ -214,14 +214,14 @@ impl ParityGroup {
             };
             Replica { device, state }
         };
-        self.core().seats.iter().map(replica).collect()
+        self.core().member_queues.iter().map(replica).collect()
     }
 
     /// Returns true if a device is lost or still lacks data. The group learns of a loss from a device's
     /// answers, so it does not see the loss of an unused device.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
-        self.core().seats.iter().any(|seat| !seat.lock().member.is_current())
+        self.core().member_queues.iter().any(|member_queue| !member_queue.lock().member.is_current())
     }
 
     /// Returns true if a member's data can be read, from its own device or from the others.
@@ -230,19 +230,20 @@ impl ParityGroup {
     /// If the group has no member of this number.
     #[must_use]
     pub fn has_contents(&self, member: usize) -> bool {
-        let is_current = |seat: &MemberQueue| seat.lock().member.is_current();
-        let seats = &self.core().seats;
-        is_current(&seats[member]) || seats.iter().filter(|seat| !is_current(seat)).count() == 1
+        let is_current = |member_queue: &MemberQueue| member_queue.lock().member.is_current();
+        let member_queues = &self.core().member_queues;
+        is_current(&member_queues[member])
+            || member_queues.iter().filter(|member_queue| !is_current(member_queue)).count() == 1
     }
 
     /// Returns the first lost device.
     #[must_use]
     pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
-        let lost = |seat: &MemberQueue| {
-            let member = &seat.lock().member;
+        let lost = |member_queue: &MemberQueue| {
+            let member = &member_queue.lock().member;
             (!member.is_there()).then(|| Arc::clone(&member.device))
         };
-        self.core().seats.iter().find_map(lost)
+        self.core().member_queues.iter().find_map(lost)
     }
 
     /// Replaces a lost device by a spare, and copies all data to it. The group can be used meanwhile:
@@ -277,17 +278,17 @@ fn info(of: &DeviceInfo) -> DeviceInfo {
 
 impl Drop for ParityMember {
     fn drop(&mut self) {
-        let seat = self.worker.seat();
+        let member_queue = self.worker.member_queue();
         {
             let _call = Call::begin();
             self.worker.wait_for_all(|_| true);
         }
-        let mut state = seat.lock();
+        let mut state = member_queue.lock();
         state.is_closed = true;
         state.work.notify_one();
         drop(state);
         // A waker in this thread may have held the last reference.
-        if !seat.is_worker()
+        if !member_queue.is_worker()
             && let Some(thread) = self.thread.lock().take()
         {
             let _ = thread.join();
@@ -311,9 +312,9 @@ unsafe impl Device for ParityMember {
         let own = self.worker.at;
         let mut refusal = None;
         // A lost device is reported with the free memory of another device.
-        for at in (0..core.seats.len()).map(|next| (own + next) % core.seats.len()) {
+        for at in (0..core.member_queues.len()).map(|next| (own + next) % core.member_queues.len()) {
             let (id, device, is_there) = {
-                let state = core.seats[at].lock();
+                let state = core.member_queues[at].lock();
                 (state.member.id, Arc::clone(&state.member.device), state.member.is_there())
             };
             if !is_there {
@@ -327,7 +328,7 @@ unsafe impl Device for ParityMember {
                 other => return other,
             }
         }
-        Err(refusal.unwrap_or_else(|| core.seats[own].lock().lost_error("memory")))
+        Err(refusal.unwrap_or_else(|| core.member_queues[own].lock().lost_error("memory")))
     }
 
     fn create_queue(&self) -> Result<QueueHandle> {
@@ -368,8 +369,8 @@ unsafe impl Device for ParityMember {
         let _call = Call::begin();
         let core = &self.worker.core;
         let _setup = core.setup.lock();
-        for seat in 0..core.seats.len() {
-            core.make(seat, |device| device.wipe_on_release(), |_, ()| ())?;
+        for position in 0..core.member_queues.len() {
+            core.make(position, |device| device.wipe_on_release(), |_, ()| ())?;
         }
         core.scratches.wipes.store(true, Ordering::Release);
         Ok(())
@@ -382,16 +383,16 @@ unsafe impl Device for ParityMember {
     }
 
     fn set_routing(&self, routing: Routing) {
-        self.worker.seat().lock().member.device.set_routing(routing);
+        self.worker.member_queue().lock().member.device.set_routing(routing);
     }
 
     fn routing(&self) -> Routing {
-        self.worker.seat().lock().member.device.routing()
+        self.worker.member_queue().lock().member.device.routing()
     }
 
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         let _call = Call::begin();
-        let state = self.worker.seat().lock();
+        let state = self.worker.member_queue().lock();
         state.check_compute(compute).map_err(|error| error.on(&self.worker.info))?;
         if !state.member.is_current() {
             return Ok(());
@@ -402,7 +403,7 @@ unsafe impl Device for ParityMember {
 
     fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
         let _call = Call::begin();
-        let state = self.worker.seat().lock();
+        let state = self.worker.member_queue().lock();
         for launch in launches {
             state.check_launch(launch).map_err(|error| error.on(&self.worker.info))?;
             if !state.member.is_current() {
@@ -418,7 +419,7 @@ unsafe impl Device for ParityMember {
 
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         let _call = Call::begin();
-        let state = self.worker.seat().lock();
+        let state = self.worker.member_queue().lock();
         state.check_launch(launch).map_err(|error| error.on(&self.worker.info))?;
         if !state.member.is_current() {
             return Err(state.lost_error("kernel_facts"));

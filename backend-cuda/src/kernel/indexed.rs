@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_divide_what_they_touch() {
+    fn words_divide_strides_and_offsets() {
         assert_eq!(word(0, 44, 0), 2);
         assert_eq!(word(16, 48, 32), 4);
         assert_eq!(word(16, 48, 8), 3);

@@ -256,17 +256,17 @@ pub(crate) fn is_translated(launch: &Launch<'_>) -> bool {
     foreign::code_of(launch).is_none()
 }
 
-/// Runs a launch. Stores an error of foreign code in `told`.
+/// Runs a launch. Stores an error of foreign code in `foreign_error`.
 pub(crate) fn run(
     work: &mut Submission<'_>,
     planned: Planned,
     launch: &Launch<'_>,
     report: HostAddress,
-    told: &mut Option<Error>,
+    foreign_error: &mut Option<Error>,
 ) -> Outcome {
     let Planned { shape, bases, head, pitch, slab_bytes } = planned;
     if let Some(code) = foreign::code_of(launch) {
-        return foreign::run(work, launch, code, &bases, report, told);
+        return foreign::run(work, launch, code, &bases, report, foreign_error);
     }
     let core = work.core;
     let (gives_tables, threads, lanes) = (shape.gives_tables, shape.threads(), u64::from(shape.lanes));
@@ -285,7 +285,7 @@ pub(crate) fn run(
         pieces -= pieces % u64::from(WARP);
     }
     // The work is divided into blocks of rows; each warp takes one row.
-    let dealt = pieces / u64::from(WARP * ROWS) / pitch.max(1) * pitch;
+    let even_pieces = pieces / u64::from(WARP * ROWS) / pitch.max(1) * pitch;
     let items = launch.items - pieces * (lanes - 1);
     let at_once = built.blocks.map_or(u32::MAX, |blocks| core.card.multiprocessors.saturating_mul(blocks));
     let mut blocks = items.div_ceil(threads.into()).min(at_once.saturating_mul(WAVES).into());
@@ -301,7 +301,7 @@ pub(crate) fn run(
         (Given::Pieces, pieces),
         (Given::Pitch, pitch),
         (Given::Reciprocal, reciprocal(pitch)),
-        (Given::Striped, if dealt >> 31 == 0 { dealt } else { 0 }),
+        (Given::Striped, if even_pieces >> 31 == 0 { even_pieces } else { 0 }),
         (Given::First, launch.geometry.first),
         (Given::Channel, launch.geometry.channel),
         (Given::Budget, launch.budget.unwrap_or(0)),

@@ -3,8 +3,8 @@
 //! Integers of up to 32 bits are in 32-bit registers, extended by their sign or by zeroes; bools are in
 //! predicates. No operations are fused: `.rn` states so.
 //!
-//! An instruction's result is not among its operands: an operation may need several instructions, the
-//! first of which writes the result.
+//! An instruction's result is not among its operands: an operation may need several instructions, and
+//! the first one may already write the result.
 
 use std::fmt::Write;
 

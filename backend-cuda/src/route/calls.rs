@@ -95,7 +95,7 @@ fn neighbours_count_as_one_piece() {
         })
         .collect();
     let started = scene.started(|| scene.queue.submit(&whole).unwrap());
-    assert_eq!(started, [1, 0, 0], "one copy, whatever the table says of several");
+    assert_eq!(started, [1, 0, 0], "one copy ignores the entry for several");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn devices_keep_the_contract_with_each_other() {
 /// and `VMARRAY_TEST_SEED` the first seed.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn random_kernels_do_what_the_interpreter_does() {
+fn random_kernels_match_the_interpreter() {
     let device = open(&Options::new());
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (count, seed) =

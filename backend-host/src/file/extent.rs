@@ -205,7 +205,7 @@ mod tests {
 
     /// All reads of this file fail, and all writes succeed.
     #[test]
-    fn what_cannot_be_read_is_wiped_all_the_same() {
+    fn unreadable_extents_are_wiped() {
         const BYTES: u64 = 600_000;
         let path = std::env::temp_dir().join(backend_api::private_dir::random_name());
         let mut file = OpenFile::create(&path, BYTES).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_file_is_wiped() {
+    fn the_rest_of_a_cut_file_is_wiped() {
         let path = std::env::temp_dir().join(backend_api::private_dir::random_name());
         let file = Arc::new(OpenFile::create(&path, 600_000).unwrap());
         std::fs::write(&path, vec![7; 300_001]).unwrap();

@@ -404,7 +404,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         #[test]
-        fn waves_find_what_a_loop_does(
+        fn waves_match_a_loop(
             mut matching in proptest::collection::vec(0_u64..3_000_000, 0..60),
             stride in 1_u64..5,
             limit in 0_u64..70,

@@ -200,7 +200,7 @@ fn write(volume: &Volume, offset: u64, bytes: &[u8]) -> backend_api::Result<()> 
 /// Threads append numbers, note the count, and commit, like growing arrays. After a power failure the note is
 /// at least the count at the last commit, and all noted numbers are present.
 #[test]
-fn what_is_noted_is_there() {
+fn noted_metadata_survives() {
     const PAGE_BYTES: usize = 64;
     const NUMBERS: u64 = PAGE_BYTES as u64 / 8;
     let disk = SimulatedDisk::default();
@@ -293,7 +293,7 @@ fn the_log_grows_with_the_store() {
         write(&volume, 512, &[value; 512]).unwrap();
         volume.sync().unwrap();
     }
-    // Each write of the map skips a number.
+    // A write of the map would add to the number of commits.
     assert_eq!(volume.commits() - before, 99, "640 KiB have room for so many records");
     drop(volume);
     let volume = Volume::open(Box::new(disk), false).unwrap();
@@ -388,7 +388,7 @@ impl Round {
 /// Each time the store is as at the last finished commit, or at a later one that was begun. That also holds
 /// if it is reopened after failures without a power loss.
 #[test]
-fn what_was_committed_survives_losses_of_power() {
+fn committed_pages_survive_losses_of_power() {
     let mut left = losses();
     let mut seed = first_seed();
     while left > 0 {

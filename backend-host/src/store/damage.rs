@@ -311,7 +311,10 @@ fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -
         match read(volume, page) {
             Ok(found) => {
                 let expected = expected.get(&page).cloned().unwrap_or_else(zeroes);
-                assert!(found == expected || !has_checksums, "page {page} is of another moment");
+                assert!(
+                    found == expected || !has_checksums,
+                    "page {page} has the contents of another commit"
+                );
                 // Read a part of the page separately.
                 let (at, bytes) = (found.len() / 3, found.len().min(50));
                 let mut part = vec![0; bytes.min(found.len() - at)];

@@ -84,7 +84,7 @@ impl FileDisk {
     /// Locks the file at a path against all other users. None if there is no file that this user may read.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn lock(path: &Path) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();
         options.read(true);

@@ -538,7 +538,7 @@ mod tests {
             for place in 0..5000 {
                 let area = sums.area(place);
                 let offset = sums.offset(place);
-                assert!(offset >= end || place == 0, "after those of the place before");
+                assert!(offset >= end || place == 0, "after the records of the place before");
                 end = offset + sums.bytes() as u64;
                 assert!(end <= area.end * place_bytes && offset >= area.start * place_bytes);
             }

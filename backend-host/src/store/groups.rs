@@ -279,7 +279,7 @@ fn files_of_two_moments_do_not_open() {
     assert!(refused > 100 && whole > 10);
 }
 
-/// Closed files, of which one is older by one commit: refused, and the older file is named.
+/// If one of several closed files is older by one commit, the open is refused, and names the older file.
 #[test]
 fn the_error_names_the_file_that_differs() {
     for count in 2..=4 {

@@ -61,8 +61,8 @@ pub(crate) struct VolumePlan {
 ///
 /// **Shadow pages** (R. A. Lorie, "Physical integrity in a large segmented database", 1977): the first write
 /// to a page after a commit goes to a free place. A commit is one record with the new places of all changed
-/// pages; only then their former places are free. So a commit happens as a whole or not at all, in whatever
-/// order the disk stored its sectors before a power loss.
+/// pages; only then their former places are free. So a commit happens as a whole or not at all, in any
+/// order in which the disk stored its sectors before a power loss.
 pub(crate) struct Volume {
     disk: Box<dyn Disk>,
     page_bytes: usize,

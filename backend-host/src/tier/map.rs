@@ -15,7 +15,7 @@ const LATER_MAX: u32 = 1 << 20;
 pub(super) struct Slot {
     /// Number of the GPU.
     pub card: u32,
-    /// The number of the slot on that GPU.
+    /// The index of the slot on that GPU.
     pub at: u32,
 }
 

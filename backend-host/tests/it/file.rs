@@ -98,7 +98,7 @@ fn the_file_is_the_memory_byte_for_byte() {
 }
 
 #[test]
-fn what_exists_is_never_opened_nor_changed() {
+fn existing_files_are_never_opened_nor_changed() {
     let (path, empty, folder) = (Path::new("exists"), Path::new("empty"), Path::new("folder"));
     fs::write(&path.0, b"precious").unwrap();
     fs::write(&empty.0, b"").unwrap();
@@ -148,7 +148,7 @@ fn two_devices_never_have_one_file() {
 
 #[test]
 #[cfg(unix)]
-fn nobody_else_can_read_the_file() {
+fn the_file_is_private_to_the_user() {
     use std::os::unix::fs::PermissionsExt;
     let path = Path::new("mode");
     let _device = FileDevice::create(&path.0, 100).unwrap();
@@ -156,7 +156,7 @@ fn nobody_else_can_read_the_file() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_gives_errors_for_what_is_gone_and_nothing_else() {
+fn a_file_that_is_cut_gives_errors_for_the_missing_part_only() {
     let path = Path::new("truncated");
     let rig = Rig::new(FileDevice::create(&path.0, 20_000).unwrap());
     let buffer = rig.buffer(20_000);
@@ -282,11 +282,11 @@ fn child_cannot_wipe() {
 }
 
 #[test]
-fn what_could_not_be_wiped_is_told_to_whoever_runs_the_program() {
+fn a_failed_wipe_is_reported_to_the_operator() {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "file::child_cannot_wipe", "--nocapture"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success() && told.contains("was not wiped before it was given back"), "{child:?}");
+    let text = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success() && text.contains("was not wiped before it was given back"), "{child:?}");
 }

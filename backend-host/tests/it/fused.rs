@@ -56,7 +56,7 @@ fn field(of: Type) -> Instruction {
 }
 
 #[test]
-fn matches_are_those_of_a_loop() {
+fn matches_equal_a_loops() {
     let asked = Asked::new(words(9001));
     let literals = [0, 1 << 31, 1, 0x8000_0001, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0000, u32::MAX, 0x4000_0000];
     let comparisons = [Binary::Lt, Binary::Le, Binary::Eq, Binary::Ne];
@@ -103,7 +103,7 @@ fn matches_are_those_of_a_loop() {
 }
 
 #[test]
-fn sums_and_extremes_are_those_of_a_loop() {
+fn sums_and_extremes_equal_a_loops() {
     for count in [1, 7, 16, 4095, 9001] {
         let asked = Asked::new(words(count));
         for of in [Type::F32, Type::U32, Type::I32] {

@@ -29,7 +29,7 @@ fn memory_is_accounted_for() {
 }
 
 #[test]
-fn a_device_larger_than_the_machine_refuses_to_prove_what_is_not_there() {
+fn a_device_larger_than_the_machine_refuses_proven_allocations() {
     let device = HostDevice::new(1 << 46).unwrap();
     assert_eq!(device.memory().unwrap().usable_bytes, 1 << 46);
     let error = device.allocate(1 << 45, Commit::Proven).unwrap_err();
@@ -50,7 +50,7 @@ fn discovery_describes_the_machine() {
 }
 
 #[test]
-fn devices_are_told_apart() {
+fn devices_are_distinguished() {
     let [a, b] = [(); 2].map(|()| HostDevice::new(1).unwrap());
     assert_ne!(a.info().identity, b.info().identity);
 }
@@ -82,16 +82,16 @@ fn long_copies_are_shared_out_and_complete() {
 }
 
 #[test]
-fn work_that_nobody_waits_for_is_done_and_wakes() {
+fn work_completes_and_wakes_without_a_waiting_thread() {
     let device = Arc::new(HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap());
     let queue = Queue::new(&device).unwrap();
     let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     for _ in 0..100 {
         let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 100, pattern: b"x" }).unwrap();
-        let tell = tell.clone();
-        device.wake(ticket, waker(move || tell.send(()).unwrap()));
-        told.recv().unwrap();
+        let sender = sender.clone();
+        device.wake(ticket, waker(move || sender.send(()).unwrap()));
+        receiver.recv().unwrap();
         device.poll(ticket).unwrap();
     }
     // Do the same with polls alone.
@@ -110,15 +110,15 @@ fn a_waker_may_drop_the_device() {
         let buffer = device.allocate(1 << 20, Commit::Lazy).unwrap();
         let fill = Fill { to: buffer.at(0), bytes: 1 << 20, pattern: b"ab" };
         let tickets: Vec<Ticket> = (0..5).map(|_| device.fill(&queue, &fill).unwrap()).collect();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let last = parking_lot::Mutex::new(Some(Arc::clone(&device)));
         let drops = move || {
             drop(last.lock().take());
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
         };
         device.wake(tickets[0], waker(drops));
         drop(device);
-        told.recv().unwrap();
+        receiver.recv().unwrap();
     }
 }
 

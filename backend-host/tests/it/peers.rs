@@ -60,7 +60,7 @@ fn a_device_that_goes_waits_for_the_work_of_others() {
 }
 
 #[test]
-fn a_lost_device_takes_nobody_along() {
+fn a_lost_device_leaves_its_peers_usable() {
     let (_, [one, other]) = simulated(Reach::Maps);
     let (own, theirs, queue) = (memory(&one, 1), memory(&other, 2), Queue::new(&one).unwrap());
     other.lose();

@@ -78,7 +78,7 @@ fn a_batch_costs_one_latency_and_single_copies_one_each() {
 }
 
 #[test]
-fn what_is_done_keeps_nobody_waiting_for_what_comes_behind_it() {
+fn a_wait_for_done_work_ignores_later_work() {
     let rig = Rig::new(exact(), 2);
     let submit = |queue: usize| rig.queues[queue].submit(&[]).unwrap();
     let first = submit(0);
@@ -108,7 +108,7 @@ fn queues_share_a_link_and_spend_their_latencies_together() {
 }
 
 #[test]
-fn time_stands_still_unless_somebody_asks() {
+fn time_stands_still_without_polls() {
     let rig = Rig::new(exact().poll_step(MICROSECOND / 10), 1);
     let ticket = rig.queues[0].submit(&[rig.upload(0)]).unwrap();
     assert_eq!(rig.device.now(), Duration::ZERO);
@@ -270,7 +270,7 @@ fn a_lost_device_says_so_everywhere_and_gives_memory_back() {
 }
 
 #[test]
-fn a_waker_lets_time_pass_unless_told_otherwise() {
+fn a_waker_lets_time_pass_by_default() {
     for manual in [false, true] {
         let rig = Rig::new(exact().manual_wakes(manual), 1);
         let count = Arc::new(AtomicUsize::new(0));

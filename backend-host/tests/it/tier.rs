@@ -152,7 +152,7 @@ fn a_hit_does_not_read_the_file() {
 }
 
 #[test]
-fn what_is_written_is_on_the_card_as_in_the_file() {
+fn writes_are_equal_on_the_card_and_in_the_file() {
     let card = card(1 << 20);
     let tier = tier([&card]);
     let rig = filled(file(&tier, 1 << 16), 1 << 16);
@@ -187,7 +187,7 @@ fn what_is_written_is_on_the_card_as_in_the_file() {
 
 /// A single scan of a file displaces no page that is read repeatedly.
 #[test]
-fn a_scan_leaves_what_is_hot() {
+fn a_scan_leaves_hot_pages() {
     const SLOTS: u64 = 128;
     let bytes = 16 * SLOTS * PAGE as u64;
     let tier = tier([&card(1 << 20)]).bytes(SLOTS * PAGE as u64);
@@ -238,7 +238,7 @@ fn lists_are_collected_by_the_card() {
 /// Elements of one list count as one use of their page: lists that scan a file, with a few elements a page,
 /// displace no hot page.
 #[test]
-fn a_list_that_passes_by_leaves_what_is_hot() {
+fn a_long_list_leaves_hot_pages() {
     const SLOTS: u64 = 128;
     let bytes = 16 * SLOTS * PAGE as u64;
     let tier = tier([&card(1 << 20)]).bytes(SLOTS * PAGE as u64);
@@ -287,7 +287,7 @@ fn a_lost_card_loses_nothing() {
 }
 
 #[test]
-fn a_card_without_room_is_told_of() {
+fn a_card_without_room_is_reported() {
     let (full, other) = (card(1 << 20), card(1 << 20));
     let taken = full.allocate((1 << 20) - 10, Commit::Lazy).unwrap();
     let tier = tier([&full, &other]);
@@ -370,7 +370,7 @@ unsafe impl Device for Flipping {
 }
 
 #[test]
-fn what_a_card_has_damaged_is_read_from_the_file() {
+fn pages_damaged_on_a_card_are_read_from_the_file() {
     let inner = HostDevice::new(1 << 20).unwrap();
     let card = Arc::new(Flipping { inner, flips: AtomicBool::new(false) });
     let tier = Tier::new([card.clone()]).bytes(16 * PAGE as u64).page_bytes(PAGE).checksums(true);
@@ -502,7 +502,7 @@ fn count<D: Device>(rig: &Rig<D>, value: u8) -> u64 {
 }
 
 #[test]
-fn any_program_does_over_a_tier_what_it_does_over_a_file() {
+fn random_programs_match_over_a_tier_and_over_a_file() {
     for seed in 0..40 {
         let mut random = SplitMix64::new(seed);
         let bytes = 20 * PAGE as u64 + random.below(10 * PAGE as u64);
@@ -512,7 +512,7 @@ fn any_program_does_over_a_tier_what_it_does_over_a_file() {
 }
 
 #[test]
-fn any_program_does_over_checksums_what_it_does_over_a_file() {
+fn random_programs_match_over_checksums_and_over_a_file() {
     for seed in 200..220 {
         let mut random = SplitMix64::new(seed);
         // Each page of 16 KiB is several cached pages.
@@ -526,7 +526,7 @@ fn any_program_does_over_checksums_what_it_does_over_a_file() {
 
 #[test]
 #[cfg(unix)]
-fn any_program_does_over_a_tier_what_it_does_over_a_store() {
+fn random_programs_match_over_a_tier_and_over_a_store() {
     for seed in 100..120 {
         let mut random = SplitMix64::new(seed);
         let page_bytes = random.pick(&[50, 256, 1000]);
@@ -542,7 +542,7 @@ fn any_program_does_over_a_tier_what_it_does_over_a_store() {
 /// Threads read and write few pages through a tier of fewer slots. A reader sees all writes that ended before
 /// it began, or later ones.
 #[test]
-fn nobody_reads_what_was_written_over_before() {
+fn no_read_returns_overwritten_contents() {
     const PAGES: u64 = 12;
     const WORDS: usize = PAGE / 8;
     let tier = tier([&card(3 * PAGE as u64), &card(2 * PAGE as u64)]);

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_files_and_libraries_are_told_apart() {
+    fn folders_files_and_libraries_are_distinguished() {
         let folder = std::env::temp_dir().join(random_name());
         std::fs::create_dir(&folder).unwrap();
         let named = |path: &Path| listed_by(Some(path.as_os_str().to_owned()), Some("/nowhere".into()));

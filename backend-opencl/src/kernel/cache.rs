@@ -90,7 +90,7 @@ impl Entry {
 
 /// Reads a cached kernel with arbitrary contents.
 #[cfg(fuzzing)]
-pub fn fuzz_kept_kernel(bytes: &[u8]) {
+pub fn fuzz_cached_kernel(bytes: &[u8]) {
     use std::sync::LazyLock;
     static ENTRY: LazyLock<Option<Entry>> = LazyLock::new(|| {
         let folder = std::env::temp_dir().join(backend_api::private_dir::random_name());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_comes_back_for_the_same_key_alone() {
+    fn stored_entries_load_for_the_same_key_only() {
         let folder = folder();
         let one = entry(&folder, "one");
         assert_eq!(one.load().unwrap(), None);

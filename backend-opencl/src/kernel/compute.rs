@@ -60,7 +60,7 @@ impl Programs {
 /// Elements that are in one piece of each source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Segment {
-    /// The number of the first element, and the number of elements.
+    /// The index of the first element, and the number of elements.
     before: u64,
     count: u64,
     /// The place of each source: the piece, or `None` for an assembled element, and the offset of the

@@ -77,7 +77,7 @@ enum Access {
 }
 
 impl Access {
-    /// Returns the best access to fields of `length` bytes, the first of which begins at `field`.
+    /// Returns the best access to fields of `length` bytes; the first field begins at `field`.
     fn new(field: u64, stride: u64, length: u64) -> Self {
         let aligned = |width: u64| (field | stride | length).is_multiple_of(width);
         if stride == length && matches!(length, 1 | 2 | 4 | 8 | 16) && aligned(length) {

@@ -92,7 +92,7 @@ fn passes_with(largest: u64, zero_copy: bool) {
 /// Random kernels, compared with the interpreter. `VMARRAY_TEST_KERNELS` sets their number (default 48),
 /// and `VMARRAY_TEST_SEED` the first seed.
 #[test]
-fn random_kernels_do_what_the_interpreter_does() {
+fn random_kernels_match_the_interpreter() {
     let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (number, seed) =
         (named("VMARRAY_TEST_KERNELS").unwrap_or(48), named("VMARRAY_TEST_SEED").unwrap_or(1000));

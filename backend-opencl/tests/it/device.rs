@@ -196,7 +196,7 @@ fn a_search_is_three_launches_and_a_copy_with_or_without_matches() {
 }
 
 #[test]
-fn a_search_with_a_huge_limit_fetches_what_there_is() {
+fn a_search_with_a_huge_limit_fetches_only_its_results() {
     const COUNT: u64 = 3 << 20;
     for found in chosen() {
         for largest in [u64::MAX, 1 << 20] {

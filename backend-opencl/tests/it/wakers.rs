@@ -54,7 +54,7 @@ fn a_waker_can_submit_and_wait_in_the_same_queue() {
 }
 
 #[test]
-fn a_waker_can_give_back_what_the_work_used() {
+fn a_waker_can_release_the_memory_of_its_work() {
     for Scene { device, queue, memory, host } in scenes() {
         let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
         let first = queue.submit(&[copy]).unwrap();

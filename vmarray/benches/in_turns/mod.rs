@@ -76,8 +76,8 @@ pub fn compare(row: &str, mut works: Vec<(String, Work<'_>)>, python: Option<&mu
 /// The processor time of all threads; 0 if the system does not report it.
 fn processor_seconds() -> f64 {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let told = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
-    let nanoseconds = told.filter_map(|told| told.split(' ').next()?.parse::<u64>().ok());
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
+    let nanoseconds = stats.filter_map(|stats| stats.split(' ').next()?.parse::<u64>().ok());
     nanoseconds.sum::<u64>() as f64 / 1e9
 }
 

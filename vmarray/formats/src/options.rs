@@ -121,8 +121,8 @@ impl<'a> Options<'a> {
 
     /// Sets a callback that the calling thread calls after each piece. [`ControlFlow::Break`] cancels the
     /// work with [`Cancelled`](crate::Error::Cancelled) after the running pieces.
-    pub fn progress(mut self, tell: impl FnMut(Progress) -> ControlFlow<()> + 'a) -> Self {
-        self.progress = Some(Box::new(tell));
+    pub fn progress(mut self, callback: impl FnMut(Progress) -> ControlFlow<()> + 'a) -> Self {
+        self.progress = Some(Box::new(callback));
         self
     }
 }

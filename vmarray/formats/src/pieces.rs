@@ -113,8 +113,8 @@ pub(crate) fn in_parallel<B>(
     let (mut done_bytes, total_bytes) = options.of_several.unwrap_or((0, total_bytes));
     let mut progress = |copied: Result<u64>| {
         done_bytes += copied?;
-        let tell = options.progress.as_mut();
-        if tell.is_some_and(|tell| tell(Progress { done_bytes, total_bytes }).is_break()) {
+        let report = options.progress.as_mut();
+        if report.is_some_and(|report| report(Progress { done_bytes, total_bytes }).is_break()) {
             return Err(Error::Cancelled { done_bytes, total_bytes });
         }
         Ok(())
@@ -140,16 +140,16 @@ fn on_threads<B>(
     mut progress: impl FnMut(Result<u64>) -> Result<()>,
 ) -> Result<()> {
     let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let (tell, results) = mpsc::channel();
-    let run = |tell: mpsc::Sender<Result<u64>>| {
+    let (sender, results) = mpsc::channel();
+    let run = |sender: mpsc::Sender<Result<u64>>| {
         let mut buffer = match buffer() {
             Ok(buffer) => buffer,
             // A receiver that is gone already has an error.
-            Err(error) => return drop(tell.send(Err(error))),
+            Err(error) => return drop(sender.send(Err(error))),
         };
         while !ended.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= count || tell.send(work(&mut buffer, number)).is_err() {
+            if number >= count || sender.send(work(&mut buffer, number)).is_err() {
                 break;
             }
         }
@@ -158,8 +158,8 @@ fn on_threads<B>(
         // Threads also end if the program's callback panics.
         let _ends = Ends(&ended);
         for started in 0..threads.min(count) {
-            let (run, tell) = (&run, tell.clone());
-            let spawned = thread::Builder::new().spawn_scoped(scope, move || run(tell));
+            let (run, sender) = (&run, sender.clone());
+            let spawned = thread::Builder::new().spawn_scoped(scope, move || run(sender));
             match spawned {
                 Ok(_) => {}
                 // The threads that are running do the work.
@@ -167,7 +167,7 @@ fn on_threads<B>(
                 Err(cause) => return Err(Error::file("start a thread for", path)(cause)),
             }
         }
-        drop(tell);
+        drop(sender);
         results.into_iter().try_for_each(&mut progress)
     })
 }

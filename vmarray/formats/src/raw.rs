@@ -58,8 +58,8 @@ where
 /// Blocks; several threads copy elements in [pieces](Options::piece_bytes).
 ///
 /// # Errors
-/// As [`write`](fn@write), and [`LengthMismatch`](Error::LengthMismatch) if the range has more bytes or
-/// fewer.
+/// The errors of [`write`](fn@write), and [`LengthMismatch`](Error::LengthMismatch) if the range has more
+/// bytes or fewer.
 pub fn read<V>(
     path: impl AsRef<Path>,
     range: impl RangeBounds<u64>,

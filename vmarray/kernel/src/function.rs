@@ -66,8 +66,8 @@ fn load<T: Scalar>(bytes: &[u8], number: usize) -> T {
 /// itself for devices that compute with the processor. Accesses out of bounds read 0 and are not reported.
 ///
 /// # Errors
-/// As [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if it calls `alloc`, contains a
-/// barrier, or never returns.
+/// The errors of [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if it calls `alloc`,
+/// contains a barrier, or never returns.
 ///
 /// ```
 /// use vmarray_kernel::{function, kernel};

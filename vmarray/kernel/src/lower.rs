@@ -266,7 +266,7 @@ pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
 /// element of a view. These views follow the views of the parameters. Bools are stored as `u8`.
 ///
 /// # Errors
-/// As [`lower`].
+/// The errors of [`lower`].
 ///
 /// ```
 /// use vmarray_kernel::{Own, kernel, lower, lower_returning};
@@ -287,7 +287,7 @@ pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
 /// Lowers a kernel for launches of a form.
 ///
 /// # Errors
-/// As [`lower`].
+/// The errors of [`lower`].
 pub fn lower_for<K: Kernel>(form: &LaunchVariant) -> std::result::Result<Lowered, Error> {
     let returned = if form.returns { K::Returned::types() } else { Vec::new() };
     lowered(form, &|lower| lower.kernel(K::parameters(), &returned, &K::group(), K::define()))

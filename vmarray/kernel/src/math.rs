@@ -65,7 +65,7 @@ fn nan<T: Float>() -> T {
     T::INFINITY - T::INFINITY
 }
 
-/// `ln 2` in two numbers, of which the first times an exponent is exact.
+/// `ln 2` as the sum of two numbers. The first times an exponent is exact.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn ln_2_for_exponents<T: Float>() -> (T, T) {

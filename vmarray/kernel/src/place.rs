@@ -130,7 +130,7 @@ impl At<1> {
         group_ops::never()
     }
 
-    /// The number of the item's group.
+    /// The index of the item's group.
     #[must_use]
     pub fn group(self) -> usize {
         group_ops::never()
@@ -316,7 +316,7 @@ pub struct Divisor {
 }
 
 impl Divisor {
-    /// The divisor for a number of at least 1, and dividends of 31 or 63 bits.
+    /// Returns the divisor for `number`, at least 1. Dividends have 31 bits if `is_short`, otherwise 63.
     #[must_use]
     pub const fn of(number: u64, is_short: bool) -> Self {
         let shift = number.next_power_of_two().trailing_zeros();
@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotients_are_those_of_divisions() {
+    fn quotients_equal_divisions() {
         let ends =
             [1_u64, 2, 3, 5, 7, 9, 10, 63, 64, 65, 1000, 4096, u64::from(u32::MAX), 1 << 40, (1 << 62) + 1];
         let numbers = ends.into_iter().flat_map(|end| [end - 1, end, end + 1, end * 3 / 2, (1 << 63) - end]);

@@ -69,7 +69,7 @@ mod tests {
 
     /// Known answers from the authors' publication.
     #[test]
-    fn numbers_are_those_of_philox() {
+    fn numbers_match_philox() {
         let answers = [
             ([0; 4], [0; 2], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
             ([u32::MAX; 4], [u32::MAX; 2], [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]),

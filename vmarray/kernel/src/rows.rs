@@ -72,7 +72,7 @@ impl<T: Memory> Rows<T> {
     }
 
     #[inline(always)]
-    fn lent<'i>(of: &'i RowElements<'_, T>) -> &'i Self {
+    fn from_bound<'i>(of: &'i RowElements<'_, T>) -> &'i Self {
         // SAFETY: the types differ only in a lifetime, which is longer than 'i. No code can keep the contents
         // longer than 'i: the type is neither copied nor moved out of a reference, and its methods return
         // values.
@@ -127,7 +127,7 @@ impl<T: Memory> Parameter for &'static Rows<T> {
 
     #[inline(always)]
     fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Rows<T> {
-        Rows::lent(bound)
+        Rows::from_bound(bound)
     }
 
     fn argument((_, elements): Self::Source<'_>) -> Argument<'_> {

@@ -553,7 +553,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_loops_are_those_of_rust() {
+    fn loop_ranges_match_rust() {
         let ends = [i8::MIN, -3, -1, 0, 1, 5, i8::MAX];
         for (start, end) in ends.into_iter().flat_map(|start| ends.map(|end| (start, end))) {
             for step in [1, 2, 7, 100, 255, 300] {

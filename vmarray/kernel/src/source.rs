@@ -142,7 +142,7 @@ impl<'s, T: Memory> HeldElements<'s, T> {
     }
 }
 
-/// Elements of items, read and written.
+/// The memory of elements that items read and write.
 pub enum HeldElementsMut<'s, T> {
     /// Elements of all running items.
     Slice(&'s mut [T]),

@@ -69,7 +69,7 @@ impl<T: Memory, const N: usize> Anywhere<T, N> {
     }
 
     #[inline(always)]
-    fn lent<'i>(of: &'i StencilElements<'_, T, N>) -> &'i Self {
+    fn from_bound<'i>(of: &'i StencilElements<'_, T, N>) -> &'i Self {
         // SAFETY: the types differ only in a lifetime, which is longer than 'i. No code can keep the contents
         // longer than 'i: the type is neither copied nor moved out of a reference, and its methods return
         // values.
@@ -117,8 +117,8 @@ impl<T: Memory, const N: usize> Window<T, N> {
     }
 
     #[inline(always)]
-    fn lent<'i>(of: &'i StencilElements<'_, T, N>) -> &'i Self {
-        // SAFETY: as in `Anywhere::lent`.
+    fn from_bound<'i>(of: &'i StencilElements<'_, T, N>) -> &'i Self {
+        // SAFETY: as in `Anywhere::from_bound`.
         unsafe { &*std::ptr::from_ref(of).cast() }
     }
 }
@@ -194,7 +194,7 @@ pub struct AroundAxis {
 /// Elements read by places.
 pub struct StencilElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
-    /// The number of the element at the first place.
+    /// The index of the element at the first place.
     base: usize,
     /// The boundary constant of each axis, if its mode has one.
     values: [T; N],
@@ -283,7 +283,7 @@ impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
 
     #[inline(always)]
     fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Window<T, N> {
-        Window::lent(bound)
+        Window::from_bound(bound)
     }
 
     fn argument((first, extents, elements): Self::Source<'_>) -> Argument<'_> {
@@ -313,7 +313,7 @@ impl<T: Memory> Parameter for &'static Anywhere<T> {
 
     #[inline(always)]
     fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Anywhere<T> {
-        Anywhere::lent(bound)
+        Anywhere::from_bound(bound)
     }
 
     fn argument(source: Self::Source<'_>) -> Argument<'_> {
@@ -344,7 +344,7 @@ macro_rules! several_axes {
 
             #[inline(always)]
             fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Anywhere<T, $N> {
-                Anywhere::lent(bound)
+                Anywhere::from_bound(bound)
             }
 
             fn argument((extents, elements): Self::Source<'_>) -> Argument<'_> {

@@ -60,7 +60,7 @@ impl<T: Memory> Own<T> {
 /// The item of a kernel call.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// The number of the item among the items of the call.
+    /// The index of the item among the items of the call.
     pub number: usize,
     /// The index of the item's element.
     pub index: usize,

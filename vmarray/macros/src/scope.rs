@@ -6,7 +6,7 @@ use std::collections::HashSet;
 /// A variable of the function.
 #[derive(Clone, Copy)]
 pub struct Local {
-    /// The number of the variable in the function.
+    /// The index of the variable in the function.
     pub number: u16,
     /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn breaks_leave_the_innermost_loop_or_what_is_named() {
+    fn breaks_leave_the_innermost_or_the_labelled_loop() {
         let mut scope = Scope::default();
         let outer = scope.open(Some("a".into()), true);
         let block = scope.open(Some("b".into()), false);

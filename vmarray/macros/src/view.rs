@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_told_by_their_types() {
+    fn views_are_recognized_by_their_types() {
         let of = |text: &str| View::of(&syn::parse_str::<Type>(text).unwrap());
         assert_eq!(of("At<2>"), Some(View::At(Some(2))));
         assert_eq!(of("At<N>"), Some(View::At(None)));

@@ -156,7 +156,7 @@ mod tests {
     use crate::watched::tests::program;
 
     #[test]
-    fn cards_carry_what_all_arrays_have_them_do() {
+    fn cards_carry_the_sum_of_all_arrays() {
         let mut watched = Watched::default();
         watched.read(vec![program(1, 1), program(2, 1)]);
         let cards = Table::of_cards(&watched);

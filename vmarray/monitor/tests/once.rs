@@ -96,7 +96,7 @@ fn row<'a>(table: &'a str, array: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn two_programs_are_shown_with_what_they_count() {
+fn two_programs_are_shown_with_their_counts() {
     let mut folder = Folder::new();
     assert_eq!(folder.once().lines().filter(|line| line.contains("host")).count(), 1, "the header");
     let [one, other] = ["array of 8", "array of 16"].map(|name| (name, folder.start(name)));
@@ -127,7 +127,7 @@ fn end(folder: &mut Folder, process: u32) {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn garbage_is_skipped_and_what_is_left_of_killed_processes_removed() {
+fn garbage_is_skipped_and_files_of_killed_processes_removed() {
     use std::os::unix::fs::PermissionsExt;
     let mut folder = Folder::new();
     let [killed, lives] = ["array of 3", "array of 5"].map(|name| (name, folder.start(name)));

@@ -125,26 +125,26 @@ def seconds(work: Callable[[], object], runs: int = 7) -> Median:
     return Median(times)
 
 
-def told(name: str, amount: float, unit: str, row: str | None = None, **times: float) -> None:
+def report_row(name: str, amount: float, unit: str, row: str | None = None, **times: float) -> None:
     """Prints the times of one piece of work, and the resulting rates. ``row`` names its row in records."""
     RESULTS[name] = times
     # Other forms of ours are no peers.
-    entries = [entry(who, amount, t) for who, t in times.items() if not who.startswith("vmarray,")]
+    entries = [entry(contender, amount, t) for contender, t in times.items() if not contender.startswith("vmarray,")]
     ROWS.append({"name": f"python/{row or name}", "unit": unit, "entries": entries})
     first = next(iter(times.values()))
-    parts = (f"{who} {1e3 * t:.3f} ms ({amount / t:.2f} {unit}, x{t / first:.2f})" for who, t in times.items())
+    parts = (f"{contender} {1e3 * t:.3f} ms ({amount / t:.2f} {unit}, x{t / first:.2f})" for contender, t in times.items())
     print(f"{name}: " + "; ".join(parts), flush=True)
 
 
-def entry(who: str, amount: float, t: float) -> dict[str, Any]:
+def entry(contender: str, amount: float, t: float) -> dict[str, Any]:
     """Rate of a contender, as a record has it."""
     low, high, runs = (t.low, t.high, t.runs) if isinstance(t, Median) else (t, t, 0)
     versions = {"numpy": np.__version__} | ({"torch": torch.__version__} if torch else {})
-    found = {"version": versions[who]} if who in versions else {}
+    found = {"version": versions[contender]} if contender in versions else {}
     names = {"vmarray": "ours", "numpy": "NumPy in RAM", "torch": "torch on the GPU", "managed": "managed memory"}
     summary = {"median": amount / t, "low": amount / high, "high": amount / low, "runs": runs}
-    role = "ours" if who == "vmarray" else "alternative"
-    return {"name": names.get(who, who), **found, "role": role, "summary": summary}
+    role = "ours" if contender == "vmarray" else "alternative"
+    return {"name": names.get(contender, contender), **found, "role": role, "summary": summary}
 
 
 def record(devices: str | None) -> Path:
@@ -206,27 +206,27 @@ def whole_arrays(devices: str | None, gib: float) -> None:
 
     scale = count / few
     add = {"vmarray": seconds(ours_add)} | ({"torch": seconds(theirs_add)} if card else {})
-    told("c = a * 2 + b, f4", 12 * count / 1e9, "GB/s", **add, numpy=scale * seconds(lambda: np.add(np.multiply(x, 2, out=z), y, out=z), 3))
-    told(
+    report_row("c = a * 2 + b, f4", 12 * count / 1e9, "GB/s", **add, numpy=scale * seconds(lambda: np.add(np.multiply(x, 2, out=z), y, out=z), 3))
+    report_row(
         "a.sum(), f4", 4 * count / 1e9, "GB/s", row="sum", vmarray=seconds(lambda: a.sum()),
         **with_torch(lambda: tx.sum(dtype=torch.float64).item()), numpy=scale * seconds(lambda: x.sum(), 3),
         **managed_sum(x, scale),
     )
-    told(
+    report_row(
         "(a * 2 + b)[a > 0.5].sum(), f4", 8 * count / 1e9, "GB/s",
         vmarray=seconds(lambda: (a * 2 + b)[a > 0.5].sum()),
         **with_torch(lambda: (tx * 2 + ty)[tx > 0.5].sum().item()),
         numpy=scale * seconds(lambda: (x * 2 + y)[x > 0.5].sum(), 3),
     )
-    told(
+    report_row(
         "a.max(), f4", 4 * count / 1e9, "GB/s", vmarray=seconds(lambda: a.max()),
         **with_torch(lambda: tx.max().item()), numpy=scale * seconds(lambda: x.max(), 3),
     )
-    told(
+    report_row(
         "(a > 0.999).find(), f4", 4 * count / 1e9, "GB/s", vmarray=seconds(lambda: (a > 0.999).find()),
         **with_torch(lambda: (tx > 0.999).nonzero().cpu()), numpy=scale * seconds(lambda: np.flatnonzero(x > 0.999), 3),
     )
-    told(
+    report_row(
         "histogram of 256 bins, f4", 4 * count / 1e9, "GB/s", vmarray=seconds(lambda: vm.histogram(a, 256, (0, 1))),
         **with_torch(lambda: torch.histc(tx, 256, 0, 1).cpu()), numpy=scale * seconds(lambda: np.histogram(x, 256, (0, 1)), 1),
     )
@@ -235,12 +235,12 @@ def whole_arrays(devices: str | None, gib: float) -> None:
     tm = tx[: count // columns * columns].view(-1, columns) if card else None
     few_rows = x[: few // columns * columns].reshape(-1, columns)
     for axis in (0, 1):
-        told(
+        report_row(
             f"max(axis={axis}) of rows of {columns}, f4", 4 * m.size / 1e9, "GB/s",
             vmarray=seconds(lambda: m.max(axis=axis).compute()), **with_torch(lambda: tm.amax(axis)),
             numpy=scale * seconds(lambda: few_rows.max(axis=axis), 1),
         )
-    told(
+    report_row(
         f"cumsum(axis=1) of rows of {columns}, f4", 8 * m.size / 1e9, "GB/s",
         vmarray=seconds(lambda: np.cumsum(m, 1), 3), **with_torch(lambda: tm.cumsum(1)),
         numpy=scale * seconds(lambda: np.cumsum(few_rows, 1), 1),
@@ -253,12 +253,12 @@ def whole_arrays(devices: str | None, gib: float) -> None:
         middle + 0.1 * (beside - 4 * middle)
 
     timage = tx[: 1 << 28].view(-1, 1 << 14) if card else None
-    told(
+    report_row(
         "a kernel of five neighbours, f4, rows of 2^14", 8 * image.size / 1e9, "GB/s",
         vmarray=seconds(lambda: heat(image, 0.1, boundary="edge"), 3), **with_torch(torchs_heat),
     )
     wide = a[: count >> 24 << 24].reshape(-1, 1 << 24)
-    told(
+    report_row(
         "cumprod(axis=0) of rows of 2^24, f4", 8 * wide.size / 1e9, "GB/s", vmarray=seconds(lambda: np.cumprod(wide, 0), 3),
         **with_torch(lambda: tx[: wide.size].view(-1, 1 << 24).cumprod(0)),
     )
@@ -278,9 +278,9 @@ def whole_arrays(devices: str | None, gib: float) -> None:
         del tu
         torch.cuda.empty_cache()
     for name, work in (("sort", lambda: vm.sort(u)), ("argsort", lambda: vm.argsort(u).compute()), ("unique", lambda: vm.unique(u))):
-        told(f"{name} of {few / 1e6:.0f} M, u4", few / 1e9, "G/s", vmarray=seconds(work, 3), **theirs.get(name, {}))
+        report_row(f"{name} of {few / 1e6:.0f} M, u4", few / 1e9, "G/s", vmarray=seconds(work, 3), **theirs.get(name, {}))
     rng = vm.random.default_rng(4, **options)
-    told("random normals, f8", few / 1e9, "G/s", vmarray=seconds(lambda: rng.normal(size=few), 3))
+    report_row("random normals, f8", few / 1e9, "G/s", vmarray=seconds(lambda: rng.normal(size=few), 3))
 
 
 def managed_sum(x: np.ndarray, scale: float) -> dict[str, float]:
@@ -343,7 +343,7 @@ def listed(devices: str | None, gib: float, path: str) -> None:
         of = torch.from_numpy(in_ram.view("u1").reshape(-1, 44))
         wanted = torch.from_numpy(indices)
         times["torch.index_select in RAM"] = seconds(lambda: torch.index_select(of, 0, wanted))
-    told(f"10^6 of {count / 1e6:.0f} M elements of 44 bytes", 1.0, "M/s", row="rows", **times)
+    report_row(f"10^6 of {count / 1e6:.0f} M elements of 44 bytes", 1.0, "M/s", row="rows", **times)
     print(f"  cold memmap is {times['memmap cold'] / times['vmarray']:.0f} times slower (1000 wanted),", end=" ")
     print(f"warm {times['memmap warm'] / times['vmarray']:.1f} times (10 wanted)", flush=True)
 
@@ -371,8 +371,8 @@ def scan(devices: str | None, gib: float) -> None:
         assert total == -(-count // chunk)
 
     times = {"vmarray": seconds(again, 3), "to new arrays": seconds(run, 3)}
-    told(f"scan of {gib:.0f} GiB by chunks to RAM", 8 * count / 1e9, "GB/s", **times)
-    told(f"sum of {gib:.0f} GiB on the devices", 8 * count / 1e9, "GB/s", vmarray=seconds(lambda: a.sum(), 3))
+    report_row(f"scan of {gib:.0f} GiB by chunks to RAM", 8 * count / 1e9, "GB/s", **times)
+    report_row(f"sum of {gib:.0f} GiB on the devices", 8 * count / 1e9, "GB/s", vmarray=seconds(lambda: a.sum(), 3))
 
 
 def overheads(devices: str | None) -> None:

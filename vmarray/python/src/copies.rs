@@ -165,8 +165,8 @@ pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     }
 }
 
-/// Runs `work` on lists of the elements of rows, some rows at a time, with the number of elements before
-/// them.
+/// Calls `work` for groups of rows, with the indices of their elements, and with the number of elements in
+/// earlier groups.
 pub fn each_row(
     indices: &[i64],
     rows: &Rows,

@@ -184,7 +184,7 @@ impl ExportedItems {
         if run.len < range.len() {
             let text = "the items lie on several devices, page by page, in no one piece of memory; take one with \
                         `devices=` when the array is made, or export items of one page at a time: \
-                        `array.memory()[\"page_bytes\"]` tells how long pages are";
+                        `array.memory()[\"page_bytes\"]` is the length of pages";
             py.detach(|| drop(loan));
             return Err(raised(py, "InvalidError", text));
         }

@@ -16,7 +16,7 @@ use crate::store::{Elements, Options, Place, build, interrupted};
 /// Class and text of the exception for the use of an exported array.
 const EXPORTED: (&str, &str) = (
     "ExportError",
-    "the items are exported; delete what came of `device_memory`, such as tensors, and close it",
+    "the items are exported; delete the tensors made of `device_memory`, and close it",
 );
 
 /// Bytes of work between two checks for signals.

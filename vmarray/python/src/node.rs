@@ -144,7 +144,7 @@ impl Node {
 }
 
 impl Size {
-    /// Size of one more operation on two operands.
+    /// Returns the size of an expression that combines two others by one operation.
     pub fn with(self, other: Self) -> Self {
         Self { instructions: self.instructions + other.instructions, leaves: self.leaves + other.leaves }
     }

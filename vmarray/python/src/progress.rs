@@ -32,7 +32,7 @@ pub fn run_with_progress<T: Send>(
     }
     off(py, || {
         let stopped = Mutex::new(None);
-        let tell = |Progress { done_bytes, all_bytes, .. }: Progress| {
+        let report = |Progress { done_bytes, all_bytes, .. }: Progress| {
             // Release the lock first, because the callback may wait for the other thread.
             let is_stopped = lock(&stopped).is_some();
             if !is_stopped && let Some(callback) = &callback {
@@ -47,7 +47,7 @@ pub fn run_with_progress<T: Send>(
             let (done, is_done) = sync_channel::<()>(0);
             let worker = threads.spawn(move || {
                 let _done = done;
-                with_progress(tell, work)
+                with_progress(report, work)
             });
             while is_done.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 if let Err(crate::fault::Fault::Python(error)) = interrupted() {

@@ -280,7 +280,7 @@ def _indices(case, of):
     return case.one_of([items, items.tolist(), Theirs(items), items % extent])
 
 
-#: Arguments of functions that need them, beside the first.
+#: Further arguments of functions that need them.
 REQUIRED = {
     "b": lambda case, of: case.like(of),
     "x2": lambda case, of: case.like(of),
@@ -519,7 +519,7 @@ SUMS = set("sum prod mean var std nansum nanprod nanmean nanvar nanstd cumsum cu
 SUMS |= {"add.reduce", "multiply.reduce"}
 
 
-def told(work):
+def outcome_of(work):
     """The result of a call, or its error."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -541,7 +541,7 @@ def run(name, seed):
     _dispatch.SMALL_BYTES = (seed % 2) << 16
     theirs_args, theirs_given = numpys(args), {one: numpys(value) for one, value in given.items()}
     ours_args, ours_given = ours(args), {one: ours(value) for one, value in given.items()}
-    theirs, error = told(lambda: function(*theirs_args, **theirs_given))
+    theirs, error = outcome_of(lambda: function(*theirs_args, **theirs_given))
     if error is None and case.chance(0.15) and _takes_out(name, function):
         # Write the result to an existing array, sometimes of another dtype or with a mask.
         out = given["out"] = _out(case, theirs)
@@ -550,8 +550,8 @@ def run(name, seed):
             given["where"] = _mask(case, out[0] if isinstance(out, tuple) else out)
         theirs_args, theirs_given = numpys(args), {one: numpys(value) for one, value in given.items()}
         ours_args, ours_given = ours(args), {one: ours(value) for one, value in given.items()}
-        theirs, error = told(lambda: function(*theirs_args, **theirs_given))
-    mine, mistake = told(lambda: function(*ours_args, **ours_given))
+        theirs, error = outcome_of(lambda: function(*theirs_args, **theirs_given))
+    mine, mistake = outcome_of(lambda: function(*ours_args, **ours_given))
     shown = f"{name} seed {seed}: {_shown(args)} {_shown(given)}"
     case.function, case.args, case.keywords = function, args, given
     if mistake is not None:
@@ -659,7 +659,7 @@ def _values_differ(case, mine, theirs):
         scale = max(1.0, float(np.nanmax(np.abs(np.where(np.isfinite(theirs), theirs, 0)), initial=1)))
         size = float(np.max(np.abs(np.nan_to_num(np.asarray(case.main, "c16"), posinf=0, neginf=0)), initial=1)) if case.main.dtype.kind in "biufc" else 1
         bound = 8 * float(np.finfo(_result_kind(case)).eps) * max(scale, size**2 if name in ("var", "std", "nanvar", "nanstd") else size * case.main.size, 1)
-        # Sums of few bits overflow, those of 64 bits do not.
+        # Sums of few bits overflow, sums of 64 bits do not.
         overflows = np.isinf(theirs[holds]) & np.isfinite(mine[holds]) & (limits.bits < 64)
         return None if (overflows | (np.abs(mine[holds] - theirs[holds]) <= bound)).all() else "sums"
     if name in EXACT and not (case.main.dtype.kind == "c" and name in ("abs", "absolute")):
@@ -678,7 +678,7 @@ def _is_near_wide(case, mine):
     # A number of Python is rounded to the precision of the arrays.
     args = [kinds[0].type(one) if kinds and type(one) in (float, complex) else one for one in case.args]
     given = {one: value if one == "where" else "f8" if one == "dtype" else _wide(value) for one, value in case.keywords.items()}
-    theirs, error = told(lambda: case.function(*map(_wide, args), **given))
+    theirs, error = outcome_of(lambda: case.function(*map(_wide, args), **given))
     case.is_wide = True
     is_near = error is None and _differ(case, mine, theirs) is None
     case.is_wide = False
@@ -752,7 +752,7 @@ def _aliasing_differs(case, mine, theirs, ours_args, theirs_args):
     if theirs.dtype != mine.dtype:
         return None
     value = np.zeros((), theirs.dtype) if np.ravel(theirs)[:1].tobytes().strip(b"\0") else np.ones((), theirs.dtype if theirs.dtype.names is None else "i1").astype(theirs.dtype)
-    (_, error), (_, mistake) = told(lambda: theirs.__setitem__(Ellipsis, value)), told(lambda: mine.__setitem__(Ellipsis, value))
+    (_, error), (_, mistake) = outcome_of(lambda: theirs.__setitem__(Ellipsis, value)), outcome_of(lambda: mine.__setitem__(Ellipsis, value))
     if (error is None) != (mistake is None):
         return f"a write to the result: {mistake!r}, NumPy's: {error!r}"
     return _sources_differ(case, ours_args, theirs_args, "after a write to the result")

@@ -46,7 +46,7 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--census"):
-        wanted = [item for item in items if item.originalname == "test_a_function_beside_numpy"]
+        wanted = [item for item in items if item.originalname == "test_a_function_compared_with_numpy"]
         config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
         items[:] = wanted
         return

@@ -105,7 +105,7 @@ def _is_outside(value: Any) -> bool:
 DIFFERENCES = [
     Difference(
         "`argsort`, `sort`, `argpartition`, `partition`",
-        "an order of equal items, or beside the place `kth`, by `kind`",
+        "an order of equal items, or next to the place `kth`, by `kind`",
         "equal items stay in their order, and a partition is a sort",
         lambda case, why: why.endswith((": values", "signs of zeroes") + _APART * ("partition" in case.name)),
         lambda: _twice(lambda a: np.argpartition(a, 0).tolist(), np.array([3, 3, 4, -3, 5, 4, -1])),

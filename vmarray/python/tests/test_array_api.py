@@ -34,7 +34,7 @@ def test_the_namespace():
     assert xp.__array_namespace_info__().dtypes(kind="bool") == {"bool": np.dtype(bool)}
 
 
-def test_devices_and_what_is_not_shown():
+def test_devices_and_unsupported_members():
     (device,) = vm.devices("host")
     a = vm.arange(5, devices=device)
     assert a.device == device and a.to_device(device) is a and a.to_device("host") is a

@@ -56,7 +56,7 @@ def test_creation():
     assert (array[2:3].item(), int(vm.asarray(2)), bool(array[2:3]), array.tolist()) == (2, 2, True, [0, 1, 2, 3, 4])
 
 
-def test_what_is_wrong_is_said():
+def test_wrong_arguments_have_clear_errors():
     for wrong, error in [
         (lambda: vm.zeros(3, object), TypeError),
         (lambda: vm.zeros(-1), ValueError),
@@ -151,7 +151,7 @@ def test_closed_arrays_say_so():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_process_is_told():
+def test_a_forked_process_gets_an_error():
     array = vm.arange(10)
     reading, writing = os.pipe()
     child = os.fork()
@@ -160,12 +160,12 @@ def test_a_forked_process_is_told():
             array[0]
             answer = b"no error"
         except vm.ForkedError:
-            answer = b"told"
+            answer = b"refused"
         del array
         gc.collect()
         os.write(writing, answer)
         os._exit(0)
-    assert os.read(reading, 20) == b"told"
+    assert os.read(reading, 20) == b"refused"
     assert os.waitpid(child, 0)[1] == 0
     assert array[3] == 3
 

@@ -27,7 +27,7 @@ def _done(log):
 
 
 @pytest.mark.parametrize("name", census.names())
-def test_a_function_beside_numpy(name, request):
+def test_a_function_compared_with_numpy(name, request):
     whole, log, seed = (request.config.getoption(f"--census{one}") for one in ("", "-log", "-seed"))
     key = (name, str(seed), str(whole))
     if key in _done(log):

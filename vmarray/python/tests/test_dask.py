@@ -179,7 +179,7 @@ def test_stored_chunks_are_written_as_a_whole(tmp_path, chunks, given):
             assert np.array_equal(target[...], expected)
 
 
-def test_what_is_handed_on_is_refused_or_done(tmp_path):
+def test_forwarded_arguments_are_refused_or_used(tmp_path):
     x = da.from_array(np.arange(12.0).reshape(3, 4), chunks=(2, 2))
     target = zarr.create_array(str(tmp_path / "there.zarr"), shape=x.shape, dtype=x.dtype, chunks=(3, 3))
     for wrong in (

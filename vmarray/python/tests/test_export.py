@@ -40,7 +40,7 @@ def test_numpy_reads_and_writes_items_where_they_lie(shape, dtype, seed):
     assert later.shape == shape
 
 
-def test_what_is_cached_is_seen_and_what_is_pending_is_as_it_was():
+def test_exports_show_cached_items_and_pending_results_keep_their_inputs():
     a = vm.zeros(100, "i4", devices="host", page_len=10, max_len=200)
     a[37] = 5
     twice = a * 2
@@ -85,14 +85,14 @@ def test_an_array_is_lent_until_the_last_tensor_is_gone():
     assert kept.sum() == 499_500
 
 
-def test_what_cannot_be_lent_is_refused(tmp_path):
+def test_arrays_that_cannot_be_exported_are_refused(tmp_path):
     cards = [vm.devices("host")[0], vm.devices("host")[0]]
-    dealt = vm.arange(100, devices=cards, page_len=10)
+    striped = vm.arange(100, devices=cards, page_len=10)
     with pytest.raises(vm.InvalidError, match="page_bytes"):
-        dealt.device_memory()
-    with dealt[20:30].device_memory() as memory:
+        striped.device_memory()
+    with striped[20:30].device_memory() as memory:
         np.from_dlpack(memory)[...] = 0
-    assert int(dealt.sum()) == 4950 - 245
+    assert int(striped.sum()) == 4950 - 245
     with vm.create(tmp_path / "a", 10) as file:
         with pytest.raises(vm.Error, match="use an array on"):
             file.device_memory()
@@ -174,7 +174,7 @@ def test_memory_of_numpy_is_a_home(shape, dtype, seed):
     assert own.tobytes() == new.tobytes()
 
 
-def test_what_is_no_home_is_said():
+def test_unsuitable_homes_have_clear_errors():
     own = np.arange(12.0).reshape(3, 4)
     for values_, kind in ((own.T, ValueError), ([1, 2], ValueError), (np.array([{}]), TypeError)):
         with pytest.raises(kind):

@@ -87,7 +87,7 @@ def test_files_in_pieces(tmp_path, monkeypatch):
     assert progress.n == progress.total == own.nbytes
 
 
-def test_what_cannot_be_read_is_said(tmp_path):
+def test_unreadable_files_have_clear_errors(tmp_path):
     np.savez(tmp_path / "several.npz", a=np.zeros(3))
     with pytest.raises(ValueError, match="several arrays"):
         vm.load(tmp_path / "several.npz")

@@ -111,7 +111,7 @@ def test_neighbours_of_nothing_and_of_unknown_boundaries():
         corner(vm.ones((4, 4)), boundary="mean")
 
 
-def test_a_kernel_is_computed_later_and_of_what_was_there():
+def test_a_kernel_is_lazy_and_uses_the_items_of_its_call():
     a = vm.arange(10)
 
     @vm.kernel
@@ -129,7 +129,7 @@ def line_of(error):
     return error.value.text.strip(), error.value.lineno
 
 
-def test_what_is_no_kernel_is_an_error_at_its_line():
+def test_code_outside_the_subset_is_an_error_at_its_line():
     with pytest.raises(vm.KernelError, match="kernels have no While") as error:
 
         @vm.kernel

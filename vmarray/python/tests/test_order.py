@@ -278,7 +278,7 @@ class Bar:
         self.n += more
 
 
-def test_sorts_tell_how_far_they_have_come():
+def test_sorts_report_their_progress():
     own = np.random.default_rng(1).integers(0, 1000, 50_000)
     array, parts = vm.asarray(own), []
     with vm.progress(lambda done, total: parts.append((done, total))):
@@ -295,7 +295,7 @@ def test_sorts_tell_how_far_they_have_come():
     assert bar.starts >= 1 and bar.n == bar.total > 0
 
 
-def test_sorts_are_stopped_by_who_is_told():
+def test_sorts_are_stopped_by_the_progress_callback():
     own = np.random.default_rng(1).permutation(50_000)
     array = vm.asarray(own)
 

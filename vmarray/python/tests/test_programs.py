@@ -1,7 +1,7 @@
 """Random programs compared with NumPy: views, functions, keywords and writes, on all kinds of operands."""
 
 import numpy as np
-from census import _values_differ, has_advice, told
+from census import _values_differ, has_advice, outcome_of
 from conftest import seeds, values
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,7 +82,7 @@ def test_programs_of_any_operands(data, dtype, seed):
             continue
         work, shown = _step(draw, step)
         before = numpys.copy()
-        (theirs, error), (mine, mistake) = told(lambda: work(numpys, others)), told(lambda: work(ours, more))  # noqa: B023
+        (theirs, error), (mine, mistake) = outcome_of(lambda: work(numpys, others)), outcome_of(lambda: work(ours, more))  # noqa: B023
         what = (number, shown, dtype, numpys.dtype, getattr(others, "dtype", others))
         if mistake is not None and error is None:
             assert isinstance(mistake, TypeError) and has_advice(mistake), (what, mistake)

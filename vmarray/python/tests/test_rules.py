@@ -69,7 +69,7 @@ def test_operands_are_cast_to_a_dtype_before():
 @pytest.mark.parametrize("value", [300, -1, [300, 1, 2], [1, -1, 2], [1, np.nan, 2], np.nan, "7", "x", 1.5, [1.5, 2, 3], None])
 @pytest.mark.parametrize("key", [slice(None), np.arange(3), [0, 1, 2], np.ones(3, bool), Ellipsis])
 @pytest.mark.parametrize("dtype", ["u1", "i8", ">u2", "f4", "?"])
-def test_what_is_assigned_is_cast_as_numpy_casts(value, key, dtype):
+def test_assigned_values_are_cast_like_numpy(value, key, dtype):
     own, array = np.zeros(3, dtype), vm.zeros(3, dtype)
     wanted = outcome(lambda: own.__setitem__(key, value))[1]
     assert outcome(lambda: array.__setitem__(key, value))[1] == wanted
@@ -397,7 +397,7 @@ def test_messages_have_pythons_names(tmp_path):
         array.append([1, 2, 3])
 
 
-def test_what_is_pending_is_shown():
+def test_the_repr_shows_pending_expressions():
     later = vm.zeros((2000, 5000), devices="host") + 1
     assert "shape=(2000, 5000)" in repr(later) and "float64" in repr(later) and "not computed yet" in repr(later)
     assert later.devices[0].name in repr(later)
@@ -486,7 +486,7 @@ def test_several_items_of_one_element_are_written():
     assert np.asarray(texts).tolist() == [(b"", b"a", b"b")] * 4
 
 
-def test_what_is_appended_is_cast_as_what_is_assigned():
+def test_appended_values_are_cast_like_assigned_ones():
     for dtype in ("u1", "i1", ">i2", "i8"):
         array, rows = vm.zeros(0, dtype, max_len=100), vm.Ragged(dtype=dtype)
         for value in (2**70, [1, -(2**70)], np.nan, [np.nan], "x"):

@@ -20,7 +20,7 @@ def loops(one, other, on):
 
 
 @given(tuples, tuples, st.integers(0, 1), st.integers(1, 5))
-def test_joins_are_those_of_nested_loops(one, other, on, piece):
+def test_joins_match_nested_loops(one, other, on, piece):
     labels = [5, 2]
     ours, others = vm.IndexSet.from_rows(labels, one), vm.IndexSet.from_rows([labels[on], 9], other)
     expected = loops(one, other, on)

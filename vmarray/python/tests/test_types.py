@@ -14,5 +14,5 @@ def test_types(tmp_path):
     folder = os.path.dirname(__file__)
     given = ["--config-file", os.path.join(folder, "..", "pyproject.toml"), "--cache-dir", str(tmp_path)]
     for what in (["-p", "vmarray"], [os.path.join(folder, "typed_usage.py")]):
-        told, errors, code = api.run([*given, *what])
-        assert code == 0, told + errors
+        output, errors, code = api.run([*given, *what])
+        assert code == 0, output + errors

@@ -362,7 +362,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// each, and [`build`](Self::build) fails with [`Device`](ErrorKind::Device)
     /// ([`Unsupported`](backend_api::ErrorKind::Unsupported)) for [`usize::MAX`]. It fails likewise on
     /// devices whose memory cannot grow, such as CUDA drivers older than 10.2, and with
-    /// [`ParityRefused`](ErrorKind::ParityRefused) for [`Placement::Parity`](crate::Placement::Parity).
+    /// [`ParityRefused`](ErrorKind::ParityRefused) for [`Placement::Parity`].
     ///
     /// Arrays [in files](Self::create) grow without it; it limits them each time a program creates or opens
     /// one.

@@ -128,7 +128,8 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`PagedView::page`](crate::views::PagedView::page); the previous page is released in any case.
+    /// The errors of [`PagedView::page`](crate::views::PagedView::page); the previous page is released in any
+    /// case.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let mut at = index.wrapping_sub(self.first);
@@ -158,8 +159,8 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`PagedViewMut::page_mut`](crate::views::PagedViewMut::page_mut); the previous page is released in
-    /// any case.
+    /// The errors of [`PagedViewMut::page_mut`](crate::views::PagedViewMut::page_mut); the previous page is
+    /// released in any case.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let mut at = index.wrapping_sub(self.first);
@@ -173,7 +174,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     /// Writes an element.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     #[inline]
     pub fn set(&mut self, index: usize, value: T) -> Result<()> {
         let mut at = index.wrapping_sub(self.first);

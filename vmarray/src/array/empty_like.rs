@@ -74,7 +74,7 @@ fn of_settings<U: Element, D: Device>(
     Builder::<U, D>::build_on(settings, homes, |_| ())
 }
 
-/// Settings and devices of an array, of which another one can be made.
+/// Settings and devices of an array, to make another one like it.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     settings: Settings,
@@ -166,7 +166,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// RAM, on one channel, with the same cache.
     ///
     /// # Errors
-    /// As [`Builder::build`](crate::Builder::build).
+    /// The errors of [`Builder::build`](crate::Builder::build).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -102,7 +102,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`set`](Self::set), and at the [`capacity`](Self::capacity) like [`reserve`](Self::reserve).
     ///
     /// # Errors
-    /// As [`reserve`](Self::reserve) and [`set`](Self::set); nothing is added then.
+    /// The errors of [`reserve`](Self::reserve) and [`set`](Self::set); nothing is added then.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -160,7 +160,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Adds the elements of a slice at the end; long slices bypass the cache.
     ///
     /// # Errors
-    /// As [`reserve`](Self::reserve) and [`write`](crate::views::ViewMut::write); nothing is added then.
+    /// The errors of [`reserve`](Self::reserve) and [`write`](crate::views::ViewMut::write); nothing is added
+    /// then.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -177,8 +178,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Adds all elements of an iterator at the end, some thousands at a time.
     ///
     /// # Errors
-    /// As [`extend_from_slice`](Self::extend_from_slice). Earlier elements of the iterator are added, except
-    /// the batch of the error: [`len`](Self::len) has their number, and the rest is lost.
+    /// The errors of [`extend_from_slice`](Self::extend_from_slice). Earlier elements of the iterator are
+    /// added, except the batch of the error: [`len`](Self::len) has their number, and the rest is lost.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -204,7 +205,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Removes the last element and returns it; `None` for an empty array.
     ///
     /// # Errors
-    /// As [`get`](Self::get); the element stays then.
+    /// The errors of [`get`](Self::get); the element stays then.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -225,8 +226,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// `len` elements.
     ///
     /// # Errors
-    /// As [`discard`](crate::views::ViewMut::discard), for pages held by leaked guards; the array is then
-    /// unchanged, except that pages behind `len` may be zeroed.
+    /// The errors of [`discard`](crate::views::ViewMut::discard), for pages held by leaked guards; the array
+    /// is then unchanged, except that pages behind `len` may be zeroed.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -250,7 +251,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Changes the length to `len`, by adding copies of a value, or by [`truncate`](Self::truncate).
     ///
     /// # Errors
-    /// As [`truncate`](Self::truncate), or as [`reserve`](Self::reserve) and
+    /// The errors of [`truncate`](Self::truncate), or as [`reserve`](Self::reserve) and
     /// [`fill`](crate::views::ViewMut::fill); the array is as it was then.
     ///
     /// ```

@@ -218,7 +218,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 macro_rules! common {
     ($Guard:ident) => {
         impl<T: Element, D: Device> $Guard<'_, T, D> {
-            /// The number of the page among the pages of the view.
+            /// The index of the page among the pages of the view.
             #[must_use]
             pub fn page(&self) -> usize {
                 self.place.cut.page

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_unseen_is_there() {
+    fn writes_without_a_read_are_stored() {
         let array = array(200);
         std::thread::scope(|threads| {
             for thread in 0..4 {

@@ -101,7 +101,7 @@ impl<T: Element + KernelType> VirtualArray<T> {
     /// Creates a persistent array of zeroes in a new file: [`Builder::create`] with the default settings.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Builder::create`].
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -119,7 +119,7 @@ impl<T: Element + KernelType> VirtualArray<T> {
     /// Opens the array of a file for reading and writing: [`Builder::open`] with the default settings.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Builder::open`].
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -138,9 +138,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Makes all earlier writes and the length durable: after it returns they survive any end of the process,
     /// and a loss of power. Concurrent writes and pushes may be included or not.
     ///
-    /// After a crash each page, and the length, is as of the last completed `sync` or later; no page is torn,
-    /// and no element below the length is missing. All pages of all files are from one `sync`. A file that
-    /// another program has replaced by a copy of another time is an error at [`open`](Builder::open).
+    /// After a crash each page, and the length, has the state of the last completed `sync` or a later one; no
+    /// page is torn, and no element below the length is missing. All pages of all files are from one `sync`.
+    /// A file that another program has replaced by a copy of another time is an error at
+    /// [`open`](Builder::open).
     ///
     /// Blocks until dirty pages are written back and the drives have stored them; hits continue meanwhile.
     ///
@@ -388,7 +389,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// return an error of kind `ReadOnly`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`open`](Self::open).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -734,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_ends_in_what_to_do() {
+    fn every_text_ends_with_a_remedy() {
         let cause = || backend_api::Error::new(backend_api::ErrorKind::Lost, "compute");
         let asked = vec![Unmet { filter: "gpu".into(), reason: "there is none".into() }];
         let all = one_of_each! {
@@ -840,7 +840,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advice_depends_on_what_happened() {
+    fn the_advice_depends_on_the_cause() {
         let fits = |all_asked_bytes, all_usable_bytes| {
             let (asked_bytes, usable_bytes) = (3 << 30, 2 << 30);
             let device = "a card".into();

@@ -192,7 +192,7 @@ pub(crate) fn in_steps<R, E>(
 /// # Errors
 /// The errors of `work`.
 #[cfg(feature = "host")]
-pub(crate) fn in_told_steps<R>(
+pub(crate) fn in_reported_steps<R>(
     all_bytes: usize,
     progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     work: impl FnOnce(&Steps) -> Result<R>,

@@ -36,7 +36,7 @@ pub(crate) static CORES: LazyLock<usize> = LazyLock::new(|| {
     chosen.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get)
 });
 /// Threads that wait for work, at most as many as cores.
-static IDLE: Mutex<Vec<Arc<Seat>>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<Arc<JobSlot>>> = Mutex::new(Vec::new());
 
 /// True if the calling thread has to work alone.
 static RULE: OnceLock<fn() -> bool> = OnceLock::new();
@@ -50,22 +50,22 @@ thread_local! {
 
 /// The place where a thread waits for work.
 #[derive(Default)]
-struct Seat {
+struct JobSlot {
     job: Mutex<Option<Job>>,
     called: Condvar,
 }
 
 /// Work for threads, borrowed from the calling thread.
 struct Job {
-    work: Lent,
+    work: BorrowedWork,
     call: Arc<Call>,
 }
 
 #[derive(Clone, Copy)]
-struct Lent(*const (dyn Fn() + Sync));
+struct BorrowedWork(*const (dyn Fn() + Sync));
 
 // SAFETY: the target is `Sync`, and is used as a shared reference only.
-unsafe impl Send for Lent {}
+unsafe impl Send for BorrowedWork {}
 
 /// One call, shared with its threads.
 #[derive(Default)]
@@ -91,7 +91,7 @@ pub(crate) fn works_alone() -> bool {
     RULE.get().is_some_and(|works_alone| works_alone())
 }
 
-/// Runs `work` on `threads` threads, of which the calling one is the first: on that one only if it
+/// Runs `work` on `threads` threads. The calling thread is the first of them; it works alone if it
 /// [works alone](works_alone). If the system cannot start enough threads, fewer run it. Returns when all have
 /// finished.
 ///
@@ -106,12 +106,12 @@ pub(crate) fn together(threads: usize, work: impl Fn() + Sync) {
     // SAFETY: only the lifetime is extended. No thread uses the reference after the last of the call's
     // users has signed off. `until_done`, which is dropped before `work`, also when the stack unwinds,
     // waits for that.
-    let lent = Lent(unsafe {
+    let borrowed = BorrowedWork(unsafe {
         std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync + 'static)>(borrowed)
     });
     let until_done = UntilDone(&call);
     for _ in 1..threads {
-        if !run_on_worker(lent, &call) {
+        if !run_on_worker(borrowed, &call) {
             break;
         }
     }
@@ -171,13 +171,13 @@ impl Drop for UntilDone<'_> {
 }
 
 /// Runs borrowed work on an idle thread, or a new one; returns false if none is available.
-fn run_on_worker(work: Lent, call: &Arc<Call>) -> bool {
+fn run_on_worker(work: BorrowedWork, call: &Arc<Call>) -> bool {
     call.state.lock().users += 1;
     let job = Job { work, call: Arc::clone(call) };
     let idle = IDLE.lock().pop();
-    if let Some(seat) = idle {
-        *seat.job.lock() = Some(job);
-        seat.called.notify_one();
+    if let Some(slot) = idle {
+        *slot.job.lock() = Some(job);
+        slot.called.notify_one();
         return true;
     }
     // A thread inherits the processors of its creator; this one will work for other callers, too.
@@ -195,11 +195,11 @@ fn run_on_worker(work: Lent, call: &Arc<Call>) -> bool {
 /// The main function of a thread: runs its first job, and later jobs that arrive within some seconds.
 fn serve(first: Job) {
     IS_WORKER.set(true);
-    let seat = Arc::new(Seat::default());
+    let slot = Arc::new(JobSlot::default());
     let mut next = Some(first);
     while let Some(job) = next {
         job.run();
-        next = seat.wait();
+        next = slot.wait();
     }
 }
 
@@ -221,7 +221,7 @@ impl Job {
     }
 }
 
-impl Seat {
+impl JobSlot {
     /// Waits among the idle threads for a job. `None` after some seconds, or if enough threads are idle.
     fn wait(self: &Arc<Self>) -> Option<Job> {
         {
@@ -236,7 +236,7 @@ impl Seat {
         if job.is_none() {
             drop(job);
             let mut idle = IDLE.lock();
-            if let Some(at) = idle.iter().position(|seat| Arc::ptr_eq(seat, self)) {
+            if let Some(at) = idle.iter().position(|slot| Arc::ptr_eq(slot, self)) {
                 idle.remove(at);
                 return None;
             }
@@ -306,7 +306,11 @@ mod tests {
                 together(3, || {
                     barrier.wait();
                     if thread::current().id() != starter {
-                        assert_eq!(Processors::of(0).unwrap(), wide, "it is not bound by who started it");
+                        assert_eq!(
+                            Processors::of(0).unwrap(),
+                            wide,
+                            "it does not inherit the processors of its starter"
+                        );
                         inner.fetch_add(1, Ordering::Relaxed);
                     }
                 });

@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_processes() {
+    fn names_distinguish_processes() {
         assert_eq!(process_of(&file_name(12, 345)), Some((12, 345)));
         for other in ["12.stats", "-1.stats", "12-345", "012-345.stats", "+12-345.stats", "a-b.stats", ""] {
             assert_eq!(process_of(other), None, "{other}");
@@ -343,7 +343,7 @@ mod tests {
             assert_eq!(read_all(&folder), []);
         }
         write(&file_name(process, start), process + 1);
-        assert_eq!(read_all(&folder), [], "it tells of another process");
+        assert_eq!(read_all(&folder), [], "the file of another process");
         std::fs::remove_dir_all(path).unwrap();
     }
 }

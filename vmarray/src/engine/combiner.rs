@@ -208,7 +208,7 @@ mod model {
     }
 
     #[test]
-    fn whoever_comes_while_another_serves_is_served() {
+    fn later_requests_are_served_by_the_combiner() {
         loom::model(|| {
             let server = Arc::new(Combiner::<usize, usize>::new(usize::MAX, 0));
             let serve = |server: &Combiner<usize, usize>| {

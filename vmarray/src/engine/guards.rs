@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_of_other_threads_are_not_those_of_this_one() {
+    fn guards_of_other_threads_do_not_count() {
         let array = Identity::new();
         array.hold(0);
         std::thread::scope(|threads| {

@@ -131,12 +131,12 @@ pub struct Pager {
     keeps: Keeps,
     /// Least size in bytes of direct reads of pages without a frame at their home.
     parts_least: AtomicUsize,
-    /// The length stored beside the pages.
+    /// The length stored next to the pages.
     #[cfg(feature = "host")]
     length: KeptLength,
 }
 
-/// Kind of length stored beside persistent pages.
+/// Kind of length stored next to persistent pages.
 #[cfg(feature = "host")]
 #[derive(Clone, Debug, Default)]
 pub(crate) enum KeptLength {
@@ -245,7 +245,7 @@ impl Pager {
     }
 
     /// True if both arrays distribute pages over channels of the same devices in the same order.
-    pub(crate) fn is_dealt_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_striped_like(&self, other: &Self) -> bool {
         let (own, others) = (self.channels(), other.channels());
         own.len() == others.len()
             && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))

@@ -17,7 +17,8 @@ const THREADS_A_BUS: usize = 12;
 /// Threads presently in long copies, callers included.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// True if a copy of this length would now run on several threads, or beside the threads of other calls.
+/// Returns true if a copy of this length would now run on several threads, or while threads of other calls
+/// copy.
 pub(crate) fn is_shared(bytes: u64) -> bool {
     bytes >= 2 * SHARE_BYTES || BUSY.load(Ordering::Relaxed) > 0
 }
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn all_threads_run_and_an_error_is_told() {
+    fn all_threads_run_and_an_error_is_returned() {
         let ran = AtomicUsize::new(0);
         let outcome = on_threads(5, || {
             let part = ran.fetch_add(1, Ordering::Relaxed);

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_fetched_is_asked_for_again() {
+    fn unfetched_pages_are_requested_again() {
         let mut memory = Memory::new();
         for page in 0..50 {
             let _ = memory.step(ARRAY, page, Use::FetchedAhead);

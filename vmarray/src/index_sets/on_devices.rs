@@ -1,11 +1,14 @@
-//! Joins and groups on the devices that store the tuples. Keys of the second set are sorted together with
-//! the numbers of their tuples. A binary search finds each key of the first set in them. Prefix sums of
-//! the numbers of partners give the start of each tuple's results. Then one item writes each value of a
-//! result. Only sums of blocks of 1024 counts go through the host.
+//! Joins and groups on the devices that store the tuples, by sorting and binary search:
 //!
-//! The common values become one number, as on the host: their place in a box. If the box has too many
-//! places, a rank replaces the values or the numbers computed so far. It is their rank among the second
-//! set's.
+//! 1. The devices sort the keys of the second set together with the indices of their tuples.
+//! 2. A binary search finds the partners of each tuple of the first set.
+//! 3. Prefix sums of the counts of partners give the start of each tuple's results. Only the sums of blocks
+//!    of 1024 counts go through the host.
+//! 4. One item of a kernel writes each value of a result.
+//!
+//! A key is one number, as on the host: the row-major index of the tuple's common values in the box of their
+//! ranges. If that index could exceed 64 bits, the values are first replaced by their ranks among the values
+//! of the second set.
 
 mod codes;
 #[cfg(test)]
@@ -240,10 +243,10 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> Join<'a,
         const MEMORY_BYTES: usize = 1 << 30;
         let (all, devices) = (TUPLES_MAX, TupleDevices(like));
         let loaded = |is_lent: bool, width: usize| if is_lent { 0 } else { 8 * width };
-        let (a_lent, b_lent) = (devices.lent(a).is_some(), devices.lent(b).is_some());
-        let strip_bytes = STRIP_BYTES + loaded(a_lent, merge.a_width);
-        let block_bytes = BLOCK_BYTES + loaded(b_lent, merge.b_width);
-        let default_bytes = if a_lent && b_lent { usize::MAX } else { MEMORY_BYTES };
+        let (is_a_in_place, is_b_in_place) = (devices.in_place(a).is_some(), devices.in_place(b).is_some());
+        let strip_bytes = STRIP_BYTES + loaded(is_a_in_place, merge.a_width);
+        let block_bytes = BLOCK_BYTES + loaded(is_b_in_place, merge.b_width);
+        let default_bytes = if is_a_in_place && is_b_in_place { usize::MAX } else { MEMORY_BYTES };
         let half = memory_bytes.unwrap_or(default_bytes) / 2;
         let strips = SetCut::of(a.len(), (half / strip_bytes).min(all));
         let blocks = SetCut::of(b.len(), (half / block_bytes).min(all));

@@ -10,7 +10,7 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::base::progress::{Progress, in_told_steps};
+use crate::base::progress::{Progress, in_reported_steps};
 use crate::ops::saved;
 use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
@@ -47,7 +47,7 @@ fn save_values(
         }
         let file = builder.create_as([unfinished], &in_words(dimensions, len))?;
         let made = saved::UnfinishedFile(Some(unfinished));
-        in_told_steps(values * size_of::<u64>(), progress, |steps| {
+        in_reported_steps(values * size_of::<u64>(), progress, |steps| {
             saved::copy(values, file.page_len(), read, &file, steps)
         })?;
         file.sync()?;

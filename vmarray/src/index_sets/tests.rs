@@ -94,7 +94,7 @@ pub(super) fn sets() -> impl Strategy<Value = (IndexSet, IndexSet)> {
 
 proptest! {
     #[test]
-    fn all_hashes_yield_what_nested_loops_do((a, b) in sets(), threads in 1_usize..4) {
+    fn all_hashes_match_nested_loops((a, b) in sets(), threads in 1_usize..4) {
         let Ok(merge) = Merge::on_common(a.dimensions(), b.dimensions()) else { return Ok(()) };
         let limits = Limits { threads, memory_bytes: usize::MAX };
         let expected = nested_loops(&a, &b, &merge);

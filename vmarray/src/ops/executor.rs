@@ -174,7 +174,7 @@ pub trait Question: Sync {
     }
 
     /// Arrays of which all these pages are read in place, too.
-    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
     }
 
@@ -224,8 +224,8 @@ impl Question for Examination<'_> {
         self.0.group_len()
     }
 
-    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
-        self.0.dealt()
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
+        self.0.striped()
     }
 
     fn is_rounded(&self) -> bool {

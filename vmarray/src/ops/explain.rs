@@ -304,7 +304,7 @@ impl Explained {
     }
 }
 
-/// Returns the number of each channel's device in the plan.
+/// Returns the index of each channel's device in the plan.
 fn device_numbers<T: Element, D: Device>(array: &VirtualArray<T, D>, plan: &Explained) -> Vec<usize> {
     let number = |name: String| plan.devices.iter().position(|device| device.device == name).unwrap_or(0);
     array.pager().channels().iter().map(|channel| number(channel.device().info().to_string())).collect()

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_list_cannot_write_is_told() {
+    fn a_scatter_to_a_guarded_page_would_deadlock() {
         let array = one_channel::<u32, _>(&Arc::new(host()), (4, 16), 4).build().unwrap();
         let guard = array.page_mut(2).unwrap();
         let error = array.scatter(&[3, 35], &[1, 2]).unwrap_err();

@@ -237,7 +237,7 @@ pub trait RunKernel: Kernel + Sized {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     fn sum<'a>(
         arguments: impl Arguments<'a, Self::Parameters>,
     ) -> Result<<Self::Returned as ReturnedSum>::Sum>
@@ -265,7 +265,7 @@ pub trait RunKernel: Kernel + Sized {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     fn count<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<usize>
     where
         Self: Kernel<Returned = bool>,
@@ -277,7 +277,7 @@ pub trait RunKernel: Kernel + Sized {
     /// without a value. NaNs are skipped, and a zero is returned as +0.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     fn min<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<Option<Self::Returned>>
     where
         Self::Returned: Number,
@@ -289,7 +289,7 @@ pub trait RunKernel: Kernel + Sized {
     /// [`min`](Self::min).
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     fn max<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<Option<Self::Returned>>
     where
         Self::Returned: Number,

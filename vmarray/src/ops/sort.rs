@@ -196,17 +196,18 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
         pager.expect_no_guards()?;
     }
     let value_bytes = values.map(|values| values.stride());
-    let beside = values.map(|values| (values, range.len()));
+    let companion = values.map(|values| (values, range.len()));
     let can_sort = |device: &Arc<dyn Device>| can_sort(device, size_of::<T>(), value_bytes);
-    let sorted = target.change_on_devices(range, beside, &can_sort, &mut |shares, dealing, begin_write| {
-        sort_on_devices(shares, dealing, order, begin_write)
-    });
+    let sorted =
+        target.change_on_devices(range, companion, &can_sort, &mut |shares, striping, begin_write| {
+            sort_on_devices(shares, striping, order, begin_write)
+        });
     if sorted? {
         return Ok(());
     }
     let is_in_ram = |device: &Arc<dyn Device>| ram_in_place::can_sort(&**device);
     if ram_in_place::is_worth_it(target, range.len(), size_of::<T>(), value_bytes)
-        && target.change_on_devices(range, beside, &is_in_ram, &mut |shares, _, begin_write| {
+        && target.change_on_devices(range, companion, &is_in_ram, &mut |shares, _, begin_write| {
             ram_in_place::sort::<T::KeyBits>(shares, order, begin_write)
         })?
     {

@@ -22,7 +22,7 @@ const VARIABLE: &str = "VMARRAY_DEVICES";
 /// and opens the cards, which can take a second.
 ///
 /// # Errors
-/// As [`Discovery::open`].
+/// The errors of [`Discovery::open`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -422,8 +422,8 @@ impl Discovery {
     }
 
     fn report_of(&self, facts: Vec<(DeviceInfo, CardHealth)>, absences: Vec<Absence>) -> DiscoveryReport {
-        let (infos, told): (Vec<_>, Vec<_>) = facts.into_iter().unzip();
-        let health: Vec<_> = infos.iter().map(|info| health_of(info, &infos, &told)).collect();
+        let (infos, statuses): (Vec<_>, Vec<_>) = facts.into_iter().unzip();
+        let health: Vec<_> = infos.iter().map(|info| health_of(info, &infos, &statuses)).collect();
         let is_unmet = |filter: &&DeviceFilter| !(0..infos.len()).any(|at| filter.term.matches(&infos, at));
         let unmet = |filter: &DeviceFilter| Unmet {
             filter: filter.text.clone(),

@@ -146,7 +146,7 @@ pub fn close_unused() -> usize {
     unused.len()
 }
 
-/// Puts these devices in place of [those of the machine](crate::devices), for everything that this process
+/// Puts these devices in place of [the machine's](crate::devices), for everything that this process
 /// makes later without a list of devices. An empty list restores the default. Existing arrays stay in place.
 ///
 /// For programs whose devices are opened on other terms: with a limit of memory, other options of a driver,

@@ -98,7 +98,7 @@ pub enum Placement {
     /// this, and [`rebuild`](crate::VirtualArray::rebuild) installs a spare while the array is in use. Only
     /// for arrays: the home of a source is in RAM.
     ///
-    /// The devices form a [`ParityGroup`](crate::device::wrap::ParityGroup), whose documentation lists the
+    /// The devices form a [`ParityGroup`], whose documentation lists the
     /// copies of each change.
     Parity,
 }
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capacity_gives_nobody_more_than_its_part() {
+    fn capacity_gives_no_device_more_than_its_part() {
         assert_eq!(by_capacity(&[8 << 30, 8 << 30]), [16, 16]);
         assert_eq!(by_capacity(&[11 << 30, 8 << 30, 2 << 30]), [16, 12, 3]);
         assert_eq!(by_capacity(&[1 << 40, 1]), [31, 0]);

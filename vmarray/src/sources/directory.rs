@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_cover_what_they_say() {
+    fn blocks_cover_their_ranges() {
         for (len, page_len) in [(1, 1), (10, 3), (640, 64), (1000, 128), (1000, 100), (70, 65), (5000, 999)] {
             let cuts = Cuts::new(len, page_len);
             for page in 0..cuts.pages() {

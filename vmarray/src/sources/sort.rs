@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_device_memory_goes_to_cards_and_back_twice() {
+    fn sources_larger_than_device_memory_are_sorted() {
         let mut random = SplitMix64::new(31);
         for round in 0..70 {
             let cards = 1 + round % 3;
@@ -219,11 +219,11 @@ mod tests {
             loop {
                 let behind = if len == 300 { 2000 } else { 0 };
                 let (source, _) = source(&unsorted, behind, cards, len + behind);
-                let mut told = Vec::new();
+                let mut reports = Vec::new();
                 let outcome = with_progress(
                     |progress| {
-                        told.push(progress);
-                        if told.len() > stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                        reports.push(progress);
+                        if reports.len() > stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                     },
                     || source.sort(..len),
                 );
@@ -231,7 +231,7 @@ mod tests {
                 expected.sort_unstable();
                 if outcome.is_ok() {
                     assert!(found == expected && stops > 7);
-                    assert!(told.last().is_some_and(|last| last.done_bytes == last.all_bytes));
+                    assert!(reports.last().is_some_and(|last| last.done_bytes == last.all_bytes));
                     break;
                 }
                 assert_eq!(*outcome.unwrap_err().kind(), ErrorKind::Cancelled);

@@ -156,7 +156,7 @@ fn requests_take_no_more_frames_than_there_are() {
 }
 
 #[test]
-fn whoever_polls_new_futures_once_finds_what_is_there() {
+fn new_futures_polled_once_find_resident_elements() {
     let (device, array) = simulated(100, 40);
     let first_try = (0..10).find(|_| {
         let found = poll_once(&mut array.get_async(16 * 5 + 3));
@@ -179,7 +179,7 @@ fn one_page_that_many_ask_for_costs_the_cache_no_more_than_one() {
 }
 
 #[test]
-fn a_write_back_that_fails_for_one_task_is_not_told_to_another_with_a_hit() {
+fn a_failed_write_back_of_one_task_is_not_reported_to_a_hit_of_another() {
     let device = Arc::new(Faulty::new(crate::common::host()));
     let array = on(&device, 20, 4);
     (0..4).for_each(|page| array.set(16 * page, 100).unwrap());
@@ -431,7 +431,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_nobody_waiting() {
+fn a_panicking_waker_leaves_no_task_waiting() {
     // The device loads one page at a time: first a page that two of three futures need, then another page.
     let (device, array) = simulated(10, 2);
     let panics = Waker::from(Arc::new(Panics));
@@ -534,7 +534,7 @@ fn guards_are_counted_and_waited_for_where_there_are_too_many() {
 }
 
 #[test]
-fn a_failure_is_told_to_those_whose_page_it_concerns() {
+fn a_failure_is_reported_to_the_tasks_of_its_page() {
     for later in [false, true] {
         let device = Arc::new(Faulty::new(delayed().build()));
         let array = on(&device, 23, 80);
@@ -550,7 +550,7 @@ fn a_failure_is_told_to_those_whose_page_it_concerns() {
         assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32));
         let total = array.stats().total();
         assert!(total.bytes_from_device >= 23 * 64, "{total:?}");
-        assert!(total.misses > 23, "those that failed were loaded once more: {total:?}");
+        assert!(total.misses > 23, "pages whose load failed were loaded once more: {total:?}");
         array.evict(..).unwrap();
         device.lose();
         for value in all((0..20).map(|page| array.get_async(16 * page))) {
@@ -696,7 +696,7 @@ fn long_elements_reach_tasks_that_outnumber_frames() {
 }
 
 #[test]
-fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
+fn a_thread_does_not_wait_for_a_frame_reserved_for_its_own_future() {
     let ((device, array), (_, other)) = (simulated(100, 2), simulated(100, 1));
     let is_refused = |array: &VirtualArray<u32>, page| {
         let error = array.page(page).map(drop).unwrap_err();
@@ -753,7 +753,7 @@ fn a_long_read_that_finds_its_page_held_is_served_by_the_same_load() {
 }
 
 #[test]
-fn a_write_that_nobody_waits_for_any_more_leaves_its_page_clean() {
+fn a_dropped_write_leaves_its_page_clean() {
     let (device, array) = simulated(100, 4);
     let mut write = array.set_async(16 * 7 + 1, 5);
     assert!(poll_once(&mut write).is_pending());
@@ -810,7 +810,7 @@ fn guards_of_tasks_and_threads_share_one_frame() {
 }
 
 #[test]
-fn write_backs_that_fail_are_told_to_the_tasks_that_need_the_frames() {
+fn failed_write_backs_are_reported_to_the_tasks_that_need_the_frames() {
     for (later, frames) in [(false, 1), (true, 1), (false, 4), (true, 4)] {
         let device = SimulatedDevice::builder(3).bytes(1 << 20).build();
         let device = Arc::new(Faulty::new(device));

@@ -70,21 +70,21 @@ fn check<const N: usize, const K: usize>(seed: u64, shape: impl Fn(&mut Numbers)
     let sums = built::<i64, K>(&mut random, less, elsewhere.clone());
     part.sum_axis(axis, &sums).unwrap();
     let sum = |line: &[i32]| line.iter().map(|value| i64::from(*value)).sum::<i64>();
-    let told = || format!("seed {seed}: {of:?} of {shape:?} along {axis}");
-    assert_eq!(sums.to_vec(..).unwrap(), natively(&values, shape, &of, axis, sum), "{}", told());
+    let context = || format!("seed {seed}: {of:?} of {shape:?} along {axis}");
+    assert_eq!(sums.to_vec(..).unwrap(), natively(&values, shape, &of, axis, sum), "{}", context());
     let counts = built::<u64, N>(&mut random, kept, elsewhere.clone());
     part.count_axis::<is_odd>(axis, &counts).unwrap();
     let odd = |line: &[i32]| line.iter().filter(|value| **value % 2 != 0).count() as u64;
-    assert_eq!(counts.to_vec(..).unwrap(), natively(&values, shape, &of, axis, odd), "{}", told());
+    assert_eq!(counts.to_vec(..).unwrap(), natively(&values, shape, &of, axis, odd), "{}", context());
     let extremes = built::<i32, N>(&mut random, kept, elsewhere);
     let (least, greatest) = (part.min_axis(axis, &extremes), extremes.to_vec(..).unwrap());
     if kept.contains(&0) || part.shape()[axis] > 0 {
         least.unwrap();
         let truth = natively(&values, shape, &of, axis, |line| *line.iter().min().unwrap());
-        assert_eq!(extremes.to_vec(..).unwrap(), truth, "{}", told());
+        assert_eq!(extremes.to_vec(..).unwrap(), truth, "{}", context());
         part.max_axis(axis, &extremes).unwrap();
         let truth = natively(&values, shape, &of, axis, |line| *line.iter().max().unwrap());
-        assert_eq!(extremes.to_vec(..).unwrap(), truth, "{}", told());
+        assert_eq!(extremes.to_vec(..).unwrap(), truth, "{}", context());
     } else {
         let outside = ErrorKind::PositionOutside { axis, index: 0, extent: 0 };
         assert_eq!((least.unwrap_err().kind(), extremes.to_vec(..).unwrap()), (&outside, greatest));
@@ -92,7 +92,7 @@ fn check<const N: usize, const K: usize>(seed: u64, shape: impl Fn(&mut Numbers)
 }
 
 #[test]
-fn reductions_along_axes_are_those_of_loops() {
+fn reductions_along_axes_match_loops() {
     for seed in 0..15 {
         check::<2, 1>(seed, |random| std::array::from_fn(|_| 1 + random.below(40)));
         check::<3, 2>(seed + 100, |random| std::array::from_fn(|_| 1 + random.below(9)));

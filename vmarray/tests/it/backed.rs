@@ -70,7 +70,7 @@ impl Pages {
     fn expect_good(&self, page: u64) -> io::Result<()> {
         let bad = self.kept.bad.lock().unwrap().get(&page).copied();
         match bad {
-            Some(PANIC) => panic!("page {page} is one of those that panic"),
+            Some(PANIC) => panic!("the test makes page {page} panic"),
             Some(kind) => Err(io::Error::new(kind, "a bad page")),
             None => Ok(()),
         }
@@ -250,7 +250,7 @@ fn pages_that_do_not_suit_are_refused() {
 /// While the home is slow with one page, all work without that page continues, except work of devices that
 /// write to pages. Otherwise the test would not end.
 #[test]
-fn a_slow_home_keeps_nobody_from_other_pages() {
+fn a_slow_home_blocks_no_other_pages() {
     let pages = Pages::new(40, 4 * 100);
     let array = VirtualArray::<u32>::builder(4000).cache_bytes(8 * 400).build_over(pages.clone()).unwrap();
     array.set(0, 1).unwrap();

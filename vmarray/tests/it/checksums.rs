@@ -89,7 +89,7 @@ impl Flipping {
         Ok(ticket)
     }
 
-    fn flip_what_came(&self, done: Ticket) {
+    fn flip_received(&self, done: Ticket) {
         let is_due =
             |(ticket, _): &mut (Ticket, usize)| ticket.queue == done.queue && ticket.value <= done.value;
         for (_, address) in self.under_way.lock().unwrap().extract_if(.., is_due) {
@@ -127,12 +127,12 @@ unsafe impl Device for Flipping {
     fn poll(&self, ticket: Ticket) -> device::Result<Progress> {
         let polled = self.inner.poll(ticket)?;
         if polled == Progress::Done {
-            self.flip_what_came(ticket);
+            self.flip_received(ticket);
         }
         Ok(polled)
     }
     fn wait(&self, ticket: Ticket) -> device::Result<()> {
-        self.inner.wait(ticket).inspect(|()| self.flip_what_came(ticket))
+        self.inner.wait(ticket).inspect(|()| self.flip_received(ticket))
     }
 }
 
@@ -355,7 +355,7 @@ fn copied_twice(x: &Own<u32>, one: &mut Own<u32>, other: &mut Own<u32>) {
 }
 
 #[test]
-fn what_devices_write_is_compared_from_the_next_copy_on() {
+fn device_writes_are_checked_from_the_next_copy_on() {
     type Change = fn(&mut VirtualArray<u32>) -> Result<()>;
     let changes: [(&str, Change); 6] = [
         ("launch", |array| plus_one::run((array,))),

@@ -422,7 +422,7 @@ fn check(source: &Source<u32, Watched>, home: &Watched, model: &Model, seed: u64
 }
 
 #[test]
-fn random_programs_are_coherent_and_copy_what_they_must() {
+fn random_programs_are_coherent_and_copy_no_more_than_needed() {
     let counting =
         |device: Arc<AnyDevice>| Arc::new(Counting::new(AnyDevice::from(device as Arc<dyn Device>)));
     let devices: Vec<_> = devices(2).into_iter().map(counting).collect();

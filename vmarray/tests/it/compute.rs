@@ -102,7 +102,7 @@ fn accesses_to_other_pages_go_on_while_elements_are_written() {
 }
 
 #[test]
-fn what_lies_on_devices_already_is_not_moved() {
+fn elements_on_devices_are_not_moved() {
     let device = Arc::new(Counting::new(host()));
     let shape = Shape { page_len: 64, channels: vec![2], frames: 4, ..Shape::default() };
     let array: VirtualArray<u32, _> = shape.describe(64 * 20, vec![Arc::clone(&device)]).build().unwrap();
@@ -137,7 +137,7 @@ fn what_lies_on_devices_already_is_not_moved() {
 
 /// Errors use the indices of the section.
 #[test]
-fn trouble_in_the_middle_is_reported_with_what_was_written() {
+fn failures_in_the_middle_report_the_written_ranges() {
     let device = Arc::new(Faulty::new(host()));
     let shape = Shape { page_len: 8, channels: vec![2], frames: 4, ..Shape::default() };
     let array: VirtualArray<u32, _> = shape.describe(64, vec![Arc::clone(&device)]).build().unwrap();
@@ -168,7 +168,7 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
 }
 
 #[test]
-fn pages_that_cannot_be_prepared_are_let_go_with_those_before_them() {
+fn pages_that_cannot_be_prepared_are_released_with_the_earlier_ones() {
     let device = Arc::new(Faulty::new(host()));
     let shape = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() };
     let array: VirtualArray<u32, _> = shape.describe(8 * 300, vec![Arc::clone(&device)]).build().unwrap();
@@ -311,7 +311,7 @@ fn refuse<'a>(view: impl ViewMut<'a, Element = u32, Index = usize>, is_untouched
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused() {
+fn impossible_queries_are_refused() {
     let (source, device) = counted(vec![0; LEN]);
     refuse(&source, || moved(&device) == (0, 0));
     let array = Shape::default().build::<u32>(64);
@@ -374,7 +374,7 @@ fn long_lists_of_matches_are_asked_for_in_parts() {
 
 /// Elements of one channel are contiguous, for any page length and any start of a range.
 #[test]
-fn what_is_read_elsewhere_in_the_channel_of_one_device_is_not_copied() {
+fn elements_read_within_the_channel_of_one_device_are_not_copied() {
     let mut random = Numbers::new(9);
     for round in 0..60 {
         let device = Arc::new(Counting::new(host()));

@@ -130,7 +130,7 @@ fn long_copies_go_past_the_host_and_fetch_and_zero_nothing() {
 }
 
 #[test]
-fn what_is_overwritten_whole_is_not_zeroed_and_side_by_side_is_one_copy() {
+fn overwritten_pages_are_not_zeroed_and_adjacent_pages_form_one_copy() {
     let device = Arc::new(Counting::new(host()));
     let shape = Shape { page_len: 1000, channels: vec![2], ..Shape::default() };
     let array = || shape.describe::<u32, _>(100_000, vec![device.clone()]).build().unwrap();
@@ -182,7 +182,7 @@ fn mirrors_parity_and_sources_are_copied_as_before() {
 }
 
 #[test]
-fn a_device_that_is_lost_while_it_copies_is_told_and_takes_nothing_else_with_it() {
+fn a_device_lost_during_a_copy_is_reported_and_loses_nothing_else() {
     const LEN: usize = 4 * SHORT;
     for later in [false, true] {
         let fabric = SimulatedFabric::new(Reach::Maps, 1_000_000_000, Duration::from_micros(5));
@@ -230,7 +230,7 @@ fn a_device_that_is_lost_while_it_copies_is_told_and_takes_nothing_else_with_it(
 }
 
 #[test]
-fn what_devices_refuse_is_copied_by_the_host() {
+fn copies_refused_by_devices_are_made_by_the_host() {
     const LEN: usize = 4 * SHORT;
     for kind in [device::ErrorKind::OutOfMemory, device::ErrorKind::Unsupported] {
         let all = [(); 2].map(|()| Arc::new(Faulty::new(host())));

@@ -28,7 +28,7 @@ fn numbered() -> VirtualArray<u32> {
 }
 
 #[test]
-fn short_accesses_copy_what_they_ask_for() {
+fn short_accesses_copy_only_the_requested_bytes() {
     let array = numbered();
     let moved = moved_by(&array, || {
         for page in 0..100 {
@@ -176,7 +176,7 @@ fn a_file_that_was_cut_off_is_an_error_and_the_rest_goes_on() {
 /// Only queues order kernels that write; threads that read outside the queues never see half of a kernel's
 /// writes.
 #[test]
-fn no_read_sees_half_of_what_a_kernel_writes() {
+fn no_read_sees_half_of_a_kernels_writes() {
     const LEN: usize = 4096;
     type Record = [u32; 11];
     let array = Shape { frames: 2, channels: vec![2], ..Shape::one(64, 2) }

@@ -152,12 +152,12 @@ fn a_listed_driver_that_does_not_load_is_unusable() {
 }
 
 #[test]
-fn a_loader_that_was_named_and_does_not_load_is_told_of() {
+fn a_named_loader_that_does_not_load_is_reported() {
     let folder = Folder::new("loader");
     let loader = folder.file("libOther.so", b"no library either");
     let (table, _) = discover(&[("OPENCL_DYLIB_PATH", loader.as_os_str())]);
-    let told = |line: &str| line.contains("libOther.so") && line.contains("OPENCL_DYLIB_PATH");
-    assert!(table.lines().any(told), "{table}");
+    let names_loader = |line: &str| line.contains("libOther.so") && line.contains("OPENCL_DYLIB_PATH");
+    assert!(table.lines().any(names_loader), "{table}");
 }
 
 #[test]

@@ -126,12 +126,12 @@ fn short_floats<T: Short>() {
 }
 
 #[test]
-fn halves_are_those_of_their_crate_in_expressions_and_kernels() {
+fn halves_match_their_crate_in_expressions_and_kernels() {
     short_floats::<f16>();
 }
 
 #[test]
-fn bfloats_are_those_of_their_crate_in_expressions_and_kernels() {
+fn bfloats_match_their_crate_in_expressions_and_kernels() {
     short_floats::<bf16>();
 }
 

@@ -1,5 +1,5 @@
-//! Kernels without an end: a launch ends with an error where kernels run on the processor, and arrays and
-//! devices go on to serve.
+//! Kernels without an end: on devices that run kernels on the processor, the launch ends with an error, and
+//! arrays and devices remain usable.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -73,7 +73,7 @@ fn more_than_a_device_has() {
 }
 
 #[test]
-fn what_lies_beside_the_cache_is_not_counted_as_the_cache() {
+fn memory_next_to_the_cache_is_not_counted_as_cache() {
     let array = describe(1 << 16).page_len(256).cache_bytes(16 << 10).build().unwrap();
     let before = array.footprint();
     assert_eq!((before.cache_max_bytes, before.staging_bytes), (16 << 10, 0));
@@ -143,7 +143,7 @@ fn borrowed_buffers_that_are_too_short() {
 }
 
 #[test]
-fn errors_are_small_and_say_what_happened() {
+fn errors_are_small_and_name_the_cause() {
     assert_eq!(size_of::<vmarray::Result<u32>>(), 16);
     let array = describe(10).build().unwrap();
     let error = array.get(99).unwrap_err();

@@ -25,7 +25,7 @@ fn only_listed_elements_are_copied_and_no_frame_is_taken() {
 }
 
 #[test]
-fn what_is_in_ram_is_copied_by_nobody() {
+fn elements_in_ram_are_copied_by_no_device() {
     let array = numbered();
     array.set(0, 5).unwrap();
     array.get(40).unwrap();
@@ -319,7 +319,7 @@ fn of_equal_indices_the_last_wins_also_after_a_failed_scatter() {
 }
 
 #[test]
-fn a_failed_gather_is_told_and_can_be_tried_again() {
+fn a_failed_gather_is_reported_and_can_be_repeated() {
     for later in [false, true] {
         let (devices, array) = faulty();
         let fault = || Fault::new(Operation::Gather, DeviceErrorKind::KernelFailed).on_call(1);
@@ -348,7 +348,7 @@ fn a_lost_device_takes_only_its_own_elements() {
 }
 
 #[test]
-fn a_device_that_is_lost_in_the_middle_of_a_list_is_told() {
+fn a_device_lost_in_the_middle_of_a_list_is_reported() {
     for lost_at in 3..40 {
         let loss = Fault::anywhere(DeviceErrorKind::Lost).on_call(lost_at + 1).reported_later();
         let device = Arc::new(SimulatedDevice::builder(lost_at).bytes(64 << 20).fault(loss).build());

@@ -969,16 +969,16 @@ fn functions(text: &str) -> Vec<&str> {
 
 /// A sort holds its pages; its progress function gets an error instead of a wait.
 #[test]
-fn what_is_sorted_is_not_waited_for_by_the_function_that_is_told() {
+fn a_progress_callback_does_not_wait_for_the_sort() {
     let place = Place::new(24, 64, 2);
     let mut refusals = 0;
-    let told = |_| {
+    let callback = |_| {
         refusals += usize::from(would_deadlock(place.array.get(place.at(7))));
         refusals += usize::from(would_deadlock(place.array.fill(.., 3)));
         assert_eq!(place.other.get(3).unwrap(), values(4)[3]);
         ControlFlow::Continue(())
     };
-    with_progress(told, || place.array.sort(..)).unwrap();
+    with_progress(callback, || place.array.sort(..)).unwrap();
     assert!(refusals >= 2);
     assert!(place.array.is_sorted(..).unwrap());
 }

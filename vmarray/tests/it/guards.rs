@@ -101,7 +101,7 @@ unsafe impl vmarray::device::Device for Panicking {
         queue: &vmarray::device::QueueHandle,
         transfers: &[vmarray::device::Transfer<'_>],
     ) -> vmarray::device::Result<vmarray::device::Ticket> {
-        assert!(!self.panics.load(Ordering::Relaxed), "as it was told to");
+        assert!(!self.panics.load(Ordering::Relaxed), "the test asked for this panic");
         self.inner.submit(queue, transfers)
     }
 }
@@ -136,7 +136,7 @@ fn a_leaked_guard_troubles_its_thread_only_as_long_as_its_array_lives() {
 }
 
 #[test]
-fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
+fn refusals_because_of_a_guard_depend_only_on_the_guard() {
     let value = Field::<u32, u32>::whole;
     // Test each earlier state: empty, contents at home, zeroes at home, contents only in a frame.
     let befores: [fn(&VirtualArray<u32>); 4] = [

@@ -90,7 +90,7 @@ fn a_lost_device_takes_its_pages_and_no_others() {
 }
 
 #[test]
-fn what_cannot_be_mirrored_is_refused() {
+fn impossible_mirrors_are_refused() {
     let builder = || VirtualArray::<u32>::builder(1000).placement(Placement::Mirrored);
     let refused = |error: vmarray::Error| matches!(error.kind(), ErrorKind::MirrorRefused { .. });
     assert!(refused(builder().devices(hosts::<1>()).build().unwrap_err()));
@@ -171,7 +171,7 @@ fn device_side_work_outlives_each_device() {
 }
 
 #[test]
-fn parity_counts_what_two_lost_devices_take() {
+fn parity_counts_the_losses_of_two_devices() {
     let cards = cards(4);
     let array = VirtualArray::<u32>::builder(4_000)
         .devices(cards.iter().map(any))
@@ -400,7 +400,7 @@ fn nothing_is_lost_while_an_array_moves() {
 }
 
 #[test]
-fn what_cannot_be_moved_is_refused() {
+fn impossible_moves_are_refused() {
     let cards: Vec<_> = cards(3).iter().map(any).collect();
     let build = |placement, movable| {
         let builder = VirtualArray::<u64>::builder(1000).devices(cards.clone()).page_len(100);

@@ -79,7 +79,7 @@ impl Tuples for Made {
 }
 
 #[test]
-fn what_cannot_be_a_set_is_refused() {
+fn invalid_sets_are_refused() {
     assert_eq!(kind(IndexSet::new([3, 4, 3])), ErrorKind::DuplicateDimension { dimension: 3 });
     let ragged = IndexSet::from_rows([0, 1], [vec![1, 2], vec![1, 2, 3]]);
     assert_eq!(kind(ragged), ErrorKind::RaggedTuple { tuple: 1, expected: 2, got: 3 });
@@ -97,7 +97,7 @@ fn what_cannot_be_a_set_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_combined_is_refused() {
+fn invalid_combinations_are_refused() {
     let (a, b) = (set(&[0, 1], &[&[1, 2]]), set(&[2], &[&[3]]));
     assert_eq!(kind(a.combine(&b)), ErrorKind::NoCommonDimension);
     assert_eq!(rows(&product(&a, &b).unwrap()), [[1, 2, 3]]);

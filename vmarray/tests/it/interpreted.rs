@@ -128,7 +128,7 @@ fn ranges_and_slices_of_several_words_race_with_accesses_to_elements() {
 }
 
 #[test]
-fn devices_work_on_what_the_program_changes() {
+fn devices_work_on_the_programs_changes() {
     let array = array::<u32>(PAGE_LEN);
     array.write(0, &(0..LEN as u32).collect::<Vec<_>>()).unwrap();
     assert_eq!(array.find(Field::whole(), &5).unwrap(), [5]);

@@ -80,7 +80,7 @@ fn check(seed: u64, mode: impl Boundary<i32, 2> + Copy + Sync) {
 }
 
 #[test]
-fn boxes_are_joined_to_others_and_to_what_is_shown_at_a_distance() {
+fn boxes_are_joined_to_others_and_to_shifted_boxes() {
     for seed in 0..40 {
         check(seed, Mirror);
         check(seed + 100, Circular);
@@ -90,7 +90,7 @@ fn boxes_are_joined_to_others_and_to_what_is_shown_at_a_distance() {
 }
 
 #[test]
-fn arrays_sources_and_sections_are_joined_to_what_is_shown_at_a_distance() -> Result<()> {
+fn arrays_sources_and_sections_are_joined_to_shifted_views() -> Result<()> {
     for seed in 0..40 {
         let mut random = Numbers::new(seed);
         let (len, start) = (1 + random.below(200), random.below(20));
@@ -130,7 +130,7 @@ fn boxes_that_are_stored_alike_are_worked_on_where_they_lie() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_joined_is_refused() -> Result<()> {
+fn invalid_joins_are_refused() -> Result<()> {
     let (a, b) = (NdArray::<i64, 2>::new([4, 6])?, NdArray::<i64, 2>::new([6, 4])?);
     let error = a.join((&b,)).map(drop).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KernelShape { got, .. } if got == &[6, 4]), "{error}");

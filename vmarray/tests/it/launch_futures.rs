@@ -43,7 +43,7 @@ fn card(seed: u64) -> Arc<Counting<SimulatedDevice>> {
 }
 
 #[test]
-fn futures_do_what_runs_do() -> Result<()> {
+fn futures_match_runs() -> Result<()> {
     for seed in 0..60 {
         let mut random = Numbers::new(seed);
         let (len, count) = (1 + random.below(200), 1 + random.below(2));
@@ -182,7 +182,7 @@ fn turned(at: At<2>, of: &Anywhere<u32, 2>, out: &mut Own<u32>) {
 }
 
 #[test]
-fn futures_take_what_runs_take() -> Result<()> {
+fn futures_take_the_arguments_of_runs() -> Result<()> {
     let on = hosts::<1>();
     let new = |len| Shape::one(7, 2).describe::<u32, _>(len, on.to_vec()).build();
     let (x, mut bins) = (new(50)?, new(4)?);
@@ -209,7 +209,7 @@ fn looked_up(at: At<1>, by: usize, of: &Anywhere<u32>, out: &mut Own<u32>) {
 }
 
 #[test]
-fn a_future_tells_what_goes_wrong() -> Result<()> {
+fn a_future_reports_its_errors() -> Result<()> {
     let awake = Arc::new(SimulatedDevice::builder(3).build());
     let new = |len| Shape::one(16, 4).describe::<u32, _>(len, vec![as_any(&awake)]).build();
     let (of, mut out, mut short) = (new(100)?, new(100)?, new(99)?);

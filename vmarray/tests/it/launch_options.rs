@@ -28,7 +28,7 @@ fn compared_natively(x: &[i32], y: &[f64]) -> Vec<(i64, f64, bool)> {
 }
 
 #[test]
-fn what_items_return_is_added_up_wherever_elements_lie() -> Result<()> {
+fn returned_values_are_summed_for_elements_anywhere() -> Result<()> {
     for seed in 0..60 {
         let mut random = Numbers::new(seed);
         let len = random.below(500);
@@ -55,7 +55,7 @@ fn slope(at: At<1>, of: &Window<f32, 1>, steps: &Own<u8>) -> f32 {
 }
 
 #[test]
-fn extremes_are_those_of_the_first_items_that_return_them() -> Result<()> {
+fn extremes_belong_to_the_first_items_that_return_them() -> Result<()> {
     for seed in 0..60 {
         let mut random = Numbers::new(seed);
         let len = random.below(300);
@@ -122,7 +122,7 @@ fn looked_up(key: &Own<u8>, table: &Anywhere<u16>, found: &Append<u16>) -> bool 
 }
 
 #[test]
-fn items_that_fail_are_told_rather_than_reduced() -> Result<()> {
+fn failing_items_are_reported_and_not_reduced() -> Result<()> {
     let (keys, table) = (Source::new(vec![0_u8, 3, 1, 9])?, Source::new(vec![5_u16, 7, 2, 1])?);
     let mut found = Vec::new();
     let count = looked_up::count((keys.section(..3)?, &table, Appended::to(&mut found, 10)))?;
@@ -165,7 +165,7 @@ fn a_budget_ends_loops_without_an_end() -> Result<()> {
 }
 
 #[test]
-fn a_device_tells_what_became_of_a_kernel() -> Result<()> {
+fn a_device_without_facts_refuses_and_runs_nothing() -> Result<()> {
     let array = VirtualArray::<u32>::builder(100).devices(hosts::<1>()).build()?;
     array.fill(.., 8)?;
     let error = halved::launch().facts((array.section_mut(..)?,)).unwrap_err();
@@ -178,7 +178,7 @@ fn a_device_tells_what_became_of_a_kernel() -> Result<()> {
 }
 
 #[test]
-fn a_reduction_that_fails_says_what_is_unspecified() {
+fn a_failed_reduction_names_the_unspecified_elements() {
     use device::wrap::{Fault, Faulty, Operation};
     let faults = [
         (Operation::Launch, false, device::ErrorKind::Driver),
@@ -369,7 +369,7 @@ fn beside_and_anywhere(a: &Own<u32>, b: &Own<u32>, table: &Anywhere<u32>) -> u32
 }
 
 #[test]
-fn what_is_only_in_the_cache_is_read_anywhere() {
+fn cached_elements_are_read_anywhere() {
     let device = devices(1);
     let new = || Shape::one(10, 3).describe::<u32, _>(100, device.clone()).build().unwrap();
     let (a, table) = (new(), new());
@@ -389,7 +389,7 @@ fn odd_part(x: &Own<u64>, out: &mut Own<u64>) {
 }
 
 #[test]
-fn what_a_budget_ends_leaves_elements_as_they_were() {
+fn launches_ended_by_a_budget_leave_elements_unchanged() {
     let x: Vec<u64> = (0..200).collect();
     let mut out = Source::builder(vec![9_u64; 200]).page_len(10).device_bytes(400).build().unwrap();
     out.fill(100.., 8).unwrap();

@@ -40,7 +40,7 @@ struct Truth {
 }
 
 #[test]
-fn launches_see_what_those_before_have_written() -> Result<()> {
+fn launches_see_earlier_writes() -> Result<()> {
     for seed in 0..40 {
         let mut random = Numbers::new(seed);
         let len = random.below(300);
@@ -167,7 +167,7 @@ fn looked_up(at: At<1>, by: usize, of: &Anywhere<u32>, out: &mut Own<u32>) {
 }
 
 #[test]
-fn what_fails_is_told_once_and_all_launches_run() -> Result<()> {
+fn failures_are_reported_once_and_all_launches_run() -> Result<()> {
     let (mut x, mut y) = (Shape::one(10, 2).build::<u32>(50), Shape::one(7, 2).build::<u32>(50));
     // On one device, kernels can read all elements.
     let on = hosts::<1>();
@@ -193,7 +193,7 @@ fn what_fails_is_told_once_and_all_launches_run() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_starts() -> Result<()> {
+fn invalid_launches_are_refused_before_the_start() -> Result<()> {
     let on = hosts::<1>();
     let new = |len| Shape::one(10, 2).describe::<u32, _>(len, on.to_vec()).build();
     let (mut x, mut y, mut short) = (new(50)?, new(50)?, new(49)?);
@@ -225,7 +225,7 @@ fn what_cannot_be_is_refused_before_anything_starts() -> Result<()> {
 }
 
 #[test]
-fn a_device_that_fails_is_told_by_the_session() -> Result<()> {
+fn the_session_reports_a_failing_device() -> Result<()> {
     for (kind, later) in [(device::ErrorKind::KernelFailed, true), (device::ErrorKind::Driver, false)] {
         let faulty = Arc::new(Faulty::new(host()));
         let mut array = Shape::one(10, 2).describe::<u32, _>(50, vec![as_any(&faulty)]).build()?;
@@ -311,7 +311,7 @@ fn tasks_wait_for_sessions_on_one_thread() -> Result<()> {
 }
 
 #[test]
-fn a_future_tells_what_has_failed() -> Result<()> {
+fn a_sessions_future_reports_its_failures() -> Result<()> {
     let on = hosts::<1>();
     let new = || Shape::one(10, 2).describe::<u32, _>(50, on.to_vec()).build();
     let (mut x, mut y) = (new()?, new()?);
@@ -325,7 +325,7 @@ fn a_future_tells_what_has_failed() -> Result<()> {
 }
 
 #[test]
-fn a_device_that_is_lost_is_told() -> Result<()> {
+fn the_session_reports_a_lost_device() -> Result<()> {
     let card = Arc::new(SimulatedDevice::builder(3).build());
     let mut array = Shape::one(16, 4).describe::<u32, _>(100, vec![as_any(&card)]).build()?;
     let mut session = Session::new();
@@ -348,7 +348,7 @@ fn smoothed(at: At<1>, of: &Window<i32, 1>, reach: isize, out: &mut Own<i32>) {
 }
 
 #[test]
-fn windows_of_sessions_show_what_their_mode_says() -> Result<()> {
+fn windows_of_sessions_follow_their_mode() -> Result<()> {
     for seed in 0..20 {
         let mut random = Numbers::new(seed);
         let (len, on) = (1 + random.below(80), hosts::<1>());

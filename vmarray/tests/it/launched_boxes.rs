@@ -120,7 +120,7 @@ where
 }
 
 #[test]
-fn windows_of_images_show_what_their_modes_show() {
+fn windows_of_images_follow_their_modes() {
     for seed in 0..200 {
         let mut random = Numbers::new(seed);
         let shape = [1 + random.below(14), 1 + random.below(20)];
@@ -313,7 +313,7 @@ fn doubled(out: &mut Own<u32>) {
 }
 
 #[test]
-fn what_does_not_fit_boxes_is_refused() {
+fn arguments_that_do_not_fit_boxes_are_refused() {
     let mut random = Numbers::new(1);
     let card = devices(1);
     let image = array(&mut random, [4, 6], &[3_u32; 24], card.clone());

@@ -106,9 +106,9 @@ fn both(_at: At<2>, a: &mut Own<u32>, b: &mut Own<u32>) {
 }
 
 #[test]
-fn what_may_have_changed_is_told_if_a_launch_fails() {
+fn a_failed_launch_reports_possible_changes() {
     use device::wrap::{Fault, Faulty, Operation};
-    let mut told = [0; 3];
+    let mut outcomes = [0; 3];
     for (is_late, call) in
         [false, true].into_iter().flat_map(|is_late| (1..5).map(move |call| (is_late, call)))
     {
@@ -125,7 +125,7 @@ fn what_may_have_changed_is_told_if_a_launch_fails() {
         let result = both::run((&mut a, &mut b));
         faulty.clear();
         let found = [a.to_vec(..).unwrap(), b.to_vec(..).unwrap()];
-        let is_told = match result.as_ref().map_err(vmarray::Error::kind) {
+        let outcome = match result.as_ref().map_err(vmarray::Error::kind) {
             Ok(()) => 0,
             Err(ErrorKind::Interrupted { written, unspecified, .. }) => {
                 assert!(written.is_empty() && unspecified.iter().cloned().eq(std::iter::once(0..30)));
@@ -133,14 +133,14 @@ fn what_may_have_changed_is_told_if_a_launch_fails() {
             }
             Err(_) => 2,
         };
-        told[is_told] += 1;
-        match is_told {
+        outcomes[outcome] += 1;
+        match outcome {
             0 => assert_eq!(found, [[6; 30]; 2]),
             1 => {}
             _ => assert_eq!(found, [[5; 30]; 2], "{is_late} {call}: {result:?}"),
         }
     }
-    assert!(told.iter().all(|times| *times > 0), "{told:?}");
+    assert!(outcomes.iter().all(|times| *times > 0), "{outcomes:?}");
 }
 
 #[vmarray::kernel(group = [4, 4])]
@@ -156,7 +156,7 @@ fn placed(at: At<2>, out: &mut Own<u32>, found: &Append<u32>) {
 }
 
 #[test]
-fn what_goes_wrong_is_told_of_items_that_have_an_element() -> vmarray::Result<()> {
+fn failures_are_reported_for_items_with_an_element() -> vmarray::Result<()> {
     let of = NdArray::<u32, 2>::builder([6, 5]).devices(devices(1)).build()?;
     of.write_box(.., &(0..30).collect::<Vec<_>>())?;
     let mut out = NdArray::<u32, 2>::builder([6, 5]).devices(devices(1)).build()?;

@@ -85,7 +85,7 @@ macro_rules! with_sections {
 }
 
 #[test]
-fn items_have_elements_of_whatever_stands_beside_the_result() {
+fn items_have_elements_of_every_argument_next_to_the_result() {
     for seed in 0..150 {
         let mut random = Numbers::new(seed);
         let len = random.below(400);
@@ -178,7 +178,7 @@ fn structs_are_elements_values_and_tables() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_anything_begins() {
+fn mismatched_arguments_are_refused_before_the_start() {
     let (x, y) = (Shape::default().build::<u32>(100), Shape::default().build::<u16>(100));
     let mut out = Shape::default().build::<u64>(99);
     let table = [1, 2, 3, 4];
@@ -244,7 +244,7 @@ fn doubled(x: &mut Own<u32>) {
 }
 
 #[test]
-fn a_failure_says_what_is_written_and_loses_nothing() {
+fn a_failure_reports_the_written_ranges_and_loses_nothing() {
     for (after, kind) in (0..6)
         .flat_map(|after| [(after, device::ErrorKind::KernelFailed), (after, device::ErrorKind::Driver)])
     {
@@ -326,7 +326,7 @@ fn gathered(at: At<1>, of: &Anywhere<u32>, step: u64, more: &Anywhere<u8>, out: 
 }
 
 #[test]
-fn items_read_any_element_of_what_lies_anywhere() {
+fn items_read_any_element_of_an_anywhere() {
     for seed in 0..60 {
         let mut random = Numbers::new(seed);
         let lens = [1 + random.below(300), 1 + random.below(300), random.below(300)];
@@ -359,7 +359,7 @@ fn paired(at: At<1>, rows: &Rows<u32>, others: &Rows<u8>, sums: &mut Own<u64>) {
 }
 
 #[test]
-fn items_read_rows_of_what_lies_anywhere() {
+fn items_read_rows_of_an_anywhere() {
     for seed in 0..60 {
         let mut random = Numbers::new(seed);
         let count = 1 + random.below(100);
@@ -423,7 +423,7 @@ fn around<const R: usize>(at: At<1>, of: &Window<i32, 1>, weights: &[i32; 9], ou
 }
 
 #[test]
-fn a_window_over_nothing_shows_what_its_mode_has() {
+fn a_window_over_nothing_follows_its_mode() {
     for of in
         [Source::new(vec![1; 3]).unwrap(), Source::builder(vec![1; 3]).devices(devices(2)).build().unwrap()]
     {
@@ -461,7 +461,7 @@ macro_rules! with_mode {
 }
 
 #[test]
-fn windows_show_what_their_mode_shows() {
+fn windows_follow_their_mode() {
     for seed in 0..90 {
         let mut random = Numbers::new(seed);
         let len = 1 + random.below(200);
@@ -489,7 +489,7 @@ fn windows_show_what_their_mode_shows() {
 }
 
 #[test]
-fn a_window_shows_no_more_than_its_halo_and_what_is_there() {
+fn a_window_shows_its_halo_and_existing_elements_only() {
     // On its own device, next to the result, the kernel reads the array in place, so more elements are
     // visible.
     let array = Shape::default().describe::<i32, _>(100, hosts::<1>().to_vec()).build().unwrap();
@@ -695,7 +695,7 @@ fn a_failure_of_items_that_append_in_order_names_its_line() {
 }
 
 #[test]
-fn more_than_there_is_room_for_is_told() {
+fn an_overflow_of_room_is_reported() {
     let array = Shape::default().build::<u32>(100);
     array.fill(.., 9).unwrap();
     let seen = Shape::default().build::<u8>(100);
@@ -745,7 +745,7 @@ fn groups_are_made_of_items_that_run_together() {
 }
 
 #[test]
-fn a_failure_leaves_shared_elements_and_what_was_appended() {
+fn a_failure_leaves_shared_and_appended_elements() {
     let faulty = Arc::new(Faulty::new(host()));
     let x = Shape::one(10, 3).describe::<u8, _>(100, vec![faulty.clone()]).build().unwrap();
     let numbers = Shape::one(10, 3).describe::<u32, _>(100, vec![faulty.clone()]).build().unwrap();

@@ -176,7 +176,7 @@ fn a_launch_has_the_groups_of_a_plain_loop() {
 }
 
 #[test]
-fn sources_take_what_groups_write() {
+fn sources_take_the_writes_of_groups() {
     for seed in cases(60) {
         let mut random = Numbers::new(1000 + seed);
         let (len, values, shape, before) = case(&mut random);

@@ -134,7 +134,7 @@ fn the_file_of_an_array_that_is_gone_is_left_as_it_is() {
 /// Queries of a source over an existing file, written by an array or not, do not change it.
 #[cfg(feature = "memmap2")]
 #[test]
-fn what_is_in_a_file_is_read_and_asked_about_by_a_source() {
+fn a_source_reads_and_queries_a_file() {
     let file = Scratch::new("asked");
     let bytes: Vec<u8> = (1..=10_000_u32).flat_map(u32::to_ne_bytes).collect();
     std::fs::write(&file.0, &bytes).unwrap();

@@ -28,7 +28,7 @@ fn a_box_visits_each_of_its_pages_once() {
 }
 
 #[test]
-fn what_is_overwritten_whole_is_not_fetched() {
+fn overwritten_pages_are_not_fetched() {
     let tiled = image(Some([8, 8]), 64);
     tiled.write_box([8, 8]..[24, 24], &[1; 256]).unwrap();
     assert_eq!(visits(&tiled), (4, 0));
@@ -64,7 +64,7 @@ fn boxes_are_fetched_ahead_in_batches() {
 }
 
 #[test]
-fn tiles_cover_an_array_once_whatever_their_extent() {
+fn tiles_of_any_extent_cover_an_array_once() {
     for image in [image(Some([8, 8]), 8), image(None, 8)] {
         for tiles in [image.tiles(), Tiles::new([64, 64], [10, 7]).unwrap()] {
             let count = tiles.len();
@@ -158,7 +158,7 @@ fn views_of_any_strides_are_filled_and_stored() {
 }
 
 #[test]
-fn what_is_written_to_padding_is_gone_with_the_guard() {
+fn writes_to_padding_are_dropped_with_the_guard() {
     for tile in [[4, 3, 5], [2, 2, 2], [8, 1, 3]] {
         let shape = [7, 5, 6];
         let array = build::<u16, 3>(shape, NdLayout::Tiled(tile), 1, 2);

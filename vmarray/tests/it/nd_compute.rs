@@ -44,7 +44,7 @@ fn misuse_is_an_error() {
 }
 
 #[test]
-fn what_is_found_first_is_not_searched_further() {
+fn the_first_match_ends_the_search() {
     // The matches are in rows of tiles: one in the first row, many in the last.
     let array = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1)).tile([8, 8]).build().unwrap();
     array.set([5, 60], 1).unwrap();

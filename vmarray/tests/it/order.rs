@@ -28,7 +28,7 @@ fn own() -> Field<u32, u32> {
 }
 
 #[test]
-fn indices_by_keys_are_those_of_a_stable_sort() -> Result<()> {
+fn indices_by_keys_match_a_stable_sort() -> Result<()> {
     for seed in 0..12 {
         let (values, mut numbers) = random(seed, 50);
         let array = array(&values, &mut numbers);
@@ -79,7 +79,7 @@ fn elements_of_all_lengths_are_taken() -> Result<()> {
 }
 
 #[test]
-fn ranks_are_those_of_a_sorted_vector() -> Result<()> {
+fn ranks_match_a_sorted_vector() -> Result<()> {
     for seed in 20..30 {
         let (values, mut numbers) = random(seed, [3, 1 << 31][seed as usize % 2]);
         let floats: Vec<f32> = values.iter().map(|bits| f32::from_bits(bits.rotate_left(3))).collect();
@@ -113,7 +113,7 @@ fn ranks_are_those_of_a_sorted_vector() -> Result<()> {
 }
 
 #[test]
-fn searches_and_merges_are_those_of_vectors() -> Result<()> {
+fn searches_and_merges_match_vectors() -> Result<()> {
     for seed in 40..50 {
         let ((mut one, mut numbers), (mut two, _)) = (random(seed, 300), random(seed + 100, 300));
         one.sort_unstable();
@@ -138,7 +138,7 @@ fn searches_and_merges_are_those_of_vectors() -> Result<()> {
 }
 
 #[test]
-fn groups_are_those_of_a_map() -> Result<()> {
+fn groups_match_a_map() -> Result<()> {
     for seed in 60..70 {
         // Test groups of one value, of many, and a group that takes several levels.
         let (values, mut numbers) = random(seed, [2, 40, 1 << 20][seed as usize % 3]);
@@ -225,7 +225,7 @@ fn shuffles_and_samples_have_each_element_once() -> Result<()> {
 }
 
 #[test]
-fn what_lies_in_a_file_is_ordered_in_ram() -> Result<()> {
+fn arrays_in_files_are_ordered_in_ram() -> Result<()> {
     let file = FileDevice::builder(std::env::temp_dir()).create_temporary(8192)?;
     let array = VirtualArray::<u32>::builder(1000).devices([Arc::new(file)]).page_len(100).build()?;
     array.transform(.., own().set(vmarray::expr::index().cast::<u32>() * 7 % 1000))?;

@@ -120,7 +120,7 @@ fn elements_go_past_the_host_where_devices_reach_each_other() {
 }
 
 #[test]
-fn what_changes_between_and_lies_in_the_cache_is_what_is_copied() {
+fn copies_between_devices_contain_changes_in_the_cache() {
     let devices = Devices::host(2);
     let (out, of) = (devices.array(&[0], 64, &[0_u32; LEN]), devices.array(&[1], 100, &numbers(LEN)));
     let joined = out.join((&of,)).unwrap();
@@ -146,7 +146,7 @@ fn combined(at: At<1>, near: &Window<u32, 1>, far: &Anywhere<u32>, own: &Own<u32
 }
 
 #[test]
-fn kernels_read_what_lies_on_other_devices() {
+fn kernels_read_elements_of_other_devices() {
     for devices in [
         Devices::host(5),
         Devices::simulated(5, Reach::Maps),

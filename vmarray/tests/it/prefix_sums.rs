@@ -61,7 +61,7 @@ fn check<T: PrefixSummed + Debug>(seed: u64, zero: T, add: impl Fn(T, T) -> T, v
 }
 
 #[test]
-fn prefix_sums_of_short_integers_are_those_of_a_loop() {
+fn prefix_sums_of_short_integers_match_a_loop() {
     for seed in 0..25 {
         check(seed, 0, u8::wrapping_add, |bits| bits as u8);
         check(seed + 100, 0, i16::wrapping_add, |bits| bits as i16);
@@ -69,7 +69,7 @@ fn prefix_sums_of_short_integers_are_those_of_a_loop() {
 }
 
 #[test]
-fn prefix_sums_of_integers_are_those_of_a_loop() {
+fn prefix_sums_of_integers_match_a_loop() {
     for seed in 0..25 {
         check(seed + 200, 0, u32::wrapping_add, |bits| bits as u32);
         check(seed + 300, 0, i64::wrapping_add, |bits| bits as i64);
@@ -77,7 +77,7 @@ fn prefix_sums_of_integers_are_those_of_a_loop() {
 }
 
 #[test]
-fn prefix_sums_of_floats_are_those_of_a_loop_where_nothing_is_rounded() {
+fn prefix_sums_of_floats_match_a_loop_without_rounding() {
     for seed in 0..25 {
         check(seed + 400, 0.0, |a: f32, b| a + b, |bits| (bits % 500) as f32);
         check(seed + 500, 0.0, |a: f64, b| a + b, |bits| (bits % 5000) as f64 - 2500.0);
@@ -139,7 +139,7 @@ fn groups_and_the_form_of_the_host_give_the_same_bits() -> Result<()> {
 }
 
 #[test]
-fn compensated_sums_keep_what_rounding_loses() -> Result<()> {
+fn compensated_sums_keep_the_rounding_errors() -> Result<()> {
     // A loop that adds the values one by one would lose all but the first.
     let array = Shape { page_len: 1024, ..Shape::default() }.build::<f64>(64 * 1024);
     array.fill(.., 2.0_f64.powi(-54))?;

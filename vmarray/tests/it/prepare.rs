@@ -63,7 +63,7 @@ unsafe impl Device for Slow {
 }
 
 /// Runs `slow` in a thread of its own, and `meanwhile` while it waits for the compiler.
-fn beside(device: &Slow, slow: impl FnOnce() + Send, meanwhile: impl FnOnce()) {
+fn concurrently(device: &Slow, slow: impl FnOnce() + Send, meanwhile: impl FnOnce()) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(slow);
         device.await_compiler();
@@ -97,12 +97,12 @@ fn misses_of_an_array_go_on_while_an_expression_is_translated() {
             array.set(500, 9).unwrap();
             array.flush(..).unwrap();
         };
-        beside(&device, || operation(&array), missed);
+        concurrently(&device, || operation(&array), missed);
     }
 }
 
 #[test]
-fn an_assignment_tells_of_a_write_back_that_fails_while_it_reads() {
+fn an_assignment_reports_a_write_back_that_fails_during_its_reads() {
     let device = Slow::new();
     let array = |value| {
         let builder = VirtualArray::<u32>::builder(100).devices([as_any(&device)]).page_len(10);
@@ -127,7 +127,7 @@ fn an_assignment_tells_of_a_write_back_that_fails_while_it_reads() {
             other => panic!("{other:?}"),
         }
     };
-    beside(&device, assign, || {
+    concurrently(&device, assign, || {
         other.set(55, 3).unwrap();
         device.inner.inject(Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed).reported_later());
         other.flush(..).unwrap_err();
@@ -152,6 +152,6 @@ fn other_operations_on_a_source_go_on_while_an_expression_is_translated() {
             source.fill(.., 9).unwrap();
             assert_eq!(source.get(77).unwrap(), 9);
         };
-        beside(&device, || operation(&source), others);
+        concurrently(&device, || operation(&source), others);
     }
 }

@@ -60,7 +60,7 @@ fn far_larger_than_its_cache() -> VirtualArray<u32> {
 const PAGE_BYTES: u64 = 32;
 
 #[test]
-fn long_reads_pass_by_the_cache_and_see_what_is_in_it() {
+fn long_reads_bypass_the_cache_and_see_its_changes() {
     let array = far_larger_than_its_cache();
     array.set(100, 7).unwrap();
     array.get(200).unwrap();
@@ -80,7 +80,7 @@ fn long_reads_pass_by_the_cache_and_see_what_is_in_it() {
 }
 
 #[test]
-fn long_writes_go_straight_home_and_keep_what_is_resident_coherent() {
+fn long_writes_go_home_and_keep_resident_pages_coherent() {
     let array = far_larger_than_its_cache();
     array.set(100, 7).unwrap();
     array.get(200).unwrap();
@@ -188,7 +188,7 @@ fn vectors_and_slices_become_arrays() {
 }
 
 #[test]
-fn a_log_line_has_what_happened_and_no_more() {
+fn a_log_line_has_the_event_and_no_more() {
     let array = one_frame(10);
     array.flush(..).unwrap();
     array.reset_stats();

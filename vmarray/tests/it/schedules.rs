@@ -193,7 +193,7 @@ fn reordered_completions_change_nothing() {
 }
 
 #[test]
-fn failures_are_told_and_lose_nothing() {
+fn failures_are_reported_and_lose_nothing() {
     schedules(300).for_each(|seed| one_schedule(10_000 + seed, 0.02));
     schedules(100).for_each(|seed| one_schedule(20_000 + seed, 0.2));
 }
@@ -248,7 +248,7 @@ fn a_failed_write_back_keeps_the_data_dirty_in_its_frame() {
 }
 
 #[test]
-fn whoever_needs_the_frame_is_told_of_the_failed_write_back() {
+fn a_failed_write_back_is_reported_to_the_access_that_needs_the_frame() {
     let (device, array) = faulty();
     for i in 0..3 {
         array.set(4 * i, 7).unwrap();

@@ -46,7 +46,7 @@ fn only_pages_of_the_section_are_fetched_and_written_back() {
 }
 
 #[test]
-fn dropping_a_view_keeps_what_is_cached() {
+fn dropping_a_view_keeps_cached_pages() {
     let array = Arc::new(array());
     for _ in 0..2 {
         let section = SharedSection::new(&array, 20..40).unwrap();

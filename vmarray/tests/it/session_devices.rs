@@ -106,7 +106,7 @@ fn mixed(x: &Own<u32>, out: &mut Own<u32>) {
 }
 
 #[test]
-fn devices_see_what_others_have_written_before() -> Result<()> {
+fn devices_see_earlier_writes_of_others() -> Result<()> {
     for seed in 0..60 {
         let mut random = Numbers::new(seed);
         let (on, len) = (together(3, seed), 1 + random.below(200));
@@ -201,7 +201,7 @@ fn tallied(of: &Own<u32>, bins: &Shared<u32>) {
 }
 
 #[test]
-fn what_is_not_reached_is_refused() -> Result<()> {
+fn unreachable_memory_is_refused() -> Result<()> {
     for reach in [Reach::No, Reach::Copies] {
         let on: Vec<_> = simulated(2, 0, &fabric(reach)).iter().map(as_any).collect();
         let (mut one, mut other) = (array(&on, &[1, 2], 7, &[1; 40])?, array(&on, &[1, 2], 7, &[2; 40])?);
@@ -209,7 +209,7 @@ fn what_is_not_reached_is_refused() -> Result<()> {
         let (a, b) = (session.hold(&mut one)?, session.hold(&mut other)?);
         let error = heat::run_in(&mut session, (a.bounded(Clamp), b)).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
-        assert!(error.to_string().contains("does not reach the memory of"), "{error}");
+        assert!(error.to_string().contains("cannot reach the memory of"), "{error}");
         mixed::run_in(&mut session, (a, b))?;
         session.finish()?;
         assert_eq!(other.to_vec(..)?, [11; 40]);
@@ -228,7 +228,7 @@ fn what_is_not_reached_is_refused() -> Result<()> {
 }
 
 #[test]
-fn a_device_that_is_lost_in_between_is_told() -> Result<()> {
+fn a_device_lost_between_launches_is_reported() -> Result<()> {
     for lost in 0..2 {
         let devices = simulated(2, 5, &fabric(Reach::Maps));
         let on: Vec<_> = devices.iter().map(as_any).collect();
@@ -274,7 +274,7 @@ fn blurred(
 }
 
 #[test]
-fn boxes_in_sessions_are_what_they_are_in_runs() -> Result<()> {
+fn boxes_in_sessions_match_runs() -> Result<()> {
     for seed in 0..60 {
         let mut random = Numbers::new(seed);
         let on = together(1 + random.below(3), seed);

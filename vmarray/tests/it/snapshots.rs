@@ -195,8 +195,11 @@ fn the_length_is_of_the_same_instant() {
                     assert_eq!(count, counts[thread] + 1, "seed {seed}");
                     counts[thread] = count;
                 }
-                for (told, pushed) in saved[..THREADS].iter().zip(counts) {
-                    assert!(*told <= pushed && pushed <= told + 1, "seed {seed}: {told} of {pushed}");
+                for (at_save, pushed) in saved[..THREADS].iter().zip(counts) {
+                    assert!(
+                        *at_save <= pushed && pushed <= at_save + 1,
+                        "seed {seed}: {at_save} of {pushed}"
+                    );
                 }
             }
             is_over.store(true, Ordering::Relaxed);

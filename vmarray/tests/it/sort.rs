@@ -66,7 +66,7 @@ fn check<T: SortKey + Debug>(seed: u64, value: impl Fn(u64) -> T, bits: impl Fn(
 }
 
 #[test]
-fn sorted_integers_are_those_of_a_vector() {
+fn sorted_integers_match_a_vector() {
     for seed in 0..25 {
         check(seed, |bits| bits as u8, |x| u64::from(*x));
         check(seed + 100, |bits| bits as u16, |x| u64::from(*x));
@@ -76,7 +76,7 @@ fn sorted_integers_are_those_of_a_vector() {
 }
 
 #[test]
-fn sorted_signed_integers_are_those_of_a_vector() {
+fn sorted_signed_integers_match_a_vector() {
     for seed in 400..425 {
         check(seed, |bits| bits as i8, |x| i64::from(*x) as u64 ^ 1 << 63);
         check(seed + 100, |bits| bits as i16, |x| i64::from(*x) as u64 ^ 1 << 63);
@@ -176,7 +176,7 @@ fn values_must_be_as_many_as_keys_and_none_of_these() -> Result<()> {
 }
 
 #[test]
-fn what_is_in_the_cache_is_sorted_too_and_what_was_never_written_is_zero() -> Result<()> {
+fn cached_elements_are_sorted_and_unwritten_ones_are_zero() -> Result<()> {
     let array = Shape { page_len: 100, channels: vec![1], ..Shape::default() }.build::<i32>(10_000);
     for index in (0..3000).step_by(7) {
         array.set(index, 1 - index as i32)?;

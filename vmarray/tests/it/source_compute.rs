@@ -121,7 +121,7 @@ fn data_larger_than_the_device_memory_is_asked_and_changed() {
 }
 
 #[test]
-fn the_first_match_does_not_need_what_comes_after() {
+fn the_first_match_does_not_need_later_elements() {
     let device = Arc::new(Counting::new(host()));
     let source =
         described((0..LEN as u32).collect::<Vec<_>>(), &device).device_bytes(2 * PAGE).build().unwrap();
@@ -201,7 +201,7 @@ fn sums_of_floats_are_the_same_each_time() {
 }
 
 #[test]
-fn trouble_in_the_middle_is_reported_with_what_was_written() {
+fn failures_in_the_middle_report_the_written_ranges() {
     let device = Arc::new(Faulty::new(host()));
     let kind = DeviceErrorKind::KernelFailed;
     let source = Source::builder(vec![0_u32; 64])
@@ -252,7 +252,7 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
 }
 
 #[test]
-fn errors_say_what_has_become_of_each_element() {
+fn errors_report_the_state_of_each_element() {
     for (operation, later) in [
         (Operation::Compute, false),
         (Operation::Compute, true),

@@ -207,7 +207,8 @@ fn pages_that_change_while_they_are_copied_are_copied_once_more() {
                 expected[128..640].fill(5);
                 expected[..128].fill(3);
             }
-            // The page is copied home by another method, and changed there and on the device.
+            // The program changes the page at home, which copies it home first; then the device changes it
+            // again.
             _ => {
                 source.set(5, 6).unwrap();
                 source.fill(64..128, 7).unwrap();

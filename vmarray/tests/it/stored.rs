@@ -103,7 +103,7 @@ fn arrays_are_reopened_as_they_were() {
 
 /// Synced data is in the file while the array is still open: a copy of the file has it.
 #[test]
-fn a_copy_of_the_file_has_what_was_synced() {
+fn a_copy_of_the_file_has_the_synced_state() {
     let files = Files::new(2);
     let array = VirtualArray::<u64>::create(&files.0[0], 100_000).unwrap();
     array.write(0, &(0..100_000).collect::<Vec<u64>>()).unwrap();
@@ -158,7 +158,7 @@ fn one_writes_or_many_read() {
 }
 
 #[test]
-fn what_is_not_asked_for_is_refused_and_named() {
+fn wrong_files_are_refused_and_named() {
     let files = Files::new(4);
     let [a, b, c, d] = &files.0[..] else { unreachable!() };
     drop(VirtualArray::<f32>::builder(1000).create([a, b]).unwrap());
@@ -337,7 +337,7 @@ fn a_tier_changes_where_pages_come_from_alone() {
 
 /// Pages that are in transit to frames when an array is dropped do not prevent the write-back of others.
 #[test]
-fn what_is_prefetched_in_the_end_is_waited_for() {
+fn a_drop_awaits_prefetches_and_writes_back() {
     let files = Files::new(1);
     let array = VirtualArray::<u64>::builder(1 << 12).page_len(64).create(&files.0).unwrap();
     array.fill(.., 1).unwrap();

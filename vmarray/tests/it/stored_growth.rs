@@ -87,7 +87,7 @@ fn threads_push_and_sync() {
 
 /// Zeroes that were never written and truncated elements take no space, and read as zeroes later.
 #[test]
-fn what_was_given_up_does_not_come_back() {
+fn truncated_rows_do_not_come_back() {
     let files = Files::new(1);
     let path = &files.0[0];
     let mut array = VirtualArray::<u64>::create(path, 0).unwrap();

@@ -89,7 +89,7 @@ fn elements_are_never_torn() {
 
 /// One writer increments each element; no reader sees one decrease, by any method.
 #[test]
-fn what_was_seen_once_stays_seen() {
+fn a_value_read_once_stays_visible() {
     for shape in shapes() {
         let array = shape.build::<u32>(40);
         let writing = AtomicBool::new(true);
@@ -234,7 +234,7 @@ fn too_many_guards_are_refused_by_name() {
 }
 
 #[test]
-fn a_thread_without_guards_waits_for_those_of_others() {
+fn a_thread_without_guards_waits_for_other_threads_guards() {
     for frames in [1, 2] {
         let array = Shape { page_len: 4, channels: vec![1], frames, ..Shape::default() }.build::<u32>(40);
         std::thread::scope(|scope| {

@@ -134,7 +134,7 @@ fn uncached_access_moves_one_element() {
 }
 
 #[test]
-fn find_writes_back_what_is_dirty_and_fetches_indices_only() {
+fn find_writes_back_dirty_pages_and_fetches_indices_only() {
     let array = written(array());
     array.set(20, 8).unwrap();
     array.set(150, 8).unwrap();
@@ -186,7 +186,7 @@ fn strided_reads_are_fetched_ahead_both_ways() {
 }
 
 #[test]
-fn what_is_fetched_ahead_takes_half_of_the_frames_and_is_used() {
+fn read_ahead_takes_half_of_the_frames_and_is_used() {
     let shape = Shape { page_len: 16, channels: vec![1], frames: 16, ..Shape::default() };
     let array = shape.build::<u32>(16 * 1000);
     array.fill(.., 1).unwrap();
@@ -224,7 +224,7 @@ fn pages_that_are_used_once_cost_no_barriers() {
 }
 
 #[test]
-fn exact_lru_evicts_what_was_used_longest_ago() {
+fn exact_lru_evicts_the_least_recently_used_page() {
     let shape = Shape { policy: EvictionPolicy::Lru, ..Shape::one(1, 3) };
     let array = shape.build::<u32>(10);
     array.fill(.., 1).unwrap();
@@ -264,7 +264,7 @@ fn write_backs_go_in_batches() {
 }
 
 #[test]
-fn what_a_cursor_only_read_is_not_written_back() {
+fn pages_only_read_by_a_cursor_are_not_written_back() {
     let array = written(array());
     let mut cursor = array.cursor_mut();
     assert_eq!((0..160).map(|i| cursor.get(i).unwrap()).sum::<u32>(), 160);

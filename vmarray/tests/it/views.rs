@@ -568,7 +568,7 @@ fn rows_of_ragged_arrays_are_views() {
 }
 
 #[test]
-fn views_refuse_what_does_not_fit() {
+fn views_refuse_mismatched_layouts() {
     let (array, source) = (VirtualArray::<u32>::new(12).unwrap(), Source::new(vec![0_u8; 11]).unwrap());
     let shape = ErrorKind::ShapeMismatch { shape: vec![3, 5], expected: 15, got: 12 };
     assert_eq!(*NdSection::over(&array, [3, 5]).unwrap_err().kind(), shape);

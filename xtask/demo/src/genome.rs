@@ -56,7 +56,7 @@ impl Genome {
         self.codes.len() / BASES
     }
 
-    /// Returns the number of the record that a place belongs to, including its padding; if several begin
+    /// Returns the index of the record that a place belongs to, including its padding; if several begin
     /// there, the last one.
     pub fn record_at(&self, place: usize) -> usize {
         self.records.partition_point(|record| record.start <= place).saturating_sub(1)
@@ -106,7 +106,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_genome_is_an_error() {
+    fn a_file_without_a_genome_is_an_error() {
         for text in [&b""[..], b"\n\n", b">a\n\n>b\n\n", b"ACGT\n", &[0x1f, 0x8b, 8, 0, 1, 2, 3]] {
             assert!(read("none", text).is_err(), "{text:?}");
         }
@@ -116,7 +116,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_default_genome_is_what_its_readme_says() {
+    fn the_default_genome_matches_its_readme() {
         let path = crate::root().join("xtask/demo/data/NC_008253.fna.gz");
         let Genome { name, records, codes } = Genome::read(&path, |_| ()).unwrap();
         assert_eq!(name, "gi|110640213|ref|NC_008253.1| Escherichia coli 536, complete genome");

@@ -35,7 +35,7 @@ pub fn verify(
         let codes = strain::codes(&genome.codes, strain, place..place + bases);
         ensure!(
             Hash::of(&codes) == hash,
-            "strain {strain}: the {bases} bases read from place {place} are not those of the file"
+            "strain {strain}: the {bases} bases read from place {place} differ from the file"
         );
         Ok(())
     })?;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_passes_and_one_wrong_answer_or_base_is_seen() {
+    fn right_answers_pass_and_one_wrong_answer_or_base_is_detected() {
         let genome = Genome::read(&TestFile::new("verify", &text()).0, |_| ()).unwrap();
         let (devices, bar) = (choose(Some("host")).unwrap(), ProgressBar::hidden());
         let words = VirtualArray::builder(genome.words() * STRAINS).devices(devices.iter().cloned());
@@ -132,7 +132,7 @@ mod tests {
         // of 15, five in the last.
         assert_eq!(right.hits.iter().filter(|hit| hit.strain == 0).count(), 12);
         let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        assert_eq!(one_thread.install(look_up), right.lookups, "the same whatever the threads");
+        assert_eq!(one_thread.install(look_up), right.lookups, "the same for any number of threads");
 
         let wrong: [&dyn Fn(&mut Answers); 9] = [
             &|answers| answers.lookups[77].hash = Hash::EMPTY,

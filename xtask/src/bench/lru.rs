@@ -88,7 +88,7 @@ impl<T: Payload> LockedCache<T> {
 }
 
 impl Shard {
-    /// Returns the number of a page's frame, which becomes the most recently used.
+    /// Returns the index of a page's frame, which becomes the most recently used.
     fn frame(&mut self, page: usize, write: bool) -> Result<usize> {
         if let Some(frame) = self.pages.get_mut(&page) {
             frame.dirty |= write;
@@ -127,7 +127,7 @@ mod tests {
     use vmarray::host::HostDevice;
 
     #[test]
-    fn it_does_what_a_vector_does() {
+    fn the_lru_cache_matches_a_vector() {
         let devices = [Arc::new(AnyDevice::from(HostDevice::new(64 << 20).unwrap()))];
         let cache = LockedCache::<Record>::new(&devices, 10_007, 10, 1).unwrap();
         let mut values: Vec<u32> = (0..10_007).collect();

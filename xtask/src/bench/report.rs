@@ -193,8 +193,8 @@ fn changes(run: &Measurements, earlier: &Measurements) -> String {
         })
     };
     let mut text = format!(
-        "\n## Changes\n\nSince {}, commit {}, on {}: {count} workloads of both runs. Listed are those whose \
-         repetitions do not overlap, with how many times as fast they are now.\n",
+        "\n## Changes\n\nSince {}, commit {}, on {}: {count} workloads of both runs. The list has the workloads \
+         whose repetitions do not overlap, with the ratio of the speeds.\n",
         earlier.fact("date"),
         earlier.fact("commit"),
         earlier.fact("devices"),

@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-/// Creates a row for tests, with the roles of the array and of limits.
+/// Creates a row for tests: the array's result, if any, and the limits.
 #[cfg(test)]
 pub fn row_of(
     name: &str,

@@ -63,18 +63,26 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "gather", about: "Elements by lists of random indices", run: gather::run },
     Family { name: "rig", about: "Several devices as one memory", run: rig::run },
     #[cfg(unix)]
-    Family { name: "files", about: "Files as devices, beside plain reads and writes", run: files::run },
+    Family {
+        name: "files",
+        about: "Files as devices, compared with plain reads and writes",
+        run: files::run,
+    },
     #[cfg(unix)]
-    Family { name: "stored", about: "Arrays in files, beside plain writes", run: stored::run },
+    Family { name: "stored", about: "Arrays in files, compared with plain writes", run: stored::run },
     #[cfg(unix)]
-    Family { name: "snapshots", about: "Snapshots, beside plain writes and reads", run: snapshots::run },
+    Family {
+        name: "snapshots",
+        about: "Snapshots, compared with plain writes and reads",
+        run: snapshots::run,
+    },
     #[cfg(unix)]
     Family { name: "tier", about: "Random elements of a file, with cards before it", run: tier::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },
-    Family { name: "ragged", about: "Rows of different lengths, beside two `Vec`s", run: ragged::run },
+    Family { name: "ragged", about: "Rows of different lengths, compared with two `Vec`s", run: ragged::run },
     Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },
-    Family { name: "sort", about: "Sorting, beside sorts of a `Vec`", run: sort::run },
+    Family { name: "sort", about: "Sorting, compared with sorts of a `Vec`", run: sort::run },
     Family { name: "join", about: "Joins of index sets on the devices that have them", run: joins::run },
     Family {
         name: "expressions",
@@ -87,14 +95,14 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "mixed", about: "Reads and writes, even and skewed by Zipf's law", run: mixed::run },
     Family { name: "many", about: "Many arrays at once", run: many::run },
     Family { name: "nbody", about: "Gravity between all pairs of bodies, tile by tile", run: nbody::run },
-    Family { name: "kernels", about: "Kernels in Rust, beside the same in CUDA C", run: kernels::run },
+    Family { name: "kernels", about: "Kernels in Rust, compared with the same in CUDA C", run: kernels::run },
     Family { name: "blur", about: "A Mandelbrot image, blurred tile by tile", run: blur::run },
 ];
 
 /// Takes long, and compares the array with itself: runs only on request.
 pub const TUNING: &[Family] = &[Family {
     name: "tuning",
-    about: "Defaults (ours) beside what profiles advise and the best settings by hand",
+    about: "Defaults (ours), compared with the advice of profiles and the best settings by hand",
     run: tuning::run,
 }];
 

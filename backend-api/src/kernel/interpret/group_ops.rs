@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
-    fn items_that_run_together_do_what_each_does_alone() {
+    fn vectorized_items_match_single_items() {
         let mut groups = 0;
         for case in (0..3000).map(|seed| Case::new(seed, seed % 2 == 0)) {
             if !can(case.kernel.body()) {

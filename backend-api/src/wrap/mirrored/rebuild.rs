@@ -101,14 +101,14 @@ impl Mirrored {
 
 /// Returns the devices that can copy to another one without the host.
 pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Device>) -> Vec<u64> {
-    let tell = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
+    let report = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
         let (from, to) = (from.info(), to.info());
         tracing::warn!(%from, %to, ?error, "a mirror is copied through the host, because a link corrupts \
                                             data");
     };
     let linked = devices
         .iter()
-        .filter(|(_, device)| !is_same(device, spare) && reach(device, spare, tell) != Reach::No);
+        .filter(|(_, device)| !is_same(device, spare) && reach(device, spare, report) != Reach::No);
     linked.map(|(id, _)| *id).collect()
 }
 

@@ -78,15 +78,15 @@ fn pieces(targets: &[Target]) -> Vec<Vec<Piece>> {
 }
 
 impl Core {
-    /// Submits to a seat's device, if it may be used, and waits. Records a loss of the device.
+    /// Submits to a member's device, if it may be used, and waits. Records a loss of the device.
     pub(super) fn run(
         &self,
-        seat: usize,
+        position: usize,
         which: If,
         start: impl FnOnce(&Member) -> Result<Ticket>,
     ) -> Result<()> {
         let (id, device, started) = {
-            let state = self.seats[seat].lock();
+            let state = self.member_queues[position].lock();
             if !which.admits(state.member.status) {
                 return Err(state.lost_error("parity"));
             }
@@ -94,7 +94,7 @@ impl Core {
         };
         started.and_then(|ticket| device.wait(ticket)).map_err(|error| {
             if error.kind() == ErrorKind::Lost {
-                self.lose(seat, id, &error);
+                self.lose(position, id, &error);
             } else if error.kind() == ErrorKind::UnknownHandle && error.operation() == GONE {
                 // The error belongs to the replaced device; the current device is not lost.
                 return Error::new(ErrorKind::Lost, "parity").with_detail(error.detail());
@@ -103,59 +103,59 @@ impl Core {
         })
     }
 
-    /// Runs a request with the seat's names on its device, in the queue of the current job: copies for
-    /// other seats' parities do not wait for it.
-    pub(super) fn run_request(&self, seat: usize, request: &Request<'_>) -> Result<()> {
-        let queue = self.seats[seat].lock().busy_queue;
-        self.run(seat, If::Current, |member| {
+    /// Runs a request with the member's names on its device, in the queue of the current job: copies for
+    /// other members' parities do not wait for it.
+    pub(super) fn run_request(&self, position: usize, request: &Request<'_>) -> Result<()> {
+        let queue = self.member_queues[position].lock().busy_queue;
+        self.run(position, If::Current, |member| {
             let own = queue.and_then(|queue| member.queues.get(&queue)).or(member.copies.as_ref());
             let queue = own.ok_or_else(|| Error::new(ErrorKind::Lost, "parity"))?;
             member.start_on(&*member.device, queue, request, Adapted::default())
         })
     }
 
-    /// Copies from a seat's device. If it fails permanently, the device counts as lost.
-    pub(super) fn read(&self, seat: usize, which: If, targets: &[Target], to: &mut [u8]) -> Result<()> {
-        self.read_each(seat, which, targets, |at, bytes| to[at..at + bytes.len()].copy_from_slice(bytes))
+    /// Copies from a member's device. If it fails permanently, the device counts as lost.
+    pub(super) fn read(&self, position: usize, which: If, targets: &[Target], to: &mut [u8]) -> Result<()> {
+        self.read_each(position, which, targets, |at, bytes| to[at..at + bytes.len()].copy_from_slice(bytes))
     }
 
     /// Reads like [`read`](Self::read). Passes the bytes in place, a piece at a time, with their position
     /// among the bytes of all targets.
     pub(super) fn read_each(
         &self,
-        seat: usize,
+        position: usize,
         which: If,
         targets: &[Target],
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         for pieces in pieces(targets) {
-            let stage = self.stage(seat, which)?;
-            self.copy(seat, which, &stage, &pieces, true)?;
+            let stage = self.stage(position, which)?;
+            self.copy(position, which, &stage, &pieces, true)?;
             let (start, end) = ends(&pieces);
             with_stage(&stage, end - start, |bytes| take(start, bytes));
-            self.put_stage(seat, stage);
+            self.put_stage(position, stage);
         }
         Ok(())
     }
 
-    /// Copies to a seat's device, as [`read`](Self::read) does.
-    pub(super) fn write(&self, seat: usize, which: If, targets: &[Target], from: &[u8]) -> Result<()> {
+    /// Copies to a member's device, as [`read`](Self::read) does.
+    pub(super) fn write(&self, position: usize, which: If, targets: &[Target], from: &[u8]) -> Result<()> {
         for pieces in pieces(targets) {
-            let stage = self.stage(seat, which)?;
+            let stage = self.stage(position, which)?;
             let Some(address) = stage.memory().map(|memory| memory.address()) else { continue };
             let (start, end) = ends(&pieces);
             // SAFETY: the stage is longer, and no copy in flight touches it.
             unsafe { racy::write(address.as_ptr(), &from[start..end]) };
-            self.copy(seat, which, &stage, &pieces, false)?;
-            self.put_stage(seat, stage);
+            self.copy(position, which, &stage, &pieces, false)?;
+            self.put_stage(position, stage);
         }
         Ok(())
     }
 
-    fn copy(&self, seat: usize, which: If, stage: &Stage, pieces: &[Piece], is_read: bool) -> Result<()> {
+    fn copy(&self, position: usize, which: If, stage: &Stage, pieces: &[Piece], is_read: bool) -> Result<()> {
         let mut attempts = 1;
         loop {
-            let outcome = self.run(seat, which, |member| {
+            let outcome = self.run(position, which, |member| {
                 let host = stage.memory().filter(|_| stage.member == member.id);
                 let host = host.ok_or_else(|| gone("the device was replaced"))?;
                 let queue = member.copies.as_ref().ok_or_else(|| gone("the device has no queue"))?;
@@ -178,7 +178,7 @@ impl Core {
                 Err(error) if error.kind() != ErrorKind::Lost && attempts < ATTEMPTS => attempts += 1,
                 Err(error) => {
                     // The copy failed, so the contents of the device are unknown.
-                    self.lose(seat, stage.member, &error);
+                    self.lose(position, stage.member, &error);
                     return Err(error);
                 }
                 Ok(()) => return Ok(()),
@@ -186,10 +186,10 @@ impl Core {
         }
     }
 
-    /// Returns host memory of a piece's length that a seat's device knows.
-    fn stage(&self, seat: usize, which: If) -> Result<Stage> {
+    /// Returns host memory of a piece's length that a member's device knows.
+    fn stage(&self, position: usize, which: If) -> Result<Stage> {
         let (id, device) = {
-            let mut state = self.seats[seat].lock();
+            let mut state = self.member_queues[position].lock();
             if !which.admits(state.member.status) {
                 return Err(state.lost_error("parity"));
             }
@@ -208,14 +208,14 @@ impl Core {
         };
         let memory = memory.inspect_err(|error| {
             if error.kind() == ErrorKind::Lost {
-                self.lose(seat, id, error);
+                self.lose(position, id, error);
             }
         })?;
         Ok(Stage::new(id, device, memory))
     }
 
-    fn put_stage(&self, seat: usize, stage: Stage) {
-        let mut state = self.seats[seat].lock();
+    fn put_stage(&self, position: usize, stage: Stage) {
+        let mut state = self.member_queues[position].lock();
         // The device was replaced, so its stage is released.
         if state.member.id == stage.member {
             state.stages.push(stage);
@@ -224,45 +224,45 @@ impl Core {
         }
     }
 
-    /// Copies a seat's data, from its device or from a reconstruction.
-    pub(super) fn read_seat(&self, seat: usize, targets: &[Target], to: &mut [u8]) -> Result<()> {
+    /// Copies a member's data, from its device or from a reconstruction.
+    pub(super) fn read_position(&self, position: usize, targets: &[Target], to: &mut [u8]) -> Result<()> {
         loop {
-            let error = match self.read(seat, If::Current, targets, to) {
-                Err(error) if self.is_loss(seat, &error) => error,
+            let error = match self.read(position, If::Current, targets, to) {
+                Err(error) if self.is_loss(position, &error) => error,
                 other => return other,
             };
             let segments = self.rows.lock().segments(targets);
             let _locked = self.locks.lock(Use::Rebuild, &segments);
-            match self.rebuild_bytes(seat, &segments, to, &error) {
+            match self.rebuild_bytes(position, &segments, to, &error) {
                 // Try again: a spare has the data now, and the error is another device's.
-                Err(_) if self.is_current(seat) => {}
+                Err(_) if self.is_current(position) => {}
                 other => return other,
             }
         }
     }
 
-    /// Returns true if an error means that a seat's device was lost. A spare may have replaced it by now.
-    pub(super) fn is_loss(&self, seat: usize, error: &Error) -> bool {
-        error.kind() == ErrorKind::Lost || !self.is_current(seat)
+    /// Returns true if an error means that a member's device was lost. A spare may have replaced it by now.
+    pub(super) fn is_loss(&self, position: usize, error: &Error) -> bool {
+        error.kind() == ErrorKind::Lost || !self.is_current(position)
     }
 
-    /// Returns true if a seat's device is complete.
-    pub(super) fn is_current(&self, seat: usize) -> bool {
-        self.seats[seat].lock().member.is_current()
+    /// Returns true if a member's device is complete.
+    pub(super) fn is_current(&self, position: usize) -> bool {
+        self.member_queues[position].lock().member.is_current()
     }
 
-    /// Reconstructs a seat's data from the parity and the other devices. The caller has locked the
+    /// Reconstructs a member's data from the parity and the other devices. The caller has locked the
     /// stripes. `error` is reported if another device is missing, too.
     pub(super) fn rebuild_bytes(
         &self,
-        seat: usize,
+        position: usize,
         segments: &[Segment],
         to: &mut [u8],
         error: &Error,
     ) -> Result<()> {
         to.fill(0);
         // For each device: the ranges to read, and their offsets in the result.
-        let mut lists: Vec<(Vec<Target>, Vec<usize>)> = vec![Default::default(); self.seats.len()];
+        let mut lists: Vec<(Vec<Target>, Vec<usize>)> = vec![Default::default(); self.member_queues.len()];
         {
             let rows = self.rows.lock();
             for segment in segments {
@@ -272,10 +272,10 @@ impl Core {
                     lists[device].0.push(target);
                     lists[device].1.push(segment.at);
                 };
-                if segment.stripe != seat {
+                if segment.stripe != position {
                     add(segment.stripe, Target::new(row.parity, segment.offset, segment.bytes));
                 }
-                row.parts(segment.stripe, range, seat)
+                row.parts(segment.stripe, range, position)
                     .into_iter()
                     .for_each(|(device, part)| add(device, part));
             }
@@ -301,7 +301,7 @@ impl Core {
     /// The first loss of a parity's device.
     pub(super) fn change_parities(&self, segments: &[Segment], change: &[u8]) -> Result<()> {
         let mut outcome = Ok(());
-        for device in 0..self.seats.len() {
+        for device in 0..self.member_queues.len() {
             let is_changed = |segment: &&Segment| {
                 let at = segment.at..segment.at + segment.bytes as usize;
                 segment.stripe == device && change[at].iter().any(|byte| *byte != 0)
@@ -324,7 +324,7 @@ impl Core {
             if targets.is_empty() {
                 continue;
             }
-            let id = self.seats[device].lock().member.id;
+            let id = self.member_queues[device].lock().member.id;
             if let Err(error) = self.change_parity(device, &targets, &places, change) {
                 // After an error the parity may be wrong, so its device counts as lost.
                 self.lose(device, id, &error);
@@ -349,7 +349,7 @@ impl Core {
                 end += 1;
             }
             // Changes to the same bytes by other devices wait for this lock.
-            let _one = self.seats[device].parity.lock();
+            let _one = self.member_queues[device].parity.lock();
             self.change_each(device, &targets[first..end], |part, bytes| {
                 let place = places[first + part];
                 xor(bytes, &change[place..place + bytes.len()]);
@@ -359,18 +359,18 @@ impl Core {
         Ok(())
     }
 
-    /// Copies data of a seat's device to the host, changes it there and copies it back, target by target.
+    /// Copies data of a member's device to the host, changes it there and copies it back, target by target.
     /// All targets together are at most a piece.
     fn change_each(
         &self,
-        seat: usize,
+        position: usize,
         targets: &[Target],
         mut change: impl FnMut(usize, &mut [u8]),
     ) -> Result<()> {
         let mut done = 0;
         for pieces in pieces(targets) {
-            let stage = self.stage(seat, If::There)?;
-            self.copy(seat, If::There, &stage, &pieces, true)?;
+            let stage = self.stage(position, If::There)?;
+            self.copy(position, If::There, &stage, &pieces, true)?;
             let (start, end) = ends(&pieces);
             with_stage(&stage, end - start, |bytes| {
                 let mut rest = bytes;
@@ -380,8 +380,8 @@ impl Core {
                     rest = later;
                 }
             });
-            self.copy(seat, If::There, &stage, &pieces, false)?;
-            self.put_stage(seat, stage);
+            self.copy(position, If::There, &stage, &pieces, false)?;
+            self.put_stage(position, stage);
             done += pieces.len();
         }
         Ok(())
@@ -392,7 +392,7 @@ impl Core {
     }
 
     /// Records the loss of a device.
-    pub(super) fn lose(&self, seat: usize, member: u64, error: &Error) {
+    pub(super) fn lose(&self, position: usize, member: u64, error: &Error) {
         let as_lost;
         let error = if error.kind() == ErrorKind::Lost {
             error
@@ -401,10 +401,10 @@ impl Core {
                 .with_detail(format!(
                     "the device is not used any more, because its contents are unknown: {error}"
                 ))
-                .on(self.seats[seat].lock().member.device.info());
+                .on(self.member_queues[position].lock().member.device.info());
             &as_lost
         };
-        self.seats[seat].lock().lose(member, error);
+        self.member_queues[position].lock().lose(member, error);
     }
 }
 

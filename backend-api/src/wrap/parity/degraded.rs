@@ -58,7 +58,7 @@ impl<K: PartialEq + Copy> Layout<K> {
 /// Temporary memory of a device for one request.
 struct BorrowedMemory<'a> {
     core: &'a Core,
-    seat: usize,
+    position: usize,
     member: u64,
     device: Arc<dyn Device>,
     buffer: BufferId,
@@ -66,9 +66,9 @@ struct BorrowedMemory<'a> {
 }
 
 impl<'a> BorrowedMemory<'a> {
-    fn new(core: &'a Core, seat: usize, bytes: u64, host_bytes: u64) -> Result<Self> {
+    fn new(core: &'a Core, position: usize, bytes: u64, host_bytes: u64) -> Result<Self> {
         let (member, device) = {
-            let state = core.seats[seat].lock();
+            let state = core.member_queues[position].lock();
             (state.member.id, Arc::clone(&state.member.device))
         };
         let buffer = device.allocate(bytes, Commit::Lazy)?;
@@ -79,8 +79,8 @@ impl<'a> BorrowedMemory<'a> {
                 return Err(error);
             }
         };
-        let borrowed = Self { core, seat, member, device, buffer: buffer.id(), host: host.id() };
-        let mut state = core.seats[seat].lock();
+        let borrowed = Self { core, position, member, device, buffer: buffer.id(), host: host.id() };
+        let mut state = core.member_queues[position].lock();
         if state.member.id != member {
             drop(state);
             borrowed.device.release(buffer);
@@ -96,7 +96,7 @@ impl<'a> BorrowedMemory<'a> {
 
 impl Drop for BorrowedMemory<'_> {
     fn drop(&mut self) {
-        let mut state = self.core.seats[self.seat].lock();
+        let mut state = self.core.member_queues[self.position].lock();
         if state.member.id != self.member {
             return;
         }
@@ -126,23 +126,23 @@ impl Places for Moved<'_> {
 }
 
 impl Core {
-    /// Executes a request of a seat on another device, over memory with reconstructed data. Returns the
+    /// Executes a request of a member on another device, over memory with reconstructed data. Returns the
     /// written bytes, and writes them nowhere else. The caller has locked the stripes that the request
     /// reads.
     pub(super) fn run_degraded(
         &self,
-        seat: usize,
+        position: usize,
         request: &Request<'_>,
         touches: &AccessSet,
         targets: &[Target],
     ) -> Result<DegradedRun> {
-        let error = self.seats[seat].lock().lost_error(request.operation());
+        let error = self.member_queues[position].lock().lost_error(request.operation());
         let mut refusal = None;
-        for other in (0..self.seats.len()).map(|at| (seat + 1 + at) % self.seats.len()) {
-            if other == seat || !self.seats[other].lock().member.is_current() {
+        for other in (0..self.member_queues.len()).map(|at| (position + 1 + at) % self.member_queues.len()) {
+            if other == position || !self.member_queues[other].lock().member.is_current() {
                 continue;
             }
-            match self.run_degraded_on(other, seat, request, touches, targets, &error) {
+            match self.run_degraded_on(other, position, request, touches, targets, &error) {
                 Ok(done) => return Ok(done),
                 // Another device may support the request, so ask it.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => {
@@ -159,7 +159,7 @@ impl Core {
     fn run_degraded_on(
         &self,
         other: usize,
-        seat: usize,
+        position: usize,
         request: &Request<'_>,
         touches: &AccessSet,
         targets: &[Target],
@@ -177,12 +177,12 @@ impl Core {
         for group in grouped(&reads) {
             let mut bytes = self.scratch(group.iter().map(|target| target.bytes).sum())?;
             let segments = self.rows.lock().segments(&group);
-            self.rebuild_bytes(seat, &segments, &mut bytes, error)?;
+            self.rebuild_bytes(position, &segments, &mut bytes, error)?;
             let places: Vec<_> = group.iter().map(moved).collect();
             self.write(other, If::Current, &places, &bytes)?;
         }
         for (host, range) in touches.host_reads.iter() {
-            let bytes = self.read_host(seat, *host, range.start, range.end - range.start)?;
+            let bytes = self.read_host(position, *host, range.start, range.end - range.start)?;
             self.with_borrowed_host(&borrowed, host_layout.place(*host, range.start), |address| {
                 // SAFETY: the temporary memory has room for all ranges, and no work on it is in flight.
                 unsafe { racy::write(address, &bytes) };
@@ -213,7 +213,7 @@ impl Core {
 
     /// Calls `reach` with a place in temporary host memory.
     fn with_borrowed_host(&self, borrowed: &BorrowedMemory<'_>, offset: u64, reach: impl FnOnce(*mut u8)) {
-        let state = self.seats[borrowed.seat].lock();
+        let state = self.member_queues[borrowed.position].lock();
         if let Some(host) = state.member.hosts.get(&borrowed.host) {
             reach(host.address().as_ptr().wrapping_add(offset as usize));
         }

@@ -30,7 +30,7 @@ struct Claim {
 }
 
 impl Claim {
-    fn can_be_beside(&self, other: &Self) -> bool {
+    fn can_run_with(&self, other: &Self) -> bool {
         self.what == Use::ParityUpdate && other.what == Use::ParityUpdate
             || !self.ranges.overlap(&other.ranges)
     }
@@ -85,7 +85,7 @@ impl Held {
     fn is_turn(&self, number: u64) -> bool {
         let Some(own) = self.list.iter().find(|one| one.number == number) else { return true };
         let mut earlier = self.list.iter().take_while(|one| one.number != number);
-        earlier.all(|one| one.can_be_beside(own))
+        earlier.all(|one| one.can_run_with(own))
     }
 }
 
@@ -107,12 +107,12 @@ mod tests {
         let segment = |stripe, offset| [Segment { row: 1, stripe, offset, bytes: 10, at: 0 }];
         let locks = Locks::default();
         let one = locks.lock(Use::ParityUpdate, &segment(0, 0));
-        let beside = [
+        let concurrent = [
             (Use::ParityUpdate, segment(0, 5)),
             (Use::Rebuild, segment(0, 10)),
             (Use::Rebuild, segment(1, 0)),
         ];
-        beside.into_iter().for_each(|(what, segments)| drop(locks.lock(what, &segments)));
+        concurrent.into_iter().for_each(|(what, segments)| drop(locks.lock(what, &segments)));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| drop(locks.lock(Use::Rebuild, &segment(0, 9))));
             while locks.held.lock().list.len() < 2 {

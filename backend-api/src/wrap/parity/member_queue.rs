@@ -23,7 +23,7 @@ pub(super) struct MemberQueue {
     state: Mutex<MemberQueueState>,
     /// Notified when a job is over.
     pub(super) done: Condvar,
-    /// Held while a part of this seat's parities is read, changed and written.
+    /// Held while a part of this member's parities is read, changed and written.
     pub(super) parity: Mutex<()>,
     /// The thread that runs the jobs.
     pub(super) worker: OnceLock<ThreadId>,
@@ -63,7 +63,7 @@ pub(super) struct MemberQueueState {
     pub(super) own: IdMap<HostId, Block>,
 }
 
-/// A submission for the thread of a seat; without a value, a submission that was lost with the device.
+/// A submission for the thread of a member; without a value, a submission that was lost with the device.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) number: Option<u64>,
@@ -89,7 +89,7 @@ pub(super) struct Log {
 pub(super) enum Stand {
     /// The device has it, under a ticket of its own.
     Direct(Ticket),
-    /// The seat's thread has it or will get it.
+    /// The member's thread has it or will get it.
     Job,
     Over,
 }
@@ -99,7 +99,7 @@ pub(super) enum Stand {
 pub(super) struct Entry {
     pub(super) value: u64,
     pub(super) stand: Stand,
-    /// The request, until the seat's thread has executed it.
+    /// The request, until the member's thread has executed it.
     pub(super) kept: Option<OwnedRequest>,
     pub(super) touches: AccessSet,
     /// The tickets of other queues that it runs after.
@@ -256,7 +256,7 @@ impl MemberQueueState {
         Some(Ticket { queue, value })
     }
 
-    /// Records the outcome of a submission to the device. If it was lost with the device, the seat's
+    /// Records the outcome of a submission to the device. If it was lost with the device, the member's
     /// thread executes it before its other jobs.
     pub(super) fn end_direct(&mut self, queue: QueueId, value: u64, ticket: Ticket, outcome: Result<()>) {
         let member = self.member.id;

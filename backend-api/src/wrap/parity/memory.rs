@@ -18,31 +18,37 @@ use crate::{
 };
 
 impl Core {
-    /// Creates an object on a seat's device, and keeps it. Does nothing if the device is lost, since the
+    /// Creates an object on a member's device, and keeps it. Does nothing if the device is lost, since the
     /// others replace it. The caller holds the setup lock, so that no other device joins.
     pub(super) fn make<T>(
         &self,
-        seat: usize,
+        position: usize,
         make: impl FnOnce(&dyn Device) -> Result<T>,
         keep: impl FnOnce(&mut Member, T),
     ) -> Result<()> {
         let (id, device, is_there) = {
-            let state = self.seats[seat].lock();
+            let state = self.member_queues[position].lock();
             (state.member.id, Arc::clone(&state.member.device), state.member.is_there())
         };
         if !is_there {
             return Ok(());
         }
         match make(&*device) {
-            Ok(made) => keep(&mut self.seats[seat].lock().member, made),
-            Err(error) if error.kind() == ErrorKind::Lost => self.lose(seat, id, &error),
+            Ok(made) => keep(&mut self.member_queues[position].lock().member, made),
+            Err(error) if error.kind() == ErrorKind::Lost => self.lose(position, id, &error),
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
     /// Allocates zeroed device memory: absent memory counts as zeros.
-    pub(super) fn make_cleared(&self, seat: usize, name: BufferId, bytes: u64, commit: Commit) -> Result<()> {
+    pub(super) fn make_cleared(
+        &self,
+        position: usize,
+        name: BufferId,
+        bytes: u64,
+        commit: Commit,
+    ) -> Result<()> {
         let make = |device: &dyn Device| {
             let buffer = device.allocate(bytes, commit)?;
             let cleared = (|| {
@@ -60,56 +66,56 @@ impl Core {
                 }
             }
         };
-        self.make(seat, make, |member, buffer| {
+        self.make(position, make, |member, buffer| {
             member.buffers.insert(name, buffer);
         })
     }
 
-    /// Releases a seat's buffer of this name.
-    fn unmake(&self, seat: usize, name: BufferId) {
-        let mut state = self.seats[seat].lock();
+    /// Releases a member's buffer of this name.
+    fn unmake(&self, position: usize, name: BufferId) {
+        let mut state = self.member_queues[position].lock();
         let (device, buffer) = (Arc::clone(&state.member.device), state.member.buffers.remove(&name));
         drop(state);
         buffer.into_iter().for_each(|buffer| device.release(buffer));
     }
 
-    /// Checks that work can continue: a seat's device works, or all others do.
-    pub(super) fn expect_there(&self, seat: usize, operation: &'static str) -> Result<()> {
+    /// Checks that work can continue: a member's device works, or all others do.
+    pub(super) fn expect_there(&self, position: usize, operation: &'static str) -> Result<()> {
         let (is_there, error) = {
-            let state = self.seats[seat].lock();
+            let state = self.member_queues[position].lock();
             (state.member.is_there(), state.lost_error(operation))
         };
-        let others = || (0..self.seats.len()).filter(|other| *other != seat);
-        if is_there || others().all(|other| self.seats[other].lock().member.is_current()) {
+        let others = || (0..self.member_queues.len()).filter(|other| *other != position);
+        if is_there || others().all(|other| self.member_queues[other].lock().member.is_current()) {
             return Ok(());
         }
         Err(super::copies::both_lost(&error))
     }
 
-    fn allocate(&self, seat: usize, name: BufferId, bytes: u64, commit: Commit) -> Result<()> {
-        let devices = self.seats.len();
+    fn allocate(&self, position: usize, name: BufferId, bytes: u64, commit: Commit) -> Result<()> {
+        let devices = self.member_queues.len();
         if bytes == 0 {
             return self.make(
-                seat,
+                position,
                 |device| device.allocate(0, commit),
                 |member, buffer| {
                     member.buffers.insert(name, buffer);
                 },
             );
         }
-        let free = self.rows.lock().with_free(seat, bytes);
+        let free = self.rows.lock().with_free(position, bytes);
         if let Some((row, slot)) = free {
             // The parities cover the contents of this memory already.
             let _locked = self.locks.lock_row(row, devices);
-            let mut state = self.seats[seat].lock();
+            let mut state = self.member_queues[position].lock();
             if let Some(buffer) = state.member.buffers.remove(&slot.buffer) {
                 state.member.buffers.insert(name, buffer);
             }
-            self.rows.lock().put(row, seat, name, slot.bytes);
+            self.rows.lock().put(row, position, name, slot.bytes);
             return Ok(());
         }
-        self.make_cleared(seat, name, bytes, commit)?;
-        let row = self.rows.lock().with_room(seat, bytes);
+        self.make_cleared(position, name, bytes, commit)?;
+        let row = self.rows.lock().with_room(position, bytes);
         let row = match row {
             Some(row) => row,
             None => {
@@ -118,21 +124,21 @@ impl Core {
                 let mut made = (0..devices).map(|at| self.make_cleared(at, parity, parity_bytes, commit));
                 if let Some(error) = made.find_map(Result::err) {
                     (0..devices).for_each(|at| self.unmake(at, parity));
-                    self.unmake(seat, name);
+                    self.unmake(position, name);
                     // The error names the requested length, not the length with parity.
                     return Err(if error.bytes().is_some() { error.with_bytes(bytes) } else { error });
                 }
                 self.rows.lock().add(row)
             }
         };
-        self.rows.lock().put(row, seat, name, bytes);
+        self.rows.lock().put(row, position, name, bytes);
         Ok(())
     }
 
     /// Releases a buffer; also the row's memory after all of the row was released.
-    fn release(&self, seat: usize, name: BufferId) {
-        let devices = self.seats.len();
-        let Some(row) = self.rows.lock().free(name) else { return self.unmake(seat, name) };
+    fn release(&self, position: usize, name: BufferId) {
+        let devices = self.member_queues.len();
+        let Some(row) = self.rows.lock().free(name) else { return self.unmake(position, name) };
         let removed = {
             let _locked = self.locks.lock_row(row, devices);
             self.rows.lock().remove(row)
@@ -157,18 +163,18 @@ impl MemberWorker {
             },
         )?;
         self.core.expect_there(self.at, "create_queue")?;
-        self.core.seats[self.at].lock().queues.insert(handle.id(), Log::default());
+        self.core.member_queues[self.at].lock().queues.insert(handle.id(), Log::default());
         Ok(handle)
     }
 
     pub(super) fn release_queue(&self, queue: QueueId) {
         let _call = Call::begin();
-        let seat = &self.core.seats[self.at];
-        let Some(newest) = seat.lock().queues.get(&queue).map(|log| log.newest) else { return };
+        let member_queue = &self.core.member_queues[self.at];
+        let Some(newest) = member_queue.lock().queues.get(&queue).map(|log| log.newest) else { return };
         // The wait's error is dropped: failures end with the queue.
         let _ = self.wait(Ticket { queue, value: newest });
         let _setup = self.core.setup.lock();
-        let mut state = seat.lock();
+        let mut state = member_queue.lock();
         state.queues.remove(&queue);
         state.ended.insert(queue, newest);
         let (device, queue) = (Arc::clone(&state.member.device), state.member.queues.remove(&queue));
@@ -181,18 +187,18 @@ impl MemberWorker {
         let handle = BufferHandle::unique();
         self.core.expect_there(self.at, "allocate")?;
         self.core.allocate(self.at, handle.id(), bytes, commit)?;
-        self.core.seats[self.at].lock().buffers.insert(handle.id(), bytes);
+        self.core.member_queues[self.at].lock().buffers.insert(handle.id(), bytes);
         Ok(handle)
     }
 
     pub(super) fn release(&self, buffer: BufferId) {
         let _call = Call::begin();
-        if !self.core.seats[self.at].lock().buffers.contains_key(&buffer) {
+        if !self.core.member_queues[self.at].lock().buffers.contains_key(&buffer) {
             return;
         }
         self.wait_for_all(|entry| entry.touches.has_buffer(buffer));
         let _setup = self.core.setup.lock();
-        self.core.seats[self.at].lock().buffers.remove(&buffer);
+        self.core.member_queues[self.at].lock().buffers.remove(&buffer);
         self.core.release(self.at, buffer);
     }
 
@@ -220,16 +226,16 @@ impl MemberWorker {
                     || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
                 let block = Block::new(bytes).ok_or_else(refused)?;
                 let own = handle(block.address());
-                self.seat().lock().own.insert(own.id(), block);
+                self.member_queue().lock().own.insert(own.id(), block);
                 own
             }
         };
         let address = own.address().as_ptr().expose_provenance();
-        self.seat().lock().hosts.insert(own.id(), Host { address, bytes: bytes as u64, kind });
+        self.member_queue().lock().hosts.insert(own.id(), Host { address, bytes: bytes as u64, kind });
         Ok(own)
     }
 
-    /// Imports memory into the seat's device.
+    /// Imports memory into the member's device.
     ///
     /// # Safety
     /// The requirements of [`Device::import_host`].
@@ -249,7 +255,7 @@ impl MemberWorker {
         self.core.make(self.at, import, |member, host| {
             member.hosts.insert(id, host);
         })?;
-        let mut state = self.seat().lock();
+        let mut state = self.member_queue().lock();
         let host = Host { address: address.as_ptr().expose_provenance(), bytes: bytes as u64, kind };
         state.hosts.insert(id, host);
         state.imported.insert(id);
@@ -258,13 +264,13 @@ impl MemberWorker {
 
     pub(super) fn release_host(&self, id: crate::HostId) {
         let _call = Call::begin();
-        let seat = &self.core.seats[self.at];
-        if !seat.lock().hosts.contains_key(&id) {
+        let member_queue = &self.core.member_queues[self.at];
+        if !member_queue.lock().hosts.contains_key(&id) {
             return;
         }
         self.wait_for_all(|entry| entry.touches.has_host(id));
         let setup = self.core.setup.lock();
-        let mut state = seat.lock();
+        let mut state = member_queue.lock();
         state.hosts.remove(&id);
         state.imported.remove(&id);
         let (device, host) = (Arc::clone(&state.member.device), state.member.hosts.remove(&id));
@@ -285,7 +291,7 @@ impl MemberWorker {
     /// Releases all remaining objects, after the work is over.
     pub(super) fn release_all(&self) {
         let (buffers, hosts, queues) = {
-            let state = self.core.seats[self.at].lock();
+            let state = self.core.member_queues[self.at].lock();
             let queues: Vec<QueueId> = state.queues.keys().copied().collect();
             let hosts: Vec<_> = state.hosts.keys().copied().collect();
             (state.buffers.keys().copied().collect::<Vec<_>>(), hosts, queues)

@@ -15,7 +15,7 @@ use crate::wrap::several::member::{Member, Status};
 use crate::{Commit, Device, Error, ErrorKind, Result};
 
 impl Core {
-    /// Copies the data of a lost device to a spare. `workers` are the seats by number.
+    /// Copies the data of a lost device to a spare. `workers` are the members by number.
     pub(super) fn rebuild(
         &self,
         workers: &[Arc<MemberWorker>],
@@ -23,10 +23,10 @@ impl Core {
         spare: Arc<dyn Device>,
     ) -> Result<()> {
         let _only = self.rebuilding.lock();
-        let seat = self.join(workers, lost, spare)?;
-        let id = self.seats[seat].lock().member.id;
-        let outcome = self.restore(seat);
-        let mut state = self.seats[seat].lock();
+        let position = self.join(workers, lost, spare)?;
+        let id = self.member_queues[position].lock().member.id;
+        let outcome = self.restore(position);
+        let mut state = self.member_queues[position].lock();
         if let Err(error) = outcome {
             // The spare lacks data and no thread will copy it, so the spare counts as lost.
             let as_lost = Error::new(ErrorKind::Lost, "rebuild").with_detail(error.to_string());
@@ -41,7 +41,7 @@ impl Core {
         Ok(())
     }
 
-    /// Replaces a lost device by a spare, with zeros in its memory. Returns the seat.
+    /// Replaces a lost device by a spare, with zeros in its memory. Returns the position.
     fn join(
         &self,
         workers: &[Arc<MemberWorker>],
@@ -54,24 +54,24 @@ impl Core {
                 .with_advice("name a lost device of the group, and a spare that the group does not use")
         };
         let _setup = self.setup.lock();
-        if self.seats.iter().any(|seat| is_same(&seat.lock().member.device, &spare)) {
+        if self.member_queues.iter().any(|member_queue| is_same(&member_queue.lock().member.device, &spare)) {
             return Err(refused("the spare is already a device of the group"));
         }
         let is_lost = |at: &usize| {
-            let member = &self.seats[*at].lock().member;
+            let member = &self.member_queues[*at].lock().member;
             !member.is_there() && is_same(&member.device, lost)
         };
-        let seat = (0..self.seats.len()).find(is_lost);
-        let seat = seat.ok_or_else(|| refused("the device is not a lost device of the group"))?;
+        let position = (0..self.member_queues.len()).find(is_lost);
+        let position = position.ok_or_else(|| refused("the device is not a lost device of the group"))?;
         // All of its work must be over; its pending requests will run without it.
-        workers[seat].wait_for_direct();
+        workers[position].wait_for_direct();
         if self.scratches.wipes.load(Ordering::Acquire) {
             spare.wipe_on_release()?;
         }
         let id = self.next_member.fetch_add(1, Ordering::Relaxed);
         let mut member = Member::new(id, spare, Status::Rebuilding)?;
         let (queues, hosts, empty) = {
-            let state = self.seats[seat].lock();
+            let state = self.member_queues[position].lock();
             let queues: Vec<_> = state.queues.keys().copied().collect();
             let hosts: Vec<_> = state.hosts.iter().map(|(id, host)| (*id, *host)).collect();
             let empty: Vec<_> =
@@ -84,18 +84,18 @@ impl Core {
         let mut buffers: Vec<_> = empty.into_iter().map(|buffer| (buffer, 0)).collect();
         for (_, row) in self.rows.lock().all() {
             buffers.push((row.parity, row.part_bytes));
-            buffers.extend(row.slots[seat].map(|slot| (slot.buffer, slot.bytes)));
+            buffers.extend(row.slots[position].map(|slot| (slot.buffer, slot.bytes)));
         }
         for (buffer, bytes) in &buffers {
             member.buffers.insert(*buffer, member.device.allocate(*bytes, Commit::Lazy)?);
         }
         for (id, host) in hosts {
             // SAFETY: the importer keeps its promises until the release, which ends the import in the
-            // seat's device; the seat's own allocations live until then, too.
+            // member's device; the member's own allocations live until then, too.
             let host = unsafe { known(&*member.device, host) }?;
             member.hosts.insert(id, host);
         }
-        let mut state = self.seats[seat].lock();
+        let mut state = self.member_queues[position].lock();
         state.missing_bytes = buffers.iter().map(|(_, bytes)| bytes).sum();
         let mut lost = std::mem::replace(&mut state.member, member);
         let stages = std::mem::take(&mut state.stages);
@@ -111,11 +111,11 @@ impl Core {
         drop(state);
         // None of its work is in flight: its imports of host memory end.
         drop((stages, lost));
-        Ok(seat)
+        Ok(position)
     }
 
     /// Copies all data to a spare, a piece at a time.
-    fn restore(&self, seat: usize) -> Result<()> {
+    fn restore(&self, position: usize) -> Result<()> {
         let rows: Vec<u64> = {
             let rows = self.rows.lock();
             rows.all().map(|(id, _)| *id).collect()
@@ -124,9 +124,9 @@ impl Core {
             // Data first, then this device's parity.
             for is_data in [true, false] {
                 let mut offset = 0;
-                while let Some(bytes) = self.restore_piece(seat, row, is_data, offset)? {
+                while let Some(bytes) = self.restore_piece(position, row, is_data, offset)? {
                     offset += bytes;
-                    let mut state = self.seats[seat].lock();
+                    let mut state = self.member_queues[position].lock();
                     state.missing_bytes = state.missing_bytes.saturating_sub(bytes);
                 }
             }
@@ -135,12 +135,12 @@ impl Core {
     }
 
     /// Returns the number of bytes; `None` at the end.
-    fn restore_piece(&self, seat: usize, row: u64, is_data: bool, offset: u64) -> Result<Option<u64>> {
+    fn restore_piece(&self, position: usize, row: u64, is_data: bool, offset: u64) -> Result<Option<u64>> {
         let piece = |segment: &mut Vec<Segment>| {
             let rows = self.rows.lock();
             let found = rows.get(row)?;
             let (buffer, all) = if is_data {
-                found.slots[seat].map(|slot| (slot.buffer, slot.bytes))?
+                found.slots[position].map(|slot| (slot.buffer, slot.bytes))?
             } else {
                 (found.parity, found.part_bytes)
             };
@@ -149,7 +149,7 @@ impl Core {
             *segment = if is_data {
                 rows.segments(&[target])
             } else {
-                vec![Segment { row, stripe: seat, offset, bytes, at: 0 }]
+                vec![Segment { row, stripe: position, offset, bytes, at: 0 }]
             };
             (bytes > 0).then_some(target)
         };
@@ -161,9 +161,9 @@ impl Core {
         // The row may have been removed meanwhile, or the buffer may have a new name.
         let Some(target) = piece(&mut segments) else { return Ok(None) };
         let mut bytes = self.scratch(target.bytes)?;
-        let error = self.seats[seat].lock().lost_error("rebuild");
-        self.rebuild_bytes(seat, &segments, &mut bytes, &error)?;
-        self.write(seat, If::There, &[target], &bytes)?;
+        let error = self.member_queues[position].lock().lost_error("rebuild");
+        self.rebuild_bytes(position, &segments, &mut bytes, &error)?;
+        self.write(position, If::There, &[target], &bytes)?;
         Ok(Some(target.bytes))
     }
 }

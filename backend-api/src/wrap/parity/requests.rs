@@ -1,4 +1,4 @@
-//! Execution of requests by the thread of their seat, with or without the device.
+//! Execution of requests by the thread of their member, with or without the device.
 
 use super::Core;
 use super::copies::{If, PIECE_BYTES};
@@ -43,40 +43,40 @@ impl Writes {
 
 impl Core {
     /// Executes a request. All work before it is over.
-    pub(super) fn carry_out(&self, seat: usize, request: &Request<'_>) -> Result<()> {
+    pub(super) fn carry_out(&self, position: usize, request: &Request<'_>) -> Result<()> {
         match *request {
-            Request::Copies(transfers, route) => self.copies(seat, transfers, route),
-            Request::Fill(fill) => self.fill(seat, fill),
-            Request::Scatter(scatter) => self.scatter(seat, scatter),
-            Request::Launch(launch) => self.launch(seat, launch),
+            Request::Copies(transfers, route) => self.copies(position, transfers, route),
+            Request::Fill(fill) => self.fill(position, fill),
+            Request::Scatter(scatter) => self.scatter(position, scatter),
+            Request::Launch(launch) => self.launch(position, launch),
             Request::Compute(compute) if matches!(compute.action, Action::Store { .. }) => {
-                self.store(seat, compute)
+                self.store(position, compute)
             }
             Request::Search(_) | Request::Gather(_) | Request::Compute(_) => loop {
-                match self.run_request(seat, request) {
-                    Err(error) if self.is_loss(seat, &error) => {}
+                match self.run_request(position, request) {
+                    Err(error) if self.is_loss(position, &error) => {}
                     other => return other,
                 }
                 let asked = match *request {
-                    Request::Search(search) => self.search(seat, search),
-                    Request::Gather(gather) => self.gather(seat, gather),
-                    Request::Compute(compute) => self.compute(seat, compute),
+                    Request::Search(search) => self.search(position, search),
+                    Request::Gather(gather) => self.gather(position, gather),
+                    Request::Compute(compute) => self.compute(position, compute),
                     _ => Ok(()),
                 };
                 match asked {
                     // Ask again if a spare has replaced the device meanwhile: the error came from the lost
                     // one.
-                    Err(_) if self.is_current(seat) => {}
+                    Err(_) if self.is_current(position) => {}
                     other => return other,
                 }
             },
         }
     }
 
-    fn copies(&self, seat: usize, transfers: &[Transfer<'_>], route: Option<Route>) -> Result<()> {
+    fn copies(&self, position: usize, transfers: &[Transfer<'_>], route: Option<Route>) -> Result<()> {
         let is_download = |transfer: &&Transfer<'_>| matches!(transfer, Transfer::Download { .. });
         let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
-        self.download(seat, &downloads, route)?;
+        self.download(position, &downloads, route)?;
         let mut writes = Writes::default();
         for transfer in transfers {
             let (to, bytes) = match *transfer {
@@ -87,30 +87,30 @@ impl Core {
             while offset < bytes {
                 let length = (bytes - offset).min(PIECE_BYTES);
                 if !writes.has_room(length) {
-                    self.write_all(seat, &mut writes)?;
+                    self.write_all(position, &mut writes)?;
                 }
                 let data = writes.add(self, at(to.plus(offset), length))?;
                 match *transfer {
                     Transfer::Internal { from, .. } => {
-                        self.read_seat(seat, &[at(from.plus(offset), length)], data)?;
+                        self.read_position(position, &[at(from.plus(offset), length)], data)?;
                     }
                     Transfer::Upload { from, .. } => {
-                        self.read_host_into(seat, from.host(), from.offset() + offset, data)?;
+                        self.read_host_into(position, from.host(), from.offset() + offset, data)?;
                     }
                     Transfer::Download { .. } => break,
                 }
                 offset += length;
             }
         }
-        self.write_all(seat, &mut writes)
+        self.write_all(position, &mut writes)
     }
 
-    fn download(&self, seat: usize, downloads: &[Transfer<'_>], route: Option<Route>) -> Result<()> {
+    fn download(&self, position: usize, downloads: &[Transfer<'_>], route: Option<Route>) -> Result<()> {
         if downloads.is_empty() {
             return Ok(());
         }
-        match self.run_request(seat, &Request::Copies(downloads, route)) {
-            Err(error) if self.is_loss(seat, &error) => {}
+        match self.run_request(position, &Request::Copies(downloads, route)) {
+            Err(error) if self.is_loss(position, &error) => {}
             other => return other,
         }
         for download in downloads {
@@ -119,8 +119,8 @@ impl Core {
             while offset < bytes {
                 let length = (bytes - offset).min(PIECE_BYTES);
                 let mut data = self.scratch(length)?;
-                self.read_seat(seat, &[at(from.plus(offset), length)], &mut data)?;
-                self.write_host(seat, to.host(), to.offset() + offset, &data)?;
+                self.read_position(position, &[at(from.plus(offset), length)], &mut data)?;
+                self.write_host(position, to.host(), to.offset() + offset, &data)?;
                 offset += length;
             }
         }
@@ -128,7 +128,7 @@ impl Core {
     }
 
     /// Writes the collected bytes, in their order if targets overlap.
-    fn write_all(&self, seat: usize, writes: &mut Writes) -> Result<()> {
+    fn write_all(&self, position: usize, writes: &mut Writes) -> Result<()> {
         let mut ordered: Vec<_> = writes.targets.iter().collect();
         ordered.sort_unstable_by_key(|target| (target.buffer, target.offset));
         let overlap = |pair: &[&Target]| pair[0].buffer == pair[1].buffer && pair[0].end() > pair[1].offset;
@@ -139,11 +139,11 @@ impl Core {
             let new = &all[from..from + bytes as usize];
             from += bytes as usize;
             self.change(&ParityUpdate {
-                seat,
+                position,
                 targets,
                 reads: &[],
                 known: Some(new),
-                run: &|| self.write(seat, If::Current, targets, new),
+                run: &|| self.write(position, If::Current, targets, new),
                 run_degraded: &no_scratch,
             })?;
         }
@@ -152,7 +152,7 @@ impl Core {
         Ok(())
     }
 
-    fn fill(&self, seat: usize, fill: &Fill<'_>) -> Result<()> {
+    fn fill(&self, position: usize, fill: &Fill<'_>) -> Result<()> {
         let pattern = fill.pattern.len() as u64;
         let piece = PIECE_BYTES / pattern * pattern;
         let mut offset = 0;
@@ -162,11 +162,11 @@ impl Core {
             new.chunks_mut(fill.pattern.len()).for_each(|to| to.copy_from_slice(&fill.pattern[..to.len()]));
             let part = Fill { to: fill.to.plus(offset), bytes, pattern: fill.pattern };
             self.change(&ParityUpdate {
-                seat,
+                position,
                 targets: &[at(part.to, bytes)],
                 reads: &[],
                 known: Some(&new),
-                run: &|| self.run_request(seat, &Request::Fill(&part)),
+                run: &|| self.run_request(position, &Request::Fill(&part)),
                 run_degraded: &no_scratch,
             })?;
             offset += bytes;
@@ -174,59 +174,59 @@ impl Core {
         Ok(())
     }
 
-    fn scatter(&self, seat: usize, scatter: &Scatter<'_>) -> Result<()> {
+    fn scatter(&self, position: usize, scatter: &Scatter<'_>) -> Result<()> {
         let (elements, stride) = (scatter.elements, scatter.elements.stride());
-        let indices = self.indices(seat, scatter.indices, scatter.count)?;
+        let indices = self.indices(position, scatter.indices, scatter.count)?;
         if indices.iter().any(|index| *index != LEFT_OUT && *index >= elements.count()) {
             return Err(Error::index_outside("scatter"));
         }
         let values =
-            self.read_host(seat, scatter.values.host(), scatter.values.offset(), scatter.count * stride)?;
+            self.read_host(position, scatter.values.host(), scatter.values.offset(), scatter.count * stride)?;
         let mut writes = Writes::default();
         for (index, value) in indices.iter().zip(values.chunks_exact(stride as usize)) {
             if *index == LEFT_OUT {
                 continue;
             }
             if !writes.has_room(stride) {
-                self.write_all(seat, &mut writes)?;
+                self.write_all(position, &mut writes)?;
             }
             let Some((base, behind)) = elements.place(*index) else { continue };
             writes.add(self, at(base.plus(behind), stride))?.copy_from_slice(value);
         }
-        self.write_all(seat, &mut writes)
+        self.write_all(position, &mut writes)
     }
 
     /// Executes the stores of an expression, a piece at a time.
-    fn store(&self, seat: usize, compute: &Compute<'_>) -> Result<()> {
+    fn store(&self, position: usize, compute: &Compute<'_>) -> Result<()> {
         each_part(compute, |part, _| {
             let request = Request::Compute(part);
             let touches = AccessSet::of(&request);
             let targets = targets_of(touches.writes.iter());
             self.change(&ParityUpdate {
-                seat,
+                position,
                 targets: &targets,
                 reads: &targets_of(touches.reads.iter()),
                 known: None,
-                run: &|| self.run_request(seat, &request),
-                run_degraded: &|| Ok(self.run_degraded(seat, &request, &touches, &targets)?.device),
+                run: &|| self.run_request(position, &request),
+                run_degraded: &|| Ok(self.run_degraded(position, &request, &touches, &targets)?.device),
             })
         })
     }
 
-    fn launch(&self, seat: usize, launch: &Launch<'_>) -> Result<()> {
+    fn launch(&self, position: usize, launch: &Launch<'_>) -> Result<()> {
         let request = Request::Launch(launch);
         let touches = AccessSet::of(&request);
         let targets = targets_of(touches.writes.iter());
         self.change(&ParityUpdate {
-            seat,
+            position,
             targets: &targets,
             reads: &targets_of(touches.reads.iter()),
             known: None,
-            run: &|| self.run_request(seat, &request),
+            run: &|| self.run_request(position, &request),
             run_degraded: &|| {
-                let done = self.run_degraded(seat, &request, &touches, &targets)?;
+                let done = self.run_degraded(position, &request, &touches, &targets)?;
                 for (host, offset, bytes) in &done.host {
-                    self.write_host(seat, *host, *offset, bytes)?;
+                    self.write_host(position, *host, *offset, bytes)?;
                 }
                 Ok(done.device)
             },
@@ -234,18 +234,18 @@ impl Core {
     }
 
     /// Runs a request that reads a lost device's data on another device, and returns its answer.
-    fn ask_another(&self, seat: usize, request: &Request<'_>) -> Result<Vec<u64>> {
+    fn ask_another(&self, position: usize, request: &Request<'_>) -> Result<Vec<u64>> {
         let touches = AccessSet::of(request);
         let segments = self.rows.lock().segments(&targets_of(touches.reads.iter()));
         let _locked = self.locks.lock(Use::Rebuild, &segments);
-        let done = self.run_degraded(seat, request, &touches, &[])?;
+        let done = self.run_degraded(position, request, &touches, &[])?;
         let words = |(_, _, bytes): &(HostId, u64, Scratch)| -> Vec<u64> {
             bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
         };
         Ok(done.host.first().map(words).unwrap_or_default())
     }
 
-    fn search(&self, seat: usize, search: &Search<'_>) -> Result<()> {
+    fn search(&self, position: usize, search: &Search<'_>) -> Result<()> {
         let mut found = Found::new(search.limit, search.count_all);
         let step = part_len(search.elements.stride);
         let mut first = 0;
@@ -253,13 +253,13 @@ impl Core {
             let elements = part_of(&search.elements, first, step);
             let limit = found.limit_left();
             let part = Search { elements, limit, ..*search };
-            found.take(first, &self.ask_another(seat, &Request::Search(&part))?);
+            found.take(first, &self.ask_another(position, &Request::Search(&part))?);
             first += step;
         }
-        self.write_words(seat, search.answer, &found.words())
+        self.write_words(position, search.answer, &found.words())
     }
 
-    fn compute(&self, seat: usize, compute: &Compute<'_>) -> Result<()> {
+    fn compute(&self, position: usize, compute: &Compute<'_>) -> Result<()> {
         let Some(answer) = compute.answer() else { return Ok(()) };
         let words = match compute.action {
             Action::Find { limit, count_all, predicate, .. } => {
@@ -270,7 +270,7 @@ impl Core {
                     }
                     let action = Action::Find { predicate, limit: found.limit_left(), count_all, answer };
                     let part = Compute { action, ..*part };
-                    found.take(first, &self.ask_another(seat, &Request::Compute(&part))?);
+                    found.take(first, &self.ask_another(position, &Request::Compute(&part))?);
                     Ok(())
                 })?;
                 found.words()
@@ -278,7 +278,7 @@ impl Core {
             Action::Histogram { bins, .. } => {
                 let mut words = vec![0_u64; bins as usize];
                 each_part(compute, |part, _| {
-                    let answer = self.ask_another(seat, &Request::Compute(part))?;
+                    let answer = self.ask_another(position, &Request::Compute(part))?;
                     words.iter_mut().zip(answer).for_each(|(bin, more)| *bin += more);
                     Ok(())
                 })?;
@@ -289,7 +289,7 @@ impl Core {
                 let mut all = Partial::of_integers(0, 0);
                 each_part(compute, |part, _| {
                     let mut list = vec![all];
-                    list.extend(Partial::list(&self.ask_another(seat, &Request::Compute(part))?));
+                    list.extend(Partial::list(&self.ask_another(position, &Request::Compute(part))?));
                     let count = list.iter().map(|part| part.count).sum();
                     all = if is_float {
                         Partial::of_floats(count, Partial::sum_of_floats(&list))
@@ -303,7 +303,7 @@ impl Core {
             Action::Extremes { .. } => {
                 let mut all: Vec<Partial> = Vec::new();
                 each_part(compute, |part, first| {
-                    let answer = self.ask_another(seat, &Request::Compute(part))?;
+                    let answer = self.ask_another(position, &Request::Compute(part))?;
                     let of_part = Partial::list(&answer).into_iter().filter(|part| part.count > 0);
                     all.extend(of_part.map(|Partial { count, words: [least, at, greatest, place] }| {
                         let numbers = [at, place].map(|number| number.wrapping_add(first));
@@ -319,12 +319,12 @@ impl Core {
             }
             Action::Store { .. } => return Ok(()),
         };
-        self.write_words(seat, answer, &words)
+        self.write_words(position, answer, &words)
     }
 
-    fn gather(&self, seat: usize, gather: &Gather<'_>) -> Result<()> {
+    fn gather(&self, position: usize, gather: &Gather<'_>) -> Result<()> {
         let (elements, stride) = (gather.elements, gather.elements.stride());
-        let indices = self.indices(seat, gather.indices, gather.count)?;
+        let indices = self.indices(position, gather.indices, gather.count)?;
         if indices.iter().any(|index| *index != LEFT_OUT && *index >= elements.count()) {
             return Err(Error::index_outside("gather"));
         }
@@ -335,60 +335,66 @@ impl Core {
             let places = wanted.iter().filter_map(|(_, index)| elements.place(**index));
             let targets: Vec<_> = places.map(|(base, behind)| at(base.plus(behind), stride)).collect();
             let mut values = self.scratch(wanted.len() as u64 * stride)?;
-            self.read_seat(seat, &targets, &mut values)?;
+            self.read_position(position, &targets, &mut values)?;
             let to = gather.values.offset() + (number * step) as u64 * stride;
             if wanted.len() == part.len() {
-                self.write_host(seat, gather.values.host(), to, &values)?;
+                self.write_host(position, gather.values.host(), to, &values)?;
                 continue;
             }
             for ((place, _), value) in wanted.iter().zip(values.chunks_exact(stride as usize)) {
-                self.write_host(seat, gather.values.host(), to + *place as u64 * stride, value)?;
+                self.write_host(position, gather.values.host(), to + *place as u64 * stride, value)?;
             }
         }
         Ok(())
     }
 
-    fn indices(&self, seat: usize, from: HostSpan<'_>, count: u64) -> Result<Vec<u64>> {
-        let bytes = self.read_host(seat, from.host(), from.offset(), count * 8)?;
+    fn indices(&self, position: usize, from: HostSpan<'_>, count: u64) -> Result<Vec<u64>> {
+        let bytes = self.read_host(position, from.host(), from.offset(), count * 8)?;
         Ok(bytes.as_chunks().0.iter().map(|index| u64::from_ne_bytes(*index)).collect())
     }
 
-    /// Returns the address of a range of a seat's host memory.
-    fn host_address(&self, seat: usize, host: HostId, offset: u64, bytes: u64) -> Result<*mut u8> {
+    /// Returns the address of a range of a member's host memory.
+    fn host_address(&self, position: usize, host: HostId, offset: u64, bytes: u64) -> Result<*mut u8> {
         let unknown = || {
             Error::new(crate::ErrorKind::UnknownHandle, "parity")
                 .with_detail("the host memory is released, or belongs to another device")
         };
-        let known = self.seats[seat].lock().hosts.get(&host).copied();
+        let known = self.member_queues[position].lock().hosts.get(&host).copied();
         let known = known.filter(|host| offset.checked_add(bytes).is_some_and(|end| end <= host.bytes));
         let known = known.ok_or_else(unknown)?;
         Ok(std::ptr::with_exposed_provenance_mut(known.address + offset as usize))
     }
 
-    pub(super) fn read_host(&self, seat: usize, host: HostId, offset: u64, bytes: u64) -> Result<Scratch> {
+    pub(super) fn read_host(
+        &self,
+        position: usize,
+        host: HostId,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Scratch> {
         let mut read = self.scratch(bytes)?;
-        self.read_host_into(seat, host, offset, &mut read)?;
+        self.read_host_into(position, host, offset, &mut read)?;
         Ok(read)
     }
 
-    fn read_host_into(&self, seat: usize, host: HostId, offset: u64, into: &mut [u8]) -> Result<()> {
-        let address = self.host_address(seat, host, offset, into.len() as u64)?;
+    fn read_host_into(&self, position: usize, host: HostId, offset: u64, into: &mut [u8]) -> Result<()> {
+        let address = self.host_address(position, host, offset, into.len() as u64)?;
         // SAFETY: the range is inside of memory that exists until its release, which waits for the request
         // that names it; accesses of its owner are tolerated.
         unsafe { racy::read(address, into) };
         Ok(())
     }
 
-    pub(super) fn write_host(&self, seat: usize, host: HostId, offset: u64, bytes: &[u8]) -> Result<()> {
-        let address = self.host_address(seat, host, offset, bytes.len() as u64)?;
+    pub(super) fn write_host(&self, position: usize, host: HostId, offset: u64, bytes: &[u8]) -> Result<()> {
+        let address = self.host_address(position, host, offset, bytes.len() as u64)?;
         // SAFETY: as for reading; the request names the range as a target.
         unsafe { racy::write(address, bytes) };
         Ok(())
     }
 
-    fn write_words(&self, seat: usize, to: HostSpan<'_>, words: &[u64]) -> Result<()> {
+    fn write_words(&self, position: usize, to: HostSpan<'_>, words: &[u64]) -> Result<()> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.write_host(seat, to.host(), to.offset(), &bytes)
+        self.write_host(position, to.host(), to.offset(), &bytes)
     }
 }
 

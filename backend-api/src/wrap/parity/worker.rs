@@ -1,4 +1,4 @@
-//! Submissions, and the thread of each seat that executes work which one device cannot do by itself.
+//! Submissions, and the thread of each member that executes work which one device cannot do by itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{DeviceInfo, Error, ErrorKind, Progress, QueueHandle, QueueId, Reques
 /// The number of submissions from which a queue is polled for finished ones.
 const LOOK_FROM: usize = 64;
 
-/// A seat and its group, for code that uses one seat.
+/// A member and its group, for code that uses one member.
 #[derive(Debug)]
 pub(super) struct MemberWorker {
     pub(super) core: Arc<Core>,
@@ -24,15 +24,15 @@ pub(super) struct MemberWorker {
 }
 
 impl MemberWorker {
-    pub(super) fn seat(&self) -> &MemberQueue {
-        &self.core.seats[self.at]
+    pub(super) fn member_queue(&self) -> &MemberQueue {
+        &self.core.member_queues[self.at]
     }
 
     pub(super) fn start(self: &Arc<Self>, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let _call = Call::begin();
         let (core, id) = (&self.core, queue.id());
-        let seat = &core.seats[self.at];
-        let mut state = seat.lock();
+        let member_queue = &core.member_queues[self.at];
+        let mut state = member_queue.lock();
         let unknown = || {
             let error = Error::new(ErrorKind::UnknownHandle, request.operation());
             error.with_detail("the queue is released, or belongs to another device").on(&self.info)
@@ -74,7 +74,7 @@ impl MemberWorker {
     pub(super) fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
         let (_call, id) = (Call::begin(), queue.id());
-        let mut state = self.core.seats[self.at].lock();
+        let mut state = self.core.member_queues[self.at].lock();
         if !state.queues.contains_key(&id) {
             let error = Error::new(ErrorKind::UnknownHandle, OPERATION)
                 .with_detail("the queue is released, or belongs to another device");
@@ -112,7 +112,7 @@ impl MemberWorker {
 
     pub(super) fn poll(&self, ticket: Ticket) -> Result<Progress> {
         let _call = Call::begin();
-        let mut state = self.core.seats[self.at].lock();
+        let mut state = self.core.member_queues[self.at].lock();
         if state.check_ticket("poll", ticket)? {
             return Ok(Progress::Done);
         }
@@ -131,7 +131,7 @@ impl MemberWorker {
 
     fn wait_for(&self, operation: &'static str, ticket: Ticket) -> Result<()> {
         loop {
-            let mut state = self.core.seats[self.at].lock();
+            let mut state = self.core.member_queues[self.at].lock();
             if state.check_ticket(operation, ticket)? {
                 return Ok(());
             }
@@ -145,7 +145,7 @@ impl MemberWorker {
     /// Waits for all submissions that meet a condition.
     pub(super) fn wait_for_all(&self, is_wanted: impl Fn(&super::member_queue::Entry) -> bool) {
         loop {
-            let mut state = self.core.seats[self.at].lock();
+            let mut state = self.core.member_queues[self.at].lock();
             let Some((_, pending)) = state.find(&is_wanted) else { return };
             self.pause(state, pending);
         }
@@ -154,7 +154,7 @@ impl MemberWorker {
     /// Waits until no work that the device received is in flight.
     pub(super) fn wait_for_direct(&self) {
         loop {
-            let mut state = self.core.seats[self.at].lock();
+            let mut state = self.core.member_queues[self.at].lock();
             let is_direct = |entry: &super::member_queue::Entry| matches!(entry.stand, Stand::Direct(_));
             match state.find(is_direct) {
                 Some((_, Pending::Direct(device, part))) => {
@@ -170,31 +170,31 @@ impl MemberWorker {
 
     /// Waits for some work to end.
     fn pause(&self, mut state: parking_lot::MutexGuard<'_, MemberQueueState>, pending: Pending) {
-        let seat = &self.core.seats[self.at];
+        let member_queue = &self.core.member_queues[self.at];
         match pending {
             Pending::Direct(device, part) => {
                 drop(state);
                 // The next poll returns the outcome.
                 let _ = device.wait(part);
             }
-            // A waker that runs in the seat's thread may wait for later jobs of the same thread.
-            Pending::Job if seat.is_worker() => {
+            // A waker that runs in the member's thread may wait for later jobs of the same thread.
+            Pending::Job if member_queue.is_worker() => {
                 let job = state.jobs.pop_front();
                 drop(state);
                 if let Some(job) = job {
                     self.do_job(&job);
                 }
             }
-            Pending::Job => seat.done.wait(&mut state),
+            Pending::Job => member_queue.done.wait(&mut state),
         }
     }
 
     /// Runs jobs until no more will arrive.
     pub(super) fn work(self: &Arc<Self>) {
-        let seat = &self.core.seats[self.at];
-        let _ = seat.worker.set(std::thread::current().id());
+        let member_queue = &self.core.member_queues[self.at];
+        let _ = member_queue.worker.set(std::thread::current().id());
         loop {
-            let mut state = seat.lock();
+            let mut state = member_queue.lock();
             let job = loop {
                 if let Some(job) = state.jobs.pop_front() {
                     break job;
@@ -214,17 +214,17 @@ impl MemberWorker {
     fn do_job(&self, job: &super::member_queue::Job) {
         let _call = Call::begin();
         self.finish(job.queue, job.value);
-        let seat = &self.core.seats[self.at];
-        let mut state = seat.lock();
+        let member_queue = &self.core.member_queues[self.at];
+        let mut state = member_queue.lock();
         state.done_job = job.number.unwrap_or(state.done_job);
         drop(state);
-        seat.done.notify_all();
+        member_queue.done.notify_all();
     }
 
     /// Executes a submission, unless it is over, after all work before it.
     fn finish(&self, queue: QueueId, value: u64) {
-        let seat = &self.core.seats[self.at];
-        let before = match seat.lock().entry(queue, value) {
+        let member_queue = &self.core.member_queues[self.at];
+        let before = match member_queue.lock().entry(queue, value) {
             Some(entry) => std::mem::take(&mut entry.before),
             None => return,
         };
@@ -232,7 +232,7 @@ impl MemberWorker {
             self.finish_all(ticket.queue, ticket.value);
         }
         self.finish_all(queue, value - 1);
-        let mut state = seat.lock();
+        let mut state = member_queue.lock();
         let Some(kept) = state.entry(queue, value).and_then(|entry| entry.kept.take()) else { return };
         state.busy_queue = Some(queue);
         drop(state);
@@ -243,20 +243,20 @@ impl MemberWorker {
                 "the code of a device \
                     panicked",
             );
-            let id = seat.lock().member.id;
+            let id = member_queue.lock().member.id;
             self.core.lose(self.at, id, &error);
             Err(error)
         });
-        seat.lock().end(queue, value, outcome);
+        member_queue.lock().end(queue, value, outcome);
         // The owner may release the memory of the request from here on.
         drop(kept);
     }
 
     /// Completes all submissions of a queue up to a value.
     fn finish_all(&self, queue: QueueId, value: u64) {
-        let seat = &self.core.seats[self.at];
+        let member_queue = &self.core.member_queues[self.at];
         loop {
-            let mut state = seat.lock();
+            let mut state = member_queue.lock();
             let Some(entry) = state.first_open(queue, value) else { return };
             let (value, stand) = (entry.value, entry.stand);
             match stand {
@@ -264,7 +264,7 @@ impl MemberWorker {
                     let device = Arc::clone(&state.member.device);
                     drop(state);
                     let outcome = device.wait(part);
-                    state = seat.lock();
+                    state = member_queue.lock();
                     state.end_direct(queue, value, part, outcome);
                 }
                 _ => {
@@ -279,7 +279,7 @@ impl MemberWorker {
     fn wake_due(self: &Arc<Self>) {
         loop {
             // A waker may give the thread more work.
-            let due = std::mem::take(&mut self.core.seats[self.at].lock().due);
+            let due = std::mem::take(&mut self.core.member_queues[self.at].lock().due);
             if due.is_empty() {
                 return;
             }
@@ -291,7 +291,7 @@ impl MemberWorker {
 impl Woken for MemberWorker {
     fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
         let call = Call::begin();
-        let mut state = self.core.seats[self.at].lock();
+        let mut state = self.core.member_queues[self.at].lock();
         let is_over = state.check_ticket("wake", ticket).unwrap_or(true);
         let pending = if is_over { None } else { state.settle(ticket) };
         match pending {

@@ -65,15 +65,15 @@ super::flaws! {
     PreparationsCompute: preparing_changes_nothing;
     LaunchesMissTheLast:
         launches_with_every_operation random_launches launches_with_half_precision
-        launches_on_pages_that_were_dealt_out launches_keep_their_order items_that_fail_go_on
+        launches_on_striped_pages launches_keep_their_order items_that_fail_go_on
         code_from_elsewhere_is_run;
-    AnyLaunchIsAccepted: malformed_launches_are_refused who_submits_a_launch_may_refuse_it;
+    AnyLaunchIsAccepted: malformed_launches_are_refused a_foreign_submission_may_refuse_a_launch;
     BarriersAreLeftOut:
         groups_share_memory_and_meet items_of_a_group_take_different_ways atomics_of_every_kind
         items_that_meet_leave_loops_by_their_budget;
     LanesAreOthers: operations_across_lanes;
     ArenasAreHalved: items_have_memory_of_their_own;
-    AtomicsDoNotAdd: atomics_of_every_kind items_append_what_they_have;
+    AtomicsDoNotAdd: atomics_of_every_kind items_append_their_values;
     PreparationsLaunch: preparing_launches_changes_nothing;
     GathersMissTheLast: gathers_of_every_stride gathers_and_scatters_of_large_elements;
     GathersCutIndices: a_gather_with_an_index_outside_fails;
@@ -84,16 +84,16 @@ super::flaws! {
     EntriesLeftOutAreOutside: entries_left_out_move_nothing;
     PagesHaveOneElement: gathers_and_scatters_of_elements_in_pages;
     FailuresAreForgotten: work_goes_on_after_a_failure many_threads_wait_for_one_ticket;
-    FailuresAreToldOnce: work_goes_on_after_a_failure;
+    FailuresAreReportedOnce: work_goes_on_after_a_failure;
     FailuresStick: work_goes_on_after_a_failure;
     WakersAreLost:
-        wakers_for_what_is_done_are_woken_at_once wakers_are_woken_once_when_work_is_done
+        wakers_for_done_work_run_at_once wakers_are_woken_once_when_work_is_done
         wakers_from_many_threads_are_all_woken;
-    WakersComeTwice: wakers_for_what_is_done_are_woken_at_once wakers_are_woken_once_when_work_is_done;
+    WakersComeTwice: wakers_for_done_work_run_at_once wakers_are_woken_once_when_work_is_done;
     UnknownTicketsAreDone: tickets_that_were_never_given_are_unknown;
     EndedQueuesAreUnknown: tickets_of_an_ended_queue_stay_askable;
     OrdersTakeTickets: order_after_takes_any_ticket_of_the_device;
-    OrdersTakeAnything: order_after_refuses_what_it_does_not_know;
+    OrdersTakeAnything: order_after_refuses_unknown_tickets;
     HostPiecesOverlap: pieces_of_host_memory_do_not_overlap;
     DevicePiecesOverlap: pieces_of_device_memory_do_not_overlap;
     HostMemoryIsNotZeroed: new_host_memory_is_zeroed_and_aligned;
@@ -101,7 +101,7 @@ super::flaws! {
     FullIsADriverError: more_memory_than_there_is_is_refused;
     FullHasNoFigures: more_memory_than_there_is_is_refused;
     ExtensionsAreForgotten: memory_grows_in_its_place;
-    ExtensionsLoseWhatWasThere: memory_grows_in_its_place;
+    ExtensionsLoseContents: memory_grows_in_its_place;
     ExtensionsKnowNoEnd: memory_that_cannot_grow_stays_as_it_is;
     MemoryLeaks: memory_that_was_given_back_can_be_had_again;
     MemoryIsOversold: a_full_device_says_so_and_goes_on;
@@ -109,7 +109,7 @@ super::flaws! {
     IdentityIsEmpty: the_information_is_plausible;
     ImportsAreCopies: imported_memory_is_copied_from_and_to;
     SeamsCutCopies: buffers_larger_than_one_piece_are_one;
-    ImportsAreWiped: wiping_spares_what_is_in_use_or_the_programs;
+    ImportsAreWiped: wiping_spares_used_and_imported_memory;
 }
 
 /// The length of the pieces of buffers on a device with small pieces.
@@ -132,7 +132,7 @@ pub struct Flawed {
 struct State {
     /// The addresses of host memory, as numbers.
     hosts: HashMap<HostId, usize>,
-    told: Vec<Ticket>,
+    reported: Vec<Ticket>,
     ended: Vec<QueueId>,
     /// The allocations that contain pieces with a late start.
     skewed: HashMap<HostId, HostAllocation>,
@@ -336,7 +336,7 @@ unsafe impl Device for Flawed {
             return Ok(());
         }
         self.inner.extend(buffer, bytes, commit)?;
-        if self.is(Flaw::ExtensionsLoseWhatWasThere) {
+        if self.is(Flaw::ExtensionsLoseContents) {
             let queue = self.inner.create_queue()?;
             self.inner.fill(&queue, &Fill { to: buffer.at(0), bytes, pattern: &[0xCD] })?;
         }
@@ -603,11 +603,11 @@ unsafe impl Device for Flawed {
         match (answer.as_ref().map_err(Error::kind), self.flaw) {
             (Err(ErrorKind::UnknownHandle), Flaw::UnknownTicketsAreDone)
             | (Err(ErrorKind::KernelFailed), Flaw::FailuresAreForgotten) => Ok(Progress::Done),
-            (Err(ErrorKind::KernelFailed), Flaw::FailuresAreToldOnce) => {
-                if state.told.contains(&ticket) {
+            (Err(ErrorKind::KernelFailed), Flaw::FailuresAreReportedOnce) => {
+                if state.reported.contains(&ticket) {
                     return Ok(Progress::Done);
                 }
-                state.told.push(ticket);
+                state.reported.push(ticket);
                 answer
             }
             (_, Flaw::FailuresStick) => {

@@ -18,16 +18,16 @@ super::flaws! {
         order_after_carries_effects_between_queues order_after_several_tickets_waits_for_all
         order_after_in_both_directions_does_not_block random_programs_that_move_between_queues;
     WorkOvertakesWork:
-        work_in_a_queue_sees_what_came_before the_last_of_many_writes_stays
+        work_in_a_queue_sees_earlier_work the_last_of_many_writes_stays
         kernels_and_copies_keep_their_order;
     BatchesOverlap: batches_of_mixed_directions;
     DeviceMemoryDoesNotWait: giving_device_memory_back_waits_for_work things_can_be_given_back_in_any_order;
     HostMemoryDoesNotWait: giving_host_memory_back_waits_for_work;
     QueuesDoNotWait: ending_a_queue_waits_for_its_work memory_in_use_by_others_can_be_given_back_meanwhile;
-    EndsOfQueuesSpoilOthersWork: work_of_one_queue_does_not_hold_what_another_needs;
+    EndsOfQueuesSpoilOthersWork: queues_do_not_block_each_others_memory;
     DoneTooEarly: done_means_all_work_before_is_done;
     WakersComeTooEarly: wakers_are_woken_once_when_work_is_done;
-    WorkNeedsSomebodyWhoWaits: done_stays_done wakers_are_woken_once_when_work_is_done;
+    WorkNeedsAWaitingThread: done_stays_done wakers_are_woken_once_when_work_is_done;
     WakersOfFailuresAreLost: wakers_for_work_that_fails_are_woken;
     SearchesShareTheirAnswer: searches_in_flight_at_once_do_not_mix;
 }
@@ -68,7 +68,7 @@ impl Late {
     }
 
     /// Submits a request to the twin of a queue, in no order with the queue's work.
-    fn start_beside(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+    fn start_unordered(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let state = self.state.lock();
         match state.twins.get(&queue.id()) {
             Some(twin) => request.start(&self.inner, twin),
@@ -85,13 +85,13 @@ impl Late {
         };
         match *request {
             _ if self.is(Flaw::WorkOvertakesWork) && submission.is_multiple_of(2) => {
-                self.start_beside(queue, request)?;
+                self.start_unordered(queue, request)?;
                 self.inner.submit(queue, &[])
             }
             Request::Copies([first @ .., last], route)
                 if self.is(Flaw::BatchesOverlap) && !first.is_empty() =>
             {
-                self.start_beside(queue, &Request::Copies(std::slice::from_ref(last), route))?;
+                self.start_unordered(queue, &Request::Copies(std::slice::from_ref(last), route))?;
                 self.inner.submit(queue, first)
             }
             Request::Search(search) if self.is(Flaw::SearchesShareTheirAnswer) => {
@@ -100,7 +100,7 @@ impl Late {
                 let last = self.state.lock().last_answer.replace(own);
                 if let Some(answer) = last.filter(|last| last.host() == own.host()) {
                     // This search's answer also goes to the previous search's place.
-                    self.start_beside(queue, &Request::Search(&Search { answer, ..*search }))?;
+                    self.start_unordered(queue, &Request::Search(&Search { answer, ..*search }))?;
                 }
                 request.start(&self.inner, queue)
             }
@@ -180,7 +180,7 @@ unsafe impl Device for Late {
         let waited = self.state.lock().waited.get(&ticket.queue).copied();
         match self.flaw {
             Flaw::DoneTooEarly => Ok(Progress::Done),
-            Flaw::WorkNeedsSomebodyWhoWaits if waited < Some(ticket.value) => Ok(Progress::Pending),
+            Flaw::WorkNeedsAWaitingThread if waited < Some(ticket.value) => Ok(Progress::Pending),
             _ => Ok(progress),
         }
     }
@@ -199,7 +199,7 @@ unsafe impl Device for Late {
     fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.flaw {
             Flaw::WakersComeTooEarly => waker.wake(),
-            Flaw::WorkNeedsSomebodyWhoWaits => {}
+            Flaw::WorkNeedsAWaitingThread => {}
             Flaw::WakersOfFailuresAreLost if self.inner.wait(ticket).is_err() => {}
             _ => self.inner.wake(ticket, waker),
         }

@@ -18,7 +18,7 @@ super::flaws! {
     MemoryDoesNotWait: memory_waits_for_the_work_of_peers;
     RangesAreNotChecked: ranges_outside_of_a_peers_memory_are_refused;
     UploadsGoAstray: nothing_else_takes_places_of_a_peer;
-    ReachIsDenied: what_is_not_reached_is_unknown;
+    ReachIsDenied: memory_without_a_link_is_unknown;
     ReachIsOverstated:
         kernels_reach_memory_that_is_mapped gathers_and_scatters_reach_memory_that_is_mapped;
 }
@@ -103,7 +103,7 @@ fn every_flaw_of_peers_fails_its_check() {
 }
 
 #[test]
-fn sound_devices_pass_whatever_they_reach() {
+fn sound_devices_pass_with_any_links() {
     for (reach, skipped) in [(Reach::No, 4), (Reach::Copies, 1), (Reach::Maps, 1)] {
         let report = report(Flaw::None, reach);
         report.assert_passed();

@@ -129,7 +129,7 @@ fn a_changed_byte_is_found_however_the_unit_is_copied() {
 }
 
 #[test]
-fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
+fn device_writes_have_no_checksum_until_copied() {
     let but = |without: &[usize]| (0..UNITS).filter(|unit| !without.contains(unit)).collect::<Vec<_>>();
     let fill =
         |scene: &Scene<Inner>| scene.queue.fill(&Fill { to: scene.at(2).plus(60), bytes: 8, pattern: &[9] });
@@ -158,14 +158,14 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
     };
     assert_eq!(Scene::new().known_after(scatter), but(&[1, 2, 7]));
     // The same with interleaved pages.
-    let dealt = |scene: &Scene<Inner>| {
+    let striped = |scene: &Scene<Inner>| {
         scene.host.write(0, [10_u64, 25].map(u64::to_ne_bytes).as_flattened());
         let bases = [scene.at(0), scene.at(4)];
         let elements = View::Striped { bases: &bases, page_len: 8, count: 64, stride: 8 };
         let (indices, values) = (scene.host.at(0), scene.host.at(16));
         scene.queue.scatter(&Scatter { elements, indices, count: 2, values })
     };
-    assert_eq!(Scene::new().known_after(dealt), but(&[4, 5]));
+    assert_eq!(Scene::new().known_after(striped), but(&[4, 5]));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
 }
 
 #[test]
-fn what_was_read_before_a_write_says_nothing_of_what_was_written() {
+fn a_read_before_a_write_does_not_check_the_write() {
     for seed in 0..20 {
         let scene = Scene::on(SimulatedDevice::builder(seed).bytes(1 << 20).build());
         scene.queue.fill(&Fill { to: scene.at(2), bytes: UNIT as u64, pattern: &[9] }).unwrap();
@@ -259,7 +259,7 @@ fn all_of_a_batch_is_compared() {
 }
 
 #[test]
-fn what_is_over_with_other_work_is_compared_before_that_is_known() {
+fn checksums_are_compared_before_a_batch_is_reported_done() {
     for is_by_other_queues in [false, true] {
         let scene = Scene::on(SimulatedDevice::builder(3).bytes(1 << 20).build());
         scene.queue.fill(&Fill { to: scene.at(1), bytes: UNIT as u64, pattern: &[9] }).unwrap();
@@ -354,7 +354,7 @@ fn memory_that_grows_has_checksums_all_along() {
 }
 
 #[test]
-fn what_other_devices_write_is_known() {
+fn writes_of_other_devices_are_known() {
     let scene = Scene::new();
     // Another checking device reaches the memory, and uses units of another length. SAFETY: as above.
     let other = Arc::new(unsafe { Checksummed::new(Arc::new(HostDevice::new(1 << 20).unwrap()), 100) });

@@ -51,7 +51,7 @@ fn each_kind_of_work_is_counted() {
 }
 
 #[test]
-fn what_is_refused_or_fails_is_not_counted_as_work() {
+fn refused_and_failed_work_is_not_counted() {
     let device = device();
     let queue = Queue::new(&device).unwrap();
     let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();

@@ -120,7 +120,7 @@ fn a_failure_reported_later_belongs_to_its_ticket_and_half_of_its_batch_is_done(
 }
 
 #[test]
-fn a_lost_device_fails_everything_but_what_was_done() {
+fn a_lost_device_fails_all_but_done_work() {
     let slow = SimulatedDevice::builder(1).bytes(1000).latency(Duration::from_secs(1)).jitter(0.0);
     let device = Arc::new(Faulty::new(slow.manual_wakes(true).build()));
     let queue = Queue::new(&device).unwrap();
@@ -134,7 +134,7 @@ fn a_lost_device_fails_everything_but_what_was_done() {
 
     device.lose();
     assert!(device.is_lost());
-    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "who waits is told");
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the waker of lost work runs");
     for ticket in &tickets[..2] {
         assert_eq!(device.poll(*ticket).unwrap(), Progress::Done);
         device.wait(*ticket).unwrap();

@@ -111,7 +111,7 @@ fn wakers_outlive_a_loss() {
 }
 
 #[test]
-fn what_is_refused_leaves_the_mirror_as_it_was() {
+fn refused_requests_leave_the_mirror_unchanged() {
     let cards = [card(1), card(2)];
     let mirror = mirror(&cards);
     let twice = Mirrored::new([cards[0].clone() as Arc<dyn Device>, cards[0].clone()]).unwrap_err();

@@ -309,7 +309,7 @@ unsafe impl Device for Forgetful {
 }
 
 #[test]
-fn what_a_device_forgets_is_found() {
+fn contents_forgotten_by_a_device_are_detected() {
     for at in 0..3 {
         for upload in 1.. {
             let device = |_| {
@@ -335,7 +335,7 @@ fn what_a_device_forgets_is_found() {
 }
 
 #[test]
-fn a_write_moves_what_the_documentation_says() {
+fn a_write_moves_the_documented_bytes() {
     let cards: Vec<_> = (0..4).map(|_| Arc::new(Counting::new(HostDevice::new(1 << 20).unwrap()))).collect();
     let free = |cards: &[Arc<Counting<HostDevice>>]| -> Vec<u64> {
         cards.iter().map(|card| card.memory().unwrap().free_bytes).collect()
@@ -412,7 +412,7 @@ fn memory_comes_and_goes_beside_memory_that_stays() {
 }
 
 #[test]
-fn what_is_refused_leaves_the_group_as_it_was() {
+fn refused_requests_leave_the_group_unchanged() {
     let rig = Rig::new(cards(3));
     let refused = |devices: Vec<Arc<Card>>| {
         let devices = devices.into_iter().map(|card| card as Arc<dyn Device>);

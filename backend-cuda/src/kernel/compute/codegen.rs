@@ -1,4 +1,5 @@
-//! Translation of programs to PTX: code for several elements at once, inserted at comments of the kernels.
+//! Translation of programs to PTX. The code computes several elements at once; it replaces marked comments in
+//! the text of the kernels.
 //!
 //! Short contiguous elements are loaded and stored several at a time: see [`vectors`].
 //!

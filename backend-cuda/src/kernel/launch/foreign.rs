@@ -34,14 +34,14 @@ pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a kernel::Code> {
     (code.submission().is_some() || code.texts()[0].is_some()).then_some(code)
 }
 
-/// Runs a launch with these start addresses of views. Stores an error of the program in `told`.
+/// Runs a launch with these start addresses of views. Stores an error of the program in `foreign_error`.
 pub(super) fn run(
     work: &mut Submission<'_>,
     launch: &Launch<'_>,
     code: &kernel::Code,
     bases: &[u64],
     report: HostAddress,
-    told: &mut Option<Error>,
+    foreign_error: &mut Option<Error>,
 ) -> Outcome {
     if let Some(submit) = code.submission() {
         let view = |(view, base): (&View<'_>, &u64)| NativeView::new(*base, 0, view.count(), view.stride());
@@ -52,7 +52,7 @@ pub(super) fn run(
         let submitted = submit(&native);
         work.context().enter_again()?;
         if let Err(error) = submitted {
-            *told = Some(error);
+            *foreign_error = Some(error);
             // The caller waits for all submitted work.
             return Err(Code::INVALID_VALUE);
         }

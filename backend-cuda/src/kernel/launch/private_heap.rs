@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_items_take_is_known_unless_it_depends_on_them() {
+    fn heap_sizes_are_known_unless_they_depend_on_items() {
         let [len, bytes, place, item] = [0, 1, 2, 3].map(Reg);
         let taken = |code: Vec<Op>| {
             let all = [

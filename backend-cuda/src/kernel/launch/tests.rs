@@ -21,7 +21,7 @@ fn device() -> Arc<CudaDevice> {
 
 #[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
-fn random_kernels_do_what_the_interpreter_does() {
+fn random_kernels_match_the_interpreter() {
     let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (number, seed) = (named("VMARRAY_TEST_KERNELS").unwrap_or(200), named("VMARRAY_TEST_SEED"));
     // Include old GPUs, which have fewer instructions.
@@ -34,7 +34,7 @@ fn random_kernels_do_what_the_interpreter_does() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
-fn votes_ask_what_the_assembler_cannot_know() {
+fn votes_query_values_unknown_to_the_assembler() {
     let (text, mut votes) = (texts(5000..5400, 400, (9, 0)).concat(), 0);
     let lines: Vec<&str> = text.lines().collect();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("\tvote.sync.")) {
@@ -63,7 +63,7 @@ fn reciprocals_divide_numbers_of_31_bits() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
-fn random_items_side_by_side_do_what_the_interpreter_does() {
+fn random_items_in_vectors_match_the_interpreter() {
     fake::CAPABILITY.set(9);
     let device = device();
     for seed in (0..1600).filter(|seed| Case::is_plain(*seed)) {
@@ -84,13 +84,13 @@ fn launches_conform() {
         "launches_with_every_operation",
         "random_launches",
         "launches_with_half_precision",
-        "launches_on_pages_that_were_dealt_out",
+        "launches_on_striped_pages",
         "items_that_fail_go_on",
         "groups_share_memory_and_meet",
         "items_of_a_group_take_different_ways",
         "operations_across_lanes",
         "atomics_of_every_kind",
-        "items_append_what_they_have",
+        "items_append_their_values",
         "items_that_meet_leave_loops_by_their_budget",
         "items_have_memory_of_their_own",
         "malformed_launches_are_refused",
@@ -156,7 +156,7 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
 }
 
 #[test]
-fn a_panic_of_who_submits_leaves_nothing_in_flight() {
+fn a_panic_in_a_submission_leaves_nothing_in_flight() {
     let scene = fake::Scene::new(4096);
     let (core, id) = (&scene.device.core, scene.queue.id());
     let submit = || {
@@ -347,7 +347,7 @@ mod windows {
     }
 
     #[test]
-    fn what_is_extended_by_its_sign_is_another_number() {
+    fn a_sign_extended_value_is_another_number() {
         let lowered = lower_for::<extended>(&LaunchVariant::default()).unwrap();
         assert_eq!(codegen::affine::lanes(&lowered.body).expect("items side by side").runs.len(), 2);
     }
@@ -476,7 +476,7 @@ mod loops {
 
     #[test]
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
-    fn several_turns_at_once_do_what_single_ones_do() {
+    fn unrolled_turns_match_single_turns() {
         fake::CAPABILITY.set(9);
         let scene = fake::Scene::on(device(), 1 << 20);
         // The pieces of `b` are not aligned. Shorter loops are unrolled earlier.

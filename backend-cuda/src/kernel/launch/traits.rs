@@ -33,7 +33,7 @@ pub(crate) struct Reach {
     pub of_item: bool,
     /// One more than the highest constant index.
     pub constants: u64,
-    /// The only field of their own element that items access; `Some(None)` if there are several.
+    /// The field of their own element that items access; `Some(None)` if they access several fields.
     pub own: Option<Option<Memory>>,
 }
 

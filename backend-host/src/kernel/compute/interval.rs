@@ -75,7 +75,8 @@ impl Interval {
         Some(Self { value, least, greatest, is_negated: op == Binary::Ne })
     }
 
-    /// Bits of the bounds. The interval is empty if the first is greater, or one is a NaN.
+    /// Returns the bits of the bounds. The interval is empty if the lower bound exceeds the upper one, or if
+    /// a bound is a NaN.
     pub fn bounds(&self, of: Type) -> [u64; 2] {
         [self.least, self.greatest].map(|key| of.from_key(key))
     }

@@ -106,7 +106,7 @@ impl Volume {
     /// Commits this volume alone, and sets the closing mark.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync). The store is then in its state after `sync`, or not closed.
+    /// The errors of [`sync`](Self::sync). The store is then in its state after `sync`, or not closed.
     #[cfg(test)]
     pub fn close(&self) -> Result<()> {
         if self.is_read_only || self.is_removed() {

@@ -134,7 +134,7 @@ impl OpenedVolume {
         states.flat_map(|found| std::iter::once(found.id).chain(found.before)).collect()
     }
 
-    /// Returns the volume as of one of its [commits](Self::commits).
+    /// Returns the volume in the state of one of its [commits](Self::commits).
     pub(super) fn at(self, id: CommitId, is_read_only: bool) -> Result<(Volume, FoundEnd)> {
         let Self { disk, found, older } = self;
         let is_last = found.id == id || found.before == Some(id);

@@ -35,7 +35,7 @@ impl S3s {
             .worker_threads(2)
             .enable_all()
             .build()
-            .expect("a runtime");
+            .expect("the system can start threads");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = runtime.block_on(listener).expect("the system has a free port");
         let port = listener.local_addr().expect("a bound socket has a port").port();

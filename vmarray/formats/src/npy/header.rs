@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_what_numpy_writes() {
+    fn headers_match_numpys() {
         let bytes = Header::bytes(&number(Number::F32, ByteOrder::Little), &[3, 4]).unwrap();
         assert_eq!(bytes.len(), 128);
         let text = b"\x93NUMPY\x01\0v\0{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   ";
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn types_and_what_numpy_calls_them() {
+    fn types_and_their_numpy_names() {
         let fields = DataType::Struct(vec![
             ("x".into(), number(Number::F64, ByteOrder::Big)),
             ("v".into(), number(Number::I16, ByteOrder::Little).in_arrays(&[3, 2])),

@@ -74,7 +74,7 @@ impl<T: Element + KernelType> Zarr<T> {
     /// store; reads see their changes of uncached chunks.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`into_array`](Self::into_array).
     ///
     /// ```
     /// use vmarray::{nd::NdLayout, prelude::*};

@@ -49,9 +49,9 @@ fn runtime() -> io::Result<&'static Runtime> {
 fn wait_for<T: Send + 'static>(
     work: impl Future<Output = Result<T, ObjectError>> + Send + 'static,
 ) -> Result<T, StorageError> {
-    let (tell, told) = mpsc::sync_channel(1);
-    runtime()?.spawn(async move { tell.send(work.await) });
-    match told.recv() {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    runtime()?.spawn(async move { sender.send(work.await) });
+    match receiver.recv() {
         Ok(outcome) => outcome.map_err(failed),
         Err(mpsc::RecvError) => Err(StorageError::Other("a request panicked".into())),
     }

@@ -155,8 +155,8 @@ impl<T: Element + KernelType> Zarr<T> {
     /// process a store larger than memory part by part. Chunks that overlap the box are read whole.
     ///
     /// # Errors
-    /// As there, and [`RankMismatch`](Error::RankMismatch), [`BoxOutside`](ErrorKind::BoxOutside),
-    /// [`BoxReversed`](ErrorKind::BoxReversed).
+    /// The errors of [`read`](Self::read), and [`RankMismatch`](Error::RankMismatch),
+    /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -262,8 +262,9 @@ impl<T: Element + KernelType> Zarr<T> {
     /// other writer may use the store meanwhile.
     ///
     /// # Errors
-    /// As [`write`](super::write) and [`read_box`](Self::read_box); the store then has some of the chunks.
-    /// [`Unsupported`](Error::Unsupported) for stores of other programs whose fields have different chunks.
+    /// The errors of [`write`](super::write) and [`read_box`](Self::read_box); the store then has some of the
+    /// chunks. [`Unsupported`](Error::Unsupported) for stores of other programs whose fields have different
+    /// chunks.
     pub fn write_box<V: FileView<Element = T>, const N: usize>(
         &mut self,
         bounds: Range<[usize; N]>,

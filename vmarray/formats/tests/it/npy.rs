@@ -150,7 +150,7 @@ fn every_view_is_written_and_read() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_both_sides_named() {
+fn mismatches_are_refused_and_name_both_sides() {
     let folder = Folder::new();
     let path = folder.file("a.npy");
     npy::write(&path, &array::<Body>(10, 4), Options::new()).unwrap();

@@ -272,7 +272,7 @@ fn of_axes<T: Element + KernelType + Debug>(peer: &mut Peer, case: &Case, dtype:
 
 #[test]
 #[ignore = "needs Python with NumPy, zarr and xarray: `cargo xtask formats`"]
-fn others_read_what_is_written_and_write_what_is_read() {
+fn python_libraries_and_vmarray_read_each_others_files() {
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let python = std::env::var("VMARRAY_FORMATS_PYTHON").expect("`cargo xtask formats` names a Python");
     let count = number("VMARRAY_FORMATS_COUNT").unwrap_or(10);

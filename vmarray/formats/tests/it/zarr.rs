@@ -138,13 +138,13 @@ proptest! {
         let lists: Vec<Vec<Body>> = lengths.iter().map(|len| values(*len, *len as u64)).collect();
         let from = rows::<Body>().from_rows(&lists).unwrap();
         let mut done = Vec::new();
-        let tell = |progress: vmarray_formats::Progress| {
+        let report = |progress: vmarray_formats::Progress| {
             done.push(progress.done_bytes);
             assert!(progress.done_bytes <= progress.total_bytes);
             std::ops::ControlFlow::Continue(())
         };
         let encoding = Encoding::new().chunk([chunk]).compression(compression);
-        zarr::write_ragged(&path, &from, encoding, options(how).progress(tell)).unwrap();
+        zarr::write_ragged(&path, &from, encoding, options(how).progress(report)).unwrap();
         let all = 8 * (lists.len() + 1) + size_of::<Body>() * lengths.iter().sum::<usize>();
         prop_assert!(done.is_sorted() && done.last() == Some(&(all as u64)));
         let again = zarr::read_ragged(&path, rows::<Body>(), options(how)).unwrap();
@@ -275,7 +275,7 @@ fn nothing_is_written_that_cannot_be_read_again() {
 }
 
 #[test]
-fn what_was_there_stays_if_appending_ends_early() {
+fn existing_rows_stay_if_appending_ends_early() {
     let folder = Folder::new();
     let path = folder.file("a.zarr");
     let elements = array::<u32>(100, 16);

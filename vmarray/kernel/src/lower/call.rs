@@ -428,7 +428,7 @@ impl Lower {
         }
     }
 
-    /// The number of an item's group in the launch, of which a run is a part: see [`GroupPart`].
+    /// The index of an item's group in the launch, not in its run: see [`GroupPart`].
     fn group_number(&mut self) -> Operand {
         let own = Operand::Register(self.question(Builtin::Group));
         let first = self.of_groups(GroupPart::First);

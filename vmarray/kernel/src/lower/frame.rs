@@ -15,7 +15,7 @@ pub struct Outcome {
 
 /// Target of `break` and `continue`.
 pub struct Target {
-    /// The number of the label in the function.
+    /// The index of the label in the function.
     pub label: u16,
     /// The level of the block or loop in the lowered kernel, counted with itself.
     pub level: usize,

@@ -7,7 +7,7 @@ use backend_api::kernel::{Report, Type};
 
 /// Places have 32 bits if the result, and all operands read by places, have fewer elements.
 pub const SHORT_MAX: u64 = 1 << 30;
-/// Maximum number of scalars of an element whose boundary constant is passed as scalars.
+/// Maximum number of scalars in an element type whose boundary constant is passed as kernel parameters.
 pub const VALUES_MAX: usize = 16;
 
 /// The source of a scalar parameter of the lowered kernel.
@@ -28,9 +28,9 @@ pub const VALUES_MAX: usize = 16;
 pub enum ScalarSource {
     /// One of the [values](crate::KernelType::values) of a parameter of the kernel.
     Value {
-        /// The number of the parameter.
+        /// The index of the parameter.
         parameter: usize,
-        /// The number of the value.
+        /// The index of the value.
         position: usize,
     },
     /// The index of the first element of a result with one axis; kernels see indices from it on.
@@ -48,14 +48,14 @@ pub enum ScalarSource {
     TileLen(AxisPart),
     /// A parameter read by places.
     Stencil {
-        /// The number of the parameter.
+        /// The index of the parameter.
         parameter: usize,
         /// The property.
         part: StencilPart,
     },
     /// The length of a view in elements.
     Length {
-        /// The number of the parameter.
+        /// The index of the parameter.
         parameter: usize,
     },
     /// The groups of the launch, which are numbered over all of its runs.
@@ -82,7 +82,7 @@ pub enum ScalarSource {
 pub enum GroupPart {
     /// The number of groups of the launch.
     Count,
-    /// The number of the run's first group: in the launch, or in the channel if pages are striped.
+    /// The index of the run's first group: in the launch, or in the channel if pages are striped.
     First,
     /// The number of groups of a page.
     PerPage,
@@ -161,7 +161,7 @@ pub enum StencilPart {
     Mode(usize),
     /// The stride along an axis, in elements.
     Stride(usize),
-    /// The number of the first element.
+    /// The index of the first element.
     Base,
     /// One of the [values](crate::KernelType::values) of the boundary constant of an axis.
     Value(usize, usize),

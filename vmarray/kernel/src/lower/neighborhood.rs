@@ -1,7 +1,7 @@
-//! Places of items, and reads by places.
+//! Lowering of positions, and of reads at positions.
 //!
-//! For places at a constant distance from the item's, boundary values are computed first, in one branch that
-//! items far from the edges skip. So their loads have no branches between them.
+//! For reads at constant distances from the item, one branch in front computes the boundary values; items far
+//! from the edges skip it. So the loads follow one another without branches between them.
 
 use super::launch_variant::{OUTSIDE, PLACE, SHORT_MAX};
 use super::value::{Check, Index, Node, Operand, Value};
@@ -36,7 +36,7 @@ struct Edge {
 }
 
 impl Neighborhood {
-    /// The number of the first element, and the first place and the stride along each axis.
+    /// The index of the first element, and the first place and the stride along each axis.
     pub(super) fn places(&self) -> (Operand, Vec<(Operand, Operand)>) {
         (self.base, self.axes.iter().map(|axis| (axis.first, axis.stride)).collect())
     }
@@ -319,8 +319,8 @@ impl Lower {
         number = self.select(is_value, constant(0), number);
         // The first axis out of bounds is reported, and a failure precedes all values.
         for (outside, at) in fails.iter().rev() {
-            let told = self.binary(Binary::Or, *at, constant(OUTSIDE));
-            number = self.select(*outside, told, number);
+            let marked = self.binary(Binary::Or, *at, constant(OUTSIDE));
+            number = self.select(*outside, marked, number);
         }
         let check = if fails.is_empty() { Check::Proven } else { Check::ByAccess };
         let index = Some(Index { at: number, len: 0, check });

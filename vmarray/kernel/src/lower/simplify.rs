@@ -442,7 +442,7 @@ mod tests {
     const NEXT: Op = Op::Literal { to: Reg(0), bits: 1 };
 
     #[test]
-    fn blocks_that_nobody_leaves_are_taken_apart() {
+    fn blocks_without_exits_are_flattened() {
         let on = |then| Op::If { when: Reg(1), then, otherwise: vec![] };
         // The inner block disappears, so breaks out of the outer block have a lower level.
         let inner = Op::Block { body: vec![on(vec![Op::Break { out: 1 }]), NEXT] };
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_twice_is_no_copy() {
+    fn a_register_written_twice_is_no_copy() {
         let (a, b, c) = (Reg(0), Reg(1), Reg(2));
         let code = vec![
             Op::Param { to: a, number: 0 },

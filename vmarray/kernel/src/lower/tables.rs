@@ -26,7 +26,7 @@ use backend_api::kernel::{Memory, TableDecl, Type};
 pub enum TableSource {
     /// Some [values](crate::KernelType::values) of a parameter, by their positions.
     Parameter {
-        /// The number of the parameter.
+        /// The index of the parameter.
         parameter: usize,
         /// The numbers of its values.
         positions: Vec<usize>,

@@ -407,7 +407,8 @@ impl Lower {
         }
     }
 
-    /// Allocates a place for a value, whose arrays live as long as the code of a depth.
+    /// Allocates variables and arrays for a value. The arrays live until the block at nesting depth `depth`
+    /// ends.
     pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<Value> {
         let node = self.place_node(layout, None, depth)?;
         Ok(Value { is_shared: true, ..Value::new(layout.clone(), node) })

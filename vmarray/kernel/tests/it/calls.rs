@@ -128,7 +128,7 @@ fn functions_change_variables_through_references() {
 }
 
 #[test]
-fn places_are_assigned_whatever_their_indices_call() {
+fn places_are_assigned_with_any_calls_in_indices() {
     both!(|x: u32| -> [u32; 4] {
         let mut a = [[x; 2]; 2];
         let i = x;
@@ -139,7 +139,7 @@ fn places_are_assigned_whatever_their_indices_call() {
 }
 
 #[test]
-fn what_is_given_by_value_is_a_copy() {
+fn arguments_by_value_are_copies() {
     both!(|x: u32| -> u32 {
         let mut y = x;
         let z = square(y)

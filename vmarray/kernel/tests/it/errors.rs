@@ -13,7 +13,7 @@ fn recursive(at: At<1>, out: &mut Own<u32>) {
 }
 
 #[test]
-fn recursion_is_told_with_its_line() {
+fn recursion_is_reported_with_its_line() {
     let error = lower::<recursive>().unwrap_err();
     assert_eq!((error.kind(), error.function()), (ErrorKind::TooDeep, "down"));
     assert_eq!(error.line(), line!() - 13);

@@ -32,7 +32,7 @@ fn sums(at: At<1>, x: &Own<u64>, part: &Group<u64, 64>, total: &Shared<u64>, out
 }
 
 #[test]
-fn groups_add_up_what_they_have() {
+fn groups_sum_their_elements() {
     let x: Vec<u64> = random(3, ITEMS);
     let (mut total, mut out) = ([0; 2], vec![0; ITEMS]);
     run_on_host::<sums>(0..ITEMS, ((), &x, (), &mut total, &mut out)).unwrap();
@@ -91,7 +91,7 @@ fn tiles_of_any_extents_carry_elements_for_one_another() {
 
 /// Arguments of items, and accesses out of bounds.
 #[kernel(crate = vmarray_kernel, group = [2, 3, 2])]
-fn told(at: At<3>, x: &Own<u32>, line: &Anywhere<u32>, inside: &Shared<u32>, out: &mut Own<[usize; 4]>) {
+fn reported(at: At<3>, x: &Own<u32>, line: &Anywhere<u32>, inside: &Shared<u32>, out: &mut Own<[usize; 4]>) {
     let (i, group, groups) = (at.in_group(), at.group(), at.groups());
     // Items beyond the result read nothing and never fail.
     let beyond = if at.is_inside() { 0 } else { x.get() + line[1000] };
@@ -111,7 +111,7 @@ fn items_of_tiles_know_their_places() {
     let shape = [3, 4, 5];
     let x: Vec<u32> = (0..60).collect();
     let (mut inside, mut out) = ([0], vec![[9; 4]; 60]);
-    run_on_host::<told>(0..60, (shape, &x, &[1; 3], &mut inside, &mut out)).unwrap();
+    run_on_host::<reported>(0..60, (shape, &x, &[1; 3], &mut inside, &mut out)).unwrap();
     assert_eq!(inside, [59 * 60 / 2]);
     for (number, found) in out.into_iter().enumerate() {
         let [z, y, x] = [number / 20, number / 5 % 4, number % 5];
@@ -319,7 +319,7 @@ fn any_mask(x: &Own<u32>, out: &mut Own<u32>) {
 }
 
 #[test]
-fn items_that_do_not_meet_are_told_with_their_line() {
+fn items_that_miss_a_barrier_are_reported_with_its_line() {
     let error = lower::<some_wait>().unwrap_err();
     assert_eq!((error.kind(), error.line()), (ErrorKind::Divergent, line!() - 33), "{error}");
     assert!(error.to_string().contains("groups.rs"), "{error}");

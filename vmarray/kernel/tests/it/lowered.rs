@@ -67,7 +67,7 @@ fn choose<const FAST: bool>(x: &Own<f32>, out: &mut Own<f32>) {
 }
 
 #[test]
-fn constants_choose_and_what_is_unused_goes() {
+fn constant_branches_are_folded_and_unused_code_removed() {
     let roots = |body: &Body| count(body, |op| matches!(op, Op::Unary { .. }));
     let (fast, slow) = (lower::<choose<true>>().unwrap().body, lower::<choose<false>>().unwrap().body);
     assert_eq!((roots(&fast), roots(&slow)), (0, 1));
@@ -83,7 +83,7 @@ fn only_one_field(at: At<1>, of: &Anywhere<[u32; 16]>, out: &mut Own<u32>) {
 }
 
 #[test]
-fn only_what_is_used_is_loaded() {
+fn only_used_elements_are_loaded() {
     let body = lower::<only_one_field>().unwrap().body;
     assert_eq!(body.views[0].fields.len(), 1);
     assert_eq!(body.views[0].fields[0].0, 12);

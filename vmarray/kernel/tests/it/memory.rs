@@ -69,7 +69,7 @@ fn entries(x: &Own<u32>, out: &mut Own<[u64; 2]>) {
 }
 
 #[test]
-fn structs_lie_in_memory_and_more_than_there_is_is_told() {
+fn structs_are_stored_in_heaps_and_overflow_is_reported() {
     let x: Vec<u32> = random(12, ITEMS);
     let (mut host, mut lowered) = (vec![[0; 2]; ITEMS], vec![[0; 2]; ITEMS]);
     let outside = run_on_host::<entries>(0..ITEMS, (&x, &mut host)).unwrap_err();

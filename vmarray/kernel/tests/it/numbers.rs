@@ -134,7 +134,7 @@ fn methods_of_floats() {
 
 /// Functions composed from the rule table equal Rust's own functions.
 #[test]
-fn composed_methods_are_those_of_rust() {
+fn composed_methods_match_rust() {
     use vmarray_kernel::k::derived_math as k;
     for (a, b) in crate::harness::random::<[i16; 2]>(3, 5000).into_iter().map(|[a, b]| (a, b)) {
         assert_eq!(k::signum(a), a.signum());

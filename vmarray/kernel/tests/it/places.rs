@@ -104,7 +104,7 @@ fn far(of: &Anywhere<u8, 2>, at: At<2>, out: &mut Own<u8>) {
 }
 
 #[test]
-fn the_index_outside_is_told_as_it_was_seen() {
+fn an_outside_index_is_reported_as_computed() {
     let mut out = [0; 6];
     let given = ([0, 0], [2, 3], &[1, 2, 3, 4, 5, 6][..]);
     let outside = run_on_host::<beside>(0..6, ([2, 3], given, &mut out)).unwrap_err();

@@ -1001,7 +1001,7 @@ def _reopened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...], mode: str
     return array
 
 
-def _beside(*operands: Any) -> dict[str, Any]:
+def _options_like(*operands: Any) -> dict[str, Any]:
     """Options that put results on the devices of their operands."""
     for one in operands:
         if isinstance(one, Array):
@@ -1078,7 +1078,7 @@ def _cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
-    """Equally spaced numbers, as of ``numpy.arange``; see `empty` for the options.
+    """Equally spaced numbers, like ``numpy.arange``; see `empty` for the options.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import Array, _beside, asarray
+from ._array import Array, _options_like, asarray
 from ._progress import CALLBACK
 
 #: The most bytes of arrays that are copied to RAM for a function of NumPy's.
@@ -94,7 +94,7 @@ def refused(function: Any, why: str) -> TypeError:
 
 
 def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """The result of a function of NumPy's for copies in RAM, as an array beside the operands."""
+    """The result of a function of NumPy's for copies in RAM, as an array on the devices of the operands."""
     arrays = arrays_in([args, given])
     count = sum(one.nbytes for one in arrays)
     if count > RAM_BYTES_MAX:
@@ -111,7 +111,7 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
             array._assign(copy)
     if function in _GIVES_NUMPYS or any(isinstance(one, np.ndarray) for one in outs):
         return result
-    return wrapped(result, _beside(*arrays), copies)
+    return wrapped(result, _options_like(*arrays), copies)
 
 
 @functools.lru_cache(maxsize=512)

@@ -10,7 +10,7 @@ _NAMES = {
     "host RAM (`HostDevice`)": 'RAM (`devices="host"`)',
     "a file (`FileDevice`) as a device": "put it in a file (`vmarray.create`)",
     "share by `Placement::Capacity`, or ask for a little less": "ask for a little less",
-    "`Discovery::report` lists all, with the reasons": "`vmarray.devices()` lists those found by default",
+    "`Discovery::report` lists all, with the reasons": "`vmarray.devices()` lists the devices found by default",
     "`Discovery::select`": "`devices=`",
     "`RaggedBuilder::capacity`": "`max_len=`",
     "`HostDevice`": '`devices="host"`',

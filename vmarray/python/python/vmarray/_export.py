@@ -21,7 +21,7 @@ _CUDA, _CUDA_MANAGED = 2, 13
 class DeviceMemory:
     """The items of an array, exported to other packages: of `Array.device_memory`.
 
-    It is taken by whatever knows DLPack (``torch.from_dlpack``, ``cupy.from_dlpack``, ``numpy.from_dlpack`` where
+    Functions that know DLPack take it (``torch.from_dlpack``, ``cupy.from_dlpack``, ``numpy.from_dlpack`` where
     items lie in RAM) or ``__cuda_array_interface__`` (``numba.cuda.as_cuda_array``, ``torch.as_tensor``).
 
     Attributes
@@ -36,7 +36,7 @@ class DeviceMemory:
 
     def __init__(self, exported: _core.ExportedItems) -> None:
         self._exported: _core.ExportedItems | None = exported
-        # An interface by address does not report its last use; therefore the array returns when this object is gone.
+        # Users of an address do not report their last use. So the export lasts until this object is deleted.
         self._shown: _core.ExportedItems | None = None
 
     def _used(self) -> _core.ExportedItems:

@@ -22,7 +22,7 @@ _THREADS = min(8, 2 * (os.cpu_count() or 1))
 
 
 def _in_parallel(work: Any, pieces: Iterable[Any], total: int, progress: Any) -> None:
-    """Runs `work` for each piece on threads. `work` returns a number of bytes, for progress to an object as of
+    """Runs `work` for each piece on threads. `work` returns a number of bytes, for the progress of a bar like
     ``tqdm``."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -52,7 +52,7 @@ def save(path: str | os.PathLike[str], array: Any, *, progress: Any = None) -> N
     array : array
         Of any dtype of items of a fixed number of bytes.
     progress : optional
-        An object as of ``tqdm``, which receives the number of written bytes.
+        A bar like ``tqdm``, which receives the number of written bytes.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def load(path: str | os.PathLike[str], *, progress: Any = None, **options: Any) 
     path : path
         A ``.npy`` file.
     progress : optional
-        An object as of ``tqdm``, which receives the number of read bytes.
+        A bar like ``tqdm``, which receives the number of read bytes.
     """
     mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(mapped, np.ndarray):
@@ -208,7 +208,7 @@ def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any
     mode : {"r+", "r"}
         With ``home``: "r+" to read and write the store, "r" to read only.
     progress : optional
-        An object as of ``tqdm``, which receives the number of read bytes.
+        A bar like ``tqdm``, which receives the number of read bytes.
 
     Examples
     --------
@@ -260,7 +260,7 @@ def to_zarr(
         True to end each chunk with a CRC-32C of four bytes, so that reading a damaged chunk is an error. With
         ``compressors`` of your own, add ``zarr.codecs.Crc32cCodec()`` to them. Stores of Zarr version 2 have none.
     progress : optional
-        An object as of ``tqdm``, which receives the number of written bytes.
+        A bar like ``tqdm``, which receives the number of written bytes.
     **given
         Other arguments of ``zarr.create_array``: ``compressors``, ``overwrite``, ``name``, ``attributes``, ...
     """

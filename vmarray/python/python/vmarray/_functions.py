@@ -147,7 +147,7 @@ def _on_devices(
                     return None
                 raise
         else:
-            operands.append(_array.asarray(one, **_array._beside(*inputs))._core)
+            operands.append(_array.asarray(one, **_array._options_like(*inputs))._core)
     return _ufuncs.applied(name, operands, casts, gives, shape)
 
 
@@ -236,7 +236,7 @@ def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keep
         return out
     if result.ndim == 0:
         return result[()]
-    return _array.asarray(result, **_array._beside(array))
+    return _array.asarray(result, **_array._options_like(array))
 
 
 def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -388,11 +388,11 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
         part = function(np.asarray(array[key]), own)
         if result is None:
             shape = (*kept[:own], part.shape[own], *kept[own:])
-            result = _array._result(shape, dtype, **_array._beside(array))
+            result = _array._result(shape, dtype, **_array._options_like(array))
         result[key] = part
     if result is None:
         given = function(np.empty(array.shape, array.dtype), own)
-        result = _array.asarray(given.astype(dtype, copy=False), **_array._beside(array))
+        result = _array.asarray(given.astype(dtype, copy=False), **_array._options_like(array))
     if not keepdims:
         result = result.squeeze(own)
     if out is not None:
@@ -451,7 +451,7 @@ def clip(
         None if one is np._NoValue and other is np._NoValue else other if one is np._NoValue else one
         for one, other in ((a_min, min), (a_max, max))
     )
-    array = _array.asarray(array, **_array._beside(least, most))
+    array = _array.asarray(array, **_array._options_like(least, most))
     if array.dtype.kind in "iu":
         # Drop a bound outside of the dtype's range: it changes no item.
         limits = np.iinfo(array.dtype)
@@ -532,7 +532,7 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
         raise _dispatch.NotOnDevices
     extents = [one.shape[own] for one in arrays]
     shape = (*arrays[0].shape[:own], sum(extents), *arrays[0].shape[own + 1 :])
-    result, at = _array._result(shape, kind, **_array._beside(*arrays)), 0
+    result, at = _array._result(shape, kind, **_array._options_like(*arrays)), 0
     for one, extent in zip(arrays, extents):
         key = (slice(None),) * own + (slice(at, at + extent),)
         result[key] = one
@@ -546,9 +546,9 @@ def _like(value: Any) -> Any:
         shape = array.shape if shape is None else shape
         if value == 0:
             return _array._result(
-                _array._as_tuple(shape), array.dtype if dtype is None else dtype, **_array._beside(array)
+                _array._as_tuple(shape), array.dtype if dtype is None else dtype, **_array._options_like(array)
             )
-        return _array.full(shape, value, array.dtype if dtype is None else dtype, **_array._beside(array))
+        return _array.full(shape, value, array.dtype if dtype is None else dtype, **_array._options_like(array))
 
     return made
 
@@ -567,7 +567,7 @@ def array_equal(one: Any, other: Any) -> bool:
 
 
 def compared(one: Any, other: Any, is_equal: bool) -> Any:
-    """As ``==`` and ``!=`` of NumPy's arrays, which structures have as well, and values that nothing is equal to."""
+    """Result of ``==`` or ``!=`` for each item, also of types without ``numpy.equal``, such as structures."""
     try:
         return (np.equal if is_equal else np.not_equal)(one, other)
     except TypeError:

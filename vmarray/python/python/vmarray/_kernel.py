@@ -165,7 +165,7 @@ class _Run:
         return np.where(condition, self.value(node, yes), self.value(node, no))
 
     def value(self, node: Any, value: Any) -> Any:
-        """The operand of an operation: of an array with neighbours, the item itself."""
+        """The operand of an operation; for an array with neighbours, the item itself."""
         if isinstance(value, _Neighbours):
             return value.at(())
         if isinstance(value, tuple):
@@ -266,7 +266,7 @@ class _Run:
         if isinstance(value, tuple):
             return value[offsets[0]]
         if not isinstance(value, _Neighbours):
-            self.fail(node, "neighbours are those of items of parameters that are arrays")
+            self.fail(node, "only items of parameters that are arrays have neighbours")
         if len(offsets) != value.own.ndim:
             self.fail(node, f"a neighbour has an integer for each of {value.own.ndim} axes")
         return value.at(tuple(map(int, offsets)))
@@ -311,7 +311,7 @@ class _Run:
         except (TypeError, ValueError) as error:
             raise self.kernel.error(node, str(error)) from error
         return self.fail(
-            node, f"{name} is no function of kernels: take those of NumPy and math for each item, or kernels"
+            node, f"{name} is no function of kernels: take functions of NumPy and math for each item, or kernels"
         )
 
 
@@ -376,7 +376,7 @@ class Kernel:
         return result
 
     def __call__(self, *arguments: Any, boundary: str = "constant", fill: Any = 0) -> Any:
-        arrays = [_array.asarray(one, **_array._beside(*arguments)) if np.ndim(one) else one for one in arguments]
+        arrays = [_array.asarray(one, **_array._options_like(*arguments)) if np.ndim(one) else one for one in arguments]
         arrays = [one.item() if isinstance(one, (Array, np.ndarray)) and not one.ndim else one for one in arrays]
         shape = np.broadcast_shapes(*(one.shape for one in arrays if isinstance(one, Array)))
         # A first run with identical items finds the neighbours that the kernel reads.
@@ -398,7 +398,7 @@ class Kernel:
         if len(asked) == 1:
             return self._each_alone(arrays, shape)
         borders = [(max(0, -min(axis)), max(0, max(axis))) for axis in zip(*asked)]
-        return self._beside(arrays, shape, borders, (boundary, fill))
+        return self._run_neighbours(arrays, shape, borders, (boundary, fill))
 
     def _each_alone(self, arrays: list[Any], shape: tuple[int, ...]) -> Any:
         """Without neighbours, or items."""
@@ -407,7 +407,7 @@ class Kernel:
         )
         return _each(result, lambda one: _spread_out(one, shape, arrays))
 
-    def _beside(
+    def _run_neighbours(
         self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]], beyond: tuple[str, Any]
     ) -> Any:
         """Runs a kernel with neighbours. Inner items read sections of the arrays, one for each offset. Items near an
@@ -454,7 +454,7 @@ class Kernel:
 
         def whole(one: Any) -> Array:
             one = _spread_out(one, (count,), arrays)
-            result = _array._result((math.prod(shape),), one.dtype, **_array._beside(*arrays))
+            result = _array._result((math.prod(shape),), one.dtype, **_array._options_like(*arrays))
             result[first : first + count] = one
             return result.reshape(shape)
 
@@ -484,7 +484,7 @@ class Kernel:
             items = np.asarray(array[np.ix_(*(np.maximum(axis, 0) for axis in places))])
             for number, axis in enumerate(places):
                 items[(*[slice(None)] * number, axis < 0)] = np.asarray(fill)[()]
-            return _array.asarray(items, **_array._beside(array))
+            return _array.asarray(items, **_array._options_like(array))
 
         results = self._at_a_distance([copied(one) if isinstance(one, Array) else one for one in arrays], wide, borders)
         inner = tuple(slice(before, before + len(of)) for of, (before, _) in zip(box, borders))
@@ -506,7 +506,7 @@ def _spread_out(value: Any, shape: tuple[Any, ...], arrays: list[Any]) -> Array:
         value = value.at(())
     if isinstance(value, Array):
         return value if value.shape == shape else np.broadcast_to(value, shape)
-    return _array.full(shape, value, **_array._beside(*arrays))
+    return _array.full(shape, value, **_array._options_like(*arrays))
 
 
 def kernel(function: Any) -> Kernel:

@@ -72,7 +72,7 @@ def argsort(array: Array, axis: Any = -1, kind: Any = None, order: Any = None, *
         if core is not None:
             return _places(core)
     if not array.ndim:
-        return _array.asarray(np.argsort(np.asarray(array), axis), **_array._beside(array))
+        return _array.asarray(np.argsort(np.asarray(array), axis), **_array._options_like(array))
     return lines(lambda part, own: np.argsort(part, own, kind="stable"), array, axis, np.intp)
 
 
@@ -87,8 +87,8 @@ def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any
     """
     if side not in ("left", "right"):
         raise ValueError(f"side is 'left' or 'right', not {side!r}")
-    beside = _array._beside(sorted_array, values)
-    sorted_array = _array.asarray(sorted_array, **beside)
+    like = _array._options_like(sorted_array, values)
+    sorted_array = _array.asarray(sorted_array, **like)
     if not hasattr(values, "dtype"):
         values = np.asarray(values)
     if values.dtype.kind not in "biuf":
@@ -101,7 +101,7 @@ def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any
         sorted_array = take(sorted_array, sorter)
     kind = np.result_type(sorted_array.dtype, values.dtype if hasattr(values, "dtype") else np.asarray(values).dtype)
     is_one = np.ndim(values) == 0
-    values = _array.asarray(np.reshape(values, 1) if is_one else values, **beside).astype(kind, copy=False)
+    values = _array.asarray(np.reshape(values, 1) if is_one else values, **like).astype(kind, copy=False)
     sorted_array = sorted_array.astype(kind, copy=False)
     core = None
     if _has_order(values):
@@ -127,7 +127,7 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     """
     if out is not None:
         raise NotOnDevices
-    array = _array.asarray(array, **_array._beside(indices))
+    array = _array.asarray(array, **_array._options_like(indices))
     if not hasattr(indices, "dtype"):
         # Numbers of Python become indices by any rule.
         indices = np.array(indices, np.intp)
@@ -145,13 +145,13 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     if not extent and not is_empty:
         raise IndexError("cannot do a non-empty take from an empty axes.")
     if is_empty and (not extent or not np.size(indices)):
-        return _array.zeros((*rest[0], *shape, *rest[1]), array.dtype, **_array._beside(array))
+        return _array.zeros((*rest[0], *shape, *rest[1]), array.dtype, **_array._options_like(array))
     if not shape:
         index = operator.index(np.asarray(indices)[()])
         index = index % extent if mode == "wrap" else min(max(index, 0), extent - 1) if mode == "clip" else index
         found = array[(slice(None),) * (own % array.ndim) + (index,)]
         return found.copy() if isinstance(found, Array) else found
-    indices = _array.asarray(indices, **_array._beside(array)).astype(np.intp, copy=False)
+    indices = _array.asarray(indices, **_array._options_like(array)).astype(np.intp, copy=False)
     if mode == "wrap":
         indices = indices % extent
     elif mode == "clip":
@@ -170,7 +170,7 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
         if core is not None:
             return Array._of(core).reshape(shape)
     key = (slice(None),) * (own % array.ndim) + (np.asarray(indices),)
-    return _array.asarray(array[key], **_array._beside(array))
+    return _array.asarray(array[key], **_array._options_like(array))
 
 
 class UniqueResult(NamedTuple):
@@ -188,7 +188,7 @@ def _uniques(array: Array, wants_index: bool, wants_inverse: bool, wants_counts:
     core = _core.unique(key._core) if key is not None else None
     if core is None:
         whole = np.unique(np.asarray(flat), True, True, True)
-        values, index, inverse, counts = (_array.asarray(one, **_array._beside(array)) for one in whole)
+        values, index, inverse, counts = (_array.asarray(one, **_array._options_like(array)) for one in whole)
         return UniqueResult(values, index, inverse.reshape(array.shape), counts)
     values, index, inverse, counts = Array._of(core), None, None, None
     if wants_inverse:
@@ -277,7 +277,7 @@ class Groups:
         return self.starts[1:] - self.starts[:-1]
 
     def _reduced(self, values: Any, what: str, ufunc: np.ufunc) -> Array:
-        values = _array.asarray(values, **_array._beside(self.order))
+        values = _array.asarray(values, **_array._options_like(self.order))
         if values.shape != (self._len,):
             raise ValueError(f"values have shape {values.shape}, the keys have {(self._len,)}")
         if what != "sum" and values.dtype.kind == "f":
@@ -292,7 +292,7 @@ class Groups:
         # NumPy reduces the items of whole groups; RAM must hold each group.
         kind = ufunc.reduce(np.empty(1, values.dtype)).dtype
         result, starts, first = (
-            _array._result((len(self),), kind, **_array._beside(self.order)),
+            _array._result((len(self),), kind, **_array._options_like(self.order)),
             np.asarray(self.starts),
             0,
         )
@@ -304,7 +304,7 @@ class Groups:
         return result
 
     def sum(self, values: Any) -> Array:
-        """The sums of values beside the keys: integers with 64 bits, wrapping; floats in 64 bits."""
+        """The sums of values that belong to the keys: integers with 64 bits, wrapping; floats in 64 bits."""
         return self._reduced(values, "sum", np.add)
 
     def min(self, values: Any) -> Array:

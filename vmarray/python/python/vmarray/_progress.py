@@ -12,13 +12,13 @@ CALLBACK: contextvars.ContextVar[Callable[[int, int], Any] | None] = contextvars
 
 
 @contextlib.contextmanager
-def progress(told: Any) -> Iterator[None]:
+def progress(callback: Any) -> Iterator[None]:
     """Within its block, sorts report progress: `sort`, `argsort`, `unique`, `group_by`, ...
 
     Parameters
     ----------
-    told : callable or bar
-        A function of two numbers: the bytes done and the bytes to do, both counted once for each move; or a bar as of
+    callback : callable or bar
+        A function of two numbers: the bytes done and the bytes to do, both counted once for each move; or a bar like
         ``tqdm``. Any thread may call it, one at a time: before each step of a few GiB or less, and from time to time
         within a step. Each of several sorts reports its own numbers. An exception that it raises stops the sort, and
         the sort raises it; the array then has all of its items, in some order. Ctrl-C stops the sort too, with or
@@ -33,9 +33,9 @@ def progress(told: Any) -> Iterator[None]:
     >>> parts[-1], a
     (1.0, Array([1, 2, 3], dtype=int64))
     """
-    if not callable(told):
-        told = _of_bar(told)
-    token = CALLBACK.set(told)
+    if not callable(callback):
+        callback = _of_bar(callback)
+    token = CALLBACK.set(callback)
     try:
         yield
     finally:
@@ -45,7 +45,7 @@ def progress(told: Any) -> Iterator[None]:
 def _of_bar(bar: Any) -> Callable[[int, int], None]:
     last: tuple[int, int] | None = None
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal last
         if last is None or done < last[0] or total != last[1]:
             bar.reset(total=total)
@@ -53,4 +53,4 @@ def _of_bar(bar: Any) -> Callable[[int, int], None]:
         bar.update(done - last[0])
         last = done, total
 
-    return told
+    return report

@@ -133,7 +133,7 @@ class IndexSet:
         [(3, 1), (3, 1), (1, 1)]
         """
         if tuples < 1:
-            raise ValueError("a piece has one tuple at least")
+            raise ValueError(f"tuples={tuples}; give at least 1, the most tuples of a piece")
         return (self.rows(start, start + tuples) for start in range(0, len(self), tuples))
 
     def column(self, dimension: int) -> NDArray[np.uint64]:
@@ -175,7 +175,7 @@ class IndexSet:
         return self._of(self._set.sorted(True))
 
     def group(self, dimensions: Iterable[int]) -> tuple[IndexSet, NDArray[np.int64]]:
-        """The tuples of some of the columns in ascending order, each of them once, and how often it is there.
+        """The distinct tuples of some of the columns, in ascending order, and the number of times that each occurs.
 
         Examples
         --------
@@ -225,11 +225,12 @@ class IndexSet:
         1000000
         """
         if tuples < 1:
-            raise ValueError("a piece has one tuple at least")
+            raise ValueError(f"tuples={tuples}; give at least 1, the most tuples of a piece")
         return map(self._of, self._set.combine_in_parts(other._set, False, tuples))
 
     def combine_to_array(self, other: IndexSet, **options: Any) -> tuple[tuple[int, ...], Array]:
-        """The dimensions and results of `combine`, these as the rows of an array on devices; see `empty`.
+        """As `combine`, but the results are the rows of an array on devices: returns its dimensions and the array. See
+        `empty` for the options.
 
         The results need not fit into RAM.
 

@@ -125,7 +125,7 @@ def split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
 def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Array:
     """Arrays of one shape along a new axis: as ``numpy.stack``."""
     arrays = list(arrays)
-    arrays = [_array.asarray(one, **_array._beside(*arrays)) for one in arrays]
+    arrays = [_array.asarray(one, **_array._options_like(*arrays)) for one in arrays]
     if len({one.shape for one in arrays}) > 1:
         raise ValueError("all input arrays must have the same shape")
     return concatenate(
@@ -140,7 +140,7 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, cas
 def _stacked(count: int, axis: int) -> Any:
     def work(arrays: Any, *, dtype: Any = None, casting: str = "same_kind") -> Array:
         arrays = list(arrays)
-        arrays = [atleast(count)(_array.asarray(one, **_array._beside(*arrays))) for one in arrays]
+        arrays = [atleast(count)(_array.asarray(one, **_array._options_like(*arrays))) for one in arrays]
         return concatenate(arrays, min(axis, arrays[0].ndim - 1), dtype=dtype, casting=casting)
 
     return work
@@ -149,7 +149,7 @@ def _stacked(count: int, axis: int) -> Any:
 def column_stack(arrays: Any) -> Array:
     """Rows as columns: as ``numpy.column_stack``."""
     arrays = list(arrays)
-    arrays = [_array.asarray(one, **_array._beside(*arrays)) for one in arrays]
+    arrays = [_array.asarray(one, **_array._options_like(*arrays)) for one in arrays]
     return concatenate([one if one.ndim > 1 else atleast(1)(one)[:, None] for one in arrays], 1)
 
 
@@ -170,7 +170,7 @@ def tile(array: Array, reps: Any) -> Array:
     reps = tuple(reps) if isinstance(reps, Sequence) or np.ndim(reps) else (operator.index(reps),)
     ndim = max(array.ndim, len(reps))
     shape, reps = (1,) * (ndim - array.ndim) + array.shape, (1,) * (ndim - len(reps)) + reps
-    result = _array._result(tuple(e * r for e, r in zip(shape, reps)), array.dtype, **_array._beside(array))
+    result = _array._result(tuple(e * r for e, r in zip(shape, reps)), array.dtype, **_array._options_like(array))
     array = array.reshape(shape)
     if result.size:
         for at in np.ndindex(*reps):
@@ -212,7 +212,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
     if mode == "constant":
         values = np.broadcast_to(np.asarray(given.get("constant_values", 0)), (array.ndim, 2))
         shape = tuple(before + extent + after for extent, (before, after) in zip(array.shape, widths))
-        result = _array._result(shape, array.dtype, **_array._beside(array))
+        result = _array._result(shape, array.dtype, **_array._options_like(array))
         for own, (before, after) in enumerate(widths):
             # Later axes fill the corners.
             inner = (slice(None),) * own
@@ -266,7 +266,7 @@ def _accumulated(ufunc: np.ufunc) -> Any:
         own = axis_of(axis, array.ndim)
         # NumPy's functions add integers shorter than a word as words, but its ufuncs do not.
         kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
-        result = _array._result(array.shape, kind, **_array._beside(array))
+        result = _array._result(array.shape, kind, **_array._options_like(array))
         if accumulated_on_cards(ufunc, array, own, result):
             return result
         carried: dict[str, Any] = {}
@@ -312,10 +312,10 @@ def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: 
 
 def isclose(one: Any, other: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
     """True for each pair of items that are nearly equal: as ``numpy.isclose``."""
-    beside = _array._beside(one, other)
+    like = _array._options_like(one, other)
     numbers = (int, float, complex)
     one, other, rtol, atol = (
-        value if isinstance(value, numbers) else _array.asarray(value, **beside) for value in (one, other, rtol, atol)
+        value if isinstance(value, numbers) else _array.asarray(value, **like) for value in (one, other, rtol, atol)
     )
     # Convert to floats, so that no difference wraps around.
     if isinstance(other, Array):
@@ -340,8 +340,8 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
     >>> np.isin(vm.arange(5), [3, 1])
     Array([False,  True, False,  True, False], dtype=bool)
     """
-    array = _array.asarray(array, **_array._beside(among))
-    among = _array.asarray(among, **_array._beside(array))
+    array = _array.asarray(array, **_array._options_like(among))
+    among = _array.asarray(among, **_array._options_like(array))
     common = np.result_type(array.dtype, among.dtype)
     if common.kind == "f" and {array.dtype.kind, among.dtype.kind} <= set("biu"):
         # Leave integers to NumPy if the common type would round them.
@@ -350,7 +350,7 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
         raise NotOnDevices
     known, array = unique(among.astype(common, copy=False)), array.astype(common, copy=False)
     if not len(known):
-        found = _array.zeros(array.shape, bool, **_array._beside(array))
+        found = _array.zeros(array.shape, bool, **_array._options_like(array))
     else:
         at = searchsorted(known, array).clip(0, len(known) - 1)
         found = take(known, at) == array
@@ -388,7 +388,7 @@ def average(
     array: Array, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
 ) -> Any:
     """The mean, or that of items with weights: as ``numpy.average``."""
-    array = _array.asarray(array, **_array._beside(weights))
+    array = _array.asarray(array, **_array._options_like(weights))
     if weights is not None and not isinstance(weights, Array):
         weights = np.asarray(weights)
     if isinstance(axis, tuple) or (weights is not None and weights.dtype.kind not in "biuf"):
@@ -397,7 +397,7 @@ def average(
         result = array.mean(axis, keepdims=keepdims)
         count = np.asarray(array.size / max(1, np.size(result)), result.dtype)
         is_array = isinstance(result, Array)
-        total = _array.full(result.shape, count, **_array._beside(array)) if is_array else np.full_like(result, count)[()]
+        total = _array.full(result.shape, count, **_array._options_like(array)) if is_array else np.full_like(result, count)[()]
     else:
         if np.shape(weights) != array.shape:
             if axis is None:
@@ -504,7 +504,7 @@ def _imaginary(part: str) -> Any:
     def work(array: Array) -> Array:
         if array.dtype.kind != "c":
             # A single zero, which is only read.
-            zero = _array._result((), array.dtype, **_array._beside(array))
+            zero = _array._result((), array.dtype, **_array._options_like(array))
             return array if part == "real" else np.broadcast_to(zero, array.shape)
         return Array._of(array._core.by_attribute(part))
 

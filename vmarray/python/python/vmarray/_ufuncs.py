@@ -77,7 +77,7 @@ def by_pieces(
     """Result of a function of NumPy for each item of a shape, as new arrays."""
     from . import _array
 
-    options = _array._beside(*inputs)
+    options = _array._options_like(*inputs)
     results = tuple(_array._result(shape, dtype, **options) for dtype in dtypes)
     wide = [np.broadcast_to(one, shape) if np.ndim(one) else _in_ram(one) for one in inputs]
     if 0 in shape:
@@ -94,7 +94,7 @@ def by_pieces(
 def applied(
     name: str, operands: list[Any], dtypes: tuple[Any, ...], gives: np.dtype[Any], shape: tuple[Any, ...]
 ) -> _core.Core | None:
-    """An operation of the devices, or None. Operands are cores, and numbers."""
+    """Result of an operation on the devices, or None if they do not support it. Operands are cores or numbers."""
     ready: list[Any] = []
     for operand, dtype in zip(operands, dtypes):
         if isinstance(operand, _core.Core):

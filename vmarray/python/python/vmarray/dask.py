@@ -139,7 +139,7 @@ def _meta(ndim: int, dtype: Any) -> Array:
 
 
 def from_zarr(store: Any, chunks: Any = None, **options: Any) -> da.Array:
-    """A ``dask.array`` of a Zarr array, each chunk of which is an array on the devices of the worker that reads it.
+    """A ``dask.array`` of a Zarr array. Each chunk is an array on the devices of the worker that reads it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Random numbers, as of ``numpy.random``, computed on the devices of the result. The numbers differ from NumPy's.
+"""Random numbers, like ``numpy.random``, computed on the devices of the result. The numbers differ from NumPy's.
 
 Examples
 --------
@@ -187,12 +187,12 @@ class Generator:
             result = _array.arange(operator.index(x), **self._options)
             self.shuffle(result)
             return result
-        array = _array.array(x, **(self._options or _array._beside(x)))
+        array = _array.array(x, **(self._options or _array._options_like(x)))
         self.shuffle(array, axis)
         return array
 
     def _ordered(self, array: Array, seed: int, axis: int) -> Array:
-        order = _array.arange(array.shape[axis], **_array._beside(array))
+        order = _array.arange(array.shape[axis], **_array._options_like(array))
         _core.shuffle(order._core, seed)
         return array.take(order, axis)
 
@@ -226,7 +226,7 @@ class Generator:
             from ._order import searchsorted
 
             uniform = _array.asarray(self.random(shape or 1))
-            chosen = searchsorted(_array.asarray(shares, **_array._beside(uniform)), uniform, "right")
+            chosen = searchsorted(_array.asarray(shares, **_array._options_like(uniform)), uniform, "right")
             chosen = chosen.clip(0, count - 1)
         elif replace:
             chosen = self.integers(count, size=shape or 1)
@@ -235,7 +235,7 @@ class Generator:
                 raise ValueError("Cannot take a larger sample than population when replace is False")
             chosen = self.permutation(count)[: max(wanted, 1)].reshape(shape or 1)
         if np.ndim(a):
-            chosen = _array.asarray(a, **(self._options or _array._beside(a))).take(chosen, 0)
+            chosen = _array.asarray(a, **(self._options or _array._options_like(a))).take(chosen, 0)
         return chosen[0] if size is None else chosen
 
 

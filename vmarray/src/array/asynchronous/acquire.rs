@@ -113,7 +113,7 @@ impl<'a> Acquire<'a> {
             Wait::Nothing | Wait::Answer(..) => None,
         };
         self.wait = Wait::Answer(request, asleep);
-        self.pager.channel(self.page).tell_of_kept();
+        self.pager.channel(self.page).announce_reservation();
     }
 
     /// As [`poll`](Self::poll), without a request.

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_has_what_the_statistics_count() {
+    fn a_recording_matches_the_statistics() {
         let device = Arc::new(SimulatedDevice::builder(4711).build());
         let builder = VirtualArray::<u32>::builder(6400).devices([device]).page_len(64).read_ahead(false);
         let array = builder.frames_per_channel(10).build().unwrap();

@@ -35,7 +35,7 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 /// use vmarray::trace::Recording;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
 /// array.fill(.., 7)?;
-/// let recording = Recording::begin().expect("nobody else records");
+/// let recording = Recording::begin().expect("no other thread records");
 /// assert_eq!(array.sum(.., Field::whole())?, 7000);
 /// let mut trace = Vec::new(); // or a file
 /// recording.write(&mut trace).unwrap();

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_understood() {
+    fn printed_text_is_parsed_back() {
         assert_eq!(parse(&print(program(), 1 << 20)), Some(program()));
         let mut hostile = program();
         hostile.name = "a\nb\x1b[31m\u{202e}".into();

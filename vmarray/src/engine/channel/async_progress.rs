@@ -424,7 +424,7 @@ impl Channel {
                 }
             }
         }
-        // The waiting threads may hold all frames themselves; each task detects this.
+        // The threads that wait may hold all frames: wake the tasks, whose polls detect that as an error.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);

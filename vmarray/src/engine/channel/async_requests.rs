@@ -46,7 +46,7 @@ pub(crate) enum Ask {
 pub(crate) enum RequestAnswer {
     Read(Bytes),
     Written,
-    /// The number of the frame, which the task must [release](super::Channel::unreserve).
+    /// The index of the frame, which the task must [release](super::Channel::unreserve).
     Reserved(u32),
     /// Another thread holds the page: the task must retry.
     Busy,

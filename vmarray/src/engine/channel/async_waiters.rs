@@ -73,8 +73,8 @@ impl Channel {
     /// Registers a task whose request waits for a frame with other events that may end the wait.
     ///
     /// # Errors
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if all frames are guarded, and the calling thread holds
-    /// guards.
+    /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) if all frames are guarded, and the calling thread
+    /// holds guards.
     pub(crate) fn poll_frames(&self, waker: &Waker) -> Result<TaskWait> {
         if !self.are_all_kept() {
             return Ok(TaskWait::No);
@@ -88,7 +88,7 @@ impl Channel {
     /// Counts a guard if the limit allows it; otherwise returns the reason to wait.
     ///
     /// # Errors
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if the calling thread holds guards.
+    /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) if the calling thread holds guards.
     pub(crate) fn poll_guard(&self, waker: &Waker) -> Result<Option<TaskWait>> {
         if self.try_admit_guard() {
             return Ok(None);

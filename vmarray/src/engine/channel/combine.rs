@@ -89,7 +89,7 @@ struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loaded {
     Yes,
-    /// It failed together with others, one of which may be the cause. Retry it alone.
+    /// It failed together with others, and one of these may be the cause. Retry it alone.
     NotWithOthers,
 }
 
@@ -231,9 +231,9 @@ impl Channel {
             (_, next) = self.submit_batch(table, batch, |shard| {
                 shard.work.has_combiner = false;
                 // A waiting thread monitors its load; the combiner monitors loads without a waiting thread.
-                let nobody_waits = shard.work.queued_reads.is_empty()
+                let are_unwatched = shard.work.queued_reads.is_empty()
                     && shard.work.queued.iter().all(|load| load.then == LoadFor::Release);
-                if shard.work.may_combine() && nobody_waits {
+                if shard.work.may_combine() && are_unwatched {
                     return Some(self.become_combiner(shard));
                 }
                 self.note_combiner(shard);
@@ -357,7 +357,7 @@ mod tests {
     use crate::prelude::*;
 
     #[test]
-    fn who_has_submitted_goes_on_with_what_nobody_waits_for() {
+    fn a_combiner_submits_queued_loads_that_no_thread_awaits() {
         let array = one_channel::<u32, _>(&Arc::new(host()), (2, 16), 2).build().unwrap();
         array.write(0, &[7; 32]).unwrap();
         array.evict(..).unwrap();

@@ -229,7 +229,7 @@ mod tests {
             fetched(4 * frames, true);
             // By their cost alone, six times as many pages would be fetched as there are frames.
             assert!(fetched(4 * frames, true) <= frames / 10, "few where all are read alike");
-            assert!(fetched(frames / 2, true) > frames / 2, "those that would fit");
+            assert!(fetched(frames / 2, true) > frames / 2, "more pages than would fit");
             // One page has a tenth of all reads.
             let often =
                 (0..400 * frames).map(|turn| if turn % 10 == 0 { 7 } else { random.index(4 * frames) });

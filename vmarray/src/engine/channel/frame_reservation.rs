@@ -123,11 +123,11 @@ impl Channel {
             // Another thread has taken the frame from the task.
             return;
         }
-        self.tell_of_kept();
+        self.announce_reservation();
     }
 
     /// Notifies threads that wait for frames about a waiting task with a reserved frame.
-    pub(crate) fn tell_of_kept(&self) {
+    pub(crate) fn announce_reservation(&self) {
         self.events.advance();
         self.announce();
     }

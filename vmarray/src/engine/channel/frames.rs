@@ -207,7 +207,7 @@ impl Channel {
     /// Takes available frames without waiting, up to a number, in their order.
     ///
     /// # Errors
-    /// As [`take_frame`](Self::take_frame); frames taken before the error are returned anyway.
+    /// The errors of [`take_frame`](Self::take_frame); frames taken before the error are returned anyway.
     pub(crate) fn take_frames(&self, table: &PageTable, most: usize, taken: &mut Vec<Frame>) -> Result<()> {
         taken.reserve(most);
         while taken.len() < most
@@ -324,13 +324,13 @@ impl Channel {
 
     /// Puts a frame under the eviction policy: it now holds this page.
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
-        let told = self.newcomers.push((page, frame.index));
-        debug_assert!(told.is_ok(), "a frame has one page");
+        let pushed = self.newcomers.push((page, frame.index));
+        debug_assert!(pushed.is_ok(), "a frame has one page");
         // Report some newcomers now, so that no thread has to report all of them.
         if self.newcomers.len() > NEWCOMERS
             && let Some(mut shard) = self.shard.try_lock()
         {
-            self.tell_policy(&mut shard);
+            self.update_policy(&mut shard);
         }
         // The driver may have found no frame while the caller held this one; now it can wait for its page.
         fence(Ordering::SeqCst);

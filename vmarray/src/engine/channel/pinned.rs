@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_never_handed_out_again() {
+    fn dropped_memory_is_never_handed_out_again() {
         let pool = pool();
         let lost = pool.take(4096).unwrap();
         let place = lost.address();

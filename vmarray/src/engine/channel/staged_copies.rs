@@ -1,9 +1,9 @@
 //! Combined copies of several threads between stages and home slots.
 //!
 //! A submission costs a driver some microseconds, more if each comes from another core, and the bus idles
-//! between submissions. Therefore few are in flight; copies requested meanwhile that are shorter than a
-//! stage form one submission when the next one ends. A single thread waits for no other: each of its copies
-//! is submitted at once.
+//! between submissions. Therefore few submissions are in flight. Copies that threads request meanwhile wait,
+//! if they are shorter than a stage; when a submission ends, all waiting copies form the next one. If a
+//! single thread copies, each of its copies is submitted at once.
 //!
 //! One thread waits in the driver for a submission; the others sleep until theirs completes. Threads wait for
 //! their copies in the order of their requests, and copies are submitted in that order too. So the oldest
@@ -78,8 +78,8 @@ struct Group {
 fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
         // Only the thread that removes it from the list reports.
-        let told = copy.outcome.set((outcome.clone(), copies.len() == 1));
-        debug_assert!(told.is_ok());
+        let stored = copy.outcome.set((outcome.clone(), copies.len() == 1));
+        debug_assert!(stored.is_ok());
         copy.owner.unpark();
     }
 }

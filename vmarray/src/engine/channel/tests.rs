@@ -191,7 +191,7 @@ fn one_thread_submits_and_waits_once_a_miss() {
 
 /// A transfer may end, and another one of the same page begin, between a thread's check and its sleep.
 #[test]
-fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
+fn no_thread_sleeps_for_an_unwatched_transfer() {
     let array = array(&Arc::new(host()));
     array.set(0, 7).unwrap();
     let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
@@ -213,7 +213,7 @@ fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
 
 /// The end of a transfer may free room for prefetched pages, which no thread awaits.
 #[test]
-fn whoever_makes_room_leads_though_others_want_the_lock() {
+fn an_evicting_thread_leads_despite_contention() {
     let array = array(&Arc::new(host()));
     let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
     let (is_over, began) = (AtomicBool::new(false), std::sync::Barrier::new(2));
@@ -248,7 +248,7 @@ fn whoever_makes_room_leads_though_others_want_the_lock() {
 
 /// With many unawaited fetches, the end of one polls at most one pending ticket in each queue.
 #[test]
-fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
+fn the_end_of_a_fetch_polls_one_pending_ticket_per_queue() {
     let device = SimulatedDevice::builder(7).latency(Duration::from_millis(1)).jitter(0.0);
     let device = Arc::new(device.poll_step(Duration::from_micros(1)).build());
     let array = array(&device);
@@ -273,7 +273,7 @@ fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
 
 /// The thread that is woken for a stage may not use it; then the others must be woken.
 #[test]
-fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
+fn a_returned_stage_is_offered_to_all_waiting_threads() {
     let array = array(&Arc::new(host()));
     let channel = &array.pager().channels()[0];
     let mut stages: Vec<_> = std::iter::from_fn(|| channel.take_stage()).collect();
@@ -301,7 +301,7 @@ fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
 
 /// Threads in the queue behind the mark may hold the frame.
 #[test]
-fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
+fn a_thread_without_a_frame_blocks_no_page() {
     let array = new(&Arc::new(host()), 4, 1).build().unwrap();
     let (entry, channel) = (array.pager().entry(0), &array.pager().channels()[0]);
     let guard = array.page(3).unwrap();
@@ -325,7 +325,7 @@ fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
 
 /// A waker that panics affects neither other waiting tasks nor the threads that wake it.
 #[test]
-fn a_waker_that_panics_harms_nobody_else() {
+fn a_panicking_waker_leaves_the_others_woken() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -361,7 +361,7 @@ fn a_waker_that_panics_harms_nobody_else() {
 
 /// A write-back that fails during a search leaves unspecified bytes in a slot that the search may have read.
 #[test]
-fn what_was_read_beside_a_failed_write_back_is_read_again() {
+fn a_read_during_a_failed_write_back_is_repeated() {
     let array = array(&Arc::new(host()));
     let counters = &array.pager().channels()[0].counters;
     let mut failures = [2, 0, 1, 0].into_iter();
@@ -379,7 +379,7 @@ fn what_was_read_beside_a_failed_write_back_is_read_again() {
 /// A scan fills a frame and leaves it during another thread's search: the policy must not receive a late
 /// report about it.
 #[test]
-fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
+fn a_page_skipped_by_a_victim_search_is_not_reported_later() {
     let array = new(&Arc::new(host()), 64, 32).build().unwrap();
     let (channel, table) = (&array.pager().channels()[0], array.pager().table());
     let victims = {
@@ -406,7 +406,7 @@ fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
 }
 
 #[test]
-fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
+fn a_working_set_stays_in_a_large_cache_after_evictions() {
     let array = new(&Arc::new(host()), 256, 256).build().unwrap();
     array.write(0, &vec![7; array.len()]).unwrap();
     array.flush(..).unwrap();
@@ -505,7 +505,7 @@ fn loads_of_tasks_that_failed_together_are_tried_again_alone() {
 }
 
 #[test]
-fn a_write_back_that_fails_for_tasks_that_have_a_frame_is_told_by_a_flush() {
+fn a_flush_reports_failed_write_backs_of_tasks() {
     let device = Arc::new(Faulty::new(host()));
     let array = new(&device, 64, 8).build().unwrap();
     array.write(0, &vec![7; array.len()]).unwrap();
@@ -554,7 +554,7 @@ fn a_round_takes_clean_pages_and_sends_dirty_ones_home() {
 }
 
 #[test]
-fn a_round_takes_no_more_than_what_a_scan_has_left_behind() {
+fn a_round_evicts_only_pages_behind_the_scan() {
     let array = new(&Arc::new(host()), 64, 32).build().unwrap();
     let (channel, table) = (&array.pager().channels()[0], array.pager().table());
     for page in 0..20 {

@@ -495,8 +495,8 @@ impl Channel {
     pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
         let entry = table.entry(page);
         let mut shard = self.lock();
-        let somebody_waits = shard.work.transfer_of(page).is_some_and(|submission| submission.is_watched);
-        let sleeps = somebody_waits && entry.ask_to_wake(&is_busy);
+        let is_awaited = shard.work.transfer_of(page).is_some_and(|submission| submission.is_watched);
+        let sleeps = is_awaited && entry.ask_to_wake(&is_busy);
         drop(shard);
         if sleeps {
             sleep(entry, is_busy);

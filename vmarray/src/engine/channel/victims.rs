@@ -208,7 +208,7 @@ impl Channel {
     /// Removes a claimed page from the policy.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
         // If the policy does not know the page yet, a later report could count a free frame as the page's.
-        self.tell_policy(shard);
+        self.update_policy(shard);
         let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }
     }

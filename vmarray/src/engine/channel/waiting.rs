@@ -25,12 +25,12 @@ impl Channel {
     /// Locks the shard, and reports newly framed pages to the policy.
     pub(super) fn lock(&self) -> MutexGuard<'_, Shard> {
         let mut shard = contended::lock(&self.shard);
-        self.tell_policy(&mut shard);
+        self.update_policy(&mut shard);
         shard
     }
 
     /// Reports framed pages to the policy.
-    pub(super) fn tell_policy(&self, shard: &mut Shard) {
+    pub(super) fn update_policy(&self, shard: &mut Shard) {
         while let Some((page, frame)) = self.newcomers.pop() {
             shard.frames.policy_insert(page, frame);
         }

@@ -111,7 +111,7 @@ impl ModelPage {
 }
 
 /// Runs code on a page in another thread.
-fn beside<R: 'static>(
+fn concurrently<R: 'static>(
     page: &Arc<ModelPage>,
     run: impl FnOnce(&ModelPage) -> R + 'static,
 ) -> thread::JoinHandle<R> {
@@ -135,12 +135,12 @@ fn push(page: &ModelPage, len: &AtomicUsize, elements: &[AtomicU64; 2], value: u
 
 /// Two threads push, and a third one without a hold sees all elements below the length.
 #[test]
-fn what_is_below_the_length_is_there() {
+fn elements_below_the_length_are_initialized() {
     loom::model(|| {
         let page = Arc::new(ModelPage::resident());
         let shared = Arc::new((AtomicUsize::new(0), [AtomicU64::new(0), AtomicU64::new(0)]));
         let of_other = shared.clone();
-        let other = beside(&page, move |page| push(page, &of_other.0, &of_other.1, 7));
+        let other = concurrently(&page, move |page| push(page, &of_other.0, &of_other.1, 7));
         let of_reader = shared.clone();
         let reader = thread::spawn(move || {
             let len = of_reader.0.load(Ordering::Acquire);
@@ -159,7 +159,7 @@ fn what_is_below_the_length_is_there() {
 fn a_frame_is_not_reused_under_a_lock_free_reader() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_reads());
-        let reader = beside(&page, ModelPage::read);
+        let reader = concurrently(&page, ModelPage::read);
         let before = page.entry.try_exclusive(Holder::Pin).unwrap();
         page.reuse(before);
         assert!(matches!(reader.join().unwrap(), None | Some(0)));
@@ -168,7 +168,7 @@ fn a_frame_is_not_reused_under_a_lock_free_reader() {
 
 /// A thread that waits for the reader may see its end only through its next announcement.
 #[test]
-fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
+fn a_frame_is_not_reused_under_a_reader_that_changes_pages() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_reads());
         let other = Arc::new(Entry::new());
@@ -192,7 +192,7 @@ fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
 fn a_slice_is_not_lent_under_a_lock_free_writer() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_writes());
-        let writer = beside(&page, |page| page.write(5));
+        let writer = concurrently(&page, |page| page.write(5));
         let seen = page.read_shared(Holder::Guard);
         let written = writer.join().unwrap();
         assert!(seen == 0 || (written && seen == 5));
@@ -207,8 +207,8 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
     model.preemption_bound = Some(2);
     model.check(|| {
         let page = Arc::new(ModelPage::open_for_writes());
-        let writer = beside(&page, |page| page.write(5));
-        let sharer = beside(&page, |page| page.read_shared(Holder::Pin));
+        let writer = concurrently(&page, |page| page.write(5));
+        let sharer = concurrently(&page, |page| page.read_shared(Holder::Pin));
         page.read_shared(Holder::Pin);
         sharer.join().unwrap();
         writer.join().unwrap();
@@ -220,7 +220,7 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
 fn no_write_is_lost_to_a_write_back() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_writes());
-        let writer = beside(&page, |page| {
+        let writer = concurrently(&page, |page| {
             if page.write(5) {
                 return;
             }
@@ -332,14 +332,14 @@ fn an_element_read_by_its_lock_is_not_torn() {
             assert_eq!(seen[0], seen[1]);
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        let last = element.lock.try_read(|| element.words()).expect("nobody writes");
+        let last = element.lock.try_read(|| element.words()).expect("no thread writes");
         assert!(last[0] == last[1] && last[0] > 0, "{last:?}");
     });
 }
 
 /// The lock's holder sees earlier holders' effects, and publishes its own.
 #[test]
-fn an_elements_lock_hands_over_what_was_written_before() {
+fn an_elements_lock_publishes_earlier_writes() {
     loom::model(|| {
         let element = ModelElement::new();
         let other = Arc::new(AtomicU64::new(0));
@@ -387,7 +387,7 @@ fn a_read_under_an_elements_lock_hides_no_write() {
 fn an_exclusive_page_stays_shut() {
     loom::model(|| {
         let page = Arc::new(ModelPage::resident());
-        let opener = beside(&page, |page| {
+        let opener = concurrently(&page, |page| {
             if page.entry.try_share(Holder::Pin, false).is_ok() {
                 page.entry.open_reads();
                 let _ = page.entry.unshare(Holder::Pin);
@@ -405,7 +405,7 @@ fn an_exclusive_page_stays_shut() {
 
 /// One of two claimers of an absent page gets it; a thread that requested a wake-up is woken.
 #[test]
-fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
+fn one_of_two_threads_loads_a_page_and_both_wake() {
     loom::model(|| {
         let entry = Arc::new(Entry::new());
         let claims = Arc::new(AtomicU64::new(0));
@@ -437,7 +437,7 @@ fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
 fn a_home_slot_is_not_written_under_its_reader() {
     loom::model(|| {
         let page = Arc::new(ModelPage::absent());
-        let reader = beside(&page, ModelPage::read_home);
+        let reader = concurrently(&page, ModelPage::read_home);
         if page.entry.try_claim_absent(false).is_ok() {
             page.entry.install(address());
             let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
@@ -455,7 +455,7 @@ fn a_home_slot_is_not_written_under_its_reader() {
 fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
     loom::model(|| {
         let page = Arc::new(ModelPage::absent());
-        let reader = beside(&page, ModelPage::read_home);
+        let reader = concurrently(&page, ModelPage::read_home);
         page.entry.try_claim_absent(true).unwrap();
         page.entry.install(address());
         let _ = page.entry.downgrade(Holder::Pin);
@@ -474,7 +474,8 @@ fn a_new_guard_wakes_sleepers() {
     loom::model(|| {
         let page = Arc::new(ModelPage::resident());
         page.entry.try_share(Holder::Pin, false).unwrap();
-        let guard = beside(&page, |page| page.entry.try_share(Holder::Guard, false).unwrap().any(WAITED));
+        let guard =
+            concurrently(&page, |page| page.entry.try_share(Holder::Guard, false).unwrap().any(WAITED));
         let asked = page.entry.ask_to_wake(|s| s.shared() && s.guards() == 0);
         let woken = guard.join().unwrap();
         assert!(!asked || woken, "a sleeper was forgotten");
@@ -486,7 +487,7 @@ fn a_new_guard_wakes_sleepers() {
 fn a_sweep_takes_no_page_in_use() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_reads());
-        let reader = beside(&page, ModelPage::read);
+        let reader = concurrently(&page, ModelPage::read);
         for _ in 0..2 {
             if let Sweep::Claimed(before) = page.entry.sweep(true, false) {
                 page.reuse(before);

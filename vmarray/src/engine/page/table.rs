@@ -201,7 +201,7 @@ mod tests {
     /// Entries without pages are untouched memory.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn a_table_takes_memory_for_what_is_there() {
+    fn a_table_takes_memory_for_existing_pages() {
         let resident = || {
             let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
             statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_lengths_are_those_of_a_new_array() {
+    fn entries_and_lengths_equal_a_new_arrays() {
         for most in [0, 1, 5, 100_000] {
             let table = PageTable::new(most / 2, most).unwrap();
             assert_eq!((table.len(), table.most()), (most as u64 / 2, most as u64));

@@ -88,7 +88,7 @@ pub(super) fn run(waker: Waker) {
 /// Wakes all tasks that wait for a key.
 pub(crate) fn wake_tasks(key: usize) {
     if COUNT.load(Ordering::SeqCst) > 0 {
-        wake_those(list(key), |sleeper| sleeper.key == key);
+        wake_matching(list(key), |sleeper| sleeper.key == key);
     }
 }
 
@@ -97,12 +97,12 @@ pub(crate) fn wake_tasks(key: usize) {
 pub(crate) fn wake_tasks_of_thread() {
     if COUNT.load(Ordering::SeqCst) > 0 {
         let thread = this_thread();
-        SLEEPERS.iter().for_each(|list| wake_those(list, |sleeper| sleeper.thread == thread));
+        SLEEPERS.iter().for_each(|list| wake_matching(list, |sleeper| sleeper.thread == thread));
     }
 }
 
 /// Removes due sleepers from a list and wakes them. A task that must still wait registers again.
-fn wake_those(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
+fn wake_matching(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
     // Move the wakers out: a clone would run foreign code under the lock.
     let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();
     COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_overlooked_while_others_come_and_are_woken() {
+    fn no_sleeper_is_overlooked_while_others_come_and_are_woken() {
         const TURNS: usize = if cfg!(miri) { 30 } else { 100_000 };
         let places = [0_u8; 2];
         let keys = [0, 1].map(|i| std::ptr::from_ref(&places[i]).addr());

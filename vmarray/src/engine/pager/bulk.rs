@@ -112,7 +112,7 @@ struct Target<'a> {
     slice: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: stands for a `&mut [u8]`, whose parts are lent out as `part` demands.
+// SAFETY: stands for a `&mut [u8]`, of which `part` hands out parts.
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Target<'a> {

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_looked_at_is_not_looked_at_again_until_something_is_lost() {
+    fn checked_pages_are_not_checked_again_until_a_loss() {
         let settled = InitTracker::default();
         let look = |pages: Range<u64>| {
             let (since, rest) = settled.begin(&pages);

@@ -1,4 +1,4 @@
-//! Durable length of a persistent array, stored beside its pages.
+//! Durable length of a persistent array, stored next to its pages.
 
 use std::fmt;
 use std::ops::Range;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_gets_no_longer() {
+    fn a_broken_array_does_not_grow() {
         let last = Arc::new(Mutex::new([0; 3]));
         let noted = Arc::clone(&last);
         let write_down = move |note| {

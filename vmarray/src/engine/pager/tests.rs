@@ -23,7 +23,7 @@ fn array<D: Device>(device: &Arc<D>, pages: usize, page_len: usize, frames: usiz
 
 /// A stream of readers of a home slot does not starve a writer.
 #[test]
-fn readers_of_a_home_queue_up_behind_who_wants_the_page() {
+fn readers_of_a_home_queue_behind_a_waiting_writer() {
     let array = array(&Arc::new(host()), 4, 16, 4);
     array.fill(.., 1).unwrap();
     array.evict(..).unwrap();
@@ -275,7 +275,7 @@ fn readers_of_a_page_do_not_keep_a_device_from_its_slot() {
 }
 
 #[test]
-fn a_prefetch_tells_how_far_it_came_when_frames_ran_out() {
+fn a_prefetch_reports_its_progress_when_frames_run_out() {
     let array = array(&Arc::new(host()), 32, 16, 8);
     array.fill(.., 1).unwrap();
     array.evict(..).unwrap();

@@ -76,14 +76,14 @@ fn numbered(at: At<1>, out: &mut Own<u32>) {
 /// Tuples of a part of a set, as rows of values.
 pub(super) struct DeviceRows<'a, D: Device> {
     values: RowValues<'a, D>,
-    /// The number of the first tuple.
+    /// The index of the first tuple.
     pub first: usize,
     pub width: usize,
 }
 
 enum RowValues<'a, D: Device> {
     /// The array that stores them, and its number of values.
-    Lent(&'a dyn OperandStore, usize),
+    InPlace(&'a dyn OperandStore, usize),
     /// Copied to the devices.
     Loaded(VirtualArray<u64, D>),
 }
@@ -92,7 +92,7 @@ impl<D: Device> DeviceRows<'_, D> {
     /// Passes the value of each element to a kernel.
     pub fn given<'g>(&'g self, to: Given<'g>) -> Given<'g> {
         match &self.values {
-            RowValues::Lent(store, len) => to.all_of(Operand::new(*store, 0), *len),
+            RowValues::InPlace(store, len) => to.all_of(Operand::new(*store, 0), *len),
             RowValues::Loaded(array) => to.all(array),
         }
     }
@@ -133,7 +133,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
 
     /// Returns the array that stores a set if the devices can read it in place, because both are on one
     /// device.
-    pub fn lent<'s, S: Tuples + ?Sized>(&self, set: &'s S) -> Option<&'s dyn OperandStore> {
+    pub fn in_place<'s, S: Tuples + ?Sized>(&self, set: &'s S) -> Option<&'s dyn OperandStore> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
         let device = own.first()?.device();
@@ -153,8 +153,8 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         /// The number of values that are copied at a time.
         const VALUES: usize = 1 << 20;
         let width = set.dimensions().len();
-        if let Some(store) = self.lent(set) {
-            let values = RowValues::Lent(store, set.len() * width);
+        if let Some(store) = self.in_place(set) {
+            let values = RowValues::InPlace(store, set.len() * width);
             return Ok(DeviceRows { values, first: tuples.start, width });
         }
         let array = self.scratch::<u64>(count_of(tuples.len(), width)?)?;

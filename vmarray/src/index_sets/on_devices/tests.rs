@@ -196,7 +196,7 @@ fn nothing_of_sets_on_a_card_goes_through_the_host() {
 }
 
 #[test]
-fn failures_of_a_card_are_told_and_lose_nothing() {
+fn failures_of_a_card_are_reported_and_lose_nothing() {
     let mut numbers = SplitMix64::new(7);
     let (a, b) = large(0, &mut numbers);
     let expected = a.combine(&b).unwrap();

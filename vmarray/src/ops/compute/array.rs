@@ -76,9 +76,9 @@ impl<'a> ArrayLane<'a> {
 
     /// Lets runs read the home slots of whole arrays too, in all of their channels that the device can
     /// access.
-    pub fn reads_all_of(&mut self, dealt: &[(&'a Pager, Range<u64>)]) {
+    pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
-        let channels = dealt.iter().flat_map(|(pager, _)| pager.channels());
+        let channels = striped.iter().flat_map(|(pager, _)| pager.channels());
         let reached = channels.filter(|channel| {
             is_same(own, channel.device()) || own.reaches(channel.device().info()) >= Reach::Copies
         });
@@ -180,15 +180,15 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         if range.is_empty() {
             return Ok(question.whole(Vec::new()));
         }
-        let beside =
+        let colocated =
             others.iter().map(|other| self.colocated(other, range.start)).collect::<Option<Vec<_>>>();
-        let Some(beside) = beside.filter(|_| self.has_whole_groups(question.group_len(), range)) else {
+        let Some(colocated) = colocated.filter(|_| self.has_whole_groups(question.group_len(), range)) else {
             let lane = self.staging_lane();
             return StagedRows::new(&lane, self, others, range).ask(question);
         };
-        let (own, dealt) = ((self.pager(), self.touched_pages(range)), question.dealt());
-        let beside_and_own = beside.iter().map(|other| (other.pager, other.pages(range))).chain([own]);
-        let all: Vec<_> = beside_and_own.chain(dealt.clone()).collect();
+        let (own, striped) = ((self.pager(), self.touched_pages(range)), question.striped());
+        let touched = colocated.iter().map(|other| (other.pager, other.pages(range))).chain([own]);
+        let all: Vec<_> = touched.chain(striped.clone()).collect();
         let mut attempts = 0;
         read_all(&all, &mut || {
             attempts += 1;
@@ -200,8 +200,8 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
             for channel in 0..self.pager().channels().len() {
                 let within = self.elements_in_channel(channel, range);
                 if !within.is_empty() {
-                    let mut run = self.run(&beside, channel, &within);
-                    run.lane.reads_all_of(&dealt);
+                    let mut run = self.run(&colocated, channel, &within);
+                    run.lane.reads_all_of(&striped);
                     asked.push((AskedRun::new(&run.lane, question, run.run())?, run));
                 }
             }
@@ -334,11 +334,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub(super) fn colocated<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Colocated<'a>> {
         let (own, pager, stride) = (self.pager(), other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
-        let beside = Colocated { pager, stride, start: other.start, own_start: first, is_changed };
+        let colocated = Colocated { pager, stride, start: other.start, own_start: first, is_changed };
         // A device must not read elements at another place while it changes them.
         let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
-        let is_beside = is_anywhere || beside.is_alike(self.page_len());
-        (is_beside && own.is_dealt_like(pager)).then_some(beside)
+        let is_beside = is_anywhere || colocated.is_alike(self.page_len());
+        (is_beside && own.is_striped_like(pager)).then_some(colocated)
     }
 
     /// A channel alone, for rows that are staged.
@@ -349,11 +349,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Elements of a channel, counted in the channel, and the colocated elements of other arrays.
     pub(super) fn run<'a>(
         &'a self,
-        beside: &[Colocated<'a>],
+        colocated: &[Colocated<'a>],
         channel: usize,
         within: &Range<u64>,
     ) -> ArrayRun<'a> {
-        let others = beside.iter().map(|other| {
+        let others = colocated.iter().map(|other| {
             let further = (within.start + other.start as u64).wrapping_sub(other.own_start as u64);
             (other.pager, other.stride, further)
         });
@@ -374,8 +374,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             },
             lane: ArrayLane {
                 channel: &channels[channel],
-                neighbours: beside.iter().map(queues).collect(),
-                written: beside.iter().filter(|other| other.is_changed).map(queues).collect(),
+                neighbours: colocated.iter().map(queues).collect(),
+                written: colocated.iter().filter(|other| other.is_changed).map(queues).collect(),
             },
         }
     }
@@ -456,7 +456,7 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     fn change_on_devices(
         &self,
         range: &Range<usize>,
-        beside: Option<(Operand<'_>, usize)>,
+        companion: Option<(Operand<'_>, usize)>,
         can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
         work: ShareWork<'_>,
     ) -> Result<bool> {
@@ -468,30 +468,31 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             return Ok(false);
         }
         let (mut claims, mut values) = (vec![(pager, self.touched_pages(range))], None);
-        if let Some((beside, len)) = beside {
-            let Some(other) = beside.store.pager().filter(|other| !std::ptr::eq(*other, pager)) else {
+        if let Some((companion, len)) = companion {
+            let Some(other) = companion.store.pager().filter(|other| !std::ptr::eq(*other, pager)) else {
                 return Ok(false);
             };
-            let page_len = other.page_bytes() / beside.stride();
-            let dealt = devices.len() * page_len;
+            let page_len = other.page_bytes() / companion.stride();
+            let striped = devices.len() * page_len;
             // With several channels, each channel must have the values of its own keys.
-            let go_together = page_len == self.page_len() && beside.start % dealt == range.start % dealt;
-            if !pager.is_dealt_like(other) || devices.len() > 1 && !go_together {
+            let go_together =
+                page_len == self.page_len() && companion.start % striped == range.start % striped;
+            if !pager.is_striped_like(other) || devices.len() > 1 && !go_together {
                 return Ok(false);
             }
-            let range = beside.start..beside.start + len;
+            let range = companion.start..companion.start + len;
             claims.push((other, (range.start / page_len) as u64..range.end.div_ceil(page_len) as u64));
-            values = Some((other, page_len, range, beside.stride() as u64));
+            values = Some((other, page_len, range, companion.stride() as u64));
         }
         let mut claimed = Pager::claim_homes(&claims)?;
-        let share = |(number, own, beside): (usize, Range<u64>, Range<u64>)| {
+        let share = |(number, own, companion): (usize, Range<u64>, Range<u64>)| {
             let ArrayRun { mut lane, columns, .. } = self.run(&[], number, &own);
             let values = values.as_ref().map(|(other, .., stride)| {
                 let channel = &other.channels()[number];
                 lane.neighbours.push(&channel.queues);
                 lane.written.push(&channel.queues);
-                let start = channel.slot_memory().plus(beside.start * stride);
-                Elements { start, count: beside.end - beside.start, stride: *stride }
+                let start = channel.slot_memory().plus(companion.start * stride);
+                Elements { start, count: companion.end - companion.start, stride: *stride }
             });
             let lane = Box::new(lane);
             ChannelShare { lane, channel: number as u64, first: own.start, keys: columns[0], values }
@@ -501,10 +502,10 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
         let mut parts = Vec::new();
         for (number, channel) in pager.channels().iter().enumerate() {
             let mut own = self.elements_in_channel(number, range);
-            let (mut beside, mut bytes, mut of_each) =
+            let (mut companion, mut bytes, mut of_each) =
                 (own.clone(), channel.slot_bytes(), size_of::<T>() as u64);
             if let Some((other, page_len, range, stride)) = &values {
-                beside = within_channel((number, devices.len()), *page_len, range);
+                companion = within_channel((number, devices.len()), *page_len, range);
                 bytes = bytes.max(other.channels()[number].slot_bytes());
                 of_each = (of_each + stride).next_power_of_two();
             }
@@ -514,17 +515,17 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             let piece = largest.checked_ilog2().filter(|_| is_piecemeal);
             let at_once = piece.map_or(u64::MAX, |piece| ((1 << piece) / of_each).max(1));
             let until = |of: &Range<u64>| at_once - of.start % at_once;
-            while own.end - own.start > until(&own).min(until(&beside)) {
-                let len = until(&own).min(until(&beside));
-                let next = (own.start + len, (beside.start + len).min(beside.end));
-                parts.push((number, own.start..next.0, beside.start..next.1));
-                (own.start, beside.start) = next;
+            while own.end - own.start > until(&own).min(until(&companion)) {
+                let len = until(&own).min(until(&companion));
+                let next = (own.start + len, (companion.start + len).min(companion.end));
+                parts.push((number, own.start..next.0, companion.start..next.1));
+                (own.start, companion.start) = next;
             }
-            parts.push((number, own, beside));
+            parts.push((number, own, companion));
         }
         let shares: Vec<_> = parts.into_iter().filter(|(_, own, _)| !own.is_empty()).map(share).collect();
-        let dealing = Striping { page_len: self.page_len(), channels: devices.len(), start: range.start };
-        match work(&shares, dealing, &mut || claimed.begin_write()) {
+        let striping = Striping { page_len: self.page_len(), channels: devices.len(), start: range.start };
+        match work(&shares, striping, &mut || claimed.begin_write()) {
             DeviceOutcome::Done => Ok(true),
             DeviceOutcome::Unsupported => Ok(false),
             DeviceOutcome::Failed(error) => Err(error),

@@ -223,13 +223,13 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             pager.evict(&pages)?;
         }
         self.colocated.iter().try_for_each(|other| other.pager.settle(&other.pages(range)))?;
-        self.change.dealt().iter().try_for_each(|(pager, pages)| pager.settle(pages))
+        self.change.striped().iter().try_for_each(|(pager, pages)| pager.settle(pages))
     }
 
     /// Elements of a channel, for a submission.
     fn run(&self, channel: usize, within: &Range<u64>) -> ArrayRun<'_> {
         let mut run = self.target.run(self.colocated, channel, within);
-        run.lane.reads_all_of(&self.change.dealt());
+        run.lane.reads_all_of(&self.change.striped());
         run
     }
 
@@ -242,7 +242,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     /// The number of failed write-backs of the colocated arrays so far.
     fn failed_write_backs(&self) -> u64 {
         let colocated: u64 = self.colocated.iter().map(|other| other.pager.failed_write_backs()).sum();
-        colocated + self.change.dealt().iter().map(|(pager, _)| pager.failed_write_backs()).sum::<u64>()
+        colocated + self.change.striped().iter().map(|(pager, _)| pager.failed_write_backs()).sum::<u64>()
     }
 
     /// Submits one more run of a channel.

@@ -105,8 +105,8 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
 impl<S, T: Element> Row<(T, S), T, 0> {
     /// The assignment of a value to a field of this view, which is the first. See [`Row`].
     ///
-    /// The other views are read only. An assignment to one of them does not compile, whatever their
-    /// element types are:
+    /// The other views are read only. An assignment to one of them does not compile, for any
+    /// element types:
     ///
     /// ```compile_fail,E0599
     /// use vmarray::prelude::*;

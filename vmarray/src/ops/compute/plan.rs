@@ -91,7 +91,7 @@ mod tests {
     use crate::ops::expr::index;
 
     #[test]
-    fn what_overwrites_elements_reads_none_of_them() {
+    fn overwriting_programs_read_no_old_elements() {
         type Pair = [u32; 2];
         let (a, b) = (Field::<Pair, Pair>::whole().nth::<0>(), Field::<Pair, Pair>::whole().nth::<1>());
         let overwrites = |condition: Option<Expr<Pair, bool>>, assignments: Vec<Assignment<Pair>>| {

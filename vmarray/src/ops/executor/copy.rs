@@ -133,7 +133,7 @@ impl Change for ArrayCopy<'_> {
         true
     }
 
-    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
         vec![(self.from, self.pages())]
     }
 

@@ -20,7 +20,7 @@ use crate::engine::channel::PinnedPiece;
 #[derive(Debug)]
 pub(crate) struct ReadOperand<'a> {
     operand: Operand<'a>,
-    /// The number of the column in a run.
+    /// The index of the column in a run.
     pub column: usize,
     /// The index of the element that corresponds to the first one.
     first: usize,
@@ -114,7 +114,7 @@ impl<'a> ReadOperand<'a> {
         Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
     }
 
-    /// Takes the elements of a run that a device has changed.
+    /// Copies the elements of a run that a device has changed from the staging memory back to the operand.
     pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
         let StagedFrom::Host(host) = &staged.from else { return };
         let mut all = self.bytes.lock();

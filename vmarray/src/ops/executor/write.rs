@@ -38,7 +38,7 @@ pub trait Change: Sync {
     }
 
     /// Arrays of which all these pages are read in place, on the device of every run.
-    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
     }
 
@@ -137,11 +137,11 @@ pub trait ResultStore: OperandStore {
     fn change_on_devices(
         &self,
         range: &Range<usize>,
-        beside: Option<(Operand<'_>, usize)>,
+        companion: Option<(Operand<'_>, usize)>,
         can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
         work: ShareWork<'_>,
     ) -> Result<bool> {
-        let _ = (range, beside, can_do, work);
+        let _ = (range, companion, can_do, work);
         Ok(false)
     }
 

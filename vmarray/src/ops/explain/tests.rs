@@ -51,7 +51,7 @@ fn counted(array: &VirtualArray<u32, SimulatedDevice>, run: impl FnOnce()) -> Ch
 }
 
 #[test]
-fn plans_foretell_what_is_counted() {
+fn plans_predict_the_counts() {
     for seed in 1..30 {
         let of = |seed: u64, salt: u64| (seed.wrapping_mul(salt) % 300) as usize;
         let range = of(seed, 77)..300 + of(seed, 131);
@@ -110,7 +110,7 @@ fn plans_foretell_what_is_counted() {
 }
 
 #[test]
-fn long_ranges_are_foretold_to_pass_by_the_cache() {
+fn long_ranges_are_predicted_to_bypass_the_cache() {
     let array = in_all_states(3, 2);
     array.fill(.., 1).unwrap();
     array.evict(..).unwrap();
@@ -148,7 +148,7 @@ fn timed(pages: usize) -> (Arc<SimulatedDevice>, VirtualArray<u64, SimulatedDevi
 }
 
 #[test]
-fn plans_foretell_the_time_of_devices_and_what_bounds_it() {
+fn plans_predict_the_time_of_devices_and_its_limit() {
     let (device, array) = timed(2000);
     let bytes = array.len() as f64 * 8.0;
     let cases: [(Work<'_>, usize, LimitedBy, f64); 3] = [
@@ -180,7 +180,7 @@ fn plans_foretell_the_time_of_devices_and_what_bounds_it() {
 }
 
 #[test]
-fn nothing_is_foretold_without_a_profile_but_what_is_counted() {
+fn only_counts_are_predicted_without_a_profile() {
     let (device, array) = timed(4);
     Profile::forget(&*device);
     let plan = array.explain(.., Work::Read).unwrap();
@@ -189,13 +189,13 @@ fn nothing_is_foretold_without_a_profile_but_what_is_counted() {
     let report = array.watch().report();
     assert_eq!(report.share_of_limit(), None);
     assert_eq!(report.devices.len(), 1);
-    // Nothing to do takes no time, whatever the device.
+    // Nothing to do takes no time on any device.
     let plan = array.explain(5..5, Work::Ask).unwrap();
     assert_eq!((plan.pages, plan.time, plan.bound), (0, Some(Duration::ZERO), None));
 }
 
 #[test]
-fn what_comes_through_the_host_is_counted() {
+fn transfers_through_the_host_are_counted() {
     let [one, other] = [0, 1].map(|_| {
         let array = VirtualArray::<u32>::builder(1000).devices(devices(1)).page_len(100).build().unwrap();
         array.fill(.., 2).unwrap();

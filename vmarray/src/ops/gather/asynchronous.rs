@@ -246,7 +246,7 @@ mod tests {
     /// A failed write-back during a gather leaves undefined contents in a slot that the kernel may have
     /// read.
     #[test]
-    fn what_was_gathered_beside_a_failed_write_back_is_read_again() {
+    fn a_gather_during_a_failed_write_back_is_repeated() {
         let device = Arc::new(SimulatedDevice::builder(7).build());
         let array = one_channel::<u32, _>(&device, (8, 16), 4).count_hits(true).build().unwrap();
         array.write(0, &(0..128).collect::<Vec<u32>>()).unwrap();

@@ -8,10 +8,8 @@
 //! them writes a part of a segment concurrently. Otherwise each writes the elements that are homed on it.
 //!
 //! A scatter does not hold the pages whose home slots it writes: that would cost two atomic steps an
-//! element, and threads would contend for pages. Instead [`Channel::scatter_home`] checks the pages at the
+//! element, and threads would contend for pages. Instead `HomeQueues::scatter_home` checks the pages at the
 //! start of the kernel. All must be absent, have contents, and not be on their way to a frame.
-//!
-//! [`Channel::scatter_home`]: crate::engine::channel::Channel::scatter_home
 
 use std::collections::VecDeque;
 use std::ops::Range;

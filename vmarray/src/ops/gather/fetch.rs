@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn what_is_in_ram_is_written_after_a_kernel_that_leaves_it_out() {
+    fn pages_in_ram_are_written_after_the_kernel_for_the_rest() {
         let device = Arc::new(SimulatedDevice::builder(7).build());
         let array = one_channel::<u32, _>(&device, (8, 16), 4).build().unwrap();
         array.write(0, &(0..128).collect::<Vec<u32>>()).unwrap();

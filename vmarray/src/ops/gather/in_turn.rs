@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_piece_that_never_comes_is_let_go() {
+    fn a_thread_waiting_for_an_abandoned_piece_is_released() {
         let order = InTurn::new(1);
         order.leave(1, (), |_, ()| panic!("its turn never comes"));
         std::thread::scope(|scope| {

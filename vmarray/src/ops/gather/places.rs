@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_plain_divisions() {
+    fn places_equal_plain_divisions() {
         for page_len in [1, 2, 3, 7, 64, 93, 1000, 1489] {
             for channels in [1, 2, 3, 5, 8] {
                 (0..5000).for_each(|index| check(index, page_len, channels, 5000));

@@ -199,7 +199,7 @@ impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<
     }
 }
 
-/// Elements of a view with a halo around each item, for a [`Window`](vmarray_kernel::Window) of a kernel.
+/// Elements of a view with a halo around each item, for a [`Window`] of a kernel.
 /// Created by [`window`](crate::views::View::window) of a view, or of a view [with a boundary
 /// mode](crate::boundary::BoundaryView::window).
 ///

@@ -202,7 +202,7 @@ pub(super) fn fetch_view<'a, V: View<'a>>(
 
 /// An argument with a halo around items.
 pub(super) struct BroadcastArgument<'a> {
-    /// The number of the parameter.
+    /// The index of the parameter.
     pub number: usize,
     pub of: Box<dyn Broadcast + 'a>,
     /// Halo along each axis; without it, all elements.
@@ -240,7 +240,7 @@ pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
 /// An array that is read in place.
 pub(super) struct StripedArgument<'a> {
-    /// The number of the parameter.
+    /// The index of the parameter.
     pub number: usize,
     pub pager: &'a Pager,
     /// Least number of leading elements that contain all reads.

@@ -49,7 +49,7 @@ mod tests {
     use crate::ops::compute::within_channel;
     use crate::ops::executor::are_groups_within_pages;
 
-    /// The number of a group, as a kernel computes it.
+    /// The index of a group, as a kernel computes it.
     fn number(groups: &LinearGroups, geometry: Geometry, count: u64, own: u64) -> u64 {
         let scalar = |part| groups.scalar(part, geometry, count);
         let number = own + scalar(GroupPart::First);

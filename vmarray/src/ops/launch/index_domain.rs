@@ -91,8 +91,8 @@ impl<'a> IndexDomainStore<'a> {
 
     /// Launches a whole range at a moment without writes to elements that are read in place.
     fn run_settled(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
-        let (dealt, mut attempts) = (launch.dealt(), 0);
-        read_all(&dealt, &mut || {
+        let (striped, mut attempts) = (launch.striped(), 0);
+        read_all(&striped, &mut || {
             attempts += 1;
             if attempts > 1 {
                 return Err(unsettled().into());
@@ -145,9 +145,9 @@ impl<'a> IndexDomainStore<'a> {
         let submit = |queue: &Queue<dyn Device>, report: HostSpan<'_>| {
             launch.submit(queue, Run { columns: &columns, geometry }, Some(report))
         };
-        let dealt = launch.dealt();
+        let striped = launch.striped();
         let channels: Vec<&HomeQueues> =
-            dealt.iter().flat_map(|(pager, _)| pager.channels()).map(|channel| &channel.queues).collect();
+            striped.iter().flat_map(|(pager, _)| pager.channels()).map(|channel| &channel.queues).collect();
         let ticket = match channels.split_first() {
             // If elements are read in place, submit in a queue of their channel, ordered between writes to
             // them.

@@ -62,8 +62,8 @@ impl<K: Kernel> NativeKernel<K> {
     /// Runs the code, as [`RunKernel::run`](super::RunKernel::run) runs the kernel.
     ///
     /// # Errors
-    /// As there; an error of the code's translation or submission is a [`Device`](crate::ErrorKind::Device)
-    /// error.
+    /// The errors of [`RunKernel::run`](super::RunKernel::run); an error of the code's translation or
+    /// submission is a [`Device`](crate::ErrorKind::Device) error.
     pub fn run<'a>(&self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
         plan::run(&self.kernels, arguments.bound(INTERNAL), &Options::USUAL, None, Wanted::Nothing)
     }

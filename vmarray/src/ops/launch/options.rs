@@ -239,7 +239,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// Runs the kernel: see [`RunKernel::run`](super::RunKernel::run).
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run).
+    /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn run<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
         self.planned(arguments, Wanted::Nothing)
     }
@@ -274,7 +274,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// Runs the kernel and adds the return values: see [`RunKernel::sum`](super::RunKernel::sum).
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run).
+    /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn sum<'a>(
         self,
         arguments: impl Arguments<'a, K::Parameters>,
@@ -289,7 +289,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// [`RunKernel::count`](super::RunKernel::count).
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run).
+    /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn count<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<usize>
     where
         K: Kernel<Returned = bool>,
@@ -300,7 +300,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// Runs the kernel and returns the least return value: see [`RunKernel::min`](super::RunKernel::min).
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run).
+    /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn min<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<Option<K::Returned>>
     where
         K::Returned: Number,
@@ -311,7 +311,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// Runs the kernel and returns the greatest return value: see [`RunKernel::max`](super::RunKernel::max).
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run).
+    /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn max<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<Option<K::Returned>>
     where
         K::Returned: Number,
@@ -322,7 +322,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// Runs the kernel and returns the least return value, with the first item that returned it.
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run).
+    /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn arg_min<'a>(
         self,
         arguments: impl Arguments<'a, K::Parameters>,
@@ -336,7 +336,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// Runs the kernel and returns the greatest return value, with the first item that returned it.
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run).
+    /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn arg_max<'a>(
         self,
         arguments: impl Arguments<'a, K::Parameters>,
@@ -367,8 +367,8 @@ impl<K: Kernel> KernelLaunch<K> {
     /// ```
     ///
     /// # Errors
-    /// As [`RunKernel::run`](super::RunKernel::run), and [`Device`](ErrorKind::Device) if the device does not
-    /// report properties.
+    /// The errors of [`RunKernel::run`](super::RunKernel::run), and [`Device`](ErrorKind::Device) if the
+    /// device does not report properties.
     pub fn facts<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<KernelFacts> {
         let mut facts = None;
         self.planned(arguments, Wanted::Facts(&mut facts))?;

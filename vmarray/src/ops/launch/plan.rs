@@ -246,7 +246,7 @@ pub(super) fn run(
             spread[*elements].extents = vec![(*most).min(APPENDED_AT_FIRST.max(range.len() / 16))];
         }
     }
-    let mut dealt = Vec::new();
+    let mut striped = Vec::new();
     let start = over.map_or(range.start, |over| over.range.start);
     let groups = kernels.group_len.map(|len| LinearGroups { len, start, items: range.len() });
     let is_in_place = store.has_whole_groups(group_len, &range);
@@ -258,7 +258,7 @@ pub(super) fn run(
         match argument.in_place(&columns, store).filter(|_| is_settled) {
             Some(argument) => {
                 form.modes.extend(argument.modes());
-                dealt.push(argument);
+                striped.push(argument);
             }
             None => {
                 let StencilArgument { number, placed: Placed { of, extents, .. }, halo, .. } = argument;
@@ -273,14 +273,14 @@ pub(super) fn run(
         && tiles.as_ref().is_none_or(|tiles| tiles.all_items() < SHORT_MAX as usize)
         && std::iter::once(&domain).chain(results.iter().map(|result| &result.stored)).all(is_short)
         && spread.iter().all(|argument| argument.count_around(&items) < SHORT_MAX as usize)
-        && dealt.iter().all(|argument| argument.len() < SHORT_MAX as usize);
+        && striped.iter().all(|argument| argument.len() < SHORT_MAX as usize);
     let kernel = kernels.prepared(form.clone())?;
     let view = |(number, parameter): (usize, &usize)| {
         let result = results.iter().find(|result| result.number == *parameter);
         if let Some(result) = result.filter(|_| !kernel.lowered.views[..number].contains(parameter)) {
             return Some(ViewPlace::Tiles(result.memory));
         }
-        if let Some(at) = dealt.iter().position(|argument| argument.number == *parameter) {
+        if let Some(at) = striped.iter().position(|argument| argument.number == *parameter) {
             return Some(ViewPlace::Striped(at));
         }
         let column = columns.iter().position(|column| column.number == *parameter);
@@ -306,13 +306,13 @@ pub(super) fn run(
         }
         // For copied elements, a later step sets this value for each part.
         ScalarSource::Stencil { parameter, part } => {
-            let own = dealt.iter().find(|argument| argument.number == parameter);
+            let own = striped.iter().find(|argument| argument.number == parameter);
             own.map_or(0, |argument| argument.scalar(part))
         }
         ScalarSource::Length { parameter } => {
             let own = spread.iter().find(|argument| argument.number == parameter);
-            let dealt = dealt.iter().find(|argument| argument.number == parameter);
-            let own = own.map(BroadcastArgument::len).or(dealt.map(StripedArgument::len));
+            let striped = striped.iter().find(|argument| argument.number == parameter);
+            let own = own.map(BroadcastArgument::len).or(striped.map(StripedArgument::len));
             own.unwrap_or(range.len()) as u64
         }
     };
@@ -345,7 +345,7 @@ pub(super) fn run(
         devices: RwLock::new(copies.collect::<Result<_>>()?),
         domain,
         spread,
-        dealt,
+        striped,
         options,
         reduction,
         facts: facts.is_some().then_some(&found),
@@ -589,7 +589,7 @@ pub(super) struct Launching<'a> {
     /// Places of the items' elements.
     domain: StoredBox,
     pub spread: Vec<BroadcastArgument<'a>>,
-    dealt: Vec<StripedArgument<'a>>,
+    striped: Vec<StripedArgument<'a>>,
     options: &'a Options,
     reduction: Option<&'a Reduction>,
     pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
@@ -619,7 +619,7 @@ impl Launching<'_> {
         }
         for place in &self.views {
             views.push(match place {
-                ViewPlace::Striped(number) => self.dealt[*number].view(),
+                ViewPlace::Striped(number) => self.striped[*number].view(),
                 ViewPlace::Column(column) => View::Run(run.columns[*column]),
                 ViewPlace::Returned(scalar) => View::Run(returned[*scalar]),
                 ViewPlace::Tiles(number) => {
@@ -838,8 +838,8 @@ impl Change for Launching<'_> {
         copy_around(&mut self.devices.write(), &self.spread, &self.domain.around(part))
     }
 
-    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
-        self.dealt.iter().map(|argument| (argument.pager, argument.pages())).collect()
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
+        self.striped.iter().map(|argument| (argument.pager, argument.pages())).collect()
     }
 
     fn report_bytes(&self, count: usize) -> usize {
@@ -870,8 +870,8 @@ impl Change for Launching<'_> {
         let Some(report) = report else { unreachable!("every launch has a report") };
         if let Some(facts) = self.facts {
             let device = queue.device();
-            let told = self.with(&**device, run, report, &[], |launch| device.kernel_facts(launch))?;
-            *facts.lock() = Some(told);
+            let found_facts = self.with(&**device, run, report, &[], |launch| device.kernel_facts(launch))?;
+            *facts.lock() = Some(found_facts);
             return queue.submit(&[]);
         }
         if self.in_time().is_err() {

@@ -204,16 +204,16 @@ impl Scan<'_> {
     /// Computes the sums of blocks.
     fn block_sums<T: PrefixSummed>(&self, of: &Range<usize>, before: usize) -> Result<Vec<T>> {
         let count = of.len().div_ceil(BLOCK);
-        let (mut told, mut sums) = (Vec::<[u64; 2]>::with_capacity(count), zeroed_vec::<T>(count)?);
+        let (mut totals, mut sums) = (Vec::<[u64; 2]>::with_capacity(count), zeroed_vec::<T>(count)?);
         let x = placed(Operand::new(self.store, of.start), of.len());
         let appended =
-            Bound::Append(Box::new(Appended::to(&mut told, count)), count, size_of::<[u64; 2]>(), false);
+            Bound::Append(Box::new(Appended::to(&mut totals, count)), count, size_of::<[u64; 2]>(), false);
         let arguments = vec![values(before), values(self.row), Bound::Own(x), appended];
         match self.row {
             0 => launch::<block_sums<T, T::ToBits, 0>>(block_sums_on_host::<T>, arguments)?,
             _ => launch::<block_sums<T, T::ToBits, 1>>(block_sums_on_host::<T>, arguments)?,
         }
-        for [number, bits] in told {
+        for [number, bits] in totals {
             sums[number as usize] = <T as Scalar>::from_value(bits);
         }
         Ok(sums)

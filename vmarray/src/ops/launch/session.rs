@@ -363,7 +363,7 @@ impl<'a> Session<'a> {
     /// Waits for all launches, and releases the arrays.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn finish(mut self) -> Result<()> {
         self.wait()
     }
@@ -373,7 +373,7 @@ impl<'a> Session<'a> {
         BindingNumber { session: self.number, number: self.stores.len() - 1 }
     }
 
-    /// Returns the number of a device. A new device gets all copies.
+    /// Returns the index of a device. A new device gets all copies.
     fn lane(&mut self, device: &Arc<dyn Device>) -> Result<usize> {
         let known = self.lanes.iter().position(|lane| Arc::ptr_eq(lane.queue.device(), device));
         if let Some(number) = known {
@@ -504,7 +504,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// Launches the kernel in a session: see [`RunKernel::run_in`](super::RunKernel::run_in).
     ///
     /// # Errors
-    /// As [`RunKernel::run_in`](super::RunKernel::run_in).
+    /// The errors of [`RunKernel::run_in`](super::RunKernel::run_in).
     pub fn run_in(
         self,
         session: &mut Session<'_>,

@@ -33,7 +33,7 @@ pub(super) struct TiledGroups {
 
 /// A result of such a launch.
 pub(super) struct TiledResult<'a> {
-    /// The number of the parameter.
+    /// The index of the parameter.
     pub number: usize,
     pub target: &'a dyn ResultStore,
     pub stored: StoredBox,

@@ -173,7 +173,7 @@ fn tasks_wait_until_their_page_is_saved() {
 
 /// A snapshot with a page that cannot be saved fails; the thread that changes the page continues.
 #[test]
-fn what_cannot_be_saved_fails_the_snapshot_alone() {
+fn a_failed_save_fails_the_snapshot_only() {
     struct Full;
     impl PageSaver for Full {
         fn save(&self, _: &Pager, _: u64) -> Result<()> {

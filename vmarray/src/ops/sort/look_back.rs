@@ -120,7 +120,7 @@ impl<'a> TileStates<'a> {
         kernel: &Kernel,
         list: Option<View<'_>>,
         params: &[u64],
-        are_told: bool,
+        are_passed: bool,
         begin_write: &mut dyn FnMut(),
     ) -> Result<u64> {
         let Some(host) = &self.host else { return Err(refusal().into()) };
@@ -132,7 +132,7 @@ impl<'a> TileStates<'a> {
         let launch = Launch { views: &views, params, ..new };
         self.share.lane.device().prepare_launches(std::slice::from_ref(&launch))?;
         begin_write();
-        let bytes = if are_told { STATE_BYTES.0 } else { self.bytes };
+        let bytes = if are_passed { STATE_BYTES.0 } else { self.bytes };
         let answer = (self.memory.at(8), host.at(ANSWER_AT as u64));
         let answer = Transfer::Download { from: answer.0, to: answer.1, bytes: 8 };
         self.done(&mut [
@@ -149,7 +149,7 @@ impl<'a> TileStates<'a> {
     /// Replaces each integer by its prefix sum, inclusive or exclusive.
     ///
     /// # Errors
-    /// As [`launch`](Self::launch).
+    /// The errors of [`launch`](Self::launch).
     pub fn sum_up(&self, is_exclusive: bool, begin_write: &mut dyn FnMut()) -> Result<()> {
         let of = self.share.keys;
         let kernels = look_back_kernels(of.stride).ok_or_else(refusal)?;

@@ -94,7 +94,7 @@ pub(super) struct Sorter<'a> {
 
 impl<'a> Sorter<'a> {
     /// # Errors
-    /// A [refusal](is_unsupported) of the device, and other errors.
+    /// A [refusal](super::onesweep::is_unsupported) of the device, and other errors.
     pub fn new(share: &'a ChannelShare<'a>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
         let value_bytes = share.values.map(|of| of.stride);
@@ -149,7 +149,7 @@ impl<'a> Sorter<'a> {
     /// Counts the values of each digit.
     ///
     /// # Errors
-    /// A [refusal](is_unsupported) if the device does not support the kernels; other errors.
+    /// A [refusal](super::onesweep::is_unsupported) if the device does not support the kernels; other errors.
     pub fn counts(&self, at: KeysPlace<'_>, keys: u64) -> backend_api::Result<Vec<u64>> {
         let (words, stride) = (Self::words(self.share.keys.stride), self.share.keys.stride);
         let counted = stride * DIGITS as u64;
@@ -212,8 +212,8 @@ impl<'a> Sorter<'a> {
     /// Launches a kernel over `items` items, in the queue of the key moves. Returns after its results for the
     /// next step are available.
     ///
-    /// A [refusal](is_unsupported) if the device does not support the kernel, such as over memory in several
-    /// pieces; other errors.
+    /// A [refusal](super::onesweep::is_unsupported) if the device does not support the kernel, such as over
+    /// memory in several pieces; other errors.
     pub fn launch(
         &self,
         kernel: &Kernel,
@@ -265,8 +265,8 @@ impl<'a> Sorter<'a> {
     /// # Errors
     /// An error of the device type if the program cancels.
     pub fn report(&self, keys: u64) -> backend_api::Result<()> {
-        let told = self.steps.report(keys * self.share.bytes_of_each());
-        told.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
+        let reported = self.steps.report(keys * self.share.bytes_of_each());
+        reported.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
     /// Moves keys and values by one digit, for these counts.

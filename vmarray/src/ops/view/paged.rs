@@ -42,7 +42,7 @@ use crate::ops::gather::GatherAsync;
 ///
 /// **Progress.** Each load that a task begins serves that task. When the load ends, the value is copied
 /// from the page or written to it, even if the task is not polled then. Each request for an element
-/// therefore causes at most one load, whatever the number of tasks, frames and executors. If a submission
+/// therefore causes at most one load, for any number of tasks, frames and executors. If a submission
 /// of several pages fails, each page is loaded once more separately. Tasks that find no free frame receive
 /// one in the order of their requests. If no frame is free because a page cannot be written back, the
 /// first waiting task receives that error. Requests made while the device is busy are submitted by the
@@ -470,7 +470,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// Like [`map_mut`](Self::map_mut), in a kind of memory that the caller chooses.
     ///
     /// # Errors
-    /// The errors of [`map_mut`](Self::map_mut); [`LengthMismatch`](ErrorKind::LengthMismatch) if a lent
+    /// The errors of [`map_mut`](Self::map_mut); [`LengthMismatch`](ErrorKind::LengthMismatch) if a given
     /// buffer is too short.
     ///
     /// ```

@@ -17,7 +17,7 @@ use crate::ops::executor::{Operand, OperandStore, Question, ResultStore};
 /// use vmarray::prelude::*;
 /// use vmarray::views::{Section, Store};
 ///
-/// // Of an array or of a source, whatever its elements.
+/// // Of an array or of a source, with any elements.
 /// fn bytes<S: Store>(section: Section<'_, S>) -> usize {
 ///     section.len() * size_of::<S::Element>()
 /// }

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_comes_back_for_the_same_key_alone() {
+    fn stored_entries_load_for_the_same_key_only() {
         let folder = scratch();
         assert_eq!(read(&folder, "one").unwrap(), None);
         write(&folder, "one", &profile()).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_damaged_is_ignored() {
+    fn cut_and_damaged_entries_are_ignored() {
         let text = print("key", &profile());
         assert_eq!(parse(&text, "key"), Some(profile()));
         for end in 0..text.len() - 1 {

@@ -147,7 +147,7 @@ fn beside_writes(
     row.measure_in_turn(&mut [
         ("ours", Role::Ours, &mut || {
             let to = Scratch::new()?;
-            beside(writers, words.len(), set, || {
+            with_writers(writers, words.len(), set, || {
                 let (sample, more) =
                     with_peak(|| timed(THREADS, || save(&to.0).map(|()| size_of_val(words) as f64)))?;
                 most.fetch_max(more, Ordering::Relaxed);
@@ -168,7 +168,7 @@ fn plainly(words: &[AtomicU32], writers: usize, is_ahead: bool) -> Result<Sample
         words[at].store(7, Ordering::Relaxed);
         Ok(())
     };
-    beside(writers, words.len(), &set, || timed(THREADS, || write(words, &to.0, is_ahead)))
+    with_writers(writers, words.len(), &set, || timed(THREADS, || write(words, &to.0, is_ahead)))
 }
 
 /// Compares reading all elements into a new array, and into plain memory.
@@ -210,7 +210,7 @@ fn beside_reads(
 }
 
 /// Runs `work` while threads call `set` with random places.
-fn beside<T>(
+fn with_writers<T>(
     writers: usize,
     len: usize,
     set: &(impl Fn(usize) -> Result<()> + Sync),

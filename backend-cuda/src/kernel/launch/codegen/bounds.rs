@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_bound_what_they_give() {
+    fn operations_bound_their_results() {
         let binary = |op, to, left| Op::Binary { op, to: Reg(to), left: Reg(left), right: Reg(1) };
         let body = Body {
             registers: [

@@ -40,7 +40,7 @@ impl Writer<'_> {
         (low.div_euclid(lanes) * lanes, ((high + lanes - 1).div_euclid(lanes) + 1) * lanes)
     }
 
-    /// Returns the number of the thread's piece. The warps of a block take consecutive rows, while there are
+    /// Returns the index of the thread's piece. The warps of a block take consecutive rows, while there are
     /// enough, so that they share the multiprocessor's cache.
     pub(super) fn piece_of_rows(&mut self, around: &Lanes) -> String {
         if around.pitch.is_none() {
@@ -51,11 +51,11 @@ impl Writer<'_> {
         let [above, column, short, pitch] = ["b32"; 4].map(|kind| self.text.temporary(kind));
         let [factor, shift] = ["b32"; 2].map(|kind| self.text.temporary(kind));
         let is_rest = self.text.temporary("pred");
-        let [wide_pitch, reciprocal, dealt] =
+        let [wide_pitch, reciprocal, even_pieces] =
             [Given::Pitch, Given::Reciprocal, Given::Striped].map(|what| self.given(what));
         emit!(self.text, "mov.b64 piece, number");
         emit!(self.text, "shr.u64 {block}, number, {}", THREADS.ilog2());
-        emit!(self.text, "setp.ge.u64 {is_rest}, {block}, {dealt}");
+        emit!(self.text, "setp.ge.u64 {is_rest}, {block}, {even_pieces}");
         emit!(self.text, "@{is_rest} bra straight");
         emit!(self.text, "cvt.u32.u64 {short}, {block}");
         emit!(self.text, "cvt.u32.u64 {pitch}, {wide_pitch}");

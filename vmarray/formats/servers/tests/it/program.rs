@@ -99,7 +99,7 @@ fn a_store_on_a_server_is_an_array() {
 
 /// A retry hides each transient failure.
 #[test]
-fn retries_hide_what_fails_for_a_while() {
+fn retries_hide_passing_failures() {
     each(|bucket| {
         for seed in seeds() {
             let (mut random, mut in_a_row) = (SplitMix64::new(seed), HashMap::new());

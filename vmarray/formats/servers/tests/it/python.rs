@@ -7,7 +7,7 @@ use vmarray_formats_servers::{Bucket, Server};
 use crate::common::{places, plain, read};
 
 #[test]
-fn zarr_python_reads_what_is_written_and_writes_what_is_read() {
+fn zarr_python_and_vmarray_read_each_others_files() {
     for server in Server::all() {
         let Some(moto) = server.moto() else { continue };
         let bucket = Bucket::new(server);

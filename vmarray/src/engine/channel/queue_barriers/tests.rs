@@ -227,7 +227,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn what_is_read_is_what_was_written_before_in_whichever_queue() {
+fn reads_return_earlier_writes_of_any_queue() {
     let mut queues = 0;
     for seed in 0..300 {
         let array = array(SimulatedDevice::builder(seed).build());
@@ -243,7 +243,7 @@ fn what_is_read_is_what_was_written_before_in_whichever_queue() {
 }
 
 #[test]
-fn kernels_that_use_slots_of_other_channels_have_their_place_among_what_writes_to_them() {
+fn kernels_on_slots_of_other_channels_are_ordered_with_their_writes() {
     for seed in 0..300 {
         let device = Arc::new(SimulatedDevice::builder(seed).build());
         let (one, two) = (array_on(&device), array_on(&device));
@@ -348,7 +348,7 @@ fn pages_go_home_side_by_side_unless_others_come_in() {
 }
 
 #[test]
-fn who_waits_for_each_submission_needs_one_queue() {
+fn waiting_for_each_submission_needs_one_queue() {
     let array = array(SimulatedDevice::builder(7).build());
     let mut scene = Scene::new(&array);
     for turn in 0..20 {

@@ -30,7 +30,7 @@ const FULL_OF_PINS: u64 = COUNT_MAX * PIN;
 const FULL_OF_GUARDS: u64 = COUNT_MAX * GUARD;
 
 #[test]
-fn pages_are_shared_unless_somebody_has_or_wants_them() {
+fn pages_are_shared_unless_held_or_awaited_exclusively() {
     for holder in ALL_HOLDERS {
         let cases = [
             (RESIDENT, false, TAKEN),
@@ -84,7 +84,7 @@ fn home_slots_are_shared_while_the_page_is_absent() {
 }
 
 #[test]
-fn the_last_sharer_and_one_who_makes_room_wake_those_who_wait() {
+fn the_last_sharer_and_an_eviction_wake_waiting_threads() {
     let cases = [
         (Holder::Pin, PIN, 0, true),
         (Holder::Guard, GUARD, 0, true),
@@ -98,12 +98,12 @@ fn the_last_sharer_and_one_who_makes_room_wake_those_who_wait() {
         let entry = page(RESIDENT | USED | before | WAITED);
         assert_eq!(entry.unshare(holder), wakes, "{:?}", State(before));
         assert_eq!(word(&entry), RESIDENT | USED | after | if wakes { 0 } else { WAITED });
-        assert!(!page(RESIDENT | before).unshare(holder), "nobody waits");
+        assert!(!page(RESIDENT | before).unshare(holder), "no thread waits");
     }
 }
 
 #[test]
-fn pages_are_taken_when_nobody_else_has_them() {
+fn pages_are_taken_when_no_other_thread_holds_them() {
     for holder in ALL_HOLDERS {
         let cases = [
             (RESIDENT, TAKEN),
@@ -156,13 +156,13 @@ fn absent_pages_are_claimed_with_or_without_readers_of_their_homes() {
 }
 
 #[test]
-fn transfers_are_marked_once_and_told_to_those_who_wait() {
+fn transfers_are_marked_once_and_wake_waiting_threads() {
     let entry = page(EXCLUSIVE | WAITED);
     assert!(entry.mark_in_flight());
     assert_eq!(word(&entry), EXCLUSIVE | IN_FLIGHT);
     assert!(!entry.mark_in_flight());
     let entry = page(EXCLUSIVE | IN_FLIGHT | WAITED);
-    assert!(entry.mark_in_flight(), "somebody may have slept since");
+    assert!(entry.mark_in_flight(), "a thread may have slept since");
     assert_eq!(word(&entry), EXCLUSIVE | IN_FLIGHT);
 }
 
@@ -215,7 +215,7 @@ fn exclusive_holds_end_with_another_version() {
     assert!(!entry.hold_exclusive(Holder::Pin));
     assert!(entry.hold_exclusive(Holder::Guard));
     assert_eq!(word(&entry), RESIDENT | EXCLUSIVE | GUARD);
-    assert!(!page(RESIDENT | EXCLUSIVE).hold_exclusive(Holder::Guard), "nobody waits");
+    assert!(!page(RESIDENT | EXCLUSIVE).hold_exclusive(Holder::Guard), "no thread waits");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn gates_open_with_the_frame_and_shut_before_it_goes() {
 }
 
 #[test]
-fn sweeps_take_what_is_idle_and_give_what_was_used_another_chance() {
+fn sweeps_evict_idle_pages_and_spare_used_ones() {
     // Cases: does use count, are dirty pages wanted, the outcome, the state after.
     let claimed = |state| (Sweep::Claimed(State(state)), state | EXCLUSIVE);
     let write_back = |state: u64| (Sweep::WriteBack(State(state)), (state | IN_FLIGHT) + PIN);

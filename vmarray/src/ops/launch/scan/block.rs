@@ -145,10 +145,10 @@ impl BlockPlaces {
 pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
     let (places, mut block) = (BlockPlaces::of(items), BlockSums::<T>::new());
     places.each_block::<T>(items, 0, |number, before, elements| {
-        let told = [number, Scalar::to_value(block.scan(elements, 0, before, places.row))];
+        let total = [number, Scalar::to_value(block.scan(elements, 0, before, places.row))];
         let at = items.view(1).change(0, 0, |count: u64| count + 1).unwrap_or(u64::MAX);
         assert!(
-            items.view(2).write(at, 16, bytemuck::bytes_of(&told)),
+            items.view(2).write(at, 16, bytemuck::bytes_of(&total)),
             "the memory must hold all prefix \
                 sums"
         );

@@ -24,29 +24,29 @@ const IS_TOLD: u64 = 4;
 /// change.
 pub(super) fn scan_on_cards<T: PrefixSummed>(scan: &Scan<'_>) -> Result<bool> {
     let is_gpu = |device: &Arc<dyn Device>| device.info().kind.is_gpu();
-    scan.store.change_on_devices(&scan.range, None, &is_gpu, &mut |shares, dealing, begin_write| {
-        scan_shares::<T>(scan, shares, dealing, begin_write)
+    scan.store.change_on_devices(&scan.range, None, &is_gpu, &mut |shares, striping, begin_write| {
+        scan_shares::<T>(scan, shares, striping, begin_write)
     })
 }
 
 fn scan_shares<T: PrefixSummed>(
     scan: &Scan<'_>,
     shares: &[ChannelShare<'_>],
-    dealing: Striping,
+    striping: Striping,
     begin_write: &mut dyn FnMut(),
 ) -> DeviceOutcome {
     let (device, bytes) = (shares[0].lane.device(), size_of::<T>() as u64);
-    let (tile, page_len) = (scan_tile(device, bytes), dealing.page_len as u64);
+    let (tile, page_len) = (scan_tile(device, bytes), striping.page_len as u64);
     let is_alike = |share: &ChannelShare<'_>| takes_opencl(share.lane.device()) == takes_opencl(device);
-    let is_one = matches!((shares, dealing.channels), ([_], 1));
+    let is_one = matches!((shares, striping.channels), ([_], 1));
     let are_cut_alike = || {
         shares.windows(2).all(|pair| pair[0].channel != pair[1].channel || pair[1].first.is_multiple_of(tile))
     };
-    let are_whole = is_one || (dealing.channels == 1 || page_len.is_multiple_of(tile)) && are_cut_alike();
+    let are_whole = is_one || (striping.channels == 1 || page_len.is_multiple_of(tile)) && are_cut_alike();
     let kernel = scan_kernel(bytes, !T::IS_EXACT).filter(|_| are_whole && shares.iter().all(is_alike));
     let Some(kernel) = kernel else { return DeviceOutcome::Unsupported };
     let exclusive = if scan.is_exclusive { IS_EXCLUSIVE } else { 0 };
-    let all = |number: usize| ShareScan::new(scan, &shares[number], dealing, (kernel, tile));
+    let all = |number: usize| ShareScan::new(scan, &shares[number], striping, (kernel, tile));
     let mut is_written = false;
     let mut begin_write = || {
         is_written = true;
@@ -64,22 +64,22 @@ fn scan_shares<T: PrefixSummed>(
             Err(error) => DeviceOutcome::Failed(error),
         };
     }
-    let told = of_each(shares.len(), shares.len(), |number| {
+    let scans = of_each(shares.len(), shares.len(), |number| {
         let share = all(number)?;
         share.launch(TELLS, &mut || ())?;
         let states = share.states.read()?;
         Ok((share, states))
     });
-    let mut told = match told.into_iter().collect::<Result<Vec<_>>>() {
-        Ok(told) => told,
+    let mut scans = match scans.into_iter().collect::<Result<Vec<_>>>() {
+        Ok(scans) => scans,
         Err(error) if error.device_error().is_some_and(is_unsupported) => return DeviceOutcome::Unsupported,
         Err(error) => return DeviceOutcome::Failed(error),
     };
-    carry::<T>(scan, dealing, tile, &mut told);
+    carry::<T>(scan, striping, tile, &mut scans);
     begin_write();
-    let told: Vec<Mutex<_>> = told.into_iter().map(Mutex::new).collect();
-    let written = of_each(told.len(), told.len(), |number| {
-        let (share, before) = &mut *told[number].lock();
+    let scans: Vec<Mutex<_>> = scans.into_iter().map(Mutex::new).collect();
+    let written = of_each(scans.len(), scans.len(), |number| {
+        let (share, before) = &mut *scans[number].lock();
         share.states.write_states(before)?;
         share.launch(IS_TOLD | exclusive, &mut || ())
     });
@@ -100,7 +100,7 @@ impl<'a> ShareScan<'a> {
     fn new(
         scan: &Scan<'_>,
         share: &'a ChannelShare<'a>,
-        dealing: Striping,
+        striping: Striping,
         (kernel, tile): (&'static Kernel, u64),
     ) -> Result<Self> {
         let ChannelShare { channel, first, keys, .. } = share;
@@ -108,7 +108,7 @@ impl<'a> ShareScan<'a> {
         let states = TileStates::new(share, (first + keys.count).div_ceil(tile) - first_tile)?;
         let row = if scan.row == 0 { u64::MAX } else { scan.row as u64 };
         let [page_len, channels, base] =
-            [dealing.page_len, dealing.channels, dealing.start].map(|of| of as u64);
+            [striping.page_len, striping.channels, striping.start].map(|of| of as u64);
         let params = [*first, keys.count, page_len, channels, *channel, base, row];
         Ok(Self { states, kernel, channel: *channel, first_tile, params })
     }
@@ -127,19 +127,19 @@ impl<'a> ShareScan<'a> {
 /// Replaces the sums of tiles by their carries.
 fn carry<T: PrefixSummed>(
     scan: &Scan<'_>,
-    dealing: Striping,
+    striping: Striping,
     tile: u64,
-    told: &mut [(ShareScan<'_>, Vec<TileState>)],
+    scans: &mut [(ShareScan<'_>, Vec<TileState>)],
 ) {
     let mut of_channel: Vec<Vec<&mut (ShareScan<'_>, Vec<TileState>)>> = Vec::new();
-    of_channel.resize_with(dealing.channels, Vec::new);
-    for share in told {
+    of_channel.resize_with(striping.channels, Vec::new);
+    for share in scans {
         let channel = share.0.channel as usize;
         of_channel[channel].push(share);
     }
     // The pages of a single channel count as one.
-    let channels = dealing.channels as u64;
-    let of_page = if channels == 1 { u64::MAX } else { dealing.page_len as u64 / tile };
+    let channels = striping.channels as u64;
+    let of_page = if channels == 1 { u64::MAX } else { striping.page_len as u64 / tile };
     let (first, end) = (scan.range.start as u64 / tile, (scan.range.end as u64).div_ceil(tile));
     let mut carried = Carried::<T>::before(first);
     for number in first..end {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_sums_on_cards_have_the_bits_of_those_on_the_host() {
+    fn prefix_sums_on_cards_equal_the_hosts_bit_by_bit() {
         for device in CardModel::all_in_opencl().into_iter().map(Arc::new) {
             check(&device, |bits| bits as u8);
             check(&device, |bits| bits as i16);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_changes_nothing_or_says_that_it_did() {
+    fn failures_change_nothing_or_report_the_changes() {
         let (mut random, mut failed, mut lost) = (SplitMix64::new(17), 0, 0);
         let Some(device) = CardModel::all_in_opencl().pop() else { return };
         let device = Arc::new(Faulty::new(device));

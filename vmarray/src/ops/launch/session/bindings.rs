@@ -252,8 +252,8 @@ pub enum Binding {
     note = "for a value parameter give a value of its type, for `&[T; N]` a reference to such an array",
     note = "for `&Own<T>` and `&Anywhere<T, N>` give the result of `session.hold(&mut array)?` or \
             `session.copy(&view)?`",
-    note = "for `&Window<T, N>` give `held.bounded(mode)` of such a result",
-    note = "for `&Rows<T>` give `(starts, elements)`, two such results",
+    note = "for `&Window<T, N>` give `held.bounded(mode)`, where `held` is the result of `hold` or `copy`",
+    note = "for `&Rows<T>` give `(starts, elements)`, two results of `hold` or `copy`",
     note = "for `&mut Own<T>` and `&Shared<T>` give the result of `session.hold(&mut array)?`"
 )]
 pub trait SessionArgument<P, Kind> {

@@ -321,7 +321,7 @@ impl Session<'_> {
             };
             self.stores[other.number].page_len() == of.page_len()
                 && other.stored.range().start == range.start
-                && own.is_dealt_like(others)
+                && own.is_striped_like(others)
         };
         let mut others = taken.iter().filter(|taken| !taken.is_around());
         if let Some(other) = others.find(|other| !other.is_own() || !is_alike(other)) {
@@ -374,8 +374,8 @@ impl Session<'_> {
         let refused_between = |other: &str| {
             let device = &device.info().name;
             let reason = format!(
-                "its elements are on several devices: `{}` is read by items on {device}, which does not reach the memory \
-                 of {other}; launch it by `run`, which copies it",
+                "items on {device} read `{}`, and {device} cannot reach the memory of {other}; launch the kernel by `run`, \
+                 which copies the elements",
                 of.info.name
             );
             Err(refused(name, &reason))

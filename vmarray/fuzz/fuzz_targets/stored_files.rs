@@ -6,5 +6,5 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     vmarray::fuzzing::profile(data);
-    backend_opencl::fuzzing::kept_kernel(data);
+    backend_opencl::fuzzing::cached_kernel(data);
 });
