@@ -36,7 +36,7 @@ fn main() -> vmarray::Result<()> {
     // A source can also own the vector, and return it.
     let source = Source::new(samples)?;
     source.fill(..10, 7.0)?;
-    let samples = source.into_home().map_err(|unfinished| unfinished.error)?;
+    let samples = source.into_home()?;
     println!("the vector is back: {:?} …", &samples[8..12]);
     assert_eq!(samples[8..12], [7.0, 7.0, 5.0, 5.5]);
     Ok(())

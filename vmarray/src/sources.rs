@@ -187,6 +187,14 @@ impl<T: Element, H: Home<T>, D: Device> std::error::Error for Unfinished<T, H, D
     }
 }
 
+/// Returns the error, for `source.into_home()?`. Drops the source: elements that are newer on a device that
+/// still fails are lost, as with any source that is dropped.
+impl<T: Element, H: Home<T>, D: Device> From<Unfinished<T, H, D>> for Error {
+    fn from(unfinished: Unfinished<T, H, D>) -> Self {
+        unfinished.error
+    }
+}
+
 impl<T: Element, H: Home<T>> Source<T, H> {
     /// A source of this memory over the [devices of the machine](crate::devices), with default settings.
     /// Allocates device memory; copies nothing.
@@ -288,7 +296,15 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// Copies newer elements home and returns the memory.
     ///
     /// # Errors
-    /// The unchanged source, with the error.
+    /// The unchanged source, with the error. `?` makes an [`Error`] of it, and drops the source.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let source = Source::new(vec![0_u32; 1000])?;
+    /// source.fill(.., 7)?;
+    /// assert_eq!(source.into_home()?, [7; 1000]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn into_home(self) -> std::result::Result<H, Unfinished<T, H, D>> {
         if let Err(error) = self.core.flush(&(0..self.len())) {
             return Err(Unfinished { source: self, error });
