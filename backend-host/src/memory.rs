@@ -253,6 +253,30 @@ mod lock {
     #[derive(Debug)]
     pub(crate) struct Locked(Range<usize>);
 
+    /// Length from which memory is allocated as it is locked, at once for all pages.
+    #[cfg(target_os = "linux")]
+    const POPULATE_FROM_BYTES: usize = 1 << 20;
+
+    /// Locks shorter memory without allocating it: each page stays in RAM from its first use on, so that
+    /// many small caches cost the used pages only. Returns false if the system cannot do so.
+    ///
+    /// # Safety
+    /// As [`Locked::new`].
+    #[cfg(target_os = "linux")]
+    unsafe fn lock_on_use(address: NonNull<u8>, bytes: usize) -> bool {
+        let lock = || {
+            // SAFETY: the caller guarantees the memory; the lock does not change its contents.
+            unsafe { libc::syscall(libc::SYS_mlock2, address.as_ptr(), bytes, libc::MLOCK_ONFAULT) }
+        };
+        bytes < POPULATE_FROM_BYTES && lock() == 0
+    }
+
+    /// As on Linux; other systems lock whole ranges only.
+    #[cfg(not(target_os = "linux"))]
+    unsafe fn lock_on_use(_address: NonNull<u8>, _bytes: usize) -> bool {
+        false
+    }
+
     impl Locked {
         /// Locks the pages that hold `bytes` bytes from `address` on.
         ///
@@ -267,7 +291,9 @@ mod lock {
             let pages = first..(address.addr().get() + bytes).div_ceil(size);
             let mut locked = LOCKED.lock();
             // SAFETY: the caller guarantees the memory; the lock does not change its contents.
-            if unsafe { libc::mlock(address.as_ptr().cast(), bytes) } != 0 {
+            let is_locked =
+                unsafe { lock_on_use(address, bytes) || libc::mlock(address.as_ptr().cast(), bytes) == 0 };
+            if !is_locked {
                 return Err(io::Error::last_os_error());
             }
             locked.add(pages.clone());

@@ -72,7 +72,7 @@ use std::thread;
 
 use backend_api::numa::OnNode;
 use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory, HostSpan};
-use crossbeam_queue::ArrayQueue;
+use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
 
 use crate::base::error::{ErrorKind, Result};
@@ -159,7 +159,7 @@ pub(crate) struct Layout {
 struct FrameSupply {
     /// In ascending order if possible: consecutive pages get neighbouring frames, across which processors
     /// prefetch, and which move home in one copy.
-    free: ArrayQueue<Frame>,
+    free: SegQueue<Frame>,
     /// Held by the one thread that searches for frames to free.
     search: Mutex<()>,
     /// Held by a thread that polls the device for completed write-backs; no thread waits for it.
@@ -185,7 +185,7 @@ pub(crate) struct Channel {
     shard: Mutex<Shard>,
     supply: FrameSupply,
     /// Framed pages not yet reported to the policy. A thread that [locks](Self::lock) the shard reports them.
-    newcomers: ArrayQueue<(u64, u32)>,
+    newcomers: SegQueue<(u64, u32)>,
     drop_behind: DropBehind,
     loads: LoadQueue,
     ahead: AheadCount,
@@ -274,12 +274,8 @@ impl Channel {
         let channel = Self {
             queues: HomeQueues::new(&plan.device, &counters)?,
             slots,
-            supply: FrameSupply {
-                free: ArrayQueue::new(frames_max.max(1)),
-                search: Mutex::new(()),
-                asking: Mutex::new(()),
-            },
-            newcomers: ArrayQueue::new(frames_max.max(1)),
+            supply: FrameSupply { free: SegQueue::new(), search: Mutex::new(()), asking: Mutex::new(()) },
+            newcomers: SegQueue::new(),
             drop_behind: DropBehind::new(
                 plan.policy == EvictionPolicy::Clock,
                 plan.layout.page_bytes,

@@ -110,13 +110,13 @@ pub(crate) enum Evictor {
 }
 
 impl Evictor {
-    /// Returns a policy that tracks none of its `frames` frames. It allocates all its memory here.
+    /// Returns a policy that tracks none of its `frames` frames. Its memory grows with the inserted frames.
     pub(crate) fn new(policy: EvictionPolicy, frames: usize) -> Self {
-        // The lists need two numbers past the last frame, and one that means "none".
+        // The lists need two more numbers, and one that means "none".
         assert!(frames < u32::MAX as usize - 2, "frame numbers are 32 bits");
         match policy {
             EvictionPolicy::Clock => Self::Clock(clock::Clock::new(frames)),
-            EvictionPolicy::Lru => Self::Lru(lru::Lru::new(frames)),
+            EvictionPolicy::Lru => Self::Lru(lru::Lru::new()),
             EvictionPolicy::TwoQueue => Self::TwoQueue(two_queue::TwoQueue::new(frames)),
         }
     }

@@ -41,6 +41,7 @@ mod launched_tiles;
 mod launches;
 mod linear_groups;
 mod losses;
+mod many_arrays;
 mod mixed;
 mod model;
 mod nd;

@@ -194,6 +194,8 @@ impl Volume {
     /// Completes a commit that all volumes of the group have stored.
     pub(super) fn settle(&self, commit: &mut Commit, id: CommitId, prepared: Prepared) {
         commit.id = id;
+        // Many files may be open that have nothing to write until their next commit.
+        self.buffers.lock().clear();
         match prepared {
             Prepared::Record { bytes, checksum } => {
                 commit.has_tail = false;

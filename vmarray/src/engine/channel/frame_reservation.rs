@@ -9,8 +9,8 @@
 //! for a frame. Otherwise it is [served](Channel::serve_long_reads) at once.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use super::async_requests::{RequestAnswer, TakenRequest};
@@ -24,24 +24,29 @@ const READS_MIN: usize = 64;
 /// Number of long reads of each reserved frame, which tasks decrement without a lock.
 #[derive(Debug)]
 pub(super) struct KeptForReads {
-    frames: Box<[AtomicU32]>,
+    /// Allocated at the first reservation.
+    frames: OnceLock<Box<[AtomicU32]>>,
+    frames_max: u32,
     count: AtomicU32,
 }
 
 impl KeptForReads {
     fn add(&self, frame: u32) {
-        self.frames[frame as usize].fetch_add(1, Ordering::Relaxed);
+        let new = || (0..self.frames_max).map(|_| AtomicU32::new(0)).collect();
+        self.frames.get_or_init(new)[frame as usize].fetch_add(1, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The bytes were read: the thread that takes the frame next sees them so.
     fn remove(&self, frame: u32) {
-        self.frames[frame as usize].fetch_sub(1, Ordering::Release);
+        if let Some(frames) = self.frames.get() {
+            frames[frame as usize].fetch_sub(1, Ordering::Release);
+        }
         self.count.fetch_sub(1, Ordering::Release);
     }
 
     fn has(&self, frame: u32) -> bool {
-        self.frames[frame as usize].load(Ordering::Acquire) > 0
+        self.frames.get().is_some_and(|frames| frames[frame as usize].load(Ordering::Acquire) > 0)
     }
 
     fn count(&self) -> usize {
@@ -60,9 +65,9 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    pub(super) fn new(frames: u32) -> Self {
-        let frames = (0..frames).map(|_| AtomicU32::new(0)).collect();
-        let for_reads = Arc::new(KeptForReads { frames, count: AtomicU32::new(0) });
+    pub(super) fn new(frames_max: u32) -> Self {
+        let for_reads =
+            Arc::new(KeptForReads { frames: OnceLock::new(), frames_max, count: AtomicU32::new(0) });
         Self { guards: HashMap::new(), reads: Vec::new(), for_reads }
     }
 

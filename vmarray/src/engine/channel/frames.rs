@@ -42,6 +42,8 @@ pub(crate) struct Frame {
     pub(crate) index: u32,
     pub(crate) address: *mut u8,
     pub(crate) host: HostPlace,
+    /// True until its first use: a new page needs no zeroes, and no memory for elements that no thread uses.
+    is_zeroed: bool,
 }
 
 // SAFETY: a frame is a name and an address; the page protocol controls access to the bytes.
@@ -86,10 +88,12 @@ impl Channel {
                     // SAFETY: the shard owns the chunk while the channel lives; the frames belong to the
                     // channel.
                     let host = unsafe { chunk.at((i * self.layout.frame_stride) as u64).detach() };
-                    shard.frames.list.push(Frame { index, address, host });
+                    shard.frames.list.push(Frame { index, address, host, is_zeroed: false });
                     shard.frames.pages.push(NO_PAGE);
                 }
-                self.free_all(&shard.frames.list[first..]);
+                for frame in &shard.frames.list[first..] {
+                    self.supply.free.push(Frame { is_zeroed: true, ..*frame });
+                }
                 shard.frames.chunks.push(chunk);
                 Ok(())
             }
@@ -293,18 +297,17 @@ impl Channel {
         self.announce();
     }
 
-    /// Adds to the free frames; the caller announces them.
+    /// Adds used frames to the free ones; the caller announces them.
     pub(super) fn free_all(&self, frames: &[Frame]) {
-        for frame in frames {
-            let freed = self.supply.free.push(*frame);
-            debug_assert!(freed.is_ok(), "a channel frees no more frames than it has");
-        }
+        frames.iter().for_each(|frame| self.supply.free.push(Frame { is_zeroed: false, ..*frame }));
+        let most = self.layout.frames_max as usize;
+        debug_assert!(self.supply.free.len() <= most, "a channel frees no more frames than it has");
     }
 
     /// Phase 3 of a miss of a page without contents, claimed by the caller: gives it its frame, with zeroes
     /// unless it will be overwritten completely. The caller still holds it afterwards.
     pub(crate) fn install_new(&self, entry: &Entry, page: u64, frame: Frame, zeroes: bool) {
-        if zeroes {
+        if zeroes && !frame.is_zeroed {
             // SAFETY: the frame is a page long, and exclusive to this thread until the page is released.
             unsafe { racy::fill(frame.address, 0, self.layout.page_bytes) };
         }
@@ -324,8 +327,7 @@ impl Channel {
 
     /// Puts a frame under the eviction policy: it now holds this page.
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
-        let pushed = self.newcomers.push((page, frame.index));
-        debug_assert!(pushed.is_ok(), "a frame has one page");
+        self.newcomers.push((page, frame.index));
         // Report some newcomers now, so that no thread has to report all of them.
         if self.newcomers.len() > NEWCOMERS
             && let Some(mut shard) = self.shard.try_lock()

@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::ops::RangeInclusive;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use crossbeam_queue::ArrayQueue;
@@ -49,7 +50,10 @@ pub(crate) struct Victim {
 /// The latest pages left behind by long scans.
 #[derive(Debug)]
 pub(super) struct DropBehind {
-    pages: ArrayQueue<u64>,
+    /// Allocated at the first scan.
+    pages: OnceLock<ArrayQueue<u64>>,
+    /// Maximum number of them.
+    most: usize,
     /// True if these are the first victims.
     is_on: bool,
 }
@@ -57,7 +61,16 @@ pub(super) struct DropBehind {
 impl DropBehind {
     pub(super) fn new(is_on: bool, page_bytes: usize, frames: usize) -> Self {
         let most = (DROP_BEHIND_BYTES / page_bytes).clamp(1, (frames / 2).max(1));
-        Self { pages: ArrayQueue::new(most), is_on }
+        Self { pages: OnceLock::new(), most, is_on }
+    }
+
+    /// Adds a page; if there are too many, drops the oldest.
+    fn push(&self, page: u64) {
+        self.pages.get_or_init(|| ArrayQueue::new(self.most)).force_push(page);
+    }
+
+    fn pop(&self) -> Option<u64> {
+        self.pages.get()?.pop()
     }
 }
 
@@ -182,14 +195,14 @@ impl Channel {
             if clean + dirty >= want && dirty >= ahead {
                 break;
             }
-            let Some(page) = self.drop_behind.pages.pop() else { break };
+            let Some(page) = self.drop_behind.pop() else { break };
             let entry = table.entry(page);
             // Keep the page if another access than the scan's has used it.
             if entry.is_used() || shard.frames.keeps(table, page) {
                 continue;
             }
             if clean >= want && !entry.state(Ordering::Relaxed).any(DIRTY) {
-                self.drop_behind.pages.force_push(page);
+                self.drop_behind.push(page);
                 break;
             }
             match entry.sweep(true, true) {
@@ -217,8 +230,7 @@ impl Channel {
     pub(crate) fn pass(&self, table: &PageTable, page: u64) {
         if self.drop_behind.is_on {
             table.entry(page).forget_use();
-            // If the record has too many pages, drop the oldest.
-            self.drop_behind.pages.force_push(page);
+            self.drop_behind.push(page);
         }
     }
 

@@ -16,7 +16,10 @@ enum Referenced {
 /// The frames as a ring, and the hand.
 #[derive(Debug)]
 pub(crate) struct Clock {
+    /// Grows with the numbers of inserted frames; frames behind its end are absent.
     states: Vec<Referenced>,
+    /// Greatest number of frames.
+    frames: usize,
     /// The frame to propose next.
     hand: usize,
     /// Number of tracked frames.
@@ -25,17 +28,22 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(super) fn new(frames: usize) -> Self {
-        Self { states: vec![Referenced::Absent; frames], hand: 0, len: 0 }
+        Self { states: Vec::new(), frames, hand: 0, len: 0 }
     }
 
     pub(super) fn inserted(&mut self, frame: u32) {
-        let state = &mut self.states[frame as usize];
+        let frame = frame as usize;
+        debug_assert!(frame < self.frames, "frame {frame} must be below {}", self.frames);
+        if self.states.len() <= frame {
+            self.states.resize(frame + 1, Referenced::Absent);
+        }
+        let state = &mut self.states[frame];
         self.len += usize::from(*state == Referenced::Absent);
         *state = Referenced::Present;
     }
 
     pub(super) fn removed(&mut self, frame: u32) {
-        let state = &mut self.states[frame as usize];
+        let Some(state) = self.states.get_mut(frame as usize) else { return };
         self.len -= usize::from(*state != Referenced::Absent);
         *state = Referenced::Absent;
     }
@@ -44,7 +52,7 @@ impl Clock {
     /// first found referenced, so a skipped frame is not proposed twice. The first turn rewrites the state of
     /// every frame that it proposes, so `Spared` marks of earlier calls never reach a second turn.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
-        let frames = self.states.len();
+        let frames = self.frames;
         let mut taken = 0;
         for step in 0..2 * frames {
             if taken == want || self.len == 0 {
@@ -53,10 +61,10 @@ impl Clock {
             let frame = self.hand;
             self.hand = if frame + 1 == frames { 0 } else { frame + 1 };
             let first_turn = step < frames;
-            match self.states[frame] {
-                Referenced::Absent => continue,
-                Referenced::Present if !first_turn => continue,
-                Referenced::Present | Referenced::Spared => {}
+            match self.states.get(frame) {
+                None | Some(Referenced::Absent) => continue,
+                Some(Referenced::Present) if !first_turn => continue,
+                Some(Referenced::Present | Referenced::Spared) => {}
             }
             let verdict = candidate(frame as u32);
             self.states[frame] = match verdict {

@@ -15,13 +15,7 @@ pub(super) struct Ghosts {
 
 impl Ghosts {
     pub(super) fn new(capacity: usize) -> Self {
-        let capacity = capacity.max(1);
-        Self {
-            capacity,
-            arrivals: VecDeque::with_capacity(capacity),
-            numbers: HashMap::with_capacity(capacity + 1),
-            pushed: 0,
-        }
+        Self { capacity: capacity.max(1), arrivals: VecDeque::new(), numbers: HashMap::new(), pushed: 0 }
     }
 
     /// Remembers the key, and forgets the one that is `capacity` pushes older.

@@ -1,31 +1,32 @@
 //! Doubly linked lists of frames, threaded through one vector.
 //!
 //! Several lists share the links of a shard: a frame is in at most one of them. Each list is a ring closed by
-//! a sentinel, whose number follows the numbers of the frames, so no operation has a special case for the
-//! ends.
+//! a sentinel, so no operation has a special case for the ends. The sentinels are the first links, and the
+//! links of frames follow: the vector grows with the numbers of inserted frames.
 
 use super::{Candidate, Verdict};
 
 /// In [`Link::newer`] of a frame that is on no list.
 const UNLINKED: u32 = u32::MAX;
 
-/// The neighbours of a frame or sentinel.
+/// Number of sentinels before the link of frame 0.
+const LISTS: u32 = 2;
+
+/// The neighbours of a frame or sentinel, as numbers of links.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     newer: u32,
     older: u32,
 }
 
-/// The links of `frames` frames on no list, and of the sentinels of `lists` empty lists.
-pub(super) fn links(frames: usize, lists: usize) -> Vec<Link> {
-    let frame = Link { newer: UNLINKED, older: UNLINKED };
-    let sentinel = |number: usize| Link { newer: number as u32, older: number as u32 };
-    (0..frames + lists).map(|number| if number < frames { frame } else { sentinel(number) }).collect()
+/// The sentinels of empty lists.
+pub(super) fn links() -> Vec<Link> {
+    (0..LISTS).map(|number| Link { newer: number, older: number }).collect()
 }
 
 /// Returns true if the frame is in a list.
 pub(super) fn is_linked(links: &[Link], frame: u32) -> bool {
-    links[frame as usize].newer != UNLINKED
+    links.get((frame + LISTS) as usize).is_some_and(|link| link.newer != UNLINKED)
 }
 
 /// One list, from newest to oldest.
@@ -37,42 +38,41 @@ pub(super) struct List {
 }
 
 impl List {
-    /// The empty list number `list` of a shard with `frames` frames.
-    pub(super) fn new(frames: usize, list: usize) -> Self {
-        Self { sentinel: (frames + list) as u32, len: 0 }
+    /// The empty list number `sentinel` of a shard, below [`LISTS`].
+    pub(super) fn new(sentinel: u32) -> Self {
+        Self { sentinel, len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The newest frame; not a frame number if the list is empty.
-    pub(super) fn newest(&self, links: &[Link]) -> u32 {
-        links[self.sentinel as usize].older
-    }
-
     /// Adds an unlinked frame at the newest end.
-    pub(super) fn push(&mut self, links: &mut [Link], frame: u32) {
+    pub(super) fn push(&mut self, links: &mut Vec<Link>, frame: u32) {
         debug_assert!(!is_linked(links, frame), "frame {frame} must not be on a list already");
-        let older = self.newest(links);
-        links[frame as usize] = Link { newer: self.sentinel, older };
-        links[older as usize].newer = frame;
-        links[self.sentinel as usize].older = frame;
+        let (number, older) = (frame + LISTS, links[self.sentinel as usize].older);
+        if links.len() <= number as usize {
+            links.resize(number as usize + 1, Link { newer: UNLINKED, older: UNLINKED });
+        }
+        links[number as usize] = Link { newer: self.sentinel, older };
+        links[older as usize].newer = number;
+        links[self.sentinel as usize].older = number;
         self.len += 1;
     }
 
     /// Takes a frame of this list out.
     pub(super) fn unlink(&mut self, links: &mut [Link], frame: u32) {
-        let Link { newer, older } = links[frame as usize];
+        let number = (frame + LISTS) as usize;
+        let Link { newer, older } = links[number];
         links[newer as usize].older = older;
         links[older as usize].newer = newer;
-        links[frame as usize] = Link { newer: UNLINKED, older: UNLINKED };
+        links[number] = Link { newer: UNLINKED, older: UNLINKED };
         self.len -= 1;
     }
 
     /// Makes a frame of this list its newest.
-    pub(super) fn renew(&mut self, links: &mut [Link], frame: u32) {
-        if self.newest(links) != frame {
+    pub(super) fn renew(&mut self, links: &mut Vec<Link>, frame: u32) {
+        if links[self.sentinel as usize].older != frame + LISTS {
             self.unlink(links, frame);
             self.push(links, frame);
         }
@@ -83,7 +83,7 @@ impl List {
 ///
 /// The list must not change otherwise meanwhile.
 pub(super) struct ListSweep {
-    /// The frame to propose next, unless the walk is over.
+    /// The link of the frame to propose next, unless the walk is over.
     cursor: u32,
     /// Frames not proposed yet.
     first: usize,
@@ -114,18 +114,18 @@ impl ListSweep {
     pub(super) fn propose(
         &mut self,
         list: &mut List,
-        links: &mut [Link],
+        links: &mut Vec<Link>,
         renews: bool,
         candidate: &mut Candidate<'_>,
     ) -> Option<u32> {
-        let frame = self.cursor;
+        let frame = self.cursor - LISTS;
         let first_time = self.first > 0;
         if first_time {
             self.first -= 1;
         } else {
             self.again -= 1;
         }
-        self.cursor = links[frame as usize].newer;
+        self.cursor = links[self.cursor as usize].newer;
         let mut verdict = candidate(frame);
         if verdict == Verdict::Referenced && !renews {
             verdict = candidate(frame);
@@ -141,7 +141,7 @@ impl ListSweep {
                 self.again += usize::from(first_time);
                 if self.cursor == list.sentinel {
                     // The frame was the newest one, and is now the only referenced one.
-                    self.cursor = frame;
+                    self.cursor = frame + LISTS;
                 }
             }
             Verdict::Skip | Verdict::Referenced => {}

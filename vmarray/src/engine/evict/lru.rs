@@ -11,8 +11,8 @@ pub(crate) struct Lru {
 }
 
 impl Lru {
-    pub(super) fn new(frames: usize) -> Self {
-        Self { links: list::links(frames, 1), order: List::new(frames, 0) }
+    pub(super) fn new() -> Self {
+        Self { links: list::links(), order: List::new(0) }
     }
 
     pub(super) fn inserted(&mut self, frame: u32) {

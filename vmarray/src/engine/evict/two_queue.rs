@@ -26,7 +26,7 @@ struct QueuedPage {
 #[derive(Debug)]
 pub(crate) struct TwoQueue {
     links: Vec<Link>,
-    /// By frame; meaningful for tracked frames.
+    /// By frame, up to the greatest inserted one; meaningful for tracked frames.
     pages: Vec<QueuedPage>,
     recent: List,
     recent_target: usize,
@@ -37,11 +37,11 @@ pub(crate) struct TwoQueue {
 impl TwoQueue {
     pub(super) fn new(frames: usize) -> Self {
         Self {
-            links: list::links(frames, 2),
-            pages: vec![QueuedPage { key: 0, is_hot: false }; frames],
-            recent: List::new(frames, 0),
+            links: list::links(),
+            pages: Vec::new(),
+            recent: List::new(0),
             recent_target: (frames / 4).max(1),
-            hot: List::new(frames, 1),
+            hot: List::new(1),
             ghosts: Ghosts::new(frames / 2),
         }
     }
@@ -49,6 +49,9 @@ impl TwoQueue {
     pub(super) fn inserted(&mut self, frame: u32, key: u64) {
         self.removed(frame);
         let is_hot = self.ghosts.take(key);
+        if self.pages.len() <= frame as usize {
+            self.pages.resize(frame as usize + 1, QueuedPage { key: 0, is_hot: false });
+        }
         self.pages[frame as usize] = QueuedPage { key, is_hot };
         let queue = if is_hot { &mut self.hot } else { &mut self.recent };
         queue.push(&mut self.links, frame);
