@@ -208,9 +208,17 @@ impl Placement {
         if files == 0 {
             return Err(ErrorKind::FileRefused { reason: "no file is named; name at least one" }.into());
         }
-        if !matches!(self, Self::Equal | Self::Ratios(_)) {
-            let reason =
-                "this placement measures devices, not files; use `Placement::Equal` or `Placement::Ratios`";
+        let reason = match self {
+            Self::Equal | Self::Ratios(_) => None,
+            Self::Mirrored | Self::Parity => Some(
+                "mirrors and parity are on devices, not in files; use `Placement::Equal` or \
+                 `Placement::Ratios`, and keep copies that `save` writes",
+            ),
+            _ => Some(
+                "this placement measures devices, not files; use `Placement::Equal` or `Placement::Ratios`",
+            ),
+        };
+        if let Some(reason) = reason {
             return Err(ErrorKind::FileRefused { reason }.into());
         }
         self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| stripe_pattern(&shares))

@@ -43,6 +43,46 @@ pub fn of_device(error: &vmarray::Error) -> Option<DeviceErrorKind> {
     }
 }
 
+/// Files of no and of one element are opened, checked, saved and extended like others, closed or killed.
+#[test]
+fn short_arrays_are_files_like_others() {
+    let builder = |len| VirtualArray::<u16>::builder(len).page_len(3).cache_bytes(1 << 10);
+    let found = |files: &Files| builder(0).open_read_only(&files.0).unwrap().to_vec(..).unwrap();
+    for (count, len) in [(1, 0), (1, 1), (3, 0), (3, 1)] {
+        for (pushed, kept) in [(0, usize::MAX), (20, usize::MAX), (0, 0), (20, 0)] {
+            let files = Files::new(count);
+            let mut array = builder(len).create(&files.0).unwrap();
+            array.extend_from_slice(&vec![7; pushed]).unwrap();
+            array.sync().unwrap();
+            array.truncate(kept).unwrap();
+            array.sync().unwrap();
+            let expected = array.to_vec(..).unwrap();
+            assert_eq!(expected.len(), (len + pushed).min(kept));
+            let killed = files.copies();
+            assert!(killed.0.iter().all(|path| !StoreDevice::check(path).unwrap().is_closed));
+            assert_eq!(found(&killed), expected);
+            assert!(array.check_pages().unwrap().is_empty());
+            let saved = [Files::new(1), Files::new(1)];
+            array.save(&saved[0].0[0]).unwrap();
+            let options = SaveOptions::new().point_in_time(true);
+            array.save_with(&saved[1].0[0], options, |_| ControlFlow::Continue(())).unwrap();
+            drop(array);
+            assert_eq!(found(&files), expected);
+            for of in saved.iter().chain([&killed, &files]) {
+                if let [path] = &of.0[..] {
+                    assert_eq!(builder(0).load(path).unwrap().to_vec(..).unwrap(), expected);
+                }
+                builder(0).open(&of.0).unwrap().extend_from_slice(&[9; 10]).unwrap();
+                assert_eq!(found(of), [&expected[..], &[9; 10]].concat());
+                for path in &of.0 {
+                    let report = StoreDevice::check(path).unwrap();
+                    assert!(report.is_closed && report.damaged_pages.is_empty(), "{report:?}");
+                }
+            }
+        }
+    }
+}
+
 /// Writes of a random program survive each close and reopening of the array.
 #[test]
 fn arrays_are_reopened_as_they_were() {

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::SplitMix64;
-use vmarray::host::{HostDevice, Tier};
+use vmarray::device::wrap::{Mirrored, SplitMix64};
+use vmarray::device::{
+    Commit, Device, DeviceBuffer, Error as DeviceError, ErrorKind as DeviceErrorKind, Fill, HostBuffer,
+    HostMemory, Queue, Transfer,
+};
+use vmarray::host::{HostDevice, StoreDevice, StoreFile, Tier};
 use vmarray::{AnyDevice, Builder, RaggedArray, VirtualArray, prelude::*};
 
 use crate::stored::{Files, of_device};
@@ -150,4 +153,110 @@ fn rows_of_two_moments_do_not_open() {
         assert_eq!(of_device(&error), Some(DeviceErrorKind::Corrupted), "{error}");
     }
     assert_eq!(rows().open(&after.0).unwrap().to_vecs().unwrap().len(), 21);
+}
+
+const MIRROR_PAGES: u64 = 12;
+const MIRROR_PAGE_BYTES: usize = 4096;
+const MIRROR_BYTES: u64 = MIRROR_PAGES * MIRROR_PAGE_BYTES as u64;
+
+/// Opens the files of joined stores.
+fn open_stores(files: &Files, is_read_only: bool) -> Result<Vec<Arc<StoreDevice>>, DeviceError> {
+    let files: Result<Vec<_>, _> = files.0.iter().map(|path| StoreFile::read(path, is_read_only)).collect();
+    Ok(StoreDevice::open_together(files?)?.into_iter().map(Arc::new).collect())
+}
+
+/// All bytes of a store.
+fn bytes_of(store: &Arc<StoreDevice>) -> Vec<u8> {
+    let queue = Queue::new(store).unwrap();
+    let pages = DeviceBuffer::new(store, MIRROR_BYTES, Commit::Lazy).unwrap();
+    let host = HostBuffer::new(store, MIRROR_BYTES as usize, HostMemory::Pageable).unwrap();
+    let download = Transfer::Download { from: pages.at(0), to: host.at(0), bytes: MIRROR_BYTES };
+    store.wait(queue.submit(&[download]).unwrap()).unwrap();
+    let mut found = vec![0; MIRROR_BYTES as usize];
+    host.read(0, &mut found);
+    found
+}
+
+/// Writes pages of a mirror of these stores, commits, and returns all bytes.
+fn write_mirrored(stores: &[Arc<StoreDevice>], random: &mut SplitMix64) -> Vec<u8> {
+    let devices = stores.iter().map(|store| Arc::clone(store) as Arc<dyn Device>);
+    let mirror = Arc::new(Mirrored::new(devices).unwrap());
+    let queue = Queue::new(&mirror).unwrap();
+    let pages = DeviceBuffer::new(&mirror, MIRROR_BYTES, Commit::Lazy).unwrap();
+    for _ in 0..3 {
+        let to = pages.at(random.below(MIRROR_PAGES) * MIRROR_PAGE_BYTES as u64);
+        let pattern = &random.next().to_ne_bytes();
+        mirror.wait(queue.fill(&Fill { to, bytes: MIRROR_PAGE_BYTES as u64, pattern }).unwrap()).unwrap();
+    }
+    mirror.sync().unwrap();
+    drop((queue, pages, mirror));
+    bytes_of(&stores[0])
+}
+
+/// The moments of mirrors in `count` files: after calls of `sync`, in the middle with the files closed and
+/// opened again, and at last closed or killed.
+fn mirror_history(count: usize, is_closed: bool, random: &mut SplitMix64) -> Vec<(Files, Vec<u8>)> {
+    let files = Files::new(count);
+    let create = |path| StoreDevice::create(path, MIRROR_PAGE_BYTES, MIRROR_PAGES, b"mirror", [0; 3]);
+    let mut stores = files.0.iter().map(create).collect::<Result<Vec<_>, _>>().unwrap();
+    StoreDevice::join(&mut stores);
+    let mut stores: Vec<_> = stores.into_iter().map(Arc::new).collect();
+    let mut moments = Vec::new();
+    for turn in 0..4 {
+        if turn == 2 {
+            drop(stores);
+            stores = open_stores(&files, false).unwrap();
+        }
+        let bytes = write_mirrored(&stores, random);
+        moments.push((files.copies(), bytes));
+    }
+    drop(stores);
+    if is_closed {
+        let bytes = moments.last().unwrap().1.clone();
+        moments.push((files, bytes));
+    }
+    moments
+}
+
+/// Mirrors in joined stores, of which one is of another moment: an error that names its file, or equal
+/// mirrors of one moment. A copy of another mirror repairs the stale one.
+#[test]
+fn mirrors_of_two_moments_do_not_open() {
+    let (mut refused, mut whole) = (0, 0);
+    for (count, is_closed) in [(2, true), (2, false), (3, true), (3, false)] {
+        let mut random = SplitMix64::new(count as u64);
+        let moments = mirror_history(count, is_closed, &mut random);
+        let kinds = moments.len();
+        for case in 0..kinds * kinds * count {
+            let (base, other, odd) = (case % kinds, case / kinds % kinds, case / kinds / kinds);
+            let mixed = moments[base].0.copies();
+            std::fs::copy(&moments[other].0.0[odd], &mixed.0[odd]).unwrap();
+            let context = format!("{count} mirrors of {base}, mirror {odd} of {other}");
+            match open_stores(&mixed, false) {
+                Ok(stores) => {
+                    let found = bytes_of(&stores[0]);
+                    assert!(stores.iter().all(|store| bytes_of(store) == found), "{context}: a mixture");
+                    assert!(moments.iter().any(|(_, bytes)| *bytes == found), "{context}");
+                    whole += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), DeviceErrorKind::Corrupted, "{context}");
+                    let name = |file: usize| mixed.0[file].file_name().unwrap().to_str().unwrap().to_owned();
+                    let is_named = |file| error.to_string().contains(&name(file));
+                    assert!(is_named(odd) || count == 2 && is_named(1 - odd), "{context}: {error}");
+                    std::fs::copy(&mixed.0[(odd + 1) % count], &mixed.0[odd]).unwrap();
+                    let stores = open_stores(&mixed, false).unwrap();
+                    let is_base = |store| bytes_of(store) == moments[base].1;
+                    assert!(stores.iter().all(is_base), "{context}: repaired");
+                    let bytes = write_mirrored(&stores, &mut random);
+                    drop(stores);
+                    let stores = open_stores(&mixed, true).unwrap();
+                    assert!(stores.iter().all(|store| bytes_of(store) == bytes), "{context}: repaired");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    println!("{refused} refused, {whole} of one moment");
+    assert!(refused > 100 && whole > 30);
 }
