@@ -303,6 +303,26 @@ fn the_log_grows_with_the_store() {
     }
 }
 
+#[test]
+fn a_record_at_the_end_of_the_log_is_confirmed() {
+    let (disk, volume) = simulated(0);
+    volume.lengthen("extend", 5000).unwrap();
+    // Records of one to fifteen blocks end at all distances from the end of the log.
+    for commit in 1..1500 {
+        for page in 0..commit * commit % 2500 {
+            write(&volume, page * 512, &[commit as u8; 512]).unwrap();
+        }
+        write(&volume, 512, &[commit as u8; 512]).unwrap();
+        volume.sync().unwrap();
+        for range in volume.confirmation() {
+            let mut bytes = vec![0; range.len()];
+            disk.read_at(range.start as u64, &mut bytes).unwrap();
+            let confirmed = &bytes[..];
+            assert!(confirmed.iter().any(|byte| *byte != 0), "commit {commit}");
+        }
+    }
+}
+
 /// Number of simulated losses: from the environment, else a few thousand.
 fn losses() -> u64 {
     number("VMARRAY_POWER_LOSSES").unwrap_or(2000)

@@ -161,7 +161,7 @@ impl Volume {
     pub fn confirmation(&self) -> Vec<Range<usize>> {
         let commit = self.commit.lock();
         let start = self.offset(commit.stored.log_place) + commit.log_used;
-        let is_there = commit.log_used > 0 && commit.log_used < commit.stored.log_bytes;
+        let is_there = commit.log_used > 0;
         is_there.then(|| start as usize..start as usize + Record::bytes(0)).into_iter().collect()
     }
 
@@ -183,7 +183,9 @@ impl Volume {
 
     /// Stores the collected changes. The commit before stays whole until [`settle`](Self::settle).
     pub(super) fn prepare(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
-        let needed = commit.log_used + Record::bytes(commit.changes.len()) as u64;
+        // The confirmation of the commit follows its record.
+        let record_bytes = Record::bytes(commit.changes.len()) + Record::bytes(0);
+        let needed = commit.log_used + record_bytes as u64;
         if needed > commit.stored.log_bytes || commit.metadata.is_some() || commit.needs_map {
             self.write_map(commit, id)
         } else {
@@ -325,10 +327,8 @@ impl Volume {
         let id = commit.id;
         let record = Record { number, commit: id, before, is_ordered, is_confirmation, pages, note, changes };
         let (encoded, _) = record.encode(commit.stored.log_seed());
-        if commit.log_used + encoded.len() as u64 <= commit.stored.log_bytes {
-            let offset = self.offset(commit.stored.log_place) + commit.log_used;
-            let _ = self.disk.write_at(offset, &encoded);
-        }
+        let offset = self.offset(commit.stored.log_place) + commit.log_used;
+        let _ = self.disk.write_at(offset, &encoded);
     }
 
     /// Writes the places of all pages, and a superblock that begins a new log, at other places if it is to be
