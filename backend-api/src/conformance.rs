@@ -68,6 +68,7 @@ mod stress;
 mod tickets;
 
 pub use context::Context;
+pub use lifetimes::check_drop;
 pub use peers::run_peers;
 
 /// The resources of a check, and the time that it waits for events.

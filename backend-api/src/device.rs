@@ -201,7 +201,8 @@ pub trait Addresses: Send + Sync {
 ///   returned an error.
 /// - **Memory outlives work.** Submitted work keeps the memory that it touches alive. Releasing host
 ///   memory, device memory or a queue returns when all work that touches it is over. Dropping the device
-///   does too. This includes work of other devices that [reach](Self::reaches) the memory.
+///   does too. This includes work of other devices that [reach](Self::reaches) the memory. None of these
+///   calls waits for a waker: it may wait for a lock that the caller holds.
 /// - **Names are not mistaken.** A handle of another device is refused, or ignored by a release. A place
 ///   or a ticket of another device is refused as well, unless this device reaches that one and the call
 ///   accepts such places.

@@ -187,17 +187,18 @@ impl Queue {
         }
     }
 
-    /// Wakes the waiters of reached values. The caller holds no lock. Returns the number of woken ones,
-    /// and whether any are left.
-    pub(crate) fn deliver(&self, reached: u64) -> (usize, bool) {
-        let mut waiters = self.waiters.lock();
-        let due: Vec<Waker> =
-            waiters.extract_if(.., |(value, _)| *value <= reached).map(|(_, waker)| waker).collect();
-        let others = !waiters.is_empty();
-        drop(waiters);
-        let woken = due.len();
+    /// Wakes the waiters of reached values. The caller holds no lock.
+    pub(crate) fn deliver(&self, reached: u64) {
+        let mut due = Vec::new();
+        self.take_due(reached, &mut due);
         wake_all(due);
-        (woken, others)
+    }
+
+    /// Takes the wakers of reached values. Returns true if others are left.
+    pub(crate) fn take_due(&self, reached: u64, due: &mut Vec<Waker>) -> bool {
+        let mut waiters = self.waiters.lock();
+        due.extend(waiters.extract_if(.., |(value, _)| *value <= reached).map(|(_, waker)| waker));
+        !waiters.is_empty()
     }
 
     /// The lowest value that a waiter waits for.

@@ -11,9 +11,11 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use backend_api::backends::wake_all;
 use parking_lot::{Condvar, Mutex};
 
 use crate::core::Core;
@@ -41,6 +43,9 @@ struct State {
     added: Vec<Arc<Queue>>,
     thread: Option<JoinHandle<()>>,
     stopped: bool,
+    /// True while the thread runs wakers.
+    is_waking: bool,
+    has_ended: bool,
 }
 
 impl CompletionThread {
@@ -57,29 +62,50 @@ impl CompletionThread {
         }
         if !queue.is_watched.swap(true, Ordering::AcqRel) {
             state.added.push(Arc::clone(queue));
-            self.changed.notify_one();
+            self.changed.notify_all();
         }
         Ok(())
     }
 
-    /// Ends the thread, and waits for its end unless the thread itself calls.
+    /// Ends the thread, and waits for its end unless it runs wakers: a waker may wait for a lock that the
+    /// caller holds, or call this.
     pub(crate) fn stop(&self) {
-        let thread = {
-            let mut state = self.state.lock();
-            state.stopped = true;
-            self.changed.notify_one();
-            state.thread.take()
-        };
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        self.changed.notify_all();
+        let Some(thread) = state.thread.take() else { return };
+        while !state.is_waking && !state.has_ended {
+            self.changed.wait(&mut state);
+        }
+        let has_ended = state.has_ended;
+        drop(state);
+        if has_ended {
             // The thread itself does not panic; if it did, the panic was reported then.
             let _ = thread.join();
         }
     }
+
+    /// Runs wakers in the thread.
+    fn wake(&self, due: Vec<Waker>) {
+        self.state.lock().is_waking = true;
+        self.changed.notify_all();
+        wake_all(due);
+        self.state.lock().is_waking = false;
+    }
+}
+
+/// Records the end of the thread.
+struct Ended<'a>(&'a CompletionThread);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().has_ended = true;
+        self.0.changed.notify_all();
+    }
 }
 
 fn run(watch: &CompletionThread, core: &Weak<Core>) {
+    let _ended = Ended(watch);
     let mut queues: Vec<Arc<Queue>> = Vec::new();
     let mut idle_since = Instant::now();
     let mut round = 0_u32;
@@ -109,12 +135,9 @@ fn run(watch: &CompletionThread, core: &Weak<Core>) {
         let Some(core) = core.upgrade() else { return };
         round = round.wrapping_add(1);
         std::thread::yield_now();
+        let mut due = Vec::new();
         queues.retain(|queue| {
-            let (woken, others) = look(&core, queue, round);
-            if woken > 0 {
-                idle_since = Instant::now();
-            }
-            if others {
+            if look(&core, queue, round, &mut due) {
                 return true;
             }
             // A waiter that registers after this adds the queue again; the check below sees one that
@@ -122,16 +145,21 @@ fn run(watch: &CompletionThread, core: &Weak<Core>) {
             queue.is_watched.store(false, Ordering::Release);
             queue.awaited().is_some() && !queue.is_watched.swap(true, Ordering::AcqRel)
         });
+        if !due.is_empty() {
+            idle_since = Instant::now();
+            watch.wake(due);
+        }
     }
 }
 
-fn look(core: &Core, queue: &Queue, round: u32) -> (usize, bool) {
-    let Some(awaited) = queue.awaited() else { return (0, false) };
+/// Takes the due wakers of a queue. Returns true if it has others.
+fn look(core: &Core, queue: &Queue, round: u32, due: &mut Vec<Waker>) -> bool {
+    let Some(awaited) = queue.awaited() else { return false };
     if !queue.is_reached(awaited) && round.is_multiple_of(EXAMINE_ROUNDS) {
         core.examine(queue);
     }
     if core.lost().is_some() {
-        return queue.deliver(u64::MAX);
+        return queue.take_due(u64::MAX, due);
     }
-    queue.deliver(queue.reached(u64::MAX).unwrap_or(0))
+    queue.take_due(queue.reached(u64::MAX).unwrap_or(0), due)
 }

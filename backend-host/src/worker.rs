@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
@@ -80,10 +80,24 @@ struct Threads {
 #[derive(Default)]
 struct State {
     work: VecDeque<Work>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Worker>,
     sleeping: usize,
     watching: bool,
     stopping: bool,
+}
+
+struct Worker {
+    handle: JoinHandle<()>,
+    is_busy: bool,
+}
+
+impl State {
+    /// Records whether a worker does work, until the threads are stopped.
+    fn set_busy(&mut self, number: usize, is_busy: bool) {
+        if let Some(worker) = self.threads.get_mut(number) {
+            worker.is_busy = is_busy;
+        }
+    }
 }
 
 impl std::fmt::Debug for Pool {
@@ -149,7 +163,7 @@ impl Pool {
         self.threads.hurry();
     }
 
-    /// Ends the threads after all work is done, and waits for them; shared threads stay.
+    /// Ends the threads after all work is done: [`Threads::stop`]. Shared threads stay.
     pub fn stop(&self) {
         if self.shared.is_none() {
             self.threads.stop();
@@ -217,19 +231,21 @@ impl Threads {
     }
 
     fn start_one(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
-        let pool = Arc::clone(self);
-        let name = format!("{}-{}", self.name, state.threads.len());
-        state.threads.push(std::thread::Builder::new().name(name).spawn(move || pool.work())?);
+        let (pool, number) = (Arc::clone(self), state.threads.len());
+        let thread = std::thread::Builder::new().name(format!("{}-{number}", self.name));
+        let handle = thread.spawn(move || pool.work(number))?;
+        state.threads.push(Worker { handle, is_busy: false });
         Ok(())
     }
 
-    fn work(&self) {
+    fn work(&self, number: usize) {
         let mut looks = 0;
         let mut state = self.state.lock();
         loop {
             if let Some(work) = state.work.pop_front() {
                 looks = 0;
                 self.backlog.store(!state.work.is_empty(), Ordering::Relaxed);
+                state.set_busy(number, true);
                 drop(state);
                 match work {
                     Work::Task(task) => {
@@ -241,6 +257,7 @@ impl Threads {
                     Work::Assist(team) => team.work(),
                 }
                 state = self.state.lock();
+                state.set_busy(number, false);
             } else if state.stopping {
                 return;
             } else if !state.watching && looks < LOOKS_MAX {
@@ -257,23 +274,21 @@ impl Threads {
         }
     }
 
-    /// Ends the threads after all work is done, and waits for them.
+    /// Ends the threads after all work is done, and waits for the idle ones.
     ///
-    /// A worker can call this itself when a waker that it ran dropped the device. It does not wait for
-    /// itself, and ends after it returns.
+    /// A busy thread may run a waker, and the waker may wait for a lock that the caller holds. So the call
+    /// waits for no busy thread. A busy thread owns all that its work needs, and ends after the work.
     fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
-        let threads = std::mem::take(&mut state.threads);
+        let mut threads = std::mem::take(&mut state.threads);
+        let has_work = !state.work.is_empty();
         self.work_or_stop.notify_all();
         drop(state);
-        let me: ThreadId = std::thread::current().id();
-        if threads.iter().any(|thread| thread.thread().id() == me) {
-            return;
-        }
-        for thread in threads {
+        threads.retain(|worker| !has_work && !worker.is_busy);
+        for worker in threads {
             // Workers do not panic, because they catch the panics of their work.
-            let _ = thread.join();
+            let _ = worker.handle.join();
         }
     }
 }

@@ -216,7 +216,7 @@ impl Core {
     /// Blocks until the driver has made all of its callbacks and the completion thread holds no part of the
     /// device. So the calling thread releases the context, and not a later one. The call does not block in
     /// the completion thread itself, if a waker drops the device there: the last waker then releases the
-    /// context.
+    /// context. It does not wait for wakers.
     pub fn await_callbacks(&self) {
         if self.completion_thread.is_this_thread() {
             return;
@@ -225,7 +225,10 @@ impl Core {
         const TURNS: u32 = 100_000;
         let mut turns = 0;
         while self.callbacks.load(Ordering::Acquire) > 0 && (turns < TURNS || !self.is_lost()) {
-            std::thread::yield_now();
+            // The thread may run a waker that waits for a lock of the caller.
+            if !self.completion_thread.settle_next() {
+                std::thread::yield_now();
+            }
             turns += 1;
         }
     }

@@ -4,12 +4,14 @@
 //! anything: wait for other work, release memory, drop the device. So callbacks only send a message to
 //! this thread.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::task::Waker;
 use std::thread::ThreadId;
 
 use backend_api::backends::wake_all;
+use parking_lot::{Condvar, Mutex};
 
 use crate::completion::{Mark, Track};
 
@@ -22,39 +24,96 @@ pub(crate) struct WakeJob {
     pub done: Option<Arc<Mark>>,
 }
 
+/// The messages that no thread has taken, and the wakers of the taken ones.
+#[derive(Default)]
+struct Inbox {
+    jobs: VecDeque<WakeJob>,
+    due: Vec<Waker>,
+    /// True if no more messages will arrive.
+    is_closed: bool,
+}
+
+struct Mailbox {
+    inbox: Mutex<Inbox>,
+    changed: Condvar,
+    callbacks: Arc<AtomicUsize>,
+}
+
+impl Mailbox {
+    /// Takes the wakers that a message makes due, and gives up its part of the device.
+    fn settle(&self, WakeJob { track, done }: WakeJob) -> Vec<Waker> {
+        if let Some(mark) = done {
+            // The commands are done. If this call blocks, it blocks only until the driver has marked
+            // earlier commands.
+            drop(track.wait_for_outcome(mark.value));
+        }
+        let due = track.due();
+        drop(track);
+        self.callbacks.fetch_sub(1, Ordering::AcqRel);
+        due
+    }
+
+    fn work(&self) {
+        loop {
+            let mut inbox = self.inbox.lock();
+            while inbox.jobs.is_empty() && inbox.due.is_empty() {
+                if inbox.is_closed {
+                    return;
+                }
+                self.changed.wait(&mut inbox);
+            }
+            let (mut due, job) = (std::mem::take(&mut inbox.due), inbox.jobs.pop_front());
+            drop(inbox);
+            due.extend(job.into_iter().flat_map(|job| self.settle(job)));
+            wake_all(due);
+        }
+    }
+}
+
 /// The sending side. The thread ends when this is dropped.
-#[derive(Debug)]
 pub(crate) struct CompletionThread {
-    jobs: Sender<WakeJob>,
+    mailbox: Arc<Mailbox>,
     thread: ThreadId,
+}
+
+impl std::fmt::Debug for CompletionThread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CompletionThread({:?})", self.thread)
+    }
+}
+
+impl Drop for CompletionThread {
+    fn drop(&mut self) {
+        self.mailbox.inbox.lock().is_closed = true;
+        self.mailbox.changed.notify_one();
+    }
 }
 
 impl CompletionThread {
     /// Starts the thread.
-    pub fn new(counter: &Arc<AtomicUsize>) -> std::io::Result<Self> {
-        let (jobs, received) = channel::<WakeJob>();
-        let counter = Arc::clone(counter);
-        let work = move || {
-            for WakeJob { track, done } in received {
-                if let Some(mark) = done {
-                    // The commands are done. If this call blocks, it blocks only until the driver has marked
-                    // earlier commands.
-                    drop(track.wait_for_outcome(mark.value));
-                }
-                let due = track.due();
-                drop(track);
-                counter.fetch_sub(1, Ordering::AcqRel);
-                wake_all(due);
-            }
-        };
-        let thread = std::thread::Builder::new().name("opencl-wakers".into()).spawn(work)?.thread().id();
-        Ok(Self { jobs, thread })
+    pub fn new(callbacks: &Arc<AtomicUsize>) -> std::io::Result<Self> {
+        let callbacks = Arc::clone(callbacks);
+        let mailbox = Arc::new(Mailbox { inbox: Mutex::default(), changed: Condvar::new(), callbacks });
+        let builder = std::thread::Builder::new().name("opencl-wakers".into());
+        let worked = Arc::clone(&mailbox);
+        let thread = builder.spawn(move || worked.work())?.thread().id();
+        Ok(Self { mailbox, thread })
     }
 
     /// Sends a message. Never blocks.
     pub fn send(&self, job: WakeJob) {
-        // The thread lives as long as this sender, so it receives the message.
-        drop(self.jobs.send(job));
+        self.mailbox.inbox.lock().jobs.push_back(job);
+        self.mailbox.changed.notify_one();
+    }
+
+    /// Settles the next message in the calling thread, and leaves its wakers to the completion thread.
+    /// Returns false without a message. The completion thread may run a waker that waits for the caller.
+    pub fn settle_next(&self) -> bool {
+        let Some(job) = self.mailbox.inbox.lock().jobs.pop_front() else { return false };
+        let due = self.mailbox.settle(job);
+        self.mailbox.inbox.lock().due.extend(due);
+        self.mailbox.changed.notify_one();
+        true
     }
 
     /// Returns true if the calling thread is the completion thread itself, so that a waker is running.

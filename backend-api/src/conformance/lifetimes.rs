@@ -1,10 +1,17 @@
 //! Checks of releases while work in flight needs the object.
 
-use crate::{Device, DeviceBuffer, Fill, Queue, Transfer};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
 
-use super::Context;
+use parking_lot::Mutex;
+
+use crate::backends::waker;
+use crate::{Commit, Device, DeviceBuffer, Fill, Queue, Transfer};
+
 use super::context::assert_holds;
 use super::scene::Scene;
+use super::{Context, Outcome};
 
 const BYTES: u64 = 300_000;
 
@@ -15,6 +22,64 @@ fn busy_queue<D: Device>(cx: &Context<'_, D>, memory: &DeviceBuffer<D>) -> Queue
         cx.fill(&queue, memory, memory.bytes(), &[round; 60]);
     }
     queue
+}
+
+/// Checks that the drop of a device waits for no waker, which may wait for a lock of the dropping thread.
+///
+/// `device` must be the last owner. [`Skipped`](Outcome::Skipped) for a device whose wakers run in the
+/// calling thread. A device that waits for the waker hangs.
+///
+/// # Panics
+/// If the device refuses memory, a queue or a fill.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::conformance::{Outcome, check_drop};
+/// # use backend_host::HostDevice;
+/// let device = HostDevice::builder().bytes(16 << 20).threads(2).build()?;
+/// assert_eq!(check_drop(Arc::new(device)), Outcome::Passed);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
+    const TRIES: usize = 200;
+    let me = thread::current().id();
+    let (began, begun) = channel();
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let blocking = waker(move || {
+        let is_elsewhere = thread::current().id() != me;
+        let _ = began.send(is_elsewhere);
+        if is_elsewhere {
+            let _ = released.lock().recv();
+        }
+    });
+    let (woke, woken) = channel();
+    let other = waker(move || drop(woke.send(())));
+    let queues = [(); 2].map(|()| Queue::new(&device).expect("a queue"));
+    let memory = DeviceBuffer::new(&device, 4 << 20, Commit::Lazy).expect("device memory");
+    let submit = |queue: &Queue<D>| {
+        let fill = Fill { to: memory.at(0), bytes: memory.bytes(), pattern: &[7, 1] };
+        (0..8).map(|_| queue.fill(&fill).expect("a fill")).last().expect("eight tickets")
+    };
+    let is_held = (0..TRIES).any(|_| {
+        device.wake(submit(&queues[0]), blocking.clone());
+        begun.recv() == Ok(true)
+    });
+    if !is_held {
+        return Outcome::Skipped("wakers run in the calling thread".into());
+    }
+    // The thread that runs the waker has more to do.
+    for queue in &queues {
+        device.wake(submit(queue), other.clone());
+    }
+    drop(memory);
+    drop(queues);
+    drop(device);
+    drop(release);
+    for _ in 0..2 {
+        woken.recv().expect("the wakers of finished work");
+    }
+    Outcome::Passed
 }
 
 pub(super) fn giving_device_memory_back_waits_for_work<D: Device>(cx: &Context<'_, D>) {

@@ -286,11 +286,13 @@ impl Drop for ParityMember {
         let mut state = member_queue.lock();
         state.is_closed = true;
         state.work.notify_one();
+        // A waker that the thread runs may hold the last reference, or wait for a lock of the caller.
+        while !state.is_waking && !state.has_ended {
+            member_queue.done.wait(&mut state);
+        }
+        let has_ended = state.has_ended;
         drop(state);
-        // A waker in this thread may have held the last reference.
-        if !member_queue.is_worker()
-            && let Some(thread) = self.thread.lock().take()
-        {
+        if has_ended && let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
         self.worker.release_all();

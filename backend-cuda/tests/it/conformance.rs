@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use backend_api::conformance::{Limits, random, run_peers};
+use backend_api::conformance::{Limits, Outcome, check_drop, random, run_peers};
 use backend_api::{Device, Reach};
 use backend_cuda::{CudaDevice, Options, Route};
 
@@ -30,6 +30,12 @@ suite!(by_default, Options::new());
 suite!(copies_singly, Options::new().with_route(Route::Single));
 suite!(copies_in_batches, Options::new().with_route(Route::Batch));
 suite!(copies_by_kernel, Options::new().with_route(Route::Kernel));
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_drop_waits_for_no_waker() {
+    assert_eq!(check_drop(open(&Options::new())), Outcome::Passed);
+}
 
 /// Two devices for the first GPU, and each GPU with each other one.
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backend_api::Device;
-use backend_api::conformance::{Limits, Outcome, run_peers};
+use backend_api::conformance::{Limits, Outcome, check_drop, run_peers};
 use backend_api::wrap::Checksummed;
 
 use backend_host::{
@@ -120,6 +120,20 @@ suite!(
     simulation_without_latency,
     simulated(SimulatedDevice::builder(4).latency(Duration::ZERO).bandwidth(u64::MAX))
 );
+
+#[test]
+fn drops_wait_for_no_waker() {
+    for threads in [1, 4] {
+        assert_eq!(check_drop(host(threads)), Outcome::Passed);
+        assert_eq!(check_drop(file(threads)), Outcome::Passed);
+        assert_eq!(check_drop(tiered_file(threads)), Outcome::Passed);
+        assert_eq!(check_drop(checksummed(host(threads), 1000)), Outcome::Passed);
+    }
+    #[cfg(unix)]
+    assert_eq!(check_drop(Arc::new(store())), Outcome::Passed);
+    let simulated = check_drop(simulated(SimulatedDevice::builder(1)));
+    assert!(matches!(simulated, Outcome::Skipped(_)), "{simulated:?}");
+}
 
 #[test]
 fn devices_in_host_memory_reach_each_other() {

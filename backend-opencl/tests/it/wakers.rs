@@ -5,10 +5,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
+use backend_api::conformance::{Outcome, check_drop};
 use backend_api::{Device, Elements, Fill, Gather, HostMemory, Progress, Transfer};
 use backend_opencl::Options;
 
-use crate::{Scene, chosen};
+use crate::{Scene, chosen, open};
 
 const BYTES: u64 = 16 << 20;
 
@@ -87,6 +88,14 @@ fn a_waker_can_drop_the_device() {
         ended.recv().expect("the waker ran to its end");
         other_ended.recv().expect("other wakers are woken all the same");
         assert_eq!(registered.strong_count(), 0);
+    }
+}
+
+#[test]
+fn a_drop_waits_for_no_waker() {
+    for found in chosen() {
+        let outcome = check_drop(open(&found, &Options::new()));
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Waker;
-use std::thread::ThreadId;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -21,12 +20,10 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct MemberQueue {
     state: Mutex<MemberQueueState>,
-    /// Notified when a job is over.
+    /// Notified when a job is over, and when the thread begins to run wakers or ends.
     pub(super) done: Condvar,
     /// Held while a part of this member's parities is read, changed and written.
     pub(super) parity: Mutex<()>,
-    /// The thread that runs the jobs.
-    pub(super) worker: OnceLock<ThreadId>,
 }
 
 #[derive(Debug)]
@@ -38,15 +35,21 @@ pub(super) struct MemberQueueState {
     pub(super) buffers: IdMap<BufferId, u64>,
     pub(super) hosts: IdMap<HostId, Host>,
     pub(super) jobs: VecDeque<Job>,
-    /// Notified when a job arrives, or when no more will arrive.
+    /// Notified when a job arrives, when wakers are due, or when no more jobs will arrive.
     pub(super) work: Arc<Condvar>,
     /// The numbers of the newest job and of the newest finished one; jobs run in this order.
     pub(super) newest_job: u64,
     pub(super) done_job: u64,
     /// The queue of the running job.
     pub(super) busy_queue: Option<QueueId>,
+    /// True while a thread runs a job.
+    pub(super) runs_job: bool,
+    /// True while the member's thread runs wakers. Threads that wait for jobs run them meanwhile.
+    pub(super) is_waking: bool,
     /// True if no more jobs will arrive.
     pub(super) is_closed: bool,
+    /// True if the member's thread has ended.
+    pub(super) has_ended: bool,
     /// The error by which the device was lost.
     pub(super) lost: Option<Error>,
     /// The bytes that a spare still lacks.
@@ -155,7 +158,10 @@ impl MemberQueue {
             newest_job: 0,
             done_job: 0,
             busy_queue: None,
+            runs_job: false,
+            is_waking: false,
             is_closed: false,
+            has_ended: false,
             lost: None,
             missing_bytes: 0,
             stages: Vec::new(),
@@ -164,20 +170,11 @@ impl MemberQueue {
             of_lost: IdMap::default(),
             own: IdMap::default(),
         };
-        Self {
-            state: Mutex::new(state),
-            done: Condvar::new(),
-            parity: Mutex::new(()),
-            worker: OnceLock::new(),
-        }
+        Self { state: Mutex::new(state), done: Condvar::new(), parity: Mutex::new(()) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, MemberQueueState> {
         contended::lock(&self.state)
-    }
-
-    pub(super) fn is_worker(&self) -> bool {
-        self.worker.get() == Some(&std::thread::current().id())
     }
 }
 
@@ -192,6 +189,13 @@ impl Extents for MemberQueueState {
 }
 
 impl MemberQueueState {
+    /// Takes the next job, if no thread runs one.
+    pub(super) fn take_job(&mut self) -> Option<Job> {
+        let job = if self.runs_job { None } else { self.jobs.pop_front() };
+        self.runs_job |= job.is_some();
+        job
+    }
+
     /// Records the loss of the device, unless it has been replaced.
     pub(super) fn lose(&mut self, member: u64, error: &Error) {
         if self.member.id == member && self.member.is_there() {
@@ -282,7 +286,10 @@ impl MemberQueueState {
         let Some(entry) = self.entry(queue, value) else { return };
         (entry.stand, entry.kept, entry.failure) = (Stand::Over, None, outcome.err());
         let wakers = mem::take(&mut entry.wakers);
-        self.due.extend(wakers);
+        if !wakers.is_empty() {
+            self.due.extend(wakers);
+            self.work.notify_one();
+        }
         let Some(log) = self.queues.get_mut(&queue) else { return };
         while let Some(entry) = log.entries.pop_front_if(|entry| entry.stand == Stand::Over) {
             log.failed.extend(entry.failure.map(|failure| (entry.value, failure)));

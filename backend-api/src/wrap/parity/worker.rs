@@ -177,37 +177,44 @@ impl MemberWorker {
                 // The next poll returns the outcome.
                 let _ = device.wait(part);
             }
-            // A waker that runs in the member's thread may wait for later jobs of the same thread.
-            Pending::Job if member_queue.is_worker() => {
-                let job = state.jobs.pop_front();
-                drop(state);
-                if let Some(job) = job {
+            // A waker that the member's thread runs may wait for the caller, or be the caller.
+            Pending::Job => match if state.is_waking { state.take_job() } else { None } {
+                Some(job) => {
+                    drop(state);
                     self.do_job(&job);
                 }
-            }
-            Pending::Job => member_queue.done.wait(&mut state),
+                None => member_queue.done.wait(&mut state),
+            },
         }
     }
 
     /// Runs jobs until no more will arrive.
     pub(super) fn work(self: &Arc<Self>) {
         let member_queue = &self.core.member_queues[self.at];
-        let _ = member_queue.worker.set(std::thread::current().id());
+        let work = Arc::clone(&member_queue.lock().work);
         loop {
             let mut state = member_queue.lock();
             let job = loop {
-                if let Some(job) = state.jobs.pop_front() {
+                let job = state.take_job();
+                if job.is_some() || !state.due.is_empty() {
                     break job;
                 }
-                if state.is_closed {
+                if state.is_closed && state.jobs.is_empty() {
+                    state.has_ended = true;
+                    drop(state);
+                    member_queue.done.notify_all();
                     return;
                 }
-                let work = Arc::clone(&state.work);
                 work.wait(&mut state);
             };
             drop(state);
-            self.do_job(&job);
+            let call = Call::begin();
+            job.iter().for_each(|job| self.do_job(job));
+            member_queue.lock().is_waking = true;
+            member_queue.done.notify_all();
+            drop(call);
             self.wake_due();
+            member_queue.lock().is_waking = false;
         }
     }
 
@@ -217,6 +224,8 @@ impl MemberWorker {
         let member_queue = &self.core.member_queues[self.at];
         let mut state = member_queue.lock();
         state.done_job = job.number.unwrap_or(state.done_job);
+        state.runs_job = false;
+        state.work.notify_one();
         drop(state);
         member_queue.done.notify_all();
     }

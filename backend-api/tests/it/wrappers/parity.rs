@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Wake;
 use std::thread;
 
+use backend_api::conformance::{Outcome, check_drop};
 use backend_api::expr::{Action, Geometry, Store, Type, Value};
 use backend_api::kernel::{Access, Body, Kernel, Memory, Op, Reg, Report, ViewDecl};
 use backend_api::wrap::{Counting, Fault, Faulty, ParityGroup, ParityMember, ReplicaState, SplitMix64};
@@ -25,6 +26,16 @@ struct Rig<D> {
     queues: Vec<Queue<ParityMember>>,
     memories: Vec<DeviceBuffer<ParityMember>>,
     expected: Vec<Vec<u8>>,
+}
+
+#[test]
+fn the_drop_of_a_member_waits_for_no_waker() {
+    let device =
+        || -> Arc<dyn Device> { Arc::new(HostDevice::builder().bytes(16 << 20).threads(2).build().unwrap()) };
+    let group = ParityGroup::new([device(), device(), device()]).unwrap();
+    let member = Arc::clone(&group.members()[1]);
+    drop(group);
+    assert_eq!(check_drop(member), Outcome::Passed);
 }
 
 /// Ways to change memory.
