@@ -364,7 +364,8 @@ impl Text {
             }
             _ => {
                 if unused > 0 {
-                    // This extra bit ends the count.
+                    // Set the bit behind the value, so that a value of zero has as many trailing zeros as
+                    // bits.
                     emit!(self, "or.b32 {own}, {own}, 0x{:X}", 1_u32 << bits);
                 }
                 emit!(self, "brev.{kind} {own}, {own}");

@@ -198,7 +198,7 @@ impl Schedule {
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         self.submissions += 1;
-        // A rule can count every submission as an operation.
+        // A rule of fault injection counts this submission, and may fail it.
         let strike = Operation::of_name(operation)
             .and_then(|operation| self.settings.plan.strike(operation, Some(queue)));
         let failure = match strike {

@@ -39,8 +39,8 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     };
     let parameters = check(&mut body, &function.sig);
     if let Some(errors) = &body.errors {
-        // Emit no kernel, because its signature is invalid; a function mentions its types, so that rustc
-        // warns about none.
+        // Emit no kernel, because its signature is invalid. The emitted function names the types of the
+        // parameters, so that rustc does not report them as unused.
         let (errors, unused) = (errors.to_compile_error(), refused_form(function));
         return quote!(#errors #unused);
     }

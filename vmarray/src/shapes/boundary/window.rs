@@ -46,7 +46,7 @@ impl<T: Element> Axis<T> {
                 Place::Value(value) => values.push((at, value)),
             }
         }
-        // An element that the window never shows in its own place is read to its first place in the
+        // Read an element that is shown only beyond the edges directly to the first of its places in the
         // window.
         let shown = |element: usize| {
             let at = element.cast_signed().checked_sub(origin)?;

@@ -215,7 +215,8 @@ impl Follower<'_> {
         }
         let distance = sum.literal.cast_signed();
         let sum = Sum { literal: 0, ..sum };
-        // The test of its ends also covers an extended sum, if all loads of the run share it.
+        // One run has all loads that differ only in a constant: a test of its lowest and highest sum covers
+        // all.
         let is_it = |run: &Run| (run.view, run.of, &run.sum) == (view, of, &sum);
         let number = match self.lanes.runs.iter().position(is_it) {
             Some(number) => number,

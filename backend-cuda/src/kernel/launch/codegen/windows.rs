@@ -1,4 +1,4 @@
-//! Several items a thread that read neighbouring elements.
+//! Code of kernels whose items read neighbouring elements: each thread executes several items.
 //!
 //! A warp processes consecutive items, one for each lane of its threads. It tests its first and last item. If
 //! all items are far enough from edges, a thread loads all elements of its lanes once, in aligned pieces,

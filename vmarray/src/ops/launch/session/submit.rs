@@ -274,7 +274,10 @@ impl Session<'_> {
         let worked_on = || taken.iter().filter(|taken| !taken.is_around());
         let homes: Vec<&Pager> = worked_on().filter_map(|of| self.stores[of.number].pager()).collect();
         let Some(device) = homes.first().map(|pager| Arc::clone(pager.channels()[0].device())) else {
-            return Err(refused(name, "it has no result on a device: hold an array as a result"));
+            return Err(refused(
+                name,
+                "none of its results is on a device: pass `session.hold(&mut array)?` as a result",
+            ));
         };
         let mut channels = homes.iter().flat_map(|pager| pager.channels());
         let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), &device));
