@@ -32,6 +32,9 @@ def pytest_addoption(parser):
         "--census", type=int, default=0, metavar="N", help="runs the census alone, with so many cases of each function"
     )
     parser.addoption("--census-log", metavar="FILE", help="keeps what the census has done there, and goes on after that")
+    parser.addoption(
+        "--part", metavar="I/N", help="runs every Nth test from number I on, so that N processes share the tests"
+    )
     day = int(os.environ.get("VMARRAY_CENSUS_SEED") or datetime.date.today().toordinal())
     parser.addoption(
         "--census-seed", type=int, default=day, metavar="SEED", help="what the cases of the census are drawn by: the day"
@@ -45,18 +48,23 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
+    part, _, parts = (config.getoption("--part") or "0/1").partition("/")
     if config.getoption("--census"):
-        wanted = [item for item in items if item.originalname == "test_a_function_compared_with_numpy"]
-        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
-        items[:] = wanted
+        _keep([item for item in items if item.originalname == "test_a_function_compared_with_numpy"], config, items)
+    elif programs := config.getoption("--programs"):
+        _keep([item for item in items if getattr(item.obj, "is_hypothesis_test", False)], config, items)
+        for item in items:
+            share = hypothesis.settings(max_examples=-(-programs // (len(items) * int(parts))), derandomize=int(parts) == 1)
+            # Each part runs a share of the examples of all tests, by its own seed.
+            share(item.obj if int(parts) == 1 else hypothesis.seed(int(part))(item.obj))
         return
-    if not (programs := config.getoption("--programs")):
-        return
-    random = [item for item in items if getattr(item.obj, "is_hypothesis_test", False)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in random])
-    items[:] = random
-    for item in random:
-        hypothesis.settings(max_examples=-(-programs // len(random)))(item.obj)
+    _keep(items[int(part) :: int(parts)], config, items)
+
+
+def _keep(wanted, config, items):
+    """Deselects other tests."""
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = wanted
 
 
 RECORD = np.dtype([("x", "f4"), ("y", "i8"), ("z", "u1", (3,))])

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import census
 import numpy as np
 
 import vmarray as vm
@@ -102,6 +103,35 @@ def _is_outside(value: Any) -> bool:
     return bool((~np.isfinite(items) | (items < 0) | (items > 127)).any())
 
 
+def _overflows(case: Any) -> bool:
+    """True if a sum of the items, or of their squares, may exceed the float that NumPy adds in."""
+    limits = np.finfo(census.result_kind(case))
+    if limits.bits == 64 or case.main.dtype.kind not in "biufc":
+        return False
+    items = np.abs(case.main.astype("c16"))
+    items = items[np.isfinite(items)]
+    has_squares = case.name.endswith(("var", "std", "average"))
+    return float(np.sum(items**2 if has_squares else items)) > float(limits.max)
+
+
+def _is_wider_than_its_dtype(case: Any) -> bool:
+    """True if the greatest and the least integer are further apart than their dtype can hold."""
+    items = case.main
+    return items.dtype.kind in "iu" and bool(items.size) and int(items.max()) - int(items.min()) > np.iinfo(items.dtype).max
+
+
+def _least_tenth(array: Any) -> float:
+    # Devices compute, not NumPy, if the program asks for progress.
+    with vm.progress(lambda done, total: None):
+        return float(np.quantile(array, 0.1))
+
+
+def _is_rounded_alike(case: Any) -> bool:
+    """True if several integers are the same float."""
+    items = case.main
+    return items.dtype.kind in "iu" and len(np.unique(items.astype("f8"))) < len(np.unique(items))
+
+
 DIFFERENCES = [
     Difference(
         "`argsort`, `sort`, `argpartition`, `partition`",
@@ -152,6 +182,37 @@ DIFFERENCES = [
         lambda: tuple(
             str(np.asarray(np.maximum(one, np.float16(0.0))))
             for one in (vm.asarray(np.full(1, -0.0, "f2")), np.full(1, -0.0, "f2"))
+        ),
+    ),
+    Difference(
+        "`min`, `max`, `amin`, `amax`, `nanmin`, `nanmax`",
+        "of `0.0` and `-0.0` either, by dtype, place and processor",
+        "the first; along an axis either",
+        lambda case, why: why.endswith("signs of zeroes") and _has_both_zeroes(case.main),
+        lambda: _twice(lambda a: [str(one.max()) for one in (a[:2], a[1:])], np.array([0.0, -0.0, 0.0])),
+    ),
+    Difference(
+        "`sum`, `add`, `mean`, `average`, `var`, `std`, `nansum`, `nanmean`, `nanvar`, `nanstd`",
+        "a partial sum that `float16` or `float32` cannot hold is infinite, and the result infinite or NaN",
+        "sums of all items have 64 bits until the end",
+        lambda case, why: why.endswith((": NaNs", ": sums")) and _overflows(case),
+        lambda: _twice(lambda a: str(np.sum(a)), np.array([3e38, 3e38, -3e38], "f4")),
+    ),
+    Difference(
+        "`quantile`, `percentile`",
+        "the difference of two integers overflows if their dtype cannot hold it",
+        "it does not, in arrays above 64 KiB",
+        lambda case, why: why.endswith((": values", census.UNITS)) and _is_wider_than_its_dtype(case),
+        lambda: _twice(_least_tenth, np.array([-(2**31), 1, 5, 5, 6, 7], "i4")),
+    ),
+    Difference(
+        "`isin`",
+        "of integers of 64 bits that are the same float, all but the last are found among any floats",
+        "they are found if this float is there",
+        lambda case, why: why.endswith(": values") and _is_rounded_alike(case),
+        lambda: (
+            np.isin(vm.asarray(np.array([2**64 - 1, 2**64 - 2], "u8")), np.ones(64)).tolist(),
+            np.isin(np.array([2**64 - 1, 2**64 - 2], "u8"), np.ones(64)).tolist(),
         ),
     ),
     Difference(

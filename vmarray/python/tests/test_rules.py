@@ -580,3 +580,52 @@ def test_errors_name_the_value_and_a_remedy():
             work()
         assert all(word in str(raised.value) for word in words), raised.value
     assert xp.asarray(array, copy=False) is array
+
+
+def test_a_write_with_several_faults_has_the_error_of_numpy():
+    pairs = np.zeros((3, 4), [("x", "f4"), ("y", "i8")])
+    cases = [
+        (np.zeros((3, 4)), np.s_[::2], pairs),
+        (np.zeros(7, ">u8"), np.array([True, False] * 3 + [True]), np.zeros(7, "i2, S2")),
+        (np.zeros((2, 3, 2), "m8[s]"), ([0, 1], [0, 0]), pairs),
+        (np.zeros((2, 3, 2)), (None, [0, 2], None), [[[4.5, 1]], [[8.5, 1]]]),
+        (np.zeros((2, 0), "f2"), (), np.zeros((2, 0), "i2, S2")),
+    ]
+    for own, key, value in cases:
+        for given in (value, vm.asarray(value)):
+            with pytest.raises((TypeError, ValueError, IndexError)) as theirs:
+                own.copy()[key] = value
+            array = vm.asarray(own)
+            with pytest.raises(theirs.type):
+                array[key] = given
+            same(array, own)
+
+
+def test_where_wraps_an_integer_of_python():
+    mask, own = np.array([True, False]), np.array([1, 2], "i4")
+    for number in (2**63 - 1, -(2**31) - 1, 2**64 - 1, 7):
+        same(np.where(vm.asarray(mask), vm.asarray(own), number), np.where(mask, own, number))
+
+
+def test_a_complex_number_is_converted_by_unsafe_casting():
+    own, options = np.array([3 + 1j, 1j]), {"dtype": "f8", "casting": "unsafe"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same(np.true_divide(6 + 1j, vm.asarray(own), **options), np.true_divide(6 + 1j, own, **options))
+
+
+def test_nan_to_num_in_place_without_axes():
+    for dtype in ("f4", "c8"):
+        own = np.array(np.nan, dtype)
+        array = vm.asarray(own)
+        np.nan_to_num(array, copy=False), np.nan_to_num(own, copy=False)
+        same(array, own)
+
+
+def test_an_extreme_of_zeroes_has_their_sign():
+    for dtype in ("f2", "f4", "f8"):
+        for own in (np.full(3, -0.0, dtype), np.zeros((2, 2), dtype)):
+            array = vm.asarray(own)
+            same(array.min(), own.min())
+            same(array.max(), own.max())
+            same((array * 1).min(), (own * 1).min())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core, _indexing, _ufuncs
-from ._errors import InvalidError
+from ._errors import Error, InvalidError
 
 if TYPE_CHECKING:
     from ._core import Core, Device
@@ -24,6 +24,9 @@ _numpy: Any = np
 _SHOWN_BYTES = 16 << 20
 #: The functions that the operator ``**`` of NumPy calls for a few exponents of Python.
 _POWERS: dict[tuple[type, object], Any] = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
+#: The classes of NumPy's errors for keys and values, and most items or bytes of a write that is repeated for one.
+_KEY_ERRORS = (TypeError, ValueError, IndexError, OverflowError)
+_REPEATED_MAX = 1 << 26
 #: Items that an iterator reads at once.
 _ITERATED = 1 << 16
 
@@ -347,6 +350,27 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Writes items, as with NumPy's arrays."""
+        try:
+            self._write(key, value)
+            return
+        except _KEY_ERRORS as error:
+            if isinstance(error, Error):
+                raise
+            ours = error
+        # A key and a value may have several faults, and NumPy reports the fault that it finds first.
+        self._raise_as_numpy(key, value)
+        raise ours
+
+    def _raise_as_numpy(self, key: Any, value: Any) -> None:
+        """Repeats a refused write with an array of NumPy whose items are all the same one."""
+        arrays = [one for one in (key, value) if isinstance(one, Array)]
+        if self.size > _REPEATED_MAX or any(one.nbytes > _REPEATED_MAX for one in arrays):
+            return
+        item = np.lib.stride_tricks.as_strided(np.zeros((), self.dtype), self.shape, (0,) * self.ndim)
+        parts = self._key(key)
+        item[parts if isinstance(key, tuple) else parts[0]] = np.asarray(value) if isinstance(value, Array) else value
+
+    def _write(self, key: Any, value: Any) -> None:
         if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             self[key]._assign(value)
             return
@@ -432,6 +456,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             for name in self.dtype.names or ():
                 self[name]._assign(items[name])
             return
+        if isinstance(value, (Array, np.ndarray)) and 0 in self.shape:
+            # NumPy checks the cast of no items, too.
+            np.empty(0, self.dtype)[...] = np.empty(0, value.dtype)
         if isinstance(value, Array):
             value = value._fitted(self.shape)
             if not self.shape:

@@ -139,8 +139,8 @@ def _on_devices(
             operands.append(one._core)
         elif np.ndim(one) == 0:
             try:
-                # A float of Python becomes an integer as an item does, if the program permits that.
-                is_unsafe = type(one) is float and cast.kind in "iu"
+                # A number of Python is converted as an item is, if the program permits that.
+                is_unsafe = (type(one) is float and cast.kind in "iu") or (type(one) is complex and cast.kind != "c")
                 operands.append(np.asarray(one).astype(cast) if is_unsafe else np.asarray(one, cast))
             except OverflowError:
                 if name in _COMPARISONS:
@@ -360,7 +360,14 @@ def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
     place = np.isnan(array)._core.reduce("first")
     if place is not None:
         return place[0], np.nan
-    return array._core.reduce(f"float_{which}")
+    found = array._core.reduce(f"float_{which}")
+    if found is None or found[1]:
+        return found
+    # Devices compare zeroes without their signs: read the sign of the first.
+    if array._core.is_pending:
+        place = ((array == 0) & (np.reciprocal(array) < 0))._core.reduce("first")
+        return found[0], -0.0 if place is not None and place[0] == found[0] else 0.0
+    return found[0], array[np.unravel_index(found[0], array.shape)]
 
 
 def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -428,9 +435,10 @@ def where_of(condition: Any, *values: Any) -> Any:
         raise ValueError("either both or neither of x and y should be given")
     # By NumPy's promotion, Python's numbers are weak; arrays and NumPy's scalars count by their dtypes.
     dtype = np.result_type(*(one if type(one) in (bool, int, float, complex) else _ufuncs.kind(one) for one in values))
-    inputs = (condition, *values)
-    shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
     dtype = np.dtype(dtype).newbyteorder("=")
+    # Unlike other functions, NumPy's `where` wraps an integer of Python that the dtype cannot hold.
+    inputs = (condition, *(np.asarray(one).astype(dtype) if type(one) is int else one for one in values))
+    shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
     core = _on_devices("where", inputs, (np.dtype(bool), dtype, dtype), dtype, shape)
     if core is not None:
         return Array._of(core)
