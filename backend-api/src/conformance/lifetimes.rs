@@ -54,12 +54,14 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
         }
     });
     let (woke, woken) = channel();
-    let other = waker(move || drop(woke.send(())));
+    let other = waker(move || {
+        let _ = woke.send(());
+    });
     let queues = [(); 2].map(|()| Queue::new(&device).expect("a queue"));
     let memory = DeviceBuffer::new(&device, 4 << 20, Commit::Lazy).expect("device memory");
     let submit = |queue: &Queue<D>| {
         let fill = Fill { to: memory.at(0), bytes: memory.bytes(), pattern: &[7, 1] };
-        (0..8).map(|_| queue.fill(&fill).expect("a fill")).last().expect("eight tickets")
+        (0..8).map(|_| queue.fill(&fill).expect("a fill")).reduce(|_, ticket| ticket).expect("eight tickets")
     };
     let is_held = (0..TRIES).any(|_| {
         device.wake(submit(&queues[0]), blocking.clone());
@@ -178,7 +180,7 @@ pub(super) fn queues_do_not_block_each_others_memory<D: Device>(cx: &Context<'_,
 
 pub(super) fn memory_in_use_by_others_can_be_given_back_meanwhile<D: Device>(cx: &Context<'_, D>) {
     let (device, limits) = (cx.device(), cx.limits());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for thread in 0..3_u8 {
             scope.spawn(move || {
                 let cx = Context::new(device, limits);
