@@ -71,10 +71,10 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// [`open_together`](Self::open_together) returns all of them as at one commit, or an error: each commit
 /// stores a number and a random token in every file. The drives store the files at the same time.
 ///
-/// Join the stores of a [`Mirrored`](backend_api::wrap::Mirrored) as well, because a mirror does not compare
+/// Join the stores of a `Mirrored` of `vmarray-redundancy` as well, because a mirror does not compare
 /// the contents of its devices. A file that is older than the other mirrors, such as a restored copy, is then
 /// an error that names it. To repair it, copy the file of another mirror over it while all are closed. A
-/// [`ParityGroup`](backend_api::wrap::ParityGroup) is not for stores, because it clears the memory that it
+/// `ParityGroup` is not for stores, because it clears the memory that it
 /// allocates.
 ///
 /// # Growth

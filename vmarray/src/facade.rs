@@ -13,6 +13,7 @@ pub use backend_host as host;
 /// Backend for GPUs of all vendors through OpenCL.
 #[cfg(feature = "opencl")]
 pub use backend_opencl as opencl;
+pub use vmarray_redundancy as redundancy;
 
 /// Crate whose derives make a type an [`Element`].
 pub use bytemuck;
@@ -267,7 +268,7 @@ pub mod home {
     //! [`VirtualArray::homes`](crate::VirtualArray::homes).
 
     pub use crate::array::homes::ChannelHome;
-    pub use backend_api::wrap::{Replica, ReplicaState};
+    pub use vmarray_redundancy::{Replica, ReplicaState};
 }
 
 #[cfg(feature = "host")]

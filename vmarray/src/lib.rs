@@ -62,7 +62,7 @@
 //! | errors, with the remedy of each | [`Error`], [`ErrorKind`] |
 //! | counters and memory of an array | [`Stats`], [`stats`], [`Footprint`] |
 //! | plans of operations, and limits of devices | [`explain`], [`monitor`], `trace` |
-//! | the device contract and the backends | [`AnyDevice`], [`device`], `cuda`, `opencl`, `host` |
+//! | the device contract, mirrors and parity, the backends | [`AnyDevice`], [`device`], [`redundancy`], `cuda`, `opencl`, `host` |
 //!
 //! Each item has one path; [`prelude`] repeats the items that programs name in every file.
 //!

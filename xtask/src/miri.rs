@@ -22,9 +22,16 @@ struct Part {
     has_weak_memory: bool,
 }
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 4] = [
     Part {
         package: "vmarray-backend-api",
+        target: &["--lib"],
+        tests: &[],
+        sample: None,
+        has_weak_memory: true,
+    },
+    Part {
+        package: "vmarray-redundancy",
         target: &["--lib"],
         tests: &[],
         sample: None,

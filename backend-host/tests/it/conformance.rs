@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backend_api::Device;
 use backend_api::conformance::{Limits, Outcome, check_drop, run_peers};
-use backend_api::wrap::Checksummed;
+use vmarray_redundancy::Checksummed;
 
 use backend_host::{
     BackedDevice, Backing, FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder, StoreDevice, Tier,

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use backend_api::Device;
 use backend_api::conformance::{Limits, Outcome, checks, run_all};
-use backend_api::wrap::Checksummed;
 use backend_opencl::{OpenClDevice, Options};
+use vmarray_redundancy::Checksummed;
 
 use crate::{chosen, open};
 

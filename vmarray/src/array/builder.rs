@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use backend_api::wrap::{Mirrored, ParityGroup};
 use backend_api::{Commit, Device, HostMemory};
+use vmarray_redundancy::{Mirrored, ParityGroup};
 
 use crate::array::empty_like::Recipe;
 use crate::array::{VirtualArray, publishing};
@@ -499,7 +499,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Allows [moving the pages to other devices](VirtualArray::rebalance) while the array is in use.
     ///
-    /// Hits cost the same. Each channel's device is then a [mirror](crate::device::wrap::Mirrored) of one
+    /// Hits cost the same. Each channel's device is then a [mirror](crate::redundancy::Mirrored) of one
     /// device. The mirror tracks submissions and shares no memory with other devices, so joins with other
     /// arrays, and lists over several GPUs, go through the host. Errors and statistics use the name of the
     /// first device, also after a move; [`homes`](VirtualArray::homes) reports the current devices. Arrays

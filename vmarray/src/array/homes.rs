@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backend_api::Device;
-use backend_api::wrap::Replica;
+use vmarray_redundancy::Replica;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use backend_api::Device;
 use backend_api::links::is_same;
-use backend_api::wrap::{Mirrored, ParityGroup, Replica, ReplicaState};
 use parking_lot::Mutex;
+use vmarray_redundancy::{Mirrored, ParityGroup, Replica, ReplicaState};
 
 use crate::base::error::{ErrorKind, Result};
 

@@ -5,8 +5,8 @@ mod stripe_pattern;
 
 use std::sync::Arc;
 
-use backend_api::wrap::ParityGroup;
 use backend_api::{Device, DeviceKind};
+use vmarray_redundancy::ParityGroup;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::setup::profile::{Direction, Profile};
@@ -81,7 +81,7 @@ pub enum Placement {
     /// [`homes`](crate::VirtualArray::homes) reports this, and [`rebuild`](crate::VirtualArray::rebuild)
     /// installs a spare while the array is in use. Only for arrays: the home of a source is in RAM.
     ///
-    /// Each pair is a [`Mirrored`](crate::device::wrap::Mirrored), whose documentation lists repeated and
+    /// Each pair is a [`Mirrored`](crate::redundancy::Mirrored), whose documentation lists repeated and
     /// copied work, and results that may differ between devices of different kinds.
     Mirrored,
     /// Equal shares on three or more devices with parity: the loss of one device loses no data, at the cost

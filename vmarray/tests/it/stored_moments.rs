@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use vmarray::device::wrap::{Mirrored, SplitMix64};
+use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{
     Commit, Device, DeviceBuffer, Error as DeviceError, ErrorKind as DeviceErrorKind, Fill, HostBuffer,
     HostMemory, Queue, Transfer,
 };
 use vmarray::host::{HostDevice, StoreDevice, StoreFile, Tier};
+use vmarray::redundancy::Mirrored;
 use vmarray::{AnyDevice, Builder, RaggedArray, VirtualArray, prelude::*};
 
 use crate::stored::{Files, of_device};

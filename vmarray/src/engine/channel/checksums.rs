@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use backend_api::wrap::Checksummed;
 use backend_api::{Device, Error, ErrorKind, Result, Ticket};
+use vmarray_redundancy::Checksummed;
 
 use super::Channel;
 

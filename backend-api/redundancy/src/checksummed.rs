@@ -1,0 +1,360 @@
+//! A device that verifies the data it reads by checksums of the written data.
+
+mod checks;
+mod table;
+
+use std::collections::{HashMap, HashSet};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use self::checks::{Check, Checks, HostPlace, Part, checksum};
+use self::table::Table;
+use super::several::access_set::{AccessSet, Ranges};
+use backend_api::{
+    BufferHandle, BufferId, Commit, Device, DeviceSpan, Extents, HostAllocation, HostId, HostMemory,
+    HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, View, forward,
+};
+
+/// A device that verifies memory by checksums when it copies it to the host. If a bit flips on the device,
+/// or on the way there or back, the read fails with [`Corrupted`](backend_api::ErrorKind::Corrupted) instead
+/// of a wrong value.
+///
+/// Memory is divided in units of a given length, counted from the start of each buffer. A unit has a
+/// checksum (64 bits of XXH3) after it was copied to or from the host as a whole. Copies of whole units
+/// within device memory copy their checksums. A write to a part of a unit invalidates its checksum, and so
+/// does a write by the device itself (fills, kernels, scatters). The next copy of the whole unit computes
+/// it again. Reads by the device itself, and copies of parts of a unit, are not verified.
+///
+/// - Copies of whole units take the time of one more read: before they are submitted, or in the thread
+///   that observes their end, such as by [`poll`](Device::poll). A corrupted unit is copied to the host
+///   nevertheless. It is valid again after the program has written all of it.
+/// - Memory that is copied to the device must not change until the copy is done. Copies that run unordered
+///   with other writes to the same memory, whose bytes are unspecified, may fail as corrupted.
+/// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more. The device has no
+///   [direct reads](Device::direct_reads).
+/// - The device verifies the data of a read before any caller learns that the read is over. A caller
+///   learns it by its ticket, by a later ticket of its queue, or by a ticket of a queue that was [ordered
+///   after](Device::order_after) it. A ticket of another device, or a waker, does not verify.
+/// - Kernels and copies of other devices that write to this device's memory must go through such wrappers,
+///   too: all wrappers of a process know each other's memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, HostBuffer, HostMemory, Queue, Transfer};
+/// use vmarray_redundancy::Checksummed;
+/// let card = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// // SAFETY: handles go back to their device, and the program waits for its copies.
+/// let device = Arc::new(unsafe { Checksummed::new(Arc::clone(&card), 64) });
+/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 640, Commit::Lazy)?);
+/// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// device.wait(queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(128), bytes: 64 }])?)?;
+///
+/// // Flip a bit in the GPU's memory, as a cosmic ray would.
+/// let (own, bit) = (Queue::new(&card)?, HostBuffer::new(&card, 1, HostMemory::Pageable)?);
+/// bit.write(0, &[1]);
+/// card.wait(own.submit(&[Transfer::Upload { from: bit.at(0), to: memory.at(130), bytes: 1 }])?)?;
+///
+/// let read = queue.submit(&[Transfer::Download { from: memory.at(128), to: host.at(0), bytes: 64 }])?;
+/// let error = device.wait(read).unwrap_err();
+/// assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupted, Some(128)));
+/// assert_eq!(device.unit_bytes(), 64);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Checksummed<D: Device + ?Sized> {
+    inner: Arc<D>,
+    unit_bytes: u64,
+    hosts: RwLock<HashMap<HostId, HostPlace>>,
+    checks: Checks,
+    /// The buffers that were not released.
+    buffers: Mutex<HashSet<BufferId>>,
+}
+
+fn forget_all(touches: &AccessSet) {
+    touches.writes.iter().for_each(|(buffer, bytes)| table::forget(*buffer, bytes));
+}
+
+/// Invalidates the elements that a list of a request names.
+fn forget_listed(elements: &View<'_>, list: HostPlace) {
+    let mut buffer = Vec::new();
+    // SAFETY: the request borrows the memory.
+    let (indices, _) = unsafe { list.read(&mut buffer) }.as_chunks();
+    table::forget_listed(elements, indices.iter().map(|index| u64::from_ne_bytes(*index)));
+}
+
+/// Notes a copy within device memory: checksums of whole units are copied with it.
+fn begin_internal((from, to, bytes): (DeviceSpan<'_>, DeviceSpan<'_>, u64), parts: &mut Vec<Part>) {
+    let Some(table) = Table::of(to.buffer()) else { return };
+    table.forget(to.offset(), bytes);
+    let Some(source) = Table::of(from.buffer()).filter(|source| source.unit_bytes == table.unit_bytes) else {
+        return;
+    };
+    for unit in table.whole(to.offset(), bytes) {
+        let at = from.offset() + (unit * table.unit_bytes - to.offset());
+        let Some(sum) = source.sum_at(at) else { break };
+        let word = table.set(unit, sum);
+        parts.push(Part { table: Arc::clone(&table), unit, word, to: None });
+    }
+}
+
+/// Memory of any length: the inner device checks lengths.
+struct Lengths;
+
+impl Extents for Lengths {
+    fn device_bytes(&self, _: BufferId) -> Option<u64> {
+        Some(u64::MAX)
+    }
+
+    fn host_bytes(&self, _: HostId) -> Option<u64> {
+        Some(u64::MAX)
+    }
+}
+
+impl<D: Device + ?Sized> Checksummed<D> {
+    /// Creates a device with checksums of units of `unit_bytes` bytes, at least one.
+    ///
+    /// # Safety
+    /// Host memory that this device allocates or imports must be released by this device, and not by the
+    /// inner one. Also, before the program treats work as over by the rules on
+    /// [races](crate#the-contract), it must poll this device: until then the device reads host memory that
+    /// the work has written.
+    #[must_use]
+    pub unsafe fn new(inner: Arc<D>, unit_bytes: usize) -> Self {
+        Self {
+            inner,
+            unit_bytes: unit_bytes.max(1) as u64,
+            hosts: RwLock::default(),
+            checks: Checks::default(),
+            buffers: Mutex::default(),
+        }
+    }
+
+    /// The length of a unit in bytes.
+    #[must_use]
+    pub fn unit_bytes(&self) -> usize {
+        self.unit_bytes as usize
+    }
+
+    /// Creates the table of a buffer.
+    fn note(&self, operation: &'static str, buffer: BufferHandle, bytes: u64) -> Result<BufferHandle> {
+        match Table::new(operation, self.unit_bytes, bytes) {
+            Ok(table) => {
+                self.buffers.lock().insert(buffer.id());
+                table.put(buffer.id());
+                Ok(buffer)
+            }
+            Err(error) => {
+                self.inner.release(buffer);
+                Err(error.on(self.inner.info()))
+            }
+        }
+    }
+
+    fn note_host(&self, host: &HostAllocation) {
+        let place = HostPlace { address: host.address(), bytes: host.bytes() };
+        self.hosts.write().insert(host.id(), place);
+    }
+
+    /// The address of host memory that a call names, and which therefore exists.
+    fn host_place(&self, at: HostSpan<'_>, bytes: u64) -> Option<HostPlace> {
+        let memory = *self.hosts.read().get(&at.host())?;
+        memory.part(at.offset(), bytes)
+    }
+
+    fn submitted(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        if request.check(&Lengths).is_err() {
+            // The inner device refuses the request; its ranges may be invalid.
+            return request.start(&*self.inner, queue);
+        }
+        let touches = AccessSet::of(request);
+        self.checks.supersede(&touches.host_writes);
+        let mut check = Check::new(self.begin(request, &touches), touches.host_writes);
+        let ticket = request.start(&*self.inner, queue).inspect_err(|_| check.forget())?;
+        if !check.is_nothing() {
+            self.checks.add(ticket, check);
+        }
+        Ok(ticket)
+    }
+
+    /// Notes the effects of a request before its submission, as later submissions depend on them. Returns
+    /// the units that it copies as a whole.
+    fn begin(&self, request: &Request<'_>, touches: &AccessSet) -> Vec<Part> {
+        // The contents are unknown while pending work writes to this host memory.
+        let is_known = || !self.checks.writes_to(&touches.host_reads);
+        match request {
+            Request::Copies(transfers, _) => {
+                let (mut parts, mut buffer) = (Vec::new(), Vec::new());
+                let is_known = is_known();
+                for transfer in *transfers {
+                    match *transfer {
+                        Transfer::Upload { from, to, bytes } => {
+                            self.begin_upload((from, to, bytes), is_known, &mut parts, &mut buffer);
+                        }
+                        Transfer::Download { from, to, bytes } => {
+                            self.begin_download((from, to, bytes), &mut parts);
+                        }
+                        Transfer::Internal { from, to, bytes } => {
+                            begin_internal((from, to, bytes), &mut parts);
+                        }
+                    }
+                }
+                parts
+            }
+            Request::Scatter(scatter) => {
+                let list = self.host_place(scatter.indices, scatter.count.saturating_mul(8));
+                match list.filter(|_| is_known()) {
+                    Some(list) => forget_listed(&scatter.elements, list),
+                    None => forget_all(touches),
+                }
+                Vec::new()
+            }
+            _ => {
+                forget_all(touches);
+                Vec::new()
+            }
+        }
+    }
+
+    fn begin_upload(
+        &self,
+        (from, to, bytes): (HostSpan<'_>, DeviceSpan<'_>, u64),
+        is_known: bool,
+        parts: &mut Vec<Part>,
+        buffer: &mut Vec<u8>,
+    ) {
+        let Some(table) = Table::of(to.buffer()) else { return };
+        table.forget(to.offset(), bytes);
+        for unit in table.whole(to.offset(), bytes).filter(|_| is_known) {
+            let ahead = unit * table.unit_bytes - to.offset();
+            let Some(place) = self.host_place(from.plus(ahead), table.unit_bytes) else { break };
+            // SAFETY: the request borrows the memory.
+            let word = table.set(unit, checksum(unsafe { place.read(buffer) }));
+            parts.push(Part { table: Arc::clone(&table), unit, word, to: None });
+        }
+    }
+
+    fn begin_download(&self, (from, to, bytes): (DeviceSpan<'_>, HostSpan<'_>, u64), parts: &mut Vec<Part>) {
+        let Some(table) = Table::of(from.buffer()) else { return };
+        for unit in table.whole(from.offset(), bytes) {
+            let to = to.plus(unit * table.unit_bytes - from.offset());
+            let Some(place) = self.host_place(to, table.unit_bytes) else { break };
+            let to = Some((to.host(), to.offset()..to.offset() + table.unit_bytes, place));
+            parts.push(Part { table: Arc::clone(&table), unit, word: table.word(unit), to });
+        }
+    }
+
+    /// Returns the outcome of a finished ticket, after all work that is over with it was verified.
+    fn settle(&self, ticket: Ticket) -> Result<()> {
+        self.checks.settle(ticket, self.inner.info(), |ticket| match self.inner.poll(ticket) {
+            Ok(Progress::Pending) => None,
+            Ok(Progress::Done) => Some(false),
+            Err(_) => Some(true),
+        })
+    }
+
+    /// Waits for submissions. Their errors are returned by their tickets.
+    fn wait_for(&self, tickets: Vec<Ticket>) {
+        tickets.into_iter().for_each(|ticket| drop(self.wait(ticket)));
+    }
+}
+
+// SAFETY: every call is forwarded to the inner device. In addition, this device reads host memory by
+// `racy`. It reads it while a request that names it is submitted. It reads bytes that work has written,
+// before it reports that work as over, and before it releases the memory. The caller of `new` promises
+// that no other way to observe the end exists.
+unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
+    forward! { self => self.inner;
+        info memory create_queue routes set_routing routing wipe_on_release sync prepare prepare_launches
+        kernel_facts wake reaches
+    }
+
+    backend_api::requests! { self, queue, request => self.submitted(queue, &request) }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        let id = queue.id();
+        // Wait before the release, because a released queue has forgotten its failures.
+        self.wait_for(self.checks.waiting(|of, _| of == id));
+        self.inner.release_queue(queue);
+        self.checks.end_queue(id);
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        self.note("allocate", self.inner.allocate(bytes, commit)?, bytes)
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        let buffer = self.inner.allocate_extensible(bytes, most, commit)?;
+        self.note("allocate_extensible", buffer, bytes)
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        self.inner.extend(buffer, bytes, commit)?;
+        match Table::of(buffer.id()) {
+            Some(table) => table.grow("extend", bytes).map_err(|error| error.on(self.inner.info())),
+            None => Ok(()),
+        }
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        let id = buffer.id();
+        if let Some(table) = Table::of(id) {
+            let is_of = |part: &Part| Arc::ptr_eq(&part.table, &table);
+            self.wait_for(self.checks.waiting(|_, check| check.concerns(is_of)));
+        }
+        self.inner.release(buffer);
+        if self.buffers.lock().remove(&id) {
+            Table::remove(id);
+        }
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.inner.allocate_host(bytes, kind).inspect(|host| self.note_host(host))
+    }
+
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.import_host(address, bytes, kind) }.inspect(|host| self.note_host(host))
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        let id = host.id();
+        let is_there = |part: &Part| part.to.as_ref().is_some_and(|(of, ..)| *of == id);
+        self.wait_for(self.checks.waiting(|_, check| check.concerns(is_there)));
+        // Independent of the outcome of the work, no check reads this memory any more.
+        self.checks.supersede(&Ranges::all_of(id));
+        self.hosts.write().remove(&id);
+        self.inner.release_host(host);
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        match self.inner.poll(ticket) {
+            Ok(Progress::Pending) => Ok(Progress::Pending),
+            polled => self.settle(ticket).and(polled),
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        let waited = self.inner.wait(ticket);
+        self.settle(ticket).and(waited)
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.inner.order_after(queue, ticket)?;
+        self.checks.order_after(queue.id(), ticket);
+        Ok(())
+    }
+}
+
+impl<D: Device + ?Sized> Drop for Checksummed<D> {
+    fn drop(&mut self) {
+        // Removes the tables of memory whose handles were forgotten.
+        self.buffers.get_mut().drain().for_each(Table::remove);
+    }
+}

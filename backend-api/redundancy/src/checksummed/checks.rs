@@ -1,0 +1,231 @@
+//! Pending verifications of submitted work, and the threads that wait for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use twox_hash::XxHash3_64;
+
+use super::table::{Table, Word};
+use crate::several::access_set::Ranges;
+use backend_api::{DeviceInfo, Error, ErrorKind, HostId, QueueId, Result, Ticket, racy};
+
+/// A piece of host memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostPlace {
+    pub(super) address: NonNull<u8>,
+    pub(super) bytes: usize,
+}
+
+// SAFETY: the address is used only while the memory exists, by functions for memory that other code
+// accesses.
+unsafe impl Send for HostPlace {}
+// SAFETY: as above.
+unsafe impl Sync for HostPlace {}
+
+impl HostPlace {
+    /// Returns a part of it, if it is inside.
+    pub(super) fn part(&self, offset: u64, bytes: u64) -> Option<Self> {
+        let (start, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
+        let is_inside = start.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        // SAFETY: inside of the memory, by the check above.
+        is_inside.then(|| Self { address: unsafe { self.address.add(start) }, bytes })
+    }
+
+    /// Reads its current bytes.
+    ///
+    /// # Safety
+    /// The memory exists.
+    pub(super) unsafe fn read<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8] {
+        buffer.resize(self.bytes, 0);
+        // SAFETY: the memory exists and has this length, by the caller's promise; other code may write to
+        // it.
+        unsafe { racy::read(self.address.as_ptr(), buffer) };
+        buffer
+    }
+}
+
+pub(super) fn checksum(bytes: &[u8]) -> u64 {
+    // 0 means that the checksum is unknown.
+    XxHash3_64::oneshot(bytes).max(1)
+}
+
+/// A whole unit that a submission reads, or writes a copy to.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) table: Arc<Table>,
+    pub(super) unit: u64,
+    /// Its word when the work was submitted, or later.
+    pub(super) word: Word,
+    /// The target in host memory, for a read.
+    pub(super) to: Option<(HostId, Range<u64>, HostPlace)>,
+}
+
+/// The verification to make when a submission is done.
+#[derive(Debug)]
+pub(super) struct Check {
+    /// Locked during the comparison.
+    parts: Mutex<Vec<Part>>,
+    host_writes: Ranges<HostId>,
+    outcome: OnceLock<Result<()>>,
+}
+
+impl Check {
+    pub(super) fn new(parts: Vec<Part>, host_writes: Ranges<HostId>) -> Self {
+        Self { parts: Mutex::new(parts), host_writes, outcome: OnceLock::new() }
+    }
+
+    /// Returns true if the check has no part to verify and no range of host memory.
+    pub(super) fn is_nothing(&mut self) -> bool {
+        self.parts.get_mut().is_empty() && self.host_writes.iter().next().is_none()
+    }
+
+    /// Returns true if it must still verify a part that meets the condition.
+    pub(super) fn concerns(&self, holds: impl Fn(&Part) -> bool) -> bool {
+        self.parts.lock().iter().any(holds)
+    }
+
+    /// Marks the contents of the written parts as unknown after a failure.
+    pub(super) fn forget(&self) {
+        for part in self.parts.lock().iter().filter(|part| part.to.is_none()) {
+            part.table.replace(part.unit, part.word, 0);
+        }
+    }
+
+    /// Verifies the parts; one thread does it for all that ask.
+    fn compare(&self, device: &DeviceInfo) -> Result<()> {
+        let mut parts = self.parts.lock();
+        if let Some(outcome) = self.outcome.get() {
+            return outcome.clone();
+        }
+        let (mut buffer, mut outcome) = (Vec::new(), Ok(()));
+        for Part { table, unit, word, to } in parts.drain(..) {
+            let Some((_, _, place)) = to else { continue };
+            // SAFETY: the release of host memory waits until its parts are verified.
+            let sum = checksum(unsafe { place.read(&mut buffer) });
+            if word.sum == 0 {
+                table.replace(unit, word, sum);
+            } else if sum != word.sum && outcome.is_ok() {
+                outcome = Err(corrupted(unit, table.unit_bytes).on(device));
+            }
+        }
+        self.outcome.get_or_init(|| outcome).clone()
+    }
+}
+
+fn corrupted(unit: u64, unit_bytes: u64) -> Error {
+    Error::new(ErrorKind::Corrupted, "submit")
+        .with_offset(unit * unit_bytes)
+        .with_bytes(unit_bytes)
+        .with_detail(format!("unit {unit} of this memory differs from the data that was written"))
+        .with_advice("write all of it again, and replace the device if it happens again")
+}
+
+/// The submissions of a queue.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: BTreeMap<u64, Arc<Check>>,
+    failed: HashMap<u64, Error>,
+    /// The newest ticket of each other queue that work here runs after.
+    after: HashMap<QueueId, u64>,
+}
+
+/// All submissions that may need verification.
+#[derive(Debug, Default)]
+pub(super) struct Checks(Mutex<HashMap<QueueId, Queue>>);
+
+impl Checks {
+    pub(super) fn add(&self, ticket: Ticket, check: Check) {
+        self.0.lock().entry(ticket.queue).or_default().waiting.insert(ticket.value, Arc::new(check));
+    }
+
+    /// Notes that work of a queue runs after a ticket from now on.
+    pub(super) fn order_after(&self, queue: QueueId, ticket: Ticket) {
+        let mut queues = self.0.lock();
+        let newest = queues.entry(queue).or_default().after.entry(ticket.queue).or_default();
+        *newest = ticket.value.max(*newest);
+    }
+
+    pub(super) fn end_queue(&self, queue: QueueId) {
+        self.0.lock().remove(&queue);
+    }
+
+    /// Returns the unfinished submissions that meet the condition.
+    pub(super) fn waiting(&self, holds: impl Fn(QueueId, &Check) -> bool) -> Vec<Ticket> {
+        let queues = self.0.lock();
+        let all = queues.iter().flat_map(|(queue, of)| {
+            let held = of.waiting.iter().filter(|(_, check)| holds(*queue, check));
+            held.map(|(value, _)| Ticket { queue: *queue, value: *value })
+        });
+        all.collect()
+    }
+
+    /// Returns true if unfinished work writes to ranges of host memory.
+    pub(super) fn writes_to(&self, ranges: &Ranges<HostId>) -> bool {
+        let queues = self.0.lock();
+        let mut checks = queues.values().flat_map(|queue| queue.waiting.values());
+        checks.any(|check| check.host_writes.overlap(ranges))
+    }
+
+    /// Cancels verifications of ranges of host memory that are about to be written. Waits for
+    /// verifications that run there.
+    pub(super) fn supersede(&self, ranges: &Ranges<HostId>) {
+        let concerned: Vec<Arc<Check>> = {
+            let queues = self.0.lock();
+            let checks = queues.values().flat_map(|queue| queue.waiting.values());
+            checks.filter(|check| check.host_writes.overlap(ranges)).map(Arc::clone).collect()
+        };
+        for check in concerned {
+            let is_kept = |part: &Part| part.to.as_ref().is_none_or(|(host, at, _)| !ranges.meet(*host, at));
+            check.parts.lock().retain(is_kept);
+        }
+    }
+
+    /// Verifies the data of a finished ticket, and of all work that is over with it, and returns the
+    /// ticket's outcome. `has_failed` polls the device for each ticket: `None` while it is pending.
+    pub(super) fn settle(
+        &self,
+        ticket: Ticket,
+        device: &DeviceInfo,
+        has_failed: impl Fn(Ticket) -> Option<bool>,
+    ) -> Result<()> {
+        // A caller that observes a ticket may also use the host memory of all work before it.
+        let (mut open, mut seen) = (vec![ticket], Vec::<Ticket>::new());
+        while let Some(Ticket { queue, value }) = open.pop() {
+            let (due, after) = {
+                let queues = self.0.lock();
+                let Some(of) = queues.get(&queue) else { continue };
+                let due = of.waiting.range(..=value).map(|(value, check)| (*value, Arc::clone(check)));
+                let after = of.after.iter().map(|(queue, value)| Ticket { queue: *queue, value: *value });
+                (due.collect::<Vec<_>>(), after.collect::<Vec<_>>())
+            };
+            for (value, check) in due {
+                let Some(has_failed) = has_failed(Ticket { queue, value }) else { break };
+                let outcome = if has_failed {
+                    // The next poll of this ticket returns the failure.
+                    check.forget();
+                    Ok(())
+                } else {
+                    check.compare(device)
+                };
+                let mut queues = self.0.lock();
+                if let Some(of) = queues.get_mut(&queue)
+                    && of.waiting.remove(&value).is_some()
+                    && let Err(error) = outcome
+                {
+                    of.failed.insert(value, error);
+                }
+            }
+            seen.push(Ticket { queue, value });
+            let is_seen = |before: &Ticket| {
+                seen.iter().any(|seen| seen.queue == before.queue && seen.value >= before.value)
+            };
+            open.extend(after.into_iter().filter(|before| !is_seen(before)));
+        }
+        let queues = self.0.lock();
+        let failed = queues.get(&ticket.queue).and_then(|of| of.failed.get(&ticket.value));
+        failed.map_or(Ok(()), |error| Err(error.clone()))
+    }
+}

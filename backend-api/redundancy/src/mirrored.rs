@@ -1,0 +1,483 @@
+//! A device that mirrors all of its memory on several devices.
+
+mod memory;
+mod rebuild;
+mod state;
+mod submit;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::task::Waker;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use backend_api::kernel::KernelFacts;
+use backend_api::links::is_same;
+use backend_api::{
+    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
+    Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket, contended,
+};
+
+use super::several::member::{Member, Places, Status};
+use super::several::wakers::{Call, Chain, Woken};
+use memory::OwnMemory;
+use state::{Length, State};
+
+/// A mirror: one device made of several. Each of them holds all of its memory. No data is lost while one
+/// of them works.
+///
+/// - **Writes** go to all devices, and are done when all have done them. **Reads** go to the least busy
+///   device.
+/// - **Computations and launches that write** run on all devices if that gives the same bytes. This holds
+///   on devices of one model, unless the kernel uses atomics or memory of a group: their results depend on
+///   the order of items. Otherwise one device runs them; the call waits and copies the written bytes to
+///   the other devices.
+/// - **A lost device** is excluded from then on. Another device repeats its reads; the other devices have
+///   done its writes. No call and no ticket fails because of the loss, with one exception. Work fails as a
+///   whole if its results were on one device alone, and that device was lost during their copy. When the
+///   last device is lost, every call fails with [`Lost`](ErrorKind::Lost).
+/// - **[`rebuild`](Self::rebuild)** replaces a lost device, and **[`replace`](Self::replace)** a working
+///   one, while the mirror is used.
+///
+/// Some requests need an order that the devices' own queues do not keep: they change host memory that work
+/// in flight uses, or device memory that only one device reads. Such requests wait for each other, on the
+/// submitting thread. Unspecified contents may differ between devices and between reads: memory that was
+/// never written, and the targets of failed work.
+///
+/// Cost: each write uses the buses of all devices, each byte the memory of all. A submission costs one
+/// lock and a look at the work in flight, besides the submission to each device. All devices know the host
+/// memory; it is page-locked if one of them can do that.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::wrap::Faulty;
+/// use vmarray_redundancy::{Mirrored, Replica, ReplicaState};
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// # use backend_host::HostDevice;
+/// let devices = [(); 2].map(|()| Arc::new(Faulty::new(HostDevice::new(1 << 20).unwrap())));
+/// let mirror = Arc::new(Mirrored::new(devices.clone().map(|device| device as Arc<dyn Device>))?);
+/// let (queue, memory) = (Queue::new(&mirror)?, DeviceBuffer::new(&mirror, 1000, Commit::Lazy)?);
+/// mirror.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"kept " })?)?;
+///
+/// devices[0].lose();
+/// let host = HostBuffer::new(&mirror, 1000, HostMemory::Pageable)?;
+/// mirror.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 1000 }])?)?;
+/// let mut bytes = [0; 5];
+/// host.read(995, &mut bytes);
+/// assert_eq!(&bytes, b"kept ");
+/// assert!(mirror.is_degraded());
+///
+/// let spare = Arc::new(HostDevice::new(1 << 20)?);
+/// let lost = mirror.first_lost().unwrap();
+/// assert!(mirror.has_lost(&lost));
+/// mirror.rebuild(&lost, spare.clone())?;
+/// assert!(!mirror.is_degraded());
+/// let replicas: Vec<Replica> = mirror.replicas();
+/// assert_eq!((&replicas[0].device, replicas[0].state), (&spare.info().to_string(), ReplicaState::Current));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Mirrored {
+    core: Arc<Core>,
+}
+
+/// The state of a device of a [`Mirrored`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::Device;
+/// use vmarray_redundancy::{Mirrored, Replica, ReplicaState};
+/// let device: Arc<dyn Device> = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let replicas = Mirrored::new([device.clone()])?.replicas();
+/// assert_eq!(replicas[0], Replica::of(&*device));
+/// assert_eq!(replicas.len(), 1);
+/// assert_eq!((&replicas[0].device, replicas[0].state), (&device.info().to_string(), ReplicaState::Current));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replica {
+    /// The name of the device.
+    pub device: String,
+    /// The state of the device's contents.
+    pub state: ReplicaState,
+}
+
+impl Replica {
+    /// Returns the state of a device that is not a mirror: complete, or lost if a query of its memory fails.
+    #[must_use]
+    pub fn of(device: &dyn Device) -> Self {
+        let is_lost = device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost);
+        let state = if is_lost { ReplicaState::Lost } else { ReplicaState::Current };
+        Self { device: device.info().to_string(), state }
+    }
+}
+
+/// The contents of a device of a [`Mirrored`].
+///
+/// ```
+/// use vmarray_redundancy::ReplicaState;
+/// assert_ne!(ReplicaState::Rebuilding { missing_bytes: 0 }, ReplicaState::Current);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum ReplicaState {
+    /// The device has all data.
+    Current,
+    /// The device lacks `missing_bytes` bytes, which are being copied.
+    Rebuilding {
+        /// The number of missing bytes.
+        missing_bytes: u64,
+    },
+    /// The device is lost and has no data.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Core {
+    info: DeviceInfo,
+    routes: Vec<Route>,
+    state: Mutex<State>,
+    /// Notified when a copy from device to device ends, and when no submission waits for that any more.
+    opened: Condvar,
+    /// Held during the creation of queues and memory, and while a device joins or leaves.
+    setup: Mutex<()>,
+    /// Held by the single thread that rebuilds.
+    rebuilding: Mutex<()>,
+    next_member: AtomicU64,
+    /// Dropped after the devices, which copy from and to it.
+    own: Mutex<OwnMemory>,
+}
+
+impl Mirrored {
+    /// Creates a mirror of these devices.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, or for a device that is listed
+    /// twice; the devices' errors at the creation of a first queue.
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
+        let devices: Vec<_> = devices.into_iter().collect();
+        let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
+            devices[..at].iter().any(|other| is_same(other, device))
+        };
+        if devices.is_empty() || devices.iter().enumerate().any(is_twice) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "mirror")
+                .with_detail("the list of devices is empty, or has a device twice")
+                .with_advice("give one device or more, each once"));
+        }
+        let info = info(&devices);
+        let routes = devices[0].routes().to_vec();
+        let members =
+            devices.into_iter().zip(0..).map(|(device, id)| Member::new(id, device, Status::Current));
+        let mut members = members.collect::<Result<Vec<_>>>()?;
+        let all: Vec<_> = members.iter().map(|member| (member.id, Arc::clone(&member.device))).collect();
+        members.iter_mut().for_each(|member| member.links = rebuild::links_to(&all, &member.device));
+        let next_member = AtomicU64::new(members.len() as u64);
+        let core = Core {
+            info,
+            routes,
+            state: Mutex::new(State::new(members)),
+            opened: Condvar::new(),
+            setup: Mutex::new(()),
+            rebuilding: Mutex::new(()),
+            next_member,
+            own: Mutex::default(),
+        };
+        Ok(Self { core: Arc::new(core) })
+    }
+
+    /// Returns the devices and the state of each.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<Replica> {
+        let state = self.core.lock();
+        let replica = |member: &Member| {
+            let missing_bytes = member.missing.iter().map(|(_, range)| range.end - range.start).sum();
+            let state = match member.status {
+                Status::Current => ReplicaState::Current,
+                Status::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
+                Status::Lost => ReplicaState::Lost,
+                Status::Leaving => return None,
+            };
+            Some(Replica { device: member.device.info().to_string(), state })
+        };
+        state.members.iter().filter_map(replica).collect()
+    }
+
+    /// Returns the devices that are not lost.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_api::Device;
+    /// use vmarray_redundancy::Mirrored;
+    /// let device: Arc<dyn Device> = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// assert!(Arc::ptr_eq(&Mirrored::new([device.clone()])?.devices()[0], &device));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.core.lock().devices().into_iter().map(|(_, device)| device).collect()
+    }
+
+    /// Returns true if a device is lost or still lacks data. The mirror learns of a loss from a device's
+    /// answers, so it does not see the loss of an unused device.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.core.lock().members.iter().any(|member| !member.is_current())
+    }
+
+    /// Returns the first lost device.
+    #[must_use]
+    pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
+        let state = self.core.lock();
+        let lost = state.members.iter().find(|member| member.status == Status::Lost);
+        lost.map(|member| Arc::clone(&member.device))
+    }
+
+    /// Returns true if a device is one of the lost ones.
+    #[must_use]
+    pub fn has_lost(&self, device: &Arc<dyn Device>) -> bool {
+        let is_it = |member: &Member| member.status == Status::Lost && is_same(&member.device, device);
+        self.core.lock().members.iter().any(is_it)
+    }
+}
+
+/// Returns the facts of several devices as one.
+fn info(devices: &[Arc<dyn Device>]) -> DeviceInfo {
+    let infos: Vec<&DeviceInfo> = devices.iter().map(|device| device.info()).collect();
+    let listed = |of: fn(&DeviceInfo) -> &str| infos.iter().map(|info| of(info)).collect::<Vec<_>>();
+    let name = listed(|info| &info.name).join(" and ");
+    let identity = format!("mirror:{}", listed(|info| &info.identity).join("+"));
+    let mut info = DeviceInfo::new("mirror", &name, infos[0].kind, &identity);
+    info.vendor.clone_from(&infos[0].vendor);
+    info.total_bytes = infos.iter().map(|info| info.total_bytes).min().unwrap_or(0);
+    let largest = infos.iter().map(|info| info.largest_allocation_bytes).min();
+    info.largest_allocation_bytes = largest.unwrap_or(0);
+    info.copy_engines = infos[0].copy_engines;
+    info.numa_node = infos[0].numa_node.filter(|node| infos.iter().all(|info| info.numa_node == Some(*node)));
+    info
+}
+
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        contended::lock(&self.state)
+    }
+
+    /// Calls `run` for each working device. Returns the first error that is not a loss, or an error if no
+    /// device is complete.
+    fn on_each(&self, operation: &'static str, run: impl Fn(&Member) -> Result<()>) -> Result<()> {
+        let _call = Call::begin();
+        let mut state = self.lock();
+        let mut outcome = Ok(());
+        for at in 0..state.members.len() {
+            let member = &state.members[at];
+            let (id, is_there) = (member.id, member.is_there());
+            let Err(error) = (if is_there { run(member) } else { Ok(()) }) else { continue };
+            if error.kind() == ErrorKind::Lost {
+                state.lose(id, &error);
+            } else {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome.and_then(|()| state.primary().map(drop).ok_or_else(|| state.all_lost(operation)))
+    }
+
+    fn unknown(&self, operation: &'static str, detail: &str) -> Error {
+        Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail).on(&self.info)
+    }
+
+    /// Returns whether a ticket is over because its queue has ended.
+    fn check_ticket(&self, state: &State, operation: &'static str, ticket: Ticket) -> Result<bool> {
+        let ended = state.ended.get(&ticket.queue).copied();
+        let newest = ended.or_else(|| state.queues.get(&ticket.queue).map(|log| log.newest));
+        match newest {
+            Some(newest) if ticket.value <= newest => Ok(ended.is_some()),
+            Some(_) => Err(self.unknown(operation, &format!("ticket {} was never issued", ticket.value))),
+            None => Err(self.unknown(operation, "the queue is released, or belongs to another device")),
+        }
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        let _call = Call::begin();
+        let mut state = self.lock();
+        if self.check_ticket(&state, "poll", ticket)? {
+            return Ok(Progress::Done);
+        }
+        if state.settle_up_to(ticket.queue, ticket.value).is_some() {
+            return Ok(Progress::Pending);
+        }
+        state.outcome(ticket).map(|()| Progress::Done)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        let _call = Call::begin();
+        loop {
+            let mut state = self.lock();
+            if self.check_ticket(&state, "wait", ticket)? {
+                return Ok(());
+            }
+            let Some(part) = state.settle_up_to(ticket.queue, ticket.value) else {
+                return state.outcome(ticket);
+            };
+            drop(state);
+            // Ignore the outcome here, because the poll above returns it.
+            let _ = part.device.wait(part.ticket);
+        }
+    }
+}
+
+impl Woken for Core {
+    fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
+        let call = Call::begin();
+        let mut state = self.lock();
+        let is_over = self.check_ticket(&state, "wake", ticket).unwrap_or(true);
+        let part = if is_over { None } else { state.settle_up_to(ticket.queue, ticket.value) };
+        drop(state);
+        match part {
+            Some(part) => part.device.wake(part.ticket, Chain::waker(self, ticket, waker)),
+            None => {
+                drop(call);
+                waker.wake();
+            }
+        }
+    }
+}
+
+// SAFETY: each device keeps the contract for its part of the work. A ticket ends when the parts of all
+// devices are over, including lost ones. All devices release memory before the mirror returns it to its
+// owner, and the mirror's own allocations outlive the devices' use of them. Names are the mirror's own,
+// and are looked up for each device; an unknown name is refused.
+unsafe impl Device for Mirrored {
+    fn info(&self) -> &DeviceInfo {
+        &self.core.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        let least = Mutex::new(MemoryStatus::new(u64::MAX, u64::MAX, u64::MAX));
+        self.core.on_each("memory", |member| {
+            let status = member.device.memory()?;
+            let mut least = least.lock();
+            *least = MemoryStatus::new(
+                least.total_bytes.min(status.total_bytes),
+                least.free_bytes.min(status.free_bytes),
+                least.usable_bytes.min(status.usable_bytes),
+            );
+            Ok(())
+        })?;
+        Ok(least.into_inner())
+    }
+
+    fn create_queue(&self) -> Result<QueueHandle> {
+        self.core.create_queue()
+    }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        self.core.release_queue(&queue);
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        self.core.allocate(Length { bytes, most: None }, commit)
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        self.core.allocate(Length { bytes, most: Some(most) }, commit)
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        self.core.extend(buffer, bytes, commit)
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        self.core.release(&buffer);
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.core.allocate_host(bytes, kind)
+    }
+
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
+        // SAFETY: the caller's promise.
+        unsafe { self.core.import_host("import_host", address, bytes, kind) }
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        self.core.release_host(host);
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        self.core.on_each("wipe_on_release", |member| member.device.wipe_on_release())?;
+        self.core.own.lock().wipes = true;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.devices().iter().try_for_each(|device| device.sync())
+    }
+
+    backend_api::requests! { self, queue, request => self.core.start(queue, &request) }
+
+    fn routes(&self) -> &[Route] {
+        &self.core.routes
+    }
+
+    fn set_routing(&self, routing: Routing) {
+        self.core.lock().members.iter().for_each(|member| member.device.set_routing(routing));
+    }
+
+    fn routing(&self) -> Routing {
+        self.core
+            .lock()
+            .members
+            .iter()
+            .find(|member| member.is_there())
+            .map_or_else(Routing::new, |member| member.device.routing())
+    }
+
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        self.core.lock().check_compute(compute).map_err(|error| error.on(&self.core.info))?;
+        self.core.on_each("prepare", |member| {
+            member.with_compute(compute, |compute| member.device.prepare(compute))
+        })
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        for launch in launches {
+            self.core.lock().check_launch(launch).map_err(|error| error.on(&self.core.info))?;
+            self.core.on_each("prepare_launches", |member| {
+                member.with_launch(launch, None, |launch| member.device.prepare_launches(&[*launch]))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
+        let _call = Call::begin();
+        let state = self.core.lock();
+        state.check_launch(launch).map_err(|error| error.on(&self.core.info))?;
+        let first = state.members.iter().find(|member| member.is_current());
+        let Some(member) = first else { return Err(state.all_lost("kernel_facts")) };
+        member.with_launch(launch, None, |launch| member.device.kernel_facts(launch))
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        self.core.poll(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.core.wait(ticket)
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        self.core.wake(ticket, waker);
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.core.order_after(queue, ticket)
+    }
+}

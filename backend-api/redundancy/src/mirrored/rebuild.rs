@@ -1,0 +1,395 @@
+//! Rebuilding: copies all data to a spare device while the mirror is used.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::state::State;
+use super::{Core, Mirrored};
+use crate::several::host::known;
+use crate::several::member::{Member, Status};
+use crate::several::wakers::Call;
+use backend_api::links::{is_same, reach};
+use backend_api::{
+    BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Result, Ticket, Transfer,
+};
+
+/// The bytes of one copy, during which submissions wait: enough for the bandwidth of a bus, and done in
+/// less than a millisecond.
+const PIECE_BYTES: u64 = 4 << 20;
+/// The most bytes of one direct copy between devices. If a copy takes less than the time below, the next
+/// one is twice as long; if it takes twice that, half as long. Between two H200 the waits take some 150 us
+/// of each piece, and half a GiB takes 1.5 ms.
+const LINKED_PIECE_BYTES: u64 = 512 << 20;
+const LINKED_PIECE_TIME: Duration = Duration::from_millis(1);
+
+/// The attempts to copy a piece before its target counts as lost.
+const ATTEMPTS: u32 = 3;
+
+/// The end of a copy from one device to another.
+pub(super) enum CopyEnd {
+    Copied,
+    TargetLost,
+    SourceLost,
+}
+
+impl Mirrored {
+    /// Replaces a lost device by a spare, and copies all data to it. The mirror can be used meanwhile:
+    /// writes go to the spare from the beginning, and submissions wait for at most one piece at a time.
+    /// Returns when the spare has all data.
+    ///
+    /// Blocks until the work of the lost device is over. One thread rebuilds at a time; other callers
+    /// wait. If the devices [reach](Device::reaches) each other, data is copied over their link, for about
+    /// a millisecond at a time. Otherwise it is copied through host memory, 4 MiB at a time, at the
+    /// bandwidth of the slower of two buses.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is not a lost device of the mirror, or
+    /// if the spare already belongs to the mirror; the spare's error, such as
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the mirror is then unchanged); [`Lost`](ErrorKind::Lost)
+    /// if the spare is lost, which allows a call with another spare, or if the last complete device is
+    /// lost.
+    pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
+        let _only = self.core.rebuilding.lock();
+        let id = self.core.join(Some(lost), spare)?;
+        self.core.complete(id, None)
+    }
+
+    /// Moves a device's data to another device, which replaces it, while the mirror is used. The new
+    /// device is [rebuilt](Self::rebuild) next to the old one, and then the old one is removed. So the
+    /// data of a mirror with one device can move.
+    ///
+    /// Returns when the new device has all data and the old one has no work in flight; then the memory of
+    /// the old one is released. If the old one is lost, this is `rebuild`.
+    ///
+    /// # Errors
+    /// As `rebuild`, and [`InvalidArgument`](ErrorKind::InvalidArgument) if `old` is not one of the
+    /// devices. The mirror is then unchanged, unless `old` is lost.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray_redundancy::Mirrored;
+    /// use backend_api::{Commit, Device, DeviceBuffer};
+    /// # use backend_host::HostDevice;
+    /// let cards = [(); 2].map(|()| Arc::new(HostDevice::new(1 << 20).unwrap()) as Arc<dyn Device>);
+    /// let movable = Arc::new(Mirrored::new([cards[0].clone()])?);
+    /// let _memory = DeviceBuffer::new(&movable, 1000, Commit::Lazy)?;
+    /// movable.replace(&cards[0], cards[1].clone())?;
+    /// assert!(movable.devices().iter().all(|device| Arc::ptr_eq(device, &cards[1])));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn replace(&self, old: &Arc<dyn Device>, new: Arc<dyn Device>) -> Result<()> {
+        let _only = self.core.rebuilding.lock();
+        let member = {
+            let state = self.core.lock();
+            let member = state.members.iter().find(|member| is_same(&member.device, old));
+            member.map(|member| (member.id, member.is_there()))
+        };
+        match member {
+            None => Err(self.core.refused("the device to replace does not belong to the mirror")),
+            Some((_, false)) => self.core.join(Some(old), new).and_then(|id| self.core.complete(id, None)),
+            Some((left, true)) => {
+                let joined = self.core.join(None, new)?;
+                let completed = self.core.complete(joined, Some(left));
+                self.core.leave(if completed.is_ok() { left } else { joined });
+                completed
+            }
+        }
+    }
+}
+
+/// Returns the devices that can copy to another one without the host.
+pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Device>) -> Vec<u64> {
+    let report = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
+        let (from, to) = (from.info(), to.info());
+        tracing::warn!(%from, %to, ?error, "a mirror is copied through the host, because a link corrupts \
+                                            data");
+    };
+    let linked = devices
+        .iter()
+        .filter(|(_, device)| !is_same(device, spare) && reach(device, spare, report) != Reach::No);
+    linked.map(|(id, _)| *id).collect()
+}
+
+impl Core {
+    /// Copies all missing data to a device that is rebuilt, and removes another device at that moment.
+    fn complete(&self, id: u64, leaves: Option<u64>) -> Result<()> {
+        let mut linked_piece = PIECE_BYTES;
+        loop {
+            let _call = Call::begin();
+            let mut state = self.lock();
+            while state.waiting > 0 || state.is_closed {
+                self.opened.wait(&mut state);
+            }
+            let Some(source) = state.primary() else { return Err(state.all_lost("rebuild")) };
+            let lost = state.all_lost("rebuild");
+            let Some(member) = state.member(id).filter(|member| member.is_there()) else { return Err(lost) };
+            let Some((buffer, range)) = member.missing.pop() else {
+                member.status = Status::Current;
+                // No submission runs between the two steps: each sees one device or the other.
+                if let Some(old) = leaves.and_then(|old| state.member(old)) {
+                    old.status = Status::Leaving;
+                }
+                return Ok(());
+            };
+            let piece = if member.links.contains(&source) { linked_piece } else { PIECE_BYTES };
+            let end = range.end.min(range.start + piece);
+            if end < range.end {
+                member.missing.push((buffer, end..range.end));
+            }
+            state.is_closed = true;
+            drop(state);
+            let start = Instant::now();
+            let copied = self.copy(source, id, buffer, range.start..end);
+            let took = start.elapsed();
+            if took < LINKED_PIECE_TIME {
+                linked_piece = (piece * 2).min(LINKED_PIECE_BYTES);
+            } else if took > 2 * LINKED_PIECE_TIME {
+                linked_piece = (piece / 2).max(PIECE_BYTES);
+            }
+            if matches!(copied, CopyEnd::SourceLost) {
+                // Another device may still have the data, so record that this one lacks it.
+                self.lock().add_missing(id, vec![(buffer, range.start..end)]);
+            }
+            self.open();
+        }
+    }
+
+    /// Removes a device: it receives no more requests, and is dropped when its work is done.
+    fn leave(&self, id: u64) {
+        loop {
+            let _call = Call::begin();
+            let setup = self.setup.lock();
+            let mut state = self.lock();
+            let Some(at) = state.members.iter().position(|member| member.id == id) else { return };
+            state.members[at].status = Status::Leaving;
+            let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == id));
+            let Some(part) = part else {
+                let gone = state.members.remove(at);
+                drop(state);
+                // Drop the device under the set-up lock, so that no thread releases its objects meanwhile.
+                drop(gone);
+                return;
+            };
+            drop((state, setup));
+            let _ = part.device.wait(part.ticket);
+        }
+    }
+
+    fn refused(&self, detail: &str) -> Error {
+        Error::new(ErrorKind::InvalidArgument, "rebuild")
+            .with_detail(detail)
+            .with_advice("name a device of the mirror, and a spare that the mirror does not use")
+            .on(&self.info)
+    }
+
+    /// Allocates the memory that copies go through, unless it exists.
+    fn bounce(&self) -> Result<()> {
+        if self.lock().bounce.is_some() {
+            return Ok(());
+        }
+        let bytes = PIECE_BYTES as usize;
+        let pinned = self.allocate_host(bytes, HostMemory::Pinned);
+        let memory = match pinned {
+            Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
+                self.allocate_host(bytes, HostMemory::Pageable)?
+            }
+            other => other?,
+        };
+        self.lock().bounce.get_or_insert(memory);
+        Ok(())
+    }
+
+    /// Adds a device, in place of a lost one or as a further one. Its memory has no data yet. Returns its
+    /// id.
+    fn join(&self, lost: Option<&Arc<dyn Device>>, spare: Arc<dyn Device>) -> Result<u64> {
+        let _call = Call::begin();
+        let there = self.lock().devices();
+        if there.is_empty() {
+            return Err(self.lock().all_lost("rebuild"));
+        }
+        let links = links_to(&there, &spare);
+        let back =
+            there.iter().filter(|(_, device)| !links_to(&[(0, Arc::clone(&spare))], device).is_empty());
+        let back: Vec<u64> = back.map(|(id, _)| *id).collect();
+        let _setup = self.setup.lock();
+        let lost = loop {
+            let mut state = self.lock();
+            if state.members.iter().any(|member| is_same(&member.device, &spare)) {
+                return Err(self.refused("the spare is already a device of the mirror"));
+            }
+            let Some(lost) = lost else { break None };
+            let is_it = |member: &&Member| member.status == Status::Lost && is_same(&member.device, lost);
+            let lost = state.members.iter().find(is_it);
+            let lost = lost.map(|member| member.id);
+            let Some(lost) = lost else {
+                return Err(self.refused("the device is not a lost device of the mirror"));
+            };
+            // All of its work must be over, and another device must have taken over the unfinished part.
+            let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == lost));
+            let Some(part) = part else { break Some(lost) };
+            drop(state);
+            let _ = part.device.wait(part.ticket);
+        };
+        if self.own.lock().wipes {
+            spare.wipe_on_release()?;
+        }
+        let id = self.next_member.fetch_add(1, Ordering::Relaxed);
+        let mut member = Member::new(id, spare, Status::Rebuilding)?;
+        member.links = links;
+        let (queues, buffers, hosts) = {
+            let state = self.lock();
+            let queues: Vec<_> = state.queues.keys().copied().collect();
+            let buffers: Vec<_> = state.buffers.iter().map(|(id, length)| (*id, *length)).collect();
+            let hosts: Vec<_> = state.hosts.iter().map(|(id, host)| (*id, *host)).collect();
+            (queues, buffers, hosts)
+        };
+        for queue in queues {
+            member.queues.insert(queue, member.device.create_queue()?);
+        }
+        for &(buffer, length) in &buffers {
+            member.buffers.insert(buffer, length.allocate(&*member.device, Commit::Lazy)?);
+            member.missing.push((buffer, 0..length.bytes));
+        }
+        for (id, host) in hosts {
+            // SAFETY: the importer of the memory keeps its promises until the mirror releases it, which
+            // waits for all of its devices; the mirror's own allocations live until then, too.
+            let host = unsafe { known(&*member.device, host) }?;
+            member.hosts.insert(id, host);
+        }
+        let mut state = self.lock();
+        for member in state.members.iter_mut().filter(|member| back.contains(&member.id)) {
+            member.links.push(id);
+        }
+        let at = state.members.iter().position(|member| Some(member.id) == lost);
+        let Some(at) = at else {
+            state.members.push(member);
+            return Ok(id);
+        };
+        let lost = std::mem::replace(&mut state.members[at], member);
+        drop(state);
+        // None of its work is in flight: its imports of host memory end.
+        drop(lost);
+        Ok(id)
+    }
+
+    /// Copies a part of a buffer from one device to another, ordered between earlier and later
+    /// submissions. The caller has closed the mirror.
+    pub(super) fn copy(&self, source: u64, target: u64, buffer: BufferId, range: Range<u64>) -> CopyEnd {
+        if self.copy_linked(source, target, buffer, &range).unwrap_or(false) {
+            return CopyEnd::Copied;
+        }
+        if let Err(error) = self.bounce() {
+            // Without this step no device can copy to the spare, so it is lost.
+            self.lock().lose(target, &error);
+            return CopyEnd::TargetLost;
+        }
+        let mut start = range.start;
+        while start < range.end {
+            let bytes = (range.end - start).min(PIECE_BYTES);
+            for (id, is_source) in [(source, true), (target, false)] {
+                let Err(error) = self.copy_piece(id, is_source, buffer, start, bytes) else { continue };
+                if is_source && error.kind() == ErrorKind::Lost {
+                    self.lock().lose(source, &error);
+                    return CopyEnd::SourceLost;
+                }
+                // The spare lacks data that it needs, so it is lost.
+                self.lock().lose(target, &error);
+                return CopyEnd::TargetLost;
+            }
+            start += bytes;
+        }
+        CopyEnd::Copied
+    }
+
+    /// Copies without the host, if the first device reaches the other. Returns `false` if it does not.
+    /// After an error, the copy through the host finds out which device failed.
+    fn copy_linked(&self, source: u64, target: u64, buffer: BufferId, range: &Range<u64>) -> Result<bool> {
+        let there = |state: &State, id: u64| {
+            state.members.iter().position(|member| member.id == id && member.is_there())
+        };
+        let state = self.lock();
+        let Some(to) = there(&state, target).filter(|at| state.members[*at].links.contains(&source)) else {
+            return Ok(false);
+        };
+        // The copy waits on the other device's queue, which is not ordered after this device's work.
+        let (before, device) = (state.newest_parts(target), Arc::clone(&state.members[to].device));
+        drop(state);
+        before.into_iter().try_for_each(|ticket| device.wait(ticket))?;
+        let state = self.lock();
+        let (Some(from), Some(to)) = (there(&state, source), there(&state, target)) else { return Ok(false) };
+        let (from, to) = (&state.members[from], &state.members[to]);
+        let Some(queue) = &from.copies else { return Ok(false) };
+        let (Some(start), Some(end)) = (from.buffers.get(&buffer), to.buffers.get(&buffer)) else {
+            // Another thread released the buffer meanwhile.
+            return Ok(true);
+        };
+        let (start, end, bytes) = (start.at(range.start), end.at(range.start), range.end - range.start);
+        let device = Arc::clone(&from.device);
+        for ticket in state.newest_parts(source) {
+            device.order_after(queue, ticket)?;
+        }
+        let ticket = device.submit(queue, &[Transfer::Internal { from: start, to: end, bytes }])?;
+        drop(state);
+        device.wait(ticket)?;
+        // A lost device may still let other devices write to its memory, so it must prove itself that it
+        // works.
+        let proof = {
+            let state = self.lock();
+            let Some(to) = there(&state, target) else { return Ok(false) };
+            let to = &state.members[to];
+            let Some(queue) = &to.copies else { return Ok(false) };
+            (Arc::clone(&to.device), to.device.submit(queue, &[])?)
+        };
+        proof.0.wait(proof.1)?;
+        Ok(true)
+    }
+
+    /// Copies a piece from a device to the intermediate memory, or from there to a device.
+    fn copy_piece(&self, id: u64, is_source: bool, buffer: BufferId, offset: u64, bytes: u64) -> Result<()> {
+        let mut attempts = 1;
+        loop {
+            let begun = self.lock().begin_copy(id, is_source, buffer, offset, bytes);
+            let copied =
+                begun.and_then(|(device, ticket)| ticket.map_or(Ok(()), |ticket| device.wait(ticket)));
+            match copied {
+                Err(error) if error.kind() != ErrorKind::Lost && attempts < ATTEMPTS => attempts += 1,
+                other => return other,
+            }
+        }
+    }
+}
+
+impl State {
+    /// Starts a copy between a device and the intermediate memory, after all work of the device. Returns
+    /// no ticket if the buffer was released.
+    fn begin_copy(
+        &mut self,
+        id: u64,
+        is_source: bool,
+        buffer: BufferId,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(Arc<dyn Device>, Option<Ticket>)> {
+        let gone = || Error::new(ErrorKind::Lost, "rebuild");
+        let before = self.newest_parts(id);
+        let bounce = self.bounce.as_ref().map(HostAllocation::id);
+        let member = self.member(id).filter(|member| member.is_there()).ok_or_else(gone)?;
+        let device = Arc::clone(&member.device);
+        let (Some(buffer), Some(queue)) = (member.buffers.get(&buffer), &member.copies) else {
+            return Ok((device, None));
+        };
+        let host = bounce.and_then(|bounce| member.hosts.get(&bounce)).ok_or_else(gone)?;
+        for ticket in before {
+            device.order_after(queue, ticket)?;
+        }
+        let copy = if is_source {
+            Transfer::Download { from: buffer.at(offset), to: host.at(0), bytes }
+        } else {
+            Transfer::Upload { from: host.at(0), to: buffer.at(offset), bytes }
+        };
+        let ticket = device.submit(queue, &[copy])?;
+        Ok((device, Some(ticket)))
+    }
+}

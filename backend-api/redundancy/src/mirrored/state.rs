@@ -1,0 +1,380 @@
+//! Work in flight on each device, and its outcomes.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::several::access_set::AccessSet;
+use crate::several::host::Host;
+use crate::several::member::{Adapted, Member, Status};
+use crate::several::pending_requests::OwnedRequest;
+use backend_api::kernel::Report;
+use backend_api::{
+    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap,
+    Progress, QueueId, Result, Ticket, racy,
+};
+
+/// The part of a request that one device executes.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) member: u64,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) ticket: Ticket,
+}
+
+/// One submission.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) value: u64,
+    /// True if it is an order instead of a submission: the next submission runs after it. The work before
+    /// it may be over on one device and in flight on another, and so may its reads of host memory.
+    is_order: bool,
+    pub(super) operation: &'static str,
+    pub(super) touches: AccessSet,
+    /// The parts in flight.
+    pub(super) parts: Vec<Part>,
+    /// The request to repeat on another device if its device is lost.
+    pub(super) kept: Option<OwnedRequest>,
+    /// The place for the report of a launch, and the places for the reports of all devices but the first.
+    pub(super) report: Option<(HostId, u64)>,
+    pub(super) reports: Vec<(u64, HostAllocation)>,
+    /// The devices that have done it.
+    pub(super) done: Vec<u64>,
+    lost: Option<Error>,
+    failure: Option<Error>,
+    /// Set once no part is in flight.
+    pub(super) outcome: Option<Result<()>>,
+}
+
+impl Entry {
+    pub(super) fn new(operation: &'static str, touches: AccessSet) -> Self {
+        let (parts, reports, done) = (Vec::new(), Vec::new(), Vec::new());
+        let (kept, report, lost, failure, outcome) = (None, None, None, None, None);
+        Self {
+            value: 0,
+            is_order: false,
+            operation,
+            touches,
+            parts,
+            kept,
+            report,
+            reports,
+            done,
+            lost,
+            failure,
+            outcome,
+        }
+    }
+
+    /// Creates the order before the submission of this number.
+    pub(super) fn order(value: u64, parts: Vec<Part>) -> Self {
+        let touches = AccessSet::default();
+        Self { value, is_order: true, parts, ..Self::new("order_after", touches) }
+    }
+}
+
+/// The submissions to a queue that are not known to be over.
+#[derive(Debug, Default)]
+pub(super) struct QueueLog {
+    pub(super) newest: u64,
+    pub(super) entries: VecDeque<Entry>,
+    failed: HashMap<u64, Error>,
+}
+
+/// The length of device memory and, if it can be extended, its greatest length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Length {
+    pub(super) bytes: u64,
+    pub(super) most: Option<u64>,
+}
+
+impl Length {
+    /// Allocates memory of this length on a device.
+    pub(super) fn allocate(self, device: &dyn Device, commit: Commit) -> Result<BufferHandle> {
+        match self.most {
+            None => device.allocate(self.bytes, commit),
+            Some(most) => device.allocate_extensible(self.bytes, most, commit),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) members: Vec<Member>,
+    pub(super) queues: IdMap<QueueId, QueueLog>,
+    /// The newest ticket of each queue that has ended.
+    pub(super) ended: IdMap<QueueId, u64>,
+    pub(super) buffers: IdMap<BufferId, Length>,
+    pub(super) hosts: IdMap<HostId, Host>,
+    /// Host memory for reports, one each.
+    pub(super) spare_reports: Vec<HostAllocation>,
+    /// The intermediate memory of copies from device to device.
+    pub(super) bounce: Option<HostAllocation>,
+    /// The error by which the last device was lost.
+    pub(super) lost: Option<Error>,
+    /// True if a thread copies from device to device: then no submission begins.
+    pub(super) is_closed: bool,
+    /// The number of submissions that wait for that.
+    pub(super) waiting: usize,
+}
+
+impl Extents for State {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.buffers.get(&buffer).map(|length| length.bytes)
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.hosts.get(&host).map(|host| host.bytes)
+    }
+}
+
+impl State {
+    pub(super) fn new(members: Vec<Member>) -> Self {
+        Self { members, ..Self::default() }
+    }
+
+    pub(super) fn member(&mut self, id: u64) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.id == id)
+    }
+
+    /// Returns the working devices.
+    pub(super) fn devices(&self) -> Vec<(u64, Arc<dyn Device>)> {
+        let there = self.members.iter().filter(|member| member.is_there());
+        there.map(|member| (member.id, Arc::clone(&member.device))).collect()
+    }
+
+    /// Records the loss of a device.
+    pub(super) fn lose(&mut self, id: u64, error: &Error) {
+        if let Some(member) = self.member(id)
+            && member.is_there()
+        {
+            tracing::warn!(device = %member.device.info(), %error, "a device of a mirror is lost");
+            member.status = Status::Lost;
+            member.missing = Vec::new();
+            self.lost = Some(error.clone());
+        }
+    }
+
+    /// The error of calls when no device is complete.
+    pub(super) fn all_lost(&self, operation: &'static str) -> Error {
+        self.lost.clone().unwrap_or_else(|| Error::new(ErrorKind::Lost, operation))
+    }
+
+    /// Returns the first complete device.
+    pub(super) fn primary(&self) -> Option<u64> {
+        self.members.iter().find(|member| member.is_current()).map(|member| member.id)
+    }
+
+    /// Returns the least busy of the complete devices; of several the first. Mirrors of the same devices
+    /// list them in different orders, so that one request to each keeps all devices busy.
+    pub(super) fn least_busy(&self) -> Option<u64> {
+        let current = self.members.iter().filter(|member| member.is_current());
+        current.min_by_key(|member| member.busy_bytes).map(|member| member.id)
+    }
+
+    /// Adds the part that a device has begun to an entry.
+    pub(super) fn begin_part(&mut self, entry: &mut Entry, id: u64, ticket: Ticket) {
+        let bytes = entry.touches.bytes();
+        if let Some(member) = self.member(id) {
+            member.busy_bytes += bytes;
+            entry.parts.push(Part { member: id, device: Arc::clone(&member.device), ticket });
+        }
+    }
+
+    /// Polls the entries of a queue up to a ticket. Returns the first pending part.
+    pub(super) fn settle_up_to(&mut self, queue: QueueId, value: u64) -> Option<Part> {
+        let mut entries = mem::take(&mut self.queues.get_mut(&queue)?.entries);
+        let mut pending = None;
+        for entry in entries.iter_mut().take_while(|entry| entry.value <= value) {
+            self.settle(queue, entry);
+            if entry.outcome.is_none() {
+                pending = entry.parts.first().cloned();
+                break;
+            }
+        }
+        let log = self.queues.get_mut(&queue)?;
+        while let Some(Entry { value: of, outcome: Some(outcome), .. }) = entries.front() {
+            // A later entry may still fail, by its copies to other devices.
+            if *of > value {
+                break;
+            }
+            if let Err(error) = outcome {
+                log.failed.insert(*of, error.clone());
+            }
+            entries.pop_front();
+        }
+        log.entries = entries;
+        pending
+    }
+
+    /// Returns the outcome of a ticket after all entries up to it are over.
+    pub(super) fn outcome(&self, ticket: Ticket) -> Result<()> {
+        let failure = self.queues.get(&ticket.queue).and_then(|log| log.failed.get(&ticket.value));
+        failure.map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Polls the parts of an entry, and repeats the work on another device if one is lost.
+    fn settle(&mut self, queue: QueueId, entry: &mut Entry) {
+        while entry.outcome.is_none() {
+            let mut at = 0;
+            while let Some(part) = entry.parts.get(at) {
+                match part.device.poll(part.ticket) {
+                    Ok(Progress::Pending) => at += 1,
+                    outcome => {
+                        let part = entry.parts.remove(at);
+                        self.end_part(entry, &part, outcome.map(drop));
+                    }
+                }
+            }
+            if !entry.parts.is_empty() {
+                return;
+            }
+            // Otherwise another device executes the entry now, and may be done already.
+            if let Some(outcome) = self.ask_another(queue, entry) {
+                self.end_entry(entry, outcome);
+            }
+        }
+    }
+
+    fn end_part(&mut self, entry: &mut Entry, part: &Part, outcome: Result<()>) {
+        let bytes = entry.touches.bytes();
+        if let Some(member) = self.member(part.member) {
+            member.busy_bytes = member.busy_bytes.saturating_sub(bytes);
+        }
+        match outcome {
+            Ok(()) => entry.done.push(part.member),
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                self.lose(part.member, &error);
+                entry.lost = Some(error);
+            }
+            // After a failure the devices may have different contents there, which are unspecified.
+            Err(error) => entry.failure = Some(error),
+        }
+    }
+
+    /// Returns the outcome of an entry without parts; `None` if it has a part now, on another device.
+    fn ask_another(&mut self, queue: QueueId, entry: &mut Entry) -> Option<Result<()>> {
+        if entry.is_order {
+            return Some(Ok(()));
+        }
+        if let Some(failure) = entry.failure.take() {
+            return Some(Err(failure));
+        }
+        if entry.lost.is_none() {
+            return Some(Ok(()));
+        }
+        let Some(kept) = entry.kept.take() else {
+            let is_done = !entry.done.is_empty();
+            return Some(if is_done { Ok(()) } else { Err(self.lost_work(entry)) });
+        };
+        let started = loop {
+            let Some(id) = self.least_busy() else { break Err(self.all_lost(entry.operation)) };
+            let Some(member) = self.member(id) else { continue };
+            match kept.with(|request| member.start(queue, request, Adapted::default())) {
+                Err(error) if error.kind() == ErrorKind::Lost => self.lose(id, &error),
+                other => break other.map(|ticket| (id, ticket)),
+            }
+        };
+        match started {
+            Ok((id, ticket)) => {
+                (entry.kept, entry.lost) = (Some(kept), None);
+                self.begin_part(entry, id, ticket);
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The error of work whose results were on a lost device alone.
+    fn lost_work(&self, entry: &Entry) -> Error {
+        if self.primary().is_none() {
+            return entry.lost.clone().unwrap_or_else(|| self.all_lost(entry.operation));
+        }
+        lost_results(entry.operation)
+    }
+
+    fn end_entry(&mut self, entry: &mut Entry, outcome: Result<()>) {
+        let reports = mem::take(&mut entry.reports);
+        if let Some((host, offset)) = entry.report
+            && outcome.is_ok()
+        {
+            // The first device writes its report to the requested place. If it is lost, the report of
+            // another device is copied there.
+            let is_written = entry.done.iter().any(|id| reports.iter().all(|(other, _)| other != id));
+            let other = reports.iter().find(|(id, _)| !is_written && entry.done.contains(id));
+            if let (Some((_, report)), Some(target)) = (other, self.hosts.get(&host)) {
+                let mut bytes = [0; Report::BYTES as usize];
+                // SAFETY: the place has a report's length and is in memory that the mirror owns; all work
+                // on it is over.
+                unsafe { racy::read(report.address().as_ptr(), &mut bytes) };
+                let to = std::ptr::with_exposed_provenance_mut::<u8>(target.address + offset as usize);
+                // SAFETY: the request was checked, so the report is in memory that exists until its
+                // release, which waits for this entry; accesses of its owner are tolerated.
+                unsafe { racy::write(to, &bytes) };
+            }
+        }
+        self.spare_reports.extend(reports.into_iter().map(|(_, report)| report));
+        entry.kept = None;
+        entry.outcome = Some(outcome);
+    }
+
+    /// Returns the first pending part of an entry that meets a condition.
+    pub(super) fn find_part(&mut self, is_wanted: impl Fn(&Entry) -> bool) -> Option<Part> {
+        loop {
+            let mut found = None;
+            for (queue, log) in &self.queues {
+                let wanted = |entry: &Entry| entry.outcome.is_none() && is_wanted(entry);
+                if let Some(at) = log.entries.iter().position(wanted) {
+                    found = Some((*queue, at));
+                    break;
+                }
+            }
+            let (queue, at) = found?;
+            let mut entries = mem::take(&mut self.queues.get_mut(&queue)?.entries);
+            let pending = entries.get_mut(at).and_then(|entry| {
+                self.settle(queue, entry);
+                entry.parts.first().cloned()
+            });
+            self.queues.get_mut(&queue)?.entries = entries;
+            if pending.is_some() {
+                return pending;
+            }
+        }
+    }
+
+    /// Returns the newest part of each queue that is in flight on a device.
+    pub(super) fn newest_parts(&self, id: u64) -> Vec<Ticket> {
+        let newest = |log: &QueueLog| {
+            // Work of other queues before an order is not work of this device.
+            let own = log.entries.iter().rev().filter(|entry| !entry.is_order);
+            let parts = own.flat_map(|entry| &entry.parts);
+            parts.into_iter().find(|part| part.member == id).map(|part| part.ticket)
+        };
+        self.queues.values().filter_map(newest).collect()
+    }
+
+    /// Fails an entry whose results are lost. No caller has seen its outcome yet.
+    pub(super) fn fail(&mut self, ticket: Ticket) {
+        let log = self.queues.get_mut(&ticket.queue);
+        let is_it = |entry: &&mut Entry| entry.value == ticket.value && !entry.is_order;
+        let entry = log.and_then(|log| log.entries.iter_mut().find(is_it));
+        if let Some(entry) = entry {
+            entry.outcome = Some(Err(lost_results(entry.operation)));
+        }
+    }
+
+    /// Records ranges that a device under rebuild must receive.
+    pub(super) fn add_missing(&mut self, id: u64, ranges: Vec<(BufferId, Range<u64>)>) {
+        if let Some(member) = self.member(id) {
+            member.missing.extend(ranges);
+        }
+    }
+}
+
+/// The error of work whose only device was lost, while other devices work.
+fn lost_results(operation: &'static str) -> Error {
+    Error::new(ErrorKind::KernelFailed, operation)
+        .with_detail("the device was lost before its results were copied to another device")
+        .with_advice("write the targets of this request again: their contents are unspecified")
+}

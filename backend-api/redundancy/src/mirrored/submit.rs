@@ -1,0 +1,316 @@
+//! Submission of requests to the devices.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use super::Core;
+use super::rebuild::CopyEnd;
+use super::state::{Entry, Part, State};
+use crate::several::access_set::{AccessSet, Effect};
+use crate::several::member::{Adapted, Member, Status};
+use crate::several::pending_requests::OwnedRequest;
+use crate::several::wakers::Call;
+use backend_api::kernel::{Access, Report, Space};
+use backend_api::{
+    BufferId, DeviceKind, Error, ErrorKind, HostMemory, QueueHandle, QueueId, Request, Result, Ticket,
+    Transfer,
+};
+
+/// The number of entries from which a submission polls the entries of its queue.
+const LOOK_FROM: usize = 64;
+
+impl Core {
+    /// Locks for a submission, when no copy from device to device runs.
+    fn enter(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        if state.is_closed {
+            state.waiting += 1;
+            while state.is_closed {
+                self.opened.wait(&mut state);
+            }
+            state.waiting -= 1;
+            if state.waiting == 0 {
+                self.opened.notify_all();
+            }
+        }
+        state
+    }
+
+    pub(super) fn start(self: &Arc<Self>, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let _call = Call::begin();
+        let id = queue.id();
+        let mut state = self.enter();
+        let touches = loop {
+            if !state.queues.contains_key(&id) {
+                return Err(self.unknown(
+                    request.operation(),
+                    "the queue is released, or belongs to another \
+                        device",
+                ));
+            }
+            request.check(&*state).map_err(|error| error.on(&self.info))?;
+            let touches = AccessSet::of(request);
+            let Some(part) = state.find_part(|entry| touches.must_follow(&entry.touches)) else {
+                // Each device but the first needs a place of its own for a report.
+                let reports = if matches!(request, Request::Launch(_)) { state.members.len() } else { 0 };
+                if state.spare_reports.len() >= reports {
+                    break touches;
+                }
+                drop(state);
+                let report = self.allocate_host(Report::BYTES as usize, HostMemory::Pageable)?;
+                state = self.enter();
+                state.spare_reports.push(report);
+                continue;
+            };
+            drop(state);
+            let _ = part.device.wait(part.ticket);
+            state = self.enter();
+        };
+        if state.queues.get(&id).is_some_and(|log| log.entries.len() >= LOOK_FROM) {
+            let newest = state.queues[&id].newest;
+            let _ = state.settle_up_to(id, newest);
+        }
+        let mut entry = Entry::new(request.operation(), touches);
+        let behind = if entry.touches.effect == Effect::Read {
+            self.begin_read(&mut state, id, request, &mut entry)?;
+            Vec::new()
+        } else {
+            self.begin_write(&mut state, id, request, &mut entry)?
+        };
+        let ranges: Vec<_> =
+            if behind.is_empty() { Vec::new() } else { entry.touches.writes.iter().cloned().collect() };
+        let first = entry.parts.first().cloned();
+        let Some(log) = state.queues.get_mut(&id) else {
+            return Err(self.unknown(
+                request.operation(),
+                "the queue is released, or belongs to another \
+                    device",
+            ));
+        };
+        log.newest += 1;
+        entry.value = log.newest;
+        let ticket = Ticket { queue: id, value: log.newest };
+        log.entries.push_back(entry);
+        if let Some(first) = first.filter(|_| !behind.is_empty()) {
+            state.is_closed = true;
+            drop(state);
+            self.copy_results(ticket, &first, &behind, &ranges);
+            self.open();
+        }
+        Ok(ticket)
+    }
+
+    fn begin_read(
+        &self,
+        state: &mut State,
+        queue: QueueId,
+        request: &Request<'_>,
+        entry: &mut Entry,
+    ) -> Result<()> {
+        loop {
+            let Some(id) = state.least_busy() else { return Err(state.all_lost(request.operation())) };
+            let Some(member) = state.member(id) else { continue };
+            match member.start(queue, request, Adapted::default()) {
+                Err(error) if error.kind() == ErrorKind::Lost => state.lose(id, &error),
+                Err(error) => return Err(error),
+                Ok(ticket) => {
+                    if state.members.iter().filter(|member| member.is_there()).count() > 1 {
+                        // SAFETY: memory is released after the entries that touch it are over, and the
+                        // kept request ends with its entry.
+                        entry.kept = Some(unsafe { OwnedRequest::new(request) });
+                    }
+                    state.begin_part(entry, id, ticket);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Starts a request that writes. Returns the devices that must receive copies of the written data.
+    fn begin_write(
+        &self,
+        state: &mut State,
+        queue: QueueId,
+        request: &Request<'_>,
+        entry: &mut Entry,
+    ) -> Result<Vec<u64>> {
+        let first = loop {
+            let Some(id) = state.primary() else { return Err(state.all_lost(request.operation())) };
+            let Some(member) = state.member(id) else { continue };
+            match member.start(queue, request, Adapted::default()) {
+                Err(error) if error.kind() == ErrorKind::Lost => state.lose(id, &error),
+                Err(error) => return Err(error),
+                Ok(ticket) => {
+                    state.begin_part(entry, id, ticket);
+                    break id;
+                }
+            }
+        };
+        if let Request::Copies(transfers, route) = *request {
+            let is_download = |transfer: &&Transfer<'_>| matches!(transfer, Transfer::Download { .. });
+            let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
+            if !downloads.is_empty() {
+                // SAFETY: as above; the other parts exclude these.
+                entry.kept = Some(unsafe { OwnedRequest::new(&Request::Copies(&downloads, route)) });
+            }
+        }
+        if let Request::Launch(launch) = request {
+            entry.report = Some((launch.report.host(), launch.report.offset()));
+        }
+        let ranges = || -> Vec<(BufferId, Range<u64>)> { entry.touches.writes.iter().cloned().collect() };
+        let (effect, ranges) = (entry.touches.effect, ranges());
+        let mut behind = Vec::new();
+        for at in 0..state.members.len() {
+            let (id, status) = (state.members[at].id, state.members[at].status);
+            if id == first || !state.members[at].is_there() {
+                continue;
+            }
+            if status == Status::Rebuilding && effect == Effect::FromDevice {
+                // A device that is being rebuilt may lack the data that the request reads.
+                state.add_missing(id, ranges.clone());
+                continue;
+            }
+            let is_first = |member: &&Member| member.id == first;
+            let is_repeatable = effect == Effect::FromHost
+                || state
+                    .members
+                    .iter()
+                    .find(is_first)
+                    .is_some_and(|one| is_repeatable(request, one, &state.members[at]));
+            if !is_repeatable {
+                behind.push(id);
+                continue;
+            }
+            let report = entry.report.and_then(|_| state.spare_reports.pop());
+            let adapted = Adapted { is_repeated: true, report: report.as_ref().map(|report| report.at(0)) };
+            match state.members[at].start(queue, request, adapted) {
+                Ok(ticket) => {
+                    entry.reports.extend(report.map(|report| (id, report)));
+                    state.begin_part(entry, id, ticket);
+                }
+                Err(error) => {
+                    state.spare_reports.extend(report);
+                    if error.kind() == ErrorKind::Lost {
+                        state.lose(id, &error);
+                    } else if status == Status::Rebuilding {
+                        state.add_missing(id, ranges.clone());
+                    } else {
+                        behind.push(id);
+                    }
+                }
+            }
+        }
+        Ok(behind)
+    }
+
+    /// Copies the data that one device has written to other devices, after the work is done. No submission
+    /// begins meanwhile.
+    fn copy_results(&self, ticket: Ticket, first: &Part, behind: &[u64], ranges: &[(BufferId, Range<u64>)]) {
+        // The ticket returns the outcome. After a failure the contents are unspecified, but equal on all
+        // devices.
+        if first.device.wait(first.ticket).is_err_and(|error| error.kind() == ErrorKind::Lost) {
+            return;
+        }
+        for target in behind {
+            for (buffer, range) in ranges {
+                match self.copy(first.member, *target, *buffer, range.clone()) {
+                    CopyEnd::Copied => {}
+                    CopyEnd::TargetLost => break,
+                    CopyEnd::SourceLost => {
+                        // Only the other devices have a part of the data, and no device has all of it.
+                        self.lock().fail(ticket);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets submissions begin again.
+    pub(super) fn open(&self) {
+        self.lock().is_closed = false;
+        self.opened.notify_all();
+    }
+
+    pub(super) fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        const OPERATION: &str = "order_after";
+        let (_call, id) = (Call::begin(), queue.id());
+        let mut state = self.enter();
+        if !state.queues.contains_key(&id) {
+            return Err(self.unknown(OPERATION, "the queue is released, or belongs to another device"));
+        }
+        if self.check_ticket(&state, OPERATION, ticket)? {
+            return Ok(());
+        }
+        if state.settle_up_to(ticket.queue, ticket.value).is_none() {
+            return Ok(());
+        }
+        let mut before = Vec::new();
+        for at in 0..state.members.len() {
+            let member = &state.members[at];
+            if !member.is_there() {
+                continue;
+            }
+            match order_member(&state, member, id, ticket) {
+                Ok(part) => before.push(part),
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    let id = member.id;
+                    state.lose(id, &error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(log) = state.queues.get_mut(&id) {
+            log.entries.push_back(Entry::order(log.newest + 1, before));
+        }
+        state.primary().map(drop).ok_or_else(|| state.all_lost(OPERATION))
+    }
+}
+
+/// Orders a queue of one device after that device's share of the work up to a ticket.
+fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) -> Result<Part> {
+    let unknown = || {
+        Error::new(ErrorKind::UnknownHandle, "order_after")
+            .with_detail("the queue is released, or belongs to another device")
+    };
+    let entries = state.queues.get(&ticket.queue).map(|log| &log.entries);
+    // The submission of the ticket is behind the order of the same number.
+    let entry = entries.and_then(|entries| entries.iter().rev().find(|entry| entry.value == ticket.value));
+    let own = entry.and_then(|entry| entry.parts.iter().find(|part| part.member == member.id));
+    let before = match own {
+        Some(part) => part.ticket,
+        // Another device has that work. This device's earlier work in the queue, and the orders of the
+        // queue, count nevertheless.
+        None => {
+            let queue = member.queues.get(&ticket.queue).ok_or_else(unknown)?;
+            member.device.submit(queue, &[])?
+        }
+    };
+    member.device.order_after(member.queues.get(&queue).ok_or_else(unknown)?, before)?;
+    Ok(Part { member: member.id, device: Arc::clone(&member.device), ticket: before })
+}
+
+/// Returns true if a request that reads device memory produces the same bytes on two devices.
+fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool {
+    let [one, two] = [first, other].map(|member| member.device.info());
+    // Devices that run on the processor compute alike; GPUs do if their model and driver are equal.
+    let on_host = |kind| matches!(kind, DeviceKind::HostMemory | DeviceKind::File | DeviceKind::Simulated);
+    let are_alike = one.backend == two.backend
+        && one.driver == two.driver
+        && (one.name == two.name || on_host(one.kind) && on_host(two.kind));
+    match request {
+        // Copies move bytes of any value.
+        Request::Copies(..) => true,
+        Request::Launch(launch) => {
+            let body = launch.kernel.body();
+            // The results of atomics, appends and groups may depend on the order of items.
+            let is_open =
+                body.views.iter().any(|view| matches!(view.access, Access::Atomic | Access::Append))
+                    || body.arrays.iter().any(|array| array.space == Space::Group);
+            are_alike && !is_open
+        }
+        _ => are_alike,
+    }
+}

@@ -1,0 +1,449 @@
+//! Parity over several devices: if one device is lost, its data is reconstructed from the others.
+
+mod copies;
+mod degraded;
+mod locks;
+mod member_queue;
+mod memory;
+mod parity_update;
+mod rebuild;
+mod requests;
+mod scratch;
+mod stripe_layout;
+mod worker;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use super::several::member::{Member, Places, Status};
+use super::several::wakers::{Call, Woken};
+use super::{Replica, ReplicaState};
+use backend_api::kernel::KernelFacts;
+use backend_api::links::is_same;
+use backend_api::{
+    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
+    Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket,
+};
+
+use locks::Locks;
+use member_queue::MemberQueue;
+use scratch::Scratches;
+use stripe_layout::StripeLayout;
+use worker::MemberWorker;
+
+/// A group of three devices or more that keep parity for each other. If one device is lost, its data is
+/// reconstructed from the others. The cost is one device's share of the memory of all.
+///
+/// A group makes a [`ParityMember`] of each device, which programs use in its place. For each piece of a
+/// member's memory the other devices keep *parity*, distributed among them: the XOR of the members' data
+/// at the same place. A member's memory has its full length on its device, plus parity on the other
+/// devices. With `n` devices of equal memory, an `n`th of all memory is parity.
+///
+/// - **Reads** go to the member's own device, as if there were no group.
+/// - **Writes** of all kinds are executed by a thread of the member, in the order of submission. It reads
+///   the old data, lets the device write, and adds the difference to the parities. A ticket is done when
+///   the parities are up to date. So a written byte is copied about four times: read, written, and the
+///   same for the parity. Launches and computations that write have their results read once more. They
+///   take as much host memory as they write, or 2 MiB at a time if possible.
+/// - **A lost device** is excluded from then on. Its member's thread executes its pending and later
+///   requests with the data of the other devices. Copies and gathers use reconstructed bytes; searches,
+///   sums and launches run on another device, over reconstructed memory there. No call and no ticket fails
+///   because of the loss, with one exception. The other device may have too little memory or lack support,
+///   which the error states.
+/// - **[`rebuild`](Self::rebuild)** replaces it by a spare, while the group is used.
+/// - **Two lost devices** lose their own data, and no more: the other devices continue without parity.
+///
+/// Acknowledged data survives the loss of one device at any moment. Until the host knows the difference,
+/// the parities match the old data. From then on the host has everything that the parities still need.
+///
+/// If memory is released on one member while its counterparts on other members are in use, it is kept. It
+/// is freed with the counterparts, or reused by the next allocation of the same length. Only the device of
+/// the member knows its host memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::wrap::Faulty;
+/// use vmarray_redundancy::{ParityGroup, ReplicaState};
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// # use backend_host::HostDevice;
+/// let devices = [(); 3].map(|()| Arc::new(Faulty::new(HostDevice::new(8 << 20).unwrap())));
+/// let group = ParityGroup::new(devices.clone().map(|device| device as Arc<dyn Device>))?;
+/// let one = group.members()[0].clone();
+/// let (queue, memory) = (Queue::new(&one)?, DeviceBuffer::new(&one, 1000, Commit::Lazy)?);
+/// one.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"kept " })?)?;
+///
+/// devices[0].lose();
+/// let host = HostBuffer::new(&one, 1000, HostMemory::Pageable)?;
+/// one.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 1000 }])?)?;
+/// let mut bytes = [0; 5];
+/// host.read(995, &mut bytes);
+/// assert_eq!(&bytes, b"kept ");
+/// assert!(group.is_degraded() && group.has_contents(0));
+///
+/// let lost = group.first_lost().unwrap();
+/// group.rebuild(&lost, Arc::new(HostDevice::new(8 << 20)?))?;
+/// assert!(group.replicas().iter().all(|replica| replica.state == ReplicaState::Current));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ParityGroup {
+    members: Vec<Arc<ParityMember>>,
+}
+
+/// A device of a [`ParityGroup`], whose parity the other devices keep.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::Device;
+/// use vmarray_redundancy::ParityGroup;
+/// # use backend_host::HostDevice;
+/// let devices = [(); 3].map(|()| Arc::new(HostDevice::new(8 << 20).unwrap()) as Arc<dyn Device>);
+/// let group = ParityGroup::new(devices)?;
+/// let memory = group.members()[2].memory()?;
+/// assert_eq!(memory.free_bytes, 8 << 20);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ParityMember {
+    worker: Arc<MemberWorker>,
+    routes: Vec<Route>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Core {
+    member_queues: Vec<MemberQueue>,
+    rows: Mutex<StripeLayout>,
+    locks: Locks,
+    /// Held during the creation of queues and memory, and while a device joins.
+    setup: Mutex<()>,
+    /// Held by the single thread that rebuilds.
+    rebuilding: Mutex<()>,
+    next_member: AtomicU64,
+    /// Host memory that bytes pass through; it also knows whether to wipe memory.
+    scratches: Arc<Scratches>,
+}
+
+impl ParityGroup {
+    /// Creates a group of these devices.
+    ///
+    /// Starts a thread for each, which sleeps while it has no writes.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for less than three devices, or for a device that
+    /// is listed twice; the devices' errors at the creation of a first queue;
+    /// [`System`](ErrorKind::System) if a thread cannot start.
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
+        let devices: Vec<_> = devices.into_iter().collect();
+        let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
+            devices[..at].iter().any(|other| is_same(other, device))
+        };
+        if devices.len() < 3 || devices.iter().enumerate().any(is_twice) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "parity")
+                .with_detail("the list has fewer than three devices, or a device twice")
+                .with_advice("give three devices or more, each once"));
+        }
+        let about: Vec<_> =
+            devices.iter().map(|device| (info(device.info()), device.routes().to_vec())).collect();
+        let member_queues = devices
+            .into_iter()
+            .zip(0..)
+            .map(|(device, id)| Ok(MemberQueue::new(Member::new(id, device, Status::Current)?)));
+        let member_queues = member_queues.collect::<Result<Vec<_>>>()?;
+        let core = Arc::new(Core {
+            next_member: AtomicU64::new(member_queues.len() as u64),
+            member_queues,
+            rows: Mutex::default(),
+            locks: Locks::default(),
+            setup: Mutex::new(()),
+            rebuilding: Mutex::new(()),
+            scratches: Arc::default(),
+        });
+        let member = |(at, (info, routes)): (usize, (DeviceInfo, Vec<Route>))| {
+            let worker = Arc::new(MemberWorker { core: Arc::clone(&core), at, info });
+            let work = {
+                let worker = Arc::clone(&worker);
+                move || worker.work()
+            };
+            let refused = |error: std::io::Error| {
+                Error::new(ErrorKind::System, "parity").with_detail(error.to_string())
+            };
+            let thread =
+                std::thread::Builder::new().name("vmarray-parity".into()).spawn(work).map_err(refused)?;
+            Ok(Arc::new(ParityMember { worker, routes, thread: Mutex::new(Some(thread)) }))
+        };
+        let members = about.into_iter().enumerate().map(member).collect::<Result<Vec<_>>>()?;
+        Ok(Self { members })
+    }
+
+    /// Returns the members to use in place of the devices, in the same order.
+    #[must_use]
+    pub fn members(&self) -> &[Arc<ParityMember>] {
+        &self.members
+    }
+
+    /// Returns the bytes of parity on each device for `bytes` bytes on each member.
+    ///
+    /// ```
+    /// use vmarray_redundancy::ParityGroup;
+    /// assert_eq!(ParityGroup::parity_bytes(3000 << 10, 4), 1000 << 10);
+    /// ```
+    #[must_use]
+    pub fn parity_bytes(bytes: u64, devices: usize) -> u64 {
+        if bytes == 0 || devices < 2 { 0 } else { stripe_layout::part_bytes(bytes, devices) }
+    }
+
+    fn core(&self) -> &Core {
+        &self.members[0].worker.core
+    }
+
+    /// Returns the devices and the state of each.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<Replica> {
+        let replica = |member_queue: &MemberQueue| {
+            let state = member_queue.lock();
+            let device = state.member.device.info().to_string();
+            let missing_bytes = state.missing_bytes;
+            let state = match state.member.status {
+                Status::Current => ReplicaState::Current,
+                Status::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
+                Status::Leaving | Status::Lost => ReplicaState::Lost,
+            };
+            Replica { device, state }
+        };
+        self.core().member_queues.iter().map(replica).collect()
+    }
+
+    /// Returns true if a device is lost or still lacks data. The group learns of a loss from a device's
+    /// answers, so it does not see the loss of an unused device.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.core().member_queues.iter().any(|member_queue| !member_queue.lock().member.is_current())
+    }
+
+    /// Returns true if a member's data can be read, from its own device or from the others.
+    ///
+    /// # Panics
+    /// If the group has no member of this number.
+    #[must_use]
+    pub fn has_contents(&self, member: usize) -> bool {
+        let is_current = |member_queue: &MemberQueue| member_queue.lock().member.is_current();
+        let member_queues = &self.core().member_queues;
+        is_current(&member_queues[member])
+            || member_queues.iter().filter(|member_queue| !is_current(member_queue)).count() == 1
+    }
+
+    /// Returns the first lost device.
+    #[must_use]
+    pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
+        let lost = |member_queue: &MemberQueue| {
+            let member = &member_queue.lock().member;
+            (!member.is_there()).then(|| Arc::clone(&member.device))
+        };
+        self.core().member_queues.iter().find_map(lost)
+    }
+
+    /// Replaces a lost device by a spare, and copies all data to it. The group can be used meanwhile:
+    /// writes go to the spare from the beginning. A change of bytes that are being rebuilt waits for one
+    /// piece of at most 2 MiB. Returns when the spare has all data.
+    ///
+    /// Blocks until the work of the lost device is over. One thread rebuilds at a time; other callers
+    /// wait. It reads all data of the other devices, through host memory.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is not one of the lost ones, or if
+    /// the spare already belongs to the group; the spare's error, such as
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the group is then unchanged); [`Lost`](ErrorKind::Lost) if
+    /// the spare is lost, which allows a call with another spare, or if another device is lost, too, so
+    /// that the data cannot be reconstructed.
+    pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
+        let _call = Call::begin();
+        let worker: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.worker)).collect();
+        self.core().rebuild(&worker, lost, spare)
+    }
+}
+
+/// Returns the facts of a device in a group.
+fn info(of: &DeviceInfo) -> DeviceInfo {
+    let mut info = of.clone();
+    info.backend = "parity".into();
+    info.name = format!("{} with parity", of.name);
+    info.identity = format!("parity:{}", of.identity);
+    info.aliases = Vec::new();
+    info
+}
+
+impl Drop for ParityMember {
+    fn drop(&mut self) {
+        let member_queue = self.worker.member_queue();
+        {
+            let _call = Call::begin();
+            self.worker.wait_for_all(|_| true);
+        }
+        let mut state = member_queue.lock();
+        state.is_closed = true;
+        state.work.notify_one();
+        // A waker that the thread runs may hold the last reference, or wait for a lock of the caller.
+        while !state.is_waking && !state.has_ended {
+            member_queue.done.wait(&mut state);
+        }
+        let has_ended = state.has_ended;
+        drop(state);
+        if has_ended && let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+        self.worker.release_all();
+    }
+}
+
+// SAFETY: the member's device keeps the contract for its requests. The thread's work consists of requests
+// to devices, and of copies to and from host memory by `racy`, within checked ranges. A ticket ends when
+// all of that is over. All devices release memory before the member returns it to its owner, and the
+// member's own allocations outlive that. Names are the member's own; an unknown name is refused.
+unsafe impl Device for ParityMember {
+    fn info(&self) -> &DeviceInfo {
+        &self.worker.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        let _call = Call::begin();
+        let core = &self.worker.core;
+        let own = self.worker.at;
+        let mut refusal = None;
+        // A lost device is reported with the free memory of another device.
+        for at in (0..core.member_queues.len()).map(|next| (own + next) % core.member_queues.len()) {
+            let (id, device, is_there) = {
+                let state = core.member_queues[at].lock();
+                (state.member.id, Arc::clone(&state.member.device), state.member.is_there())
+            };
+            if !is_there {
+                continue;
+            }
+            match device.memory() {
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    core.lose(at, id, &error);
+                    refusal = Some(error);
+                }
+                other => return other,
+            }
+        }
+        Err(refusal.unwrap_or_else(|| core.member_queues[own].lock().lost_error("memory")))
+    }
+
+    fn create_queue(&self) -> Result<QueueHandle> {
+        self.worker.create_queue()
+    }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        self.worker.release_queue(queue.id());
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        self.worker.allocate(bytes, commit)
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        self.worker.release(buffer.id());
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.worker.allocate_host(bytes, kind)
+    }
+
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
+        // SAFETY: the caller's promise.
+        unsafe { self.worker.import_host(address, bytes, kind) }
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        self.worker.release_host(host.id());
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        let _call = Call::begin();
+        let core = &self.worker.core;
+        let _setup = core.setup.lock();
+        for position in 0..core.member_queues.len() {
+            core.make(position, |device| device.wipe_on_release(), |_, ()| ())?;
+        }
+        core.scratches.wipes.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    backend_api::requests! { self, queue, request => self.worker.start(queue, &request) }
+
+    fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    fn set_routing(&self, routing: Routing) {
+        self.worker.member_queue().lock().member.device.set_routing(routing);
+    }
+
+    fn routing(&self) -> Routing {
+        self.worker.member_queue().lock().member.device.routing()
+    }
+
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        let _call = Call::begin();
+        let state = self.worker.member_queue().lock();
+        state.check_compute(compute).map_err(|error| error.on(&self.worker.info))?;
+        if !state.member.is_current() {
+            return Ok(());
+        }
+        let prepared = state.member.with_compute(compute, |compute| state.member.device.prepare(compute));
+        prepared.or_else(|error| if error.kind() == ErrorKind::Lost { Ok(()) } else { Err(error) })
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        let _call = Call::begin();
+        let state = self.worker.member_queue().lock();
+        for launch in launches {
+            state.check_launch(launch).map_err(|error| error.on(&self.worker.info))?;
+            if !state.member.is_current() {
+                continue;
+            }
+            let device = &state.member.device;
+            let prepared =
+                state.member.with_launch(launch, None, |launch| device.prepare_launches(&[*launch]));
+            prepared.or_else(|error| if error.kind() == ErrorKind::Lost { Ok(()) } else { Err(error) })?;
+        }
+        Ok(())
+    }
+
+    fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
+        let _call = Call::begin();
+        let state = self.worker.member_queue().lock();
+        state.check_launch(launch).map_err(|error| error.on(&self.worker.info))?;
+        if !state.member.is_current() {
+            return Err(state.lost_error("kernel_facts"));
+        }
+        state.member.with_launch(launch, None, |launch| state.member.device.kernel_facts(launch))
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        self.worker.poll(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.worker.wait(ticket)
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        self.worker.wake(ticket, waker);
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.worker.order_after(queue, ticket)
+    }
+}

@@ -1,0 +1,76 @@
+//! Host memory that several devices know.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use backend_api::{Device, Error, ErrorKind, HostAllocation, HostMemory, Result, racy};
+
+/// The alignment of host memory; long allocations are aligned to a huge page.
+const ALIGNMENT: usize = 4096;
+const HUGE: usize = 2 << 20;
+
+/// A piece of host memory, of the program or of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host {
+    pub(crate) address: usize,
+    pub(crate) bytes: u64,
+    pub(crate) kind: HostMemory,
+}
+
+/// Host memory that a combined device has allocated.
+#[derive(Debug)]
+pub(crate) struct Block {
+    address: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: all accesses to a block go through handles; one thread frees it.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// Allocates zeroed memory; `None` if the allocation fails.
+    pub(crate) fn new(bytes: usize) -> Option<Self> {
+        let align = if bytes >= HUGE { HUGE } else { ALIGNMENT };
+        let layout = Layout::from_size_align(bytes.max(1), align).ok()?;
+        // SAFETY: the layout has at least one byte.
+        let address = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { address, layout })
+    }
+
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Overwrites the block with zeroes before its release.
+    ///
+    /// # Safety
+    /// No device knows it any more.
+    pub(crate) unsafe fn wipe(&self) {
+        // SAFETY: this block owns the initialised memory, and no work touches it, by the caller's promise.
+        unsafe { racy::wipe(self.address.as_ptr(), self.layout.size()) };
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; no device knows it any more.
+        unsafe { dealloc(self.address.as_ptr(), self.layout) }
+    }
+}
+
+/// Imports host memory into one more device, page-locked if it was and if the device can do that.
+///
+/// # Safety
+/// The requirements of [`Device::import_host`].
+pub(crate) unsafe fn known(device: &dyn Device, host: Host) -> Result<HostAllocation> {
+    let address = NonNull::new(std::ptr::with_exposed_provenance_mut(host.address))
+        .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "import_host"))?;
+    // SAFETY: the caller's promise.
+    let import = |kind| unsafe { device.import_host(address, host.bytes as usize, kind) };
+    match import(host.kind) {
+        Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
+            import(HostMemory::Pageable)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,244 @@
+//! One device of several, and requests translated to its names.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::expr::Action;
+use backend_api::{
+    BufferHandle, BufferId, Compute, Device, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather,
+    HostAllocation, HostId, HostSpan, IdMap, Launch, QueueHandle, QueueId, Request, Result, Scatter, Search,
+    Ticket, Transfer, View,
+};
+
+/// The completeness of a device's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// The device has all data.
+    Current,
+    /// The device takes all writes, and lacks the ranges that are listed as missing.
+    Rebuilding,
+    /// The device receives no more requests, and is removed when its work is done.
+    Leaving,
+    Lost,
+}
+
+/// One device, and its names for the queues and the memory of the combined device.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Unique among all members.
+    pub(crate) id: u64,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) status: Status,
+    pub(crate) queues: IdMap<QueueId, QueueHandle>,
+    pub(crate) buffers: IdMap<BufferId, BufferHandle>,
+    pub(crate) hosts: IdMap<HostId, HostAllocation>,
+    /// The queue for copies from one device to another.
+    pub(crate) copies: Option<QueueHandle>,
+    /// Bytes of the work in flight.
+    pub(crate) busy_bytes: u64,
+    /// The ranges that it lacks while it is rebuilt.
+    pub(crate) missing: Vec<(BufferId, Range<u64>)>,
+    /// The members that can copy to it without the host.
+    pub(crate) links: Vec<u64>,
+}
+
+/// The changes of a request for another device than the first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Adapted<'a> {
+    /// True if it runs on another device than the first: then downloads are omitted.
+    pub(crate) is_repeated: bool,
+    /// The place for the report of a launch, instead of the requested one.
+    pub(crate) report: Option<HostSpan<'a>>,
+}
+
+impl Member {
+    pub(crate) fn new(id: u64, device: Arc<dyn Device>, status: Status) -> Result<Self> {
+        let copies = Some(device.create_queue()?);
+        let (queues, buffers, hosts) = Default::default();
+        let (missing, links) = Default::default();
+        Ok(Self { id, device, status, queues, buffers, hosts, copies, busy_bytes: 0, missing, links })
+    }
+
+    pub(crate) fn is_current(&self) -> bool {
+        self.status == Status::Current
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        matches!(self.status, Status::Current | Status::Rebuilding)
+    }
+
+    /// Starts a request on this device.
+    pub(crate) fn start(
+        &self,
+        queue: QueueId,
+        request: &Request<'_>,
+        adapted: Adapted<'_>,
+    ) -> Result<Ticket> {
+        let unknown = || {
+            Error::new(ErrorKind::UnknownHandle, request.operation())
+                .with_detail("the queue is released, or belongs to another device")
+        };
+        let queue = self.queues.get(&queue).ok_or_else(unknown)?;
+        self.start_on(&*self.device, queue, request, adapted)
+    }
+}
+
+impl Places for Member {
+    fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
+        let unknown = || {
+            Error::new(ErrorKind::UnknownHandle, "submit")
+                .with_detail("the buffer is released, or belongs to another device")
+        };
+        Ok(self.buffers.get(&at.buffer()).ok_or_else(unknown)?.at(at.offset()))
+    }
+
+    fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>> {
+        let unknown = || {
+            Error::new(ErrorKind::UnknownHandle, "submit")
+                .with_detail("the host memory is released, or belongs to another device")
+        };
+        Ok(self.hosts.get(&at.host()).ok_or_else(unknown)?.at(at.offset()))
+    }
+}
+
+/// Translates places to a device's names, and requests with them.
+pub(crate) trait Places {
+    fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>>;
+
+    fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>>;
+
+    fn elements(&self, elements: &Elements<'_>) -> Result<Elements<'_>> {
+        Ok(Elements { start: self.device_place(elements.start)?, ..*elements })
+    }
+
+    /// The start of a view's pages on this device.
+    fn places(&self, view: &View<'_>) -> Result<Vec<DeviceSpan<'_>>> {
+        view.bases().iter().map(|base| self.device_place(*base)).collect()
+    }
+
+    fn transfer(&self, transfer: &Transfer<'_>) -> Result<Transfer<'_>> {
+        Ok(match *transfer {
+            Transfer::Upload { from, to, bytes } => {
+                Transfer::Upload { from: self.host_place(from)?, to: self.device_place(to)?, bytes }
+            }
+            Transfer::Download { from, to, bytes } => {
+                Transfer::Download { from: self.device_place(from)?, to: self.host_place(to)?, bytes }
+            }
+            Transfer::Internal { from, to, bytes } => {
+                Transfer::Internal { from: self.device_place(from)?, to: self.device_place(to)?, bytes }
+            }
+        })
+    }
+
+    /// Calls `run` with a computation in this device's names.
+    fn with_compute<R>(
+        &self,
+        compute: &Compute<'_>,
+        run: impl FnOnce(&Compute<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let sources = compute.sources.iter().map(|source| self.elements(source));
+        let sources = sources.collect::<Result<Vec<_>>>()?;
+        let action = match compute.action {
+            Action::Find { predicate, limit, count_all, answer } => {
+                Action::Find { predicate, limit, count_all, answer: self.host_place(answer)? }
+            }
+            Action::Sum { value, filter, answer } => {
+                Action::Sum { value, filter, answer: self.host_place(answer)? }
+            }
+            Action::Extremes { value, filter, least, greatest, answer } => {
+                Action::Extremes { value, filter, least, greatest, answer: self.host_place(answer)? }
+            }
+            Action::Histogram { value, filter, bins, answer } => {
+                Action::Histogram { value, filter, bins, answer: self.host_place(answer)? }
+            }
+            Action::Store { stores, filter } => Action::Store { stores, filter },
+        };
+        run(&Compute { program: compute.program, sources: &sources, geometry: compute.geometry, action })
+    }
+
+    /// Calls `run` with a launch in this device's names, with another place for the report if `report` is
+    /// set.
+    fn with_launch<R>(
+        &self,
+        launch: &Launch<'_>,
+        report: Option<HostSpan<'_>>,
+        run: impl FnOnce(&Launch<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let places = launch.views.iter().map(|view| self.places(view)).collect::<Result<Vec<_>>>()?;
+        let views: Vec<View<'_>> =
+            launch.views.iter().zip(&places).map(|(view, bases)| moved(view, bases)).collect();
+        let report = self.host_place(report.unwrap_or(launch.report))?;
+        run(&Launch {
+            kernel: launch.kernel,
+            items: launch.items,
+            geometry: launch.geometry,
+            views: &views,
+            params: launch.params,
+            table: launch.table,
+            budget: launch.budget,
+            time_limit: launch.time_limit,
+            private_heap_bytes: launch.private_heap_bytes,
+            report,
+        })
+    }
+
+    /// Starts a request on the device of these names.
+    fn start_on(
+        &self,
+        device: &dyn Device,
+        queue: &QueueHandle,
+        request: &Request<'_>,
+        adapted: Adapted<'_>,
+    ) -> Result<Ticket> {
+        match *request {
+            Request::Copies(transfers, route) => {
+                let is_wanted = |transfer: &&Transfer<'_>| {
+                    !(adapted.is_repeated && matches!(transfer, Transfer::Download { .. }))
+                };
+                let transfers = transfers.iter().filter(is_wanted).map(|transfer| self.transfer(transfer));
+                Request::Copies(&transfers.collect::<Result<Vec<_>>>()?, route).start(device, queue)
+            }
+            Request::Fill(fill) => device.fill(queue, &Fill { to: self.device_place(fill.to)?, ..*fill }),
+            Request::Search(search) => {
+                let (elements, answer) = (self.elements(&search.elements)?, self.host_place(search.answer)?);
+                device.search(queue, &Search { elements, answer, ..*search })
+            }
+            Request::Gather(&Gather { elements, indices, count, values }) => {
+                let (indices, values, places) =
+                    (self.host_place(indices)?, self.host_place(values)?, self.places(&elements)?);
+                let elements = moved(&elements, &places);
+                device.gather(queue, &Gather { elements, indices, count, values })
+            }
+            Request::Scatter(&Scatter { elements, indices, count, values }) => {
+                let (indices, values, places) =
+                    (self.host_place(indices)?, self.host_place(values)?, self.places(&elements)?);
+                let elements = moved(&elements, &places);
+                device.scatter(queue, &Scatter { elements, indices, count, values })
+            }
+            Request::Compute(compute) => self.with_compute(compute, |compute| device.compute(queue, compute)),
+            Request::Launch(launch) => {
+                self.with_launch(launch, adapted.report, |launch| device.launch(queue, launch))
+            }
+        }
+    }
+}
+
+/// Returns the same view at other places, one for each of its own.
+pub(super) fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'a> {
+    match *view {
+        View::Run(elements) => View::Run(Elements { start: places[0], ..elements }),
+        View::Striped { page_len, count, stride, .. } => {
+            View::Striped { bases: places, page_len, count, stride }
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // The calls below wait for the work that uses each object.
+        let queues = self.queues.drain().map(|(_, queue)| queue).chain(self.copies.take());
+        queues.for_each(|queue| self.device.release_queue(queue));
+        self.buffers.drain().for_each(|(_, buffer)| self.device.release(buffer));
+        self.hosts.drain().for_each(|(_, host)| self.device.release_host(host));
+    }
+}
