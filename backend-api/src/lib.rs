@@ -117,8 +117,6 @@
 extern crate self as backend_api;
 
 mod absence;
-#[doc(hidden)]
-pub mod backends;
 pub mod contended;
 mod device;
 mod error;
@@ -131,19 +129,15 @@ mod id_map;
 mod info;
 pub mod kernel;
 #[doc(hidden)]
-pub mod links;
-#[doc(hidden)]
 pub mod numa;
 mod owned;
-pub mod private_dir;
 mod queues;
 pub mod racy;
 mod request;
 mod route;
 mod timeline;
 mod validate;
-#[doc(hidden)]
-pub mod warn;
+mod waker;
 mod work;
 pub mod wrap;
 
@@ -169,4 +163,6 @@ pub use request::{DeviceSpan, Elements, Fill, Gather, HostSpan, LEFT_OUT, Scatte
 pub use route::{Route, Routing};
 pub use timeline::Timeline;
 pub use validate::Extents;
+#[doc(hidden)]
+pub use waker::waker;
 pub use work::Request;

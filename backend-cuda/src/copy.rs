@@ -1,7 +1,7 @@
 //! Copies: resolves names to addresses, merges neighbours, and submits the pieces.
 
-use backend_api::backends::copies::joined;
 use backend_api::{DeviceSpan, Route, Transfer};
+use vmarray_support::backends::copies::joined;
 
 use crate::core::Submission;
 use crate::driver::objects::Event;

@@ -7,14 +7,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
-use backend_api::backends::ram::SystemMemory;
-use backend_api::backends::{Direction, PIN_ADVICE, check_extend, check_extensible};
 use backend_api::kernel::KernelFacts;
 use backend_api::{
     AddressSpace, Addresses, BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind,
     Extents, Gather, HostAllocation, HostMemory, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Reach,
     Request, Result, Route, Routing, Scatter, Ticket, View,
 };
+use vmarray_support::backends::ram::SystemMemory;
+use vmarray_support::backends::{Direction, PIN_ADVICE, check_extend, check_extensible};
 
 use parking_lot::Mutex;
 
@@ -700,7 +700,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
-    use backend_api::backends::waker;
+    use backend_api::waker;
     use backend_api::{DeviceBuffer, Transfer};
 
     use super::*;

@@ -2,11 +2,11 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use backend_api::backends::identity;
 use backend_api::{
     Absence, AbsenceKind, CardHealth, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node,
 };
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
+use vmarray_support::backends::identity;
 
 use crate::Options;
 use crate::context::Context;

@@ -494,7 +494,7 @@ mod tests {
             });
             (opened.map_err(|missing| missing.absence()), names)
         };
-        let broken = std::env::temp_dir().join(backend_api::private_dir::random_name());
+        let broken = std::env::temp_dir().join(vmarray_support::private_dir::random_name());
         std::fs::write(&broken, "no library").unwrap();
         let (broken, absent) =
             (Some(&*broken.to_str().unwrap().to_owned().leak()), Some("libcuda.so.1-none"));

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use backend_api::warn;
 use parking_lot::Mutex;
+use vmarray_support::warn;
 
 use crate::caching_allocator::CachingAllocator;
 use crate::context::Context;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use backend_api::backends::wake_all;
 use backend_api::{QueueId, Result, Ticket};
 use parking_lot::Mutex;
+use vmarray_support::backends::wake_all;
 
 use crate::completion::Events;
 use crate::context::Context;

@@ -15,8 +15,8 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use backend_api::backends::wake_all;
 use parking_lot::{Condvar, Mutex};
+use vmarray_support::backends::wake_all;
 
 use crate::core::Core;
 use crate::queue::Queue;

@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backend_api::backends::check_extensible;
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, MemoryStatus,
     Result,
 };
+use vmarray_support::backends::check_extensible;
 
 use crate::checked::Checked;
 use crate::engine::Engine;

@@ -5,11 +5,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use backend_api::backends::Memory;
 use backend_api::{
     BufferHandle, DeviceInfo, HostAllocation, HostMemory, QueueHandle, QueueId, Queues, Result, Ticket,
 };
 use parking_lot::{RwLock, RwLockReadGuard};
+use vmarray_support::backends::Memory;
 
 use crate::host_memory::{Piece, Pinning};
 use crate::memory::Wiping;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::backends::ram::SystemMemory;
 use backend_api::{
     Addresses, BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DirectReads, Error, ErrorKind,
     MemoryStatus, Reach, Result,
 };
+use vmarray_support::backends::ram::SystemMemory;
 
 use crate::engine::{Engine, EnginePeers};
 use crate::error;

@@ -1,7 +1,7 @@
 //! Queued requests: checked, with resolved names, and with memory kept alive.
 
-use backend_api::backends::Direction;
 use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
+use vmarray_support::backends::Direction;
 
 use crate::handle_table::Place;
 use crate::host_memory::Piece;

@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use backend_api::backends::ram::SystemMemory;
 use backend_api::racy;
 use memmap2::{MmapOptions, MmapRaw};
+use vmarray_support::backends::ram::SystemMemory;
 
 /// Size of a huge page on x86-64, and on AArch64 with 4 KiB pages; elsewhere only an alignment.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;

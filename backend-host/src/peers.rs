@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
-use backend_api::backends::Memory;
 use backend_api::{BufferId, Extents, Gather, HostId, Request, Result, Scatter, Ticket, Transfer};
 use parking_lot::{RwLock, RwLockReadGuard};
+use vmarray_support::backends::Memory;
 
 use crate::handle_table::HandleTable;
 use crate::host_memory::Piece;

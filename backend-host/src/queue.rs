@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use backend_api::backends::wake_all;
 use backend_api::contended::spin_until;
 use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueId, Result, Ticket, Timeline};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use vmarray_support::backends::wake_all;
 
 use crate::worker::{Crew, Pool, Task, Urgency};
 
@@ -371,7 +371,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread::ThreadId;
 
-    use backend_api::backends::waker;
+    use backend_api::waker;
 
     use super::*;
 

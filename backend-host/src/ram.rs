@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::backends::{Account, Share, check_extend, check_extensible};
 use backend_api::{Commit, Error, ErrorKind, Result, racy};
 use parking_lot::Mutex;
+use vmarray_support::backends::{Account, Share, check_extend, check_extensible};
 
 use crate::error;
 use crate::memory::{Map, Wiping};

@@ -18,11 +18,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backend_api::backends::{check_extend, check_extensible};
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
-    MemoryStatus, Result, warn,
+    MemoryStatus, Result,
 };
+use vmarray_support::backends::{check_extend, check_extensible};
+use vmarray_support::warn;
 
 use crate::engine::Engine;
 use crate::extent_allocator::{Claimed, ExtentAllocator};

@@ -8,8 +8,9 @@ mod tiered;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use backend_api::{Device, warn};
+use backend_api::Device;
 use parking_lot::Mutex;
+use vmarray_support::warn;
 
 use card::{Card, Taken};
 use map::PageMap;

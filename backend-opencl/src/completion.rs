@@ -23,10 +23,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
-use backend_api::backends::wake_all;
 use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Timeline};
 use opencl3::types::{cl_event, cl_int};
 use parking_lot::Mutex;
+use vmarray_support::backends::wake_all;
 
 use crate::core::Core;
 use crate::driver::objects::Event;

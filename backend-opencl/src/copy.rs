@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use backend_api::backends::Memory;
-use backend_api::backends::copies::joined;
 use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Route, Routing, Transfer};
+use vmarray_support::backends::Memory;
+use vmarray_support::backends::copies::joined;
 
 use crate::driver::objects::Argument;
 use crate::host_memory::HostPiece;

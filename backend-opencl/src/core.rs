@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing, warn};
+use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use opencl3::types::cl_int;
 use parking_lot::{Mutex, RwLock};
+use vmarray_support::warn;
 
 use crate::completion::Track;
 use crate::discovery::{Discovered, Handles, Traits};

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use backend_api::backends::{Direction, Memory};
 use backend_api::kernel::{KernelFacts, Report};
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Gather, HostAllocation,
@@ -14,6 +13,7 @@ use backend_api::{
     Route, Routing, Scatter, Search, Ticket, View,
 };
 use parking_lot::{Mutex, RwLock};
+use vmarray_support::backends::{Direction, Memory};
 
 use crate::completion::Mark;
 use crate::core::Core;
@@ -516,7 +516,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use backend_api::backends::waker;
+    use backend_api::waker;
     use backend_api::{Fill, Transfer};
 
     use super::*;

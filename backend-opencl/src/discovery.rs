@@ -5,7 +5,6 @@ mod vendors;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use backend_api::backends::identity;
 use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, numa_node};
 use opencl3::device::{
     CL_DEVICE_AVAILABLE, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS,
@@ -20,6 +19,7 @@ use opencl3::device::{
 use opencl3::error_codes::{CL_DEVICE_NOT_FOUND, CL_INVALID_VALUE, CL_PLATFORM_NOT_FOUND_KHR};
 use opencl3::types::{cl_device_id, cl_int, cl_platform_id, cl_uint};
 use parking_lot::Mutex;
+use vmarray_support::backends::identity;
 
 use crate::error::name;
 

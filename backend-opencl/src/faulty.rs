@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backend_api::backends::waker;
+use backend_api::waker;
 use backend_api::{
     BufferHandle, Commit, Device, ErrorKind, HostAllocation, HostMemory, Progress, QueueHandle, Ticket,
     Transfer, racy,

@@ -5,9 +5,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use backend_api::backends::PIN_ADVICE;
 use backend_api::{Error, ErrorKind, HostMemory, Progress, Result, racy};
 use opencl3::memory::{CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_GRAIN_BUFFER};
+use vmarray_support::backends::PIN_ADVICE;
 
 use memmap2::MmapMut;
 use parking_lot::Mutex;

@@ -286,7 +286,7 @@ impl KernelSet {
 
 #[cfg(test)]
 mod tests {
-    use backend_api::private_dir;
+    use vmarray_support::private_dir;
 
     use super::*;
     use crate::driver::sys;

@@ -4,10 +4,11 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use backend_api::backends::{Account, Share, check_extend, check_extensible};
-use backend_api::{Error, ErrorKind, MemoryStatus, Result, warn};
+use backend_api::{Error, ErrorKind, MemoryStatus, Result};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use parking_lot::Mutex;
+use vmarray_support::backends::{Account, Share, check_extend, check_extensible};
+use vmarray_support::warn;
 
 use crate::core::Core;
 use crate::discovery::free_bytes;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::thread::ThreadId;
 
-use backend_api::backends::wake_all;
 use parking_lot::{Condvar, Mutex};
+use vmarray_support::backends::wake_all;
 
 use crate::completion::{Mark, Track};
 

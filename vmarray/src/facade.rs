@@ -14,6 +14,8 @@ pub use backend_host as host;
 #[cfg(feature = "opencl")]
 pub use backend_opencl as opencl;
 pub use vmarray_redundancy as redundancy;
+#[doc(hidden)]
+pub use vmarray_support as support;
 
 /// Crate whose derives make a type an [`Element`].
 pub use bytemuck;

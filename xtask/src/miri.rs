@@ -22,7 +22,7 @@ struct Part {
     has_weak_memory: bool,
 }
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     Part {
         package: "vmarray-backend-api",
         target: &["--lib"],
@@ -37,6 +37,7 @@ const PARTS: [Part; 4] = [
         sample: None,
         has_weak_memory: true,
     },
+    Part { package: "vmarray-support", target: &["--lib"], tests: &[], sample: None, has_weak_memory: true },
     Part {
         package: "vmarray",
         target: &["--lib"],

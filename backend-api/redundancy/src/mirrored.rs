@@ -13,11 +13,11 @@ use std::task::Waker;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use backend_api::kernel::KernelFacts;
-use backend_api::links::is_same;
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
     Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket, contended,
 };
+use vmarray_support::links::is_same;
 
 use super::several::member::{Member, Places, Status};
 use super::several::wakers::{Call, Chain, Woken};

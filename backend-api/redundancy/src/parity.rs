@@ -24,11 +24,11 @@ use super::several::member::{Member, Places, Status};
 use super::several::wakers::{Call, Woken};
 use super::{Replica, ReplicaState};
 use backend_api::kernel::KernelFacts;
-use backend_api::links::is_same;
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
     Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket,
 };
+use vmarray_support::links::is_same;
 
 use locks::Locks;
 use member_queue::MemberQueue;

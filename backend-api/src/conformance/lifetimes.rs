@@ -6,7 +6,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use crate::backends::waker;
+use crate::waker;
 use crate::{Commit, Device, DeviceBuffer, Fill, Queue, Transfer};
 
 use super::context::assert_holds;

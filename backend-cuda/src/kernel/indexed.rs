@@ -2,7 +2,7 @@
 //! memory.
 
 use backend_api::View;
-use backend_api::backends::Direction;
+use vmarray_support::backends::Direction;
 
 use crate::core::Submission;
 use crate::driver::Outcome;

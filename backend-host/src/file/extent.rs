@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::backends::check_extend;
-use backend_api::{Error, ErrorKind, Result, warn};
+use backend_api::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
+use vmarray_support::backends::check_extend;
+use vmarray_support::warn;
 
 use super::open_file::OpenFile;
 use super::space::{Space, Taken};
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn unreadable_extents_are_wiped() {
         const BYTES: u64 = 600_000;
-        let path = std::env::temp_dir().join(backend_api::private_dir::random_name());
+        let path = std::env::temp_dir().join(vmarray_support::private_dir::random_name());
         let mut file = OpenFile::create(&path, BYTES).unwrap();
         std::fs::write(&path, vec![7; BYTES as usize]).unwrap();
         file.write_only();
@@ -222,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_cut_file_is_wiped() {
-        let path = std::env::temp_dir().join(backend_api::private_dir::random_name());
+        let path = std::env::temp_dir().join(vmarray_support::private_dir::random_name());
         let file = Arc::new(OpenFile::create(&path, 600_000).unwrap());
         std::fs::write(&path, vec![7; 300_001]).unwrap();
         let (space, wiping) = (Space::new(600_000), Arc::<Wiping>::default());

@@ -4,7 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backend_api::{Error, ErrorKind, Result, private_dir, warn};
+use backend_api::{Error, ErrorKind, Result};
+use vmarray_support::{private_dir, warn};
 
 use crate::error::{file_advice, is_full, system};
 use crate::storage;

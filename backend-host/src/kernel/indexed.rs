@@ -1,7 +1,7 @@
 //! Gather and scatter: elements by index.
 
-use backend_api::backends::Direction;
 use backend_api::{Error, LEFT_OUT, Result, racy};
+use vmarray_support::backends::Direction;
 
 use super::{PART_BYTES, each_part};
 use crate::handle_table::Place;

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backend_api::private_dir;
+use vmarray_support::private_dir;
 
 /// Bytes that outlive the process. Writes since the last [`sync`](Self::sync) may or may not persist, sector
 /// by sector and in any order.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::backends::check_extend;
 use backend_api::{Result, racy};
+use vmarray_support::backends::check_extend;
 
 use super::volume::{GROUP_PAGES, Volume};
 use crate::extent_allocator::Claimed;

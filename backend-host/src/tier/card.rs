@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result, warn,
+    Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result,
 };
 use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
+use vmarray_support::warn;
 
 use super::map::{PageMap, Slot};
 

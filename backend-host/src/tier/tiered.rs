@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use backend_api::{Elements, Gather, Result, Ticket, Transfer, racy, warn};
+use backend_api::{Elements, Gather, Result, Ticket, Transfer, racy};
+use vmarray_support::warn;
 
 use super::Cards;
 use super::card::{Card, LANE_BYTES, Lane, LaneGuard, Reading, Taken};

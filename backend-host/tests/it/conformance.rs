@@ -49,7 +49,7 @@ fn tiered_file(threads: usize) -> Arc<FileDevice> {
 fn store() -> StoreDevice {
     const PAGE_BYTES: usize = 1000;
     let path =
-        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(backend_api::private_dir::random_name());
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(vmarray_support::private_dir::random_name());
     let store = StoreDevice::create(&path, PAGE_BYTES, (64 << 20) / PAGE_BYTES as u64, b"", [0; 3]).unwrap();
     std::fs::remove_file(path).unwrap();
     store

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use backend_api::backends::waker;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Body, HostItems, Kernel, Memory, Op, Reg, Report, Type, ViewDecl};
+use backend_api::waker;
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Launch,
     Queue, Ticket, Transfer, View,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use backend_api::backends::waker;
+use backend_api::waker;
 use backend_api::wrap::Fault;
 use backend_api::{
     Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Ticket,

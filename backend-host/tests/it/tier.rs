@@ -121,7 +121,7 @@ fn filled<D: Device>(device: D, bytes: u64) -> Rig<D> {
 
 #[test]
 fn a_hit_does_not_read_the_file() {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(backend_api::private_dir::random_name());
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(vmarray_support::private_dir::random_name());
     let card = card(1 << 20);
     let tier = tier([&card]).bytes(4 * PAGE as u64);
     let builder = FileDevice::builder(&path).tier(&tier);
@@ -530,7 +530,8 @@ fn random_programs_match_over_a_tier_and_over_a_store() {
     for seed in 100..120 {
         let mut random = SplitMix64::new(seed);
         let page_bytes = random.pick(&[50, 256, 1000]);
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(backend_api::private_dir::random_name());
+        let path =
+            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(vmarray_support::private_dir::random_name());
         let store = StoreDevice::create(&path, page_bytes, 40, b"", [0; 3]).unwrap();
         std::fs::remove_file(path).unwrap();
         let tier = any_tier(&mut random);

@@ -109,7 +109,7 @@ fn first_line(text: &[u8]) -> OsString {
 
 #[cfg(all(test, unix))]
 mod tests {
-    use backend_api::private_dir::random_name;
+    use vmarray_support::private_dir::random_name;
 
     use super::*;
 

@@ -9,7 +9,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use backend_api::private_dir::PrivateDir;
+use vmarray_support::private_dir::PrivateDir;
 
 use crate::options::KernelCache;
 
@@ -93,7 +93,7 @@ impl Entry {
 pub fn fuzz_cached_kernel(bytes: &[u8]) {
     use std::sync::LazyLock;
     static ENTRY: LazyLock<Option<Entry>> = LazyLock::new(|| {
-        let folder = std::env::temp_dir().join(backend_api::private_dir::random_name());
+        let folder = std::env::temp_dir().join(vmarray_support::private_dir::random_name());
         Entry::new(&KernelCache::Folder(folder), "key".into()).ok().flatten()
     });
     let Some(entry) = &*ENTRY else { return };
@@ -115,7 +115,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use backend_api::private_dir::random_name;
+    use vmarray_support::private_dir::random_name;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use backend_api::backends::Direction;
 use backend_api::{Elements, Error, Result};
+use vmarray_support::backends::Direction;
 
 use crate::driver::objects::Argument;
 use crate::host_memory::HostPiece;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use backend_api::backends::waker;
+use backend_api::waker;
 use backend_api::{
     Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress, Queue, Result,
     Search, Ticket, Transfer,

@@ -27,7 +27,7 @@ fn waker(work: impl FnOnce() + Send + 'static) -> (Waker, Receiver<()>) {
         work();
         done.send(()).unwrap_or_default();
     };
-    (backend_api::backends::waker(run), ended)
+    (backend_api::waker(run), ended)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vmarray::device::private_dir;
+use vmarray::support::private_dir;
 
 use crate::error::{Error, Result};
 

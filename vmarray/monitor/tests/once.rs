@@ -36,7 +36,7 @@ struct Folder {
 
 impl Folder {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(vmarray::device::private_dir::random_name());
+        let path = std::env::temp_dir().join(vmarray::support::private_dir::random_name());
         std::fs::create_dir(&path).unwrap();
         Self { path, children: Vec::new(), outputs: Vec::new() }
     }

@@ -21,7 +21,7 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use vmarray::access::Registered;
-use vmarray::device::backends::ram::SystemMemory;
+use vmarray::support::backends::ram::SystemMemory;
 
 use crate::array::{array_at, off};
 use crate::node::View;

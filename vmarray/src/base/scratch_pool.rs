@@ -11,9 +11,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 
-use backend_api::backends::ram::SystemMemory;
 use bytemuck::Pod;
 use parking_lot::Mutex;
+use vmarray_support::backends::ram::SystemMemory;
 
 use super::memory::zeroed_vec_large;
 use crate::base::error::{ErrorKind, Result};

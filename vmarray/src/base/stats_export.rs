@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use backend_api::private_dir::{self, PrivateDir};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use vmarray_support::private_dir;
+use vmarray_support::private_dir::PrivateDir;
 
 use crate::base::stats::ChannelStats;
 use crate::base::trace;

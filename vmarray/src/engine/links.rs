@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use backend_api::{Device, Reach, links};
+use backend_api::{Device, Reach};
+use vmarray_support::links;
 
 use crate::base::trace;
 

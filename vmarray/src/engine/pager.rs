@@ -32,8 +32,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-use backend_api::links::is_same;
-use backend_api::{Device, warn};
+use backend_api::Device;
+use vmarray_support::links::is_same;
+use vmarray_support::warn;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::recording;

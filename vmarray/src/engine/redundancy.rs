@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use backend_api::Device;
-use backend_api::links::is_same;
 use parking_lot::Mutex;
 use vmarray_redundancy::{Mirrored, ParityGroup, Replica, ReplicaState};
+use vmarray_support::links::is_same;
 
 use crate::base::error::{ErrorKind, Result};
 

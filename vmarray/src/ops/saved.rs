@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use backend_api::{Device, private_dir};
+use backend_api::Device;
 use backend_host::StoreDevice;
 use parking_lot::Mutex;
 use vmarray_kernel::KernelType;
+use vmarray_support::private_dir;
 
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;

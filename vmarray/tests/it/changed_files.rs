@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use vmarray::device::{ErrorKind as DeviceErrorKind, private_dir};
+use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::host::StoreDevice;
+use vmarray::support::private_dir;
 use vmarray::{file::SaveOptions, prelude::*};
 
 use crate::stored::{Files, of_device};

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vmarray::device::{ErrorKind as DeviceErrorKind, private_dir};
+use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::host::{FileDevice, HostDevice};
 use vmarray::prelude::*;
+use vmarray::support::private_dir;
 use vmarray::{AnyDevice, RaggedArray};
 
 use crate::common::{Numbers, Shape, as_any, moved_by, together};

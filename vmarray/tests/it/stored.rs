@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use futures::executor::block_on;
 use vmarray::device::wrap::{Faulty, SplitMix64};
-use vmarray::device::{Device, ErrorKind as DeviceErrorKind, private_dir};
+use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
 use vmarray::host::{HostDevice, StoreDevice, Tier};
+use vmarray::support::private_dir;
 use vmarray::{ErrorKind, Placement, VirtualArray, file::SaveOptions, prelude::*};
 
 /// Paths of files that are removed at the end.

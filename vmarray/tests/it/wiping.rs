@@ -104,7 +104,7 @@ fn a_lost_device_does_not_keep_others_from_wiping() {
 /// In the file itself, also of pages that were evicted long ago.
 #[test]
 fn nothing_of_an_array_is_left_in_a_file() {
-    let path = std::env::temp_dir().join(vmarray::device::private_dir::random_name());
+    let path = std::env::temp_dir().join(vmarray::support::private_dir::random_name());
     for wipe in [false, true] {
         let device = Arc::new(FileDevice::create(&path, 1 << 20).unwrap());
         let builder = VirtualArray::<u8>::builder(1 << 19).devices([as_any(&device)]).page_len(4096);

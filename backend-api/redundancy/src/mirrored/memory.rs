@@ -8,11 +8,11 @@ use super::state::Length;
 use crate::several::host::{Block, Host};
 use crate::several::member::Member;
 use crate::several::wakers::Call;
-use backend_api::backends::check_extend;
 use backend_api::{
     BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, IdMap, QueueHandle,
     Result,
 };
+use vmarray_support::backends::check_extend;
 
 /// Host memory that the mirror has allocated.
 #[derive(Debug, Default)]

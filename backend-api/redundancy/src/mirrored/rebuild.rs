@@ -10,10 +10,10 @@ use super::{Core, Mirrored};
 use crate::several::host::known;
 use crate::several::member::{Member, Status};
 use crate::several::wakers::Call;
-use backend_api::links::{is_same, reach};
 use backend_api::{
     BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Result, Ticket, Transfer,
 };
+use vmarray_support::links::{is_same, reach};
 
 /// The bytes of one copy, during which submissions wait: enough for the bandwidth of a bus, and done in
 /// less than a millisecond.

@@ -11,8 +11,8 @@ use super::stripe_layout::{Segment, Target};
 use super::worker::MemberWorker;
 use crate::several::host::known;
 use crate::several::member::{Member, Status};
-use backend_api::links::is_same;
 use backend_api::{Commit, Device, Error, ErrorKind, Result};
+use vmarray_support::links::is_same;
 
 impl Core {
     /// Copies the data of a lost device to a spare. `workers` are the members by number.

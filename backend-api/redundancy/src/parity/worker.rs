@@ -312,7 +312,7 @@ impl Woken for MemberWorker {
             None => {
                 drop(state);
                 drop(call);
-                backend_api::backends::wake_all([waker]);
+                vmarray_support::backends::wake_all([waker]);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 
 use backend_api::Ticket;
-use backend_api::backends::wake_all;
+use vmarray_support::backends::wake_all;
 
 thread_local! {
     /// The nesting depth of calls of combined devices in this thread.

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use backend_api::links::reach;
 use backend_api::wrap::{Fault, Faulty, Operation};
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
@@ -8,6 +7,7 @@ use backend_api::{
 };
 use backend_host::{HostDevice, SimulatedDevice};
 use vmarray_redundancy::Checksummed;
+use vmarray_support::links::reach;
 
 const UNIT: usize = 64;
 const UNITS: usize = 8;

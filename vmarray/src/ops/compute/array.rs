@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::links::is_same;
 use backend_api::{Device, DeviceSpan, Elements, Queue, Reach, Ticket};
+use vmarray_support::links::is_same;
 
 use super::assign::assign;
 use crate::array::VirtualArray;

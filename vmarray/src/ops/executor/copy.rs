@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use backend_api::links::is_same;
 use backend_api::{Device, HostSpan, Queue, Reach, Ticket, Transfer};
+use vmarray_support::links::is_same;
 
 use super::fetch::append_copy;
 use super::{Change, OperandStore, ResultStore, Run};

@@ -4,9 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend_api::links::is_same;
 use backend_api::{Commit, Device, DeviceBuffer, Elements, Queue, Ticket, Transfer};
 use parking_lot::Mutex;
+use vmarray_support::links::is_same;
 
 use super::fetch::{can_put_from, put_from};
 use super::{Lane, Operand, Run};

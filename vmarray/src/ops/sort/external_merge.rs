@@ -12,8 +12,8 @@ mod stream;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use backend_api::backends::ram::SystemMemory;
 use bytemuck::cast_slice_mut;
+use vmarray_support::backends::ram::SystemMemory;
 
 use super::{KeyOrder, SortKey, on_host};
 use crate::base::error::Result;

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backend_api::private_dir::PrivateDir;
 use backend_api::{DeviceInfo, Route, Routing};
+use vmarray_support::private_dir::PrivateDir;
 
 use super::Profile;
 
@@ -179,7 +179,8 @@ fn parse_table(letters: &str, mut set: impl FnMut(usize, u64, Option<Route>)) ->
 mod tests {
     use std::fs;
 
-    use backend_api::{DeviceKind, private_dir};
+    use backend_api::DeviceKind;
+    use vmarray_support::private_dir;
 
     use super::*;
 

@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use backend_api::{Device, warn};
+use backend_api::Device;
 use vmarray_kernel::KernelType;
+use vmarray_support::warn;
 
 use super::growing::Growing;
 use super::{Ragged, RaggedArray, RaggedBuilder, RaggedWriter};

@@ -9,8 +9,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use vmarray::VirtualArray;
-use vmarray::device::private_dir;
 use vmarray::prelude::*;
+use vmarray::support::private_dir;
 
 /// The length of the files in bytes.
 const FILE_BYTES: usize = 256 << 20;

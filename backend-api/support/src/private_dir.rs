@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Returns an unpredictable and unique name for a file.
 ///
 /// ```
-/// use backend_api::private_dir;
+/// use vmarray_support::private_dir;
 /// assert_ne!(private_dir::random_name(), private_dir::random_name());
 /// ```
 #[must_use]
@@ -28,7 +28,7 @@ pub fn random_name() -> String {
 /// The system's error.
 ///
 /// ```
-/// use backend_api::private_dir;
+/// use vmarray_support::private_dir;
 /// let path = std::env::temp_dir().join(private_dir::random_name());
 /// std::fs::write(&path, "kept")?;
 /// private_dir::sync_folder_of(&path)?;
@@ -46,7 +46,7 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// The system's error.
 ///
 /// ```
-/// backend_api::private_dir::sync_folder(&std::env::temp_dir())?;
+/// vmarray_support::private_dir::sync_folder(&std::env::temp_dir())?;
 /// # Ok::<_, std::io::Error>(())
 /// ```
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
@@ -64,7 +64,7 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 /// `$XDG_RUNTIME_DIR`, else a folder of the user among temporary files. It need not exist.
 ///
 /// ```
-/// use backend_api::private_dir;
+/// use vmarray_support::private_dir;
 /// assert!(private_dir::runtime_path("vmarray").is_absolute());
 /// ```
 #[must_use]
@@ -96,7 +96,7 @@ fn user() -> u32 {
 /// Any number of threads and processes can use one folder: a file appears as a whole, by renaming.
 ///
 /// ```
-/// use backend_api::private_dir::{PrivateDir, random_name};
+/// use vmarray_support::private_dir::{PrivateDir, random_name};
 /// let path = std::env::temp_dir().join(random_name());
 /// let folder = PrivateDir::create(&path)?;
 /// folder.write("greeting", &[b"hel", b"lo"])?;

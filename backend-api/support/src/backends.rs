@@ -6,9 +6,9 @@ pub mod ram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
-use crate::{
+use backend_api::{
     BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap, Request, Result,
 };
 
@@ -208,17 +208,6 @@ pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// Returns a waker that calls a function at each wake-up.
-pub fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
-    struct Call<F>(F);
-    impl<F: Fn() + Send + Sync> Wake for Call<F> {
-        fn wake(self: Arc<Self>) {
-            (self.0)();
-        }
-    }
-    Arc::new(Call(call)).into()
-}
-
 /// Returns the identity of a GPU, which is equal in all backends, and its aliases. The identity is the
 /// address on the bus, else the UUID, else `otherwise`. The aliases are the other names of the GPU.
 ///
@@ -227,7 +216,7 @@ pub fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
 #[must_use]
 pub fn identity(pci: Option<&str>, uuid: Option<&[u8; 16]>, otherwise: String) -> (String, Vec<String>) {
     let pci = pci.map(|address| format!("pci:{address}"));
-    let mut names = pci.into_iter().chain(uuid.map(crate::uuid_text));
+    let mut names = pci.into_iter().chain(uuid.map(backend_api::uuid_text));
     (names.next().unwrap_or(otherwise), names.collect())
 }
 
@@ -238,7 +227,7 @@ mod tests {
     #[test]
     fn a_card_is_named_by_its_address_before_all_else() {
         let (pci, uuid) = (Some("0000:01:00.0"), Some(&[0x11; 16]));
-        let uuid_name = crate::uuid_text(&[0x11; 16]);
+        let uuid_name = backend_api::uuid_text(&[0x11; 16]);
         let other = || "cuda:0".to_owned();
         assert_eq!(identity(pci, uuid, other()), ("pci:0000:01:00.0".into(), vec![uuid_name.clone()]));
         assert_eq!(identity(None, uuid, other()), (uuid_name, Vec::new()));

@@ -1,6 +1,6 @@
 //! Merging of adjacent copies, so that one driver call carries them.
 
-use crate::Transfer;
+use backend_api::Transfer;
 
 /// Returns the transfers without empty ones, merged if they are adjacent on both sides.
 pub fn joined<'a>(transfers: &[Transfer<'a>]) -> impl Iterator<Item = Transfer<'a>> {
@@ -42,7 +42,7 @@ fn joint<'a>(first: &Transfer<'a>, next: &Transfer<'a>) -> Option<Transfer<'a>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BufferHandle, HostAllocation, HostMemory};
+    use backend_api::{BufferHandle, HostAllocation, HostMemory};
 
     #[test]
     fn neighbours_on_both_sides_are_joined_and_others_are_not() {

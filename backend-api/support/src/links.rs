@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::wrap::SplitMix64;
-use crate::{Commit, Device, DeviceBuffer, Error, HostBuffer, HostMemory, Queue, Reach, Result, Transfer};
+use backend_api::wrap::SplitMix64;
+use backend_api::{
+    Commit, Device, DeviceBuffer, Error, HostBuffer, HostMemory, Queue, Reach, Result, Transfer,
+};
 
 /// The number of bytes that a test compares, enough to use every engine and lane of a link.
 const PATTERN_BYTES: usize = 256 << 10;
