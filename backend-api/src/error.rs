@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::DeviceInfo;
 
@@ -119,6 +120,34 @@ pub struct DriverCode {
     pub name: String,
 }
 
+/// A call of a function in an expression that ran longer than its
+/// [time limit](crate::kernel::Function::with_time_limit).
+///
+/// ```
+/// use backend_api::kernel::{Body, Function, Op, Reg, Type};
+/// use std::time::Duration;
+/// let one = Op::Literal { to: Reg(0), bits: 1 };
+/// let body = Body { registers: vec![Type::U8], code: vec![one], ..Body::default() };
+/// let limit = Duration::from_secs(1);
+/// let function = Function::new(body, Vec::new())?.named("f").with_time_limit(Some(limit));
+/// let error = function.with_loops(vec![(3, "main.rs:7".into())]).over_time(3, 42);
+/// let late = error.over_time().unwrap();
+/// assert_eq!((&*late.function, &*late.place, late.limit, late.element), ("f", "main.rs:7", limit, 42));
+/// assert!(error.to_string().contains("`f` ran longer than 1s for element 42, in the loop at main.rs:7"));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverTime {
+    /// The name of the function.
+    pub function: String,
+    /// The place of the loop in the source; empty if it is unknown.
+    pub place: String,
+    /// The limit.
+    pub limit: Duration,
+    /// The index of the element, as the request's [geometry](crate::expr::Geometry) counts.
+    pub element: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Context {
     kind: ErrorKind,
@@ -130,6 +159,7 @@ struct Context {
     available_bytes: Option<u64>,
     offset: Option<u64>,
     driver: Option<DriverCode>,
+    over_time: Option<OverTime>,
 }
 
 /// A failure of a device: the kind, the device, the operation, and the numbers that belong to it.
@@ -171,6 +201,7 @@ impl Error {
             available_bytes: None,
             offset: None,
             driver: None,
+            over_time: None,
         }))
     }
 
@@ -179,6 +210,17 @@ impl Error {
     #[must_use]
     pub fn index_outside(operation: &'static str) -> Self {
         Self::new(ErrorKind::KernelFailed, operation).with_advice("correct the list of indices")
+    }
+
+    /// Creates the error for a call that ran longer than its limit.
+    pub(crate) fn over_time_of(call: OverTime) -> Self {
+        let OverTime { function, place, limit, element } = &call;
+        let detail = format!(
+            "function `{function}` ran longer than {limit:?} for element {element}, in the loop at {place}"
+        );
+        let error = Self::new(ErrorKind::KernelFailed, "compute").with_detail(detail);
+        let error = error.with_advice("check for an endless loop there, or allow more time");
+        error.map(|c| c.over_time = Some(call))
     }
 
     fn map(mut self, change: impl FnOnce(&mut Context)) -> Self {
@@ -277,6 +319,12 @@ impl Error {
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
+    }
+
+    /// The call of a function that exceeded its time limit, if that is the failure.
+    #[must_use]
+    pub fn over_time(&self) -> Option<&OverTime> {
+        self.0.over_time.as_ref()
     }
 
     /// The driver's own code, if a driver call failed.

@@ -146,7 +146,7 @@ pub mod conformance;
 
 pub use absence::{Absence, AbsenceKind, refused_library};
 pub use device::{AddressSpace, Addresses, Commit, Device, DirectReads, HostMemory, Progress};
-pub use error::{DriverCode, Error, ErrorKind, Result, readable_bytes};
+pub use error::{DriverCode, Error, ErrorKind, OverTime, Result, readable_bytes};
 pub use expr::Compute;
 pub use handle::{BufferHandle, HostAllocation, QueueHandle};
 pub use hardware::uuid_text;

@@ -91,6 +91,21 @@ static inline void report_time_over(__global volatile uint *report, uint site, u
         }                                                                                                           \
     }
 
+// The same in function `call` of an expression, for the element `item`. The words of `late`: the element, the loop with
+// its top bit, the function.
+#define TURN_OF_CALL(at, call)                                                                                      \
+    if (--left == 0u) {                                                                                             \
+        left = 65536u;                                                                                              \
+        if (is_over(late, ticks, limit, &since)) {                                                                  \
+            if (atomic_cmpxchg(&late[2], 0u, 0x80000000u | at) == 0u) {                                             \
+                late[0] = (uint)item;                                                                               \
+                late[1] = (uint)(item >> 32);                                                                       \
+                late[3] = call;                                                                                     \
+            }                                                                                                       \
+            return 0;                                                                                               \
+        }                                                                                                           \
+    }
+
 // Address of a byte of the item's private memory: words of all items are interleaved.
 #define ARENA(at) (arena + (((at) >> 3) * slabs + slab << 3) + ((at) & 7ul))
 

@@ -72,7 +72,7 @@ struct SubmitState {
     kernels: KernelSet,
     scratch: [Option<Arc<OwnMemory>>; Scratch::COUNT],
     mailbox: Option<Arc<Mailbox>>,
-    /// The clock of launches with a time limit.
+    /// The clock of work with a time limit.
     clock: Option<Arc<KernelClock>>,
     statistics: Statistics,
     /// Reused from call to call.
@@ -97,6 +97,8 @@ pub(crate) enum Scratch {
     Indices,
     Values,
     Failure,
+    /// The call of a function that has exceeded its time limit.
+    Late,
     /// Private memory of a kernel's items.
     PrivateHeaps,
     /// State of the group's items that a work-item runs.

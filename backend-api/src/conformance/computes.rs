@@ -1,5 +1,7 @@
 //! Computations against naive evaluation.
 
+use std::time::Duration;
+
 use crate::expr::{Action, Binary, Geometry, Instruction, Partial, Program, Store, Type, Unary, Value};
 use crate::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};
 use crate::wrap::SplitMix64;
@@ -162,7 +164,9 @@ fn looping(of: Type) -> Function {
     let width = of.bytes() as usize;
     let table = (0..5 * width as u8).map(|byte| if of.is_float() { byte % 0x60 } else { 0x55 ^ byte });
     let table: Vec<u8> = table.chain([0; 8]).take((5 * width).next_multiple_of(8)).collect();
-    Function::new(body, table).expect("a sound function")
+    // Loops with and without a limit are different code.
+    let limit = (width % 4 == 0).then_some(Duration::from_secs(600));
+    Function::new(body, table).expect("a sound function").with_time_limit(limit)
 }
 
 /// A function that returns whether one number is at most another.

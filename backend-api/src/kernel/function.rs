@@ -2,26 +2,32 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::interpret::from_bits;
-use super::{Body, Interpreter, Kernel, Op, Reg, Type};
+use super::{Body, Interpreter, Kernel, Op, Reg, Report, TimeLimit, Type};
 use crate::expr::{Geometry, to_bits};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, OverTime, Result};
 
 /// Native code of a [`Function`] for the host: for [`Function::with_host`]. It receives the values of each
 /// argument for all elements, contiguous in memory at any address; bools are bytes of 0 and 1. It writes
 /// as many results.
 ///
+/// If a call runs longer than the limit, or another call of the same request has, it returns early, and the
+/// further results are unspecified. It returns the number of the call that has exceeded the limit first, if
+/// it is one of its calls. The limit is `None` for functions without loops.
+///
 /// ```
 /// use backend_api::kernel::HostFunction;
-/// let halves: HostFunction = |arguments, results| {
+/// let halves: HostFunction = |arguments, results, _| {
 ///     results.iter_mut().zip(arguments[0]).for_each(|(result, argument)| *result = argument / 2);
+///     None
 /// };
 /// let mut results = [0; 2];
-/// halves(&[&[6, 9]], &mut results);
+/// assert_eq!(halves(&[&[6, 9]], &mut results, None), None);
 /// assert_eq!(results, [3, 4]);
 /// ```
-pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8]);
+pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8], limit: Option<&TimeLimit>) -> Option<u64>;
 
 /// A function from numbers and bools to one number or bool. It is a [`Body`] whose parameters are the
 /// arguments, and whose last operation writes the result. Cheap to clone; equal functions have equal
@@ -49,11 +55,14 @@ pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8]);
 /// assert_eq!(function.call(&[5, 3]), 28);
 /// let mut results = [0; 8];
 /// let arguments = [[5_i32, -6], [3, 0]].map(|of| of.map(i32::to_ne_bytes).concat());
-/// function.call_all(&[&arguments[0], &arguments[1]], &mut results);
+/// assert_eq!(function.call_all(&[&arguments[0], &arguments[1]], &mut results, None).failures, 0);
 /// assert_eq!(results, *[28_i32, 36].map(i32::to_ne_bytes).concat());
 /// // By another form, as devices take it that compute with the processor.
-/// let halved = function.clone().named("halved").with_host(|_, results| results.fill(1));
-/// halved.call_all(&[&arguments[0], &arguments[1]], &mut results);
+/// let halved = function.clone().named("halved").with_host(|_, results, _| {
+///     results.fill(1);
+///     None
+/// });
+/// assert_eq!(halved.call_all(&[&arguments[0], &arguments[1]], &mut results, None).failures, 0);
 /// assert_eq!((results, halved.kernel().name(), halved.table()), ([1; 8], "halved", &[][..]));
 /// // Its last operation writes nothing.
 /// let nothing = Body { code: vec![Op::Block { body: vec![] }], ..Body::default() };
@@ -69,6 +78,9 @@ struct Checked {
     result: Reg,
     table: Vec<u8>,
     host: Option<HostFunction>,
+    time_limit: Option<Duration>,
+    /// The source places of its loops, by their numbers.
+    loops: Vec<(u32, String)>,
 }
 
 impl Function {
@@ -97,7 +109,8 @@ impl Function {
                 "a function uses built-in values or a private heap, which only kernels can use".into(),
             ));
         }
-        Ok(Self(Arc::new(Checked { kernel, result, table, host: None })))
+        let (host, time_limit, loops) = (None, None, Vec::new());
+        Ok(Self(Arc::new(Checked { kernel, result, table, host, time_limit, loops })))
     }
 
     /// Returns the same function with a name for users.
@@ -114,6 +127,57 @@ impl Function {
     pub fn with_host(mut self, form: HostFunction) -> Self {
         Arc::make_mut(&mut self.0).host = Some(form);
         self
+    }
+
+    /// Returns the same function with the source places of its loops, for errors: each with the number of
+    /// the [operation](Body::operation).
+    #[must_use]
+    pub fn with_loops(mut self, places: Vec<(u32, String)>) -> Self {
+        Arc::make_mut(&mut self.0).loops = places;
+        self
+    }
+
+    /// Returns the same function with a limit of the time that a call may run. It applies on devices that
+    /// compute with the processor. A call that runs longer ends its request with an error that has an
+    /// [`OverTime`](crate::OverTime). Functions that differ in their limits alone are equal.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Function, Op, Reg, Type};
+    /// use std::time::Duration;
+    /// let one = Op::Literal { to: Reg(0), bits: 1 };
+    /// let body = Body { registers: vec![Type::U8], code: vec![one], ..Body::default() };
+    /// let function = Function::new(body, Vec::new())?;
+    /// let limited = function.clone().with_time_limit(Some(Duration::from_secs(1)));
+    /// assert_eq!(limited, function);
+    /// // It has no loops.
+    /// assert_eq!(limited.time_limit(), None);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_time_limit(mut self, limit: Option<Duration>) -> Self {
+        Arc::make_mut(&mut self.0).time_limit = limit;
+        self
+    }
+
+    /// The time that a call may run; `None` also for functions without loops, whose calls always end.
+    #[must_use]
+    pub fn time_limit(&self) -> Option<Duration> {
+        self.0.time_limit.filter(|_| self.0.kernel.body().has_loops())
+    }
+
+    /// Returns the error of a request because a call for the element of this index ran longer than its
+    /// limit, in the loop of this number.
+    #[must_use]
+    pub fn over_time(&self, site: u32, element: u64) -> Error {
+        let Checked { kernel, loops, time_limit, .. } = &*self.0;
+        // The first loop contains or precedes the other ones.
+        let place = loops.iter().find(|(number, _)| *number == site).or(loops.first());
+        Error::over_time_of(OverTime {
+            function: kernel.name().to_owned(),
+            place: place.map_or_else(String::new, |(_, place)| place.clone()),
+            limit: time_limit.unwrap_or_default(),
+            element,
+        })
     }
 
     /// The types of the arguments.
@@ -152,33 +216,60 @@ impl Function {
     /// If the list has too few arguments.
     #[must_use]
     pub fn call(&self, arguments: &[u64]) -> u64 {
-        self.interpreted(|call| call(arguments))
+        self.interpreted(None, |call| call(arguments).unwrap_or_default())
     }
 
     /// Computes the results for many arguments in the form of [`HostFunction`]. It uses the native code
     /// for the host, if the function has it.
     ///
+    /// If a call exceeds the limit first, the report has its number and the
+    /// [loop](Report::loop_over_time). Then, and if another call of the same request has
+    /// [exceeded](TimeLimit::is_exceeded) it, results are unspecified.
+    ///
     /// # Panics
     /// If the list has too few arguments.
-    pub fn call_all(&self, arguments: &[&[u8]], results: &mut [u8]) {
+    #[must_use]
+    pub fn call_all(&self, arguments: &[&[u8]], results: &mut [u8], limit: Option<&TimeLimit>) -> Report {
         if let Some(host) = self.0.host {
-            return host(arguments, results);
+            let late = host(arguments, results, limit);
+            return late.map_or_else(Report::default, |number| self.report_of(arguments, number));
         }
-        let widths: Vec<usize> = self.params().iter().map(|of| of.bytes() as usize).collect();
-        let mut values = vec![0; widths.len()];
-        self.interpreted(|call| {
+        self.interpreted(limit, |call| {
             for (number, result) in results.chunks_exact_mut(self.gives().bytes() as usize).enumerate() {
-                for ((value, width), argument) in values.iter_mut().zip(&widths).zip(arguments) {
-                    *value = to_bits(&argument[number * width..][..*width]);
+                match call(&self.values(arguments, number)) {
+                    Ok(value) => from_bits(result, value.to_le_bytes()),
+                    Err(report) => return Report { item: number as u64, ..report },
                 }
-                from_bits(result, call(&values).to_le_bytes());
             }
-        });
+            Report::default()
+        })
     }
 
-    fn interpreted<R>(&self, run: impl FnOnce(&mut dyn FnMut(&[u64]) -> u64) -> R) -> R {
+    /// The arguments of one call.
+    fn values(&self, arguments: &[&[u8]], number: usize) -> Vec<u64> {
+        let value = |(of, argument): (&Type, &&[u8])| {
+            let width = of.bytes() as usize;
+            to_bits(&argument[number * width..][..width])
+        };
+        self.params().iter().zip(arguments).map(value).collect()
+    }
+
+    /// Interprets a call that has exceeded the limit in native code for some iterations, to find its loop.
+    #[cold]
+    fn report_of(&self, arguments: &[&[u8]], number: u64) -> Report {
+        let limit = TimeLimit::new(Duration::ZERO);
+        let report =
+            self.interpreted(Some(&limit), |call| call(&self.values(arguments, number as usize)).err());
+        Report { item: number, ..report.unwrap_or(Report::time_over(0, number)) }
+    }
+
+    fn interpreted<R>(
+        &self,
+        limit: Option<&TimeLimit>,
+        run: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<u64, Report>) -> R,
+    ) -> R {
         let Checked { kernel, result, table, .. } = &*self.0;
-        Interpreter { table, ..Interpreter::new(kernel, 1, Geometry::plain(0)) }.calls(*result, run)
+        Interpreter { table, limit, ..Interpreter::new(kernel, 1, Geometry::plain(0)) }.calls(*result, run)
     }
 }
 

@@ -235,8 +235,12 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Calls `run` with a function that runs the code once for given parameters, without views and groups.
-    /// Its result is the final value of a register.
-    pub(super) fn calls<R>(&self, result: Reg, run: impl FnOnce(&mut dyn FnMut(&[u64]) -> u64) -> R) -> R {
+    /// Its result is the final value of a register, or the report of a call that the time limit has ended.
+    pub(super) fn calls<R>(
+        &self,
+        result: Reg,
+        run: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<u64, Report>) -> R,
+    ) -> R {
         let body = self.kernel.body();
         let flat = Flat::new(body);
         let mut items = [Item::new(body)];
@@ -245,7 +249,7 @@ impl<'a> Interpreter<'a> {
             let mut views = Slices::new(Vec::new());
             let mut state = State::new(&launch, &flat, &mut views);
             state.group(0, &mut items).expect("a kernel without views accesses no memory");
-            items[0].get(result)
+            state.over.map_or_else(|| Ok(items[0].get(result)), Err)
         })
     }
 

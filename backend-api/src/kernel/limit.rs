@@ -50,6 +50,22 @@ impl TimeLimit {
         Self { duration, is_exceeded: Arc::default() }
     }
 
+    /// Returns the limit with another duration, for other code of the same launch.
+    ///
+    /// ```
+    /// use backend_api::kernel::TimeLimit;
+    /// use std::time::{Duration, Instant};
+    /// let short = TimeLimit::new(Duration::ZERO);
+    /// let long = short.with_duration(Duration::from_secs(3600));
+    /// let start = Instant::now();
+    /// while short.overtime(start).is_none() {}
+    /// assert!(long.is_exceeded());
+    /// ```
+    #[must_use]
+    pub fn with_duration(&self, duration: Duration) -> Self {
+        Self { duration, is_exceeded: Arc::clone(&self.is_exceeded) }
+    }
+
     /// Returns whether an item has exceeded the limit. No other item of the launch needs to run then.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {

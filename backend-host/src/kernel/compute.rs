@@ -65,7 +65,7 @@ impl<M: Storage> ComputeJob<M> {
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         self.request.with(|compute| {
             let plan = Plan::new(compute, &self.sources);
-            match compute.action {
+            let result = match compute.action {
                 Action::Find { predicate, limit, count_all, .. } => {
                     let waves = Waves {
                         count: compute.count(),
@@ -132,9 +132,8 @@ impl<M: Storage> ComputeJob<M> {
                         })?;
                         counts.add_to(&mut total.lock());
                         Ok(())
-                    })?;
-                    self.write_answer(&total.into_inner());
-                    Ok(())
+                    })
+                    .map(|()| self.write_answer(&total.into_inner()))
                 }
                 Action::Store { .. } => each_part(crew, plan.parts(), &|part| {
                     let (first, end) = plan.part(part);
@@ -143,7 +142,8 @@ impl<M: Storage> ComputeJob<M> {
                         Ok(true)
                     })
                 }),
-            }
+            };
+            plan.outcome(result)
         })
     }
 

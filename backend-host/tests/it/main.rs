@@ -4,6 +4,7 @@ mod conformance;
 mod file;
 mod fused;
 mod host;
+mod late_calls;
 mod peers;
 #[cfg(unix)]
 mod shares;

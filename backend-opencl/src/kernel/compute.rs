@@ -5,15 +5,18 @@ pub(super) mod codegen;
 
 use std::sync::Arc;
 
-use backend_api::expr::{Action, Partial, ProgramCache};
+use backend_api::expr::{Action, Geometry, Partial, ProgramCache};
+use backend_api::kernel::{Function, Report};
 use backend_api::{Compute, Error, ErrorKind, Result};
 
 use self::codegen::Shape;
+use super::launch::has_clock;
 use super::listing::{Limit, Listing};
 use crate::core::Core;
 use crate::driver::objects::{Argument, Memory, Program};
 use crate::host_memory::HostPiece;
-use crate::memory::Buffer;
+use crate::kernel_clock::KernelClock;
+use crate::memory::{Buffer, OwnMemory};
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "compute";
@@ -27,6 +30,8 @@ const HISTOGRAM_GROUPS: usize = 256;
 const GROUP_ELEMENTS_LOG2: u32 = 31;
 /// Elements that span two pieces are assembled at multiples of this length.
 const ALIGNMENT: u64 = 64;
+/// The length of the words about a call over its time limit.
+const LATE_BYTES: u64 = 16;
 
 /// The built programs of a device.
 #[derive(Debug, Default)]
@@ -35,7 +40,7 @@ pub(crate) struct Programs(ProgramCache<Shape, Program>);
 impl Programs {
     /// Builds the kernels for a request, if they are unknown.
     pub(crate) fn prepare(&self, core: &Core, request: &Compute<'_>) -> Result<()> {
-        self.get(core, Shape::new(request).0).map(drop)
+        self.get(core, Shape::new(request, has_clock(core)).0).map(drop)
     }
 
     /// Returns the kernels for a shape, and builds them if they are unknown.
@@ -104,6 +109,7 @@ struct Work<'a> {
     program: Arc<Program>,
     literals: Vec<u64>,
     straddlers: Option<&'a Memory>,
+    limits: Option<&'a Limits>,
 }
 
 impl Work<'_> {
@@ -117,6 +123,7 @@ impl Work<'_> {
             arguments.extend([Argument::Buffer(memory), Argument::U64(*offset)]);
         }
         arguments.extend(self.literals.iter().map(|literal| Argument::U64(*literal)));
+        arguments.extend(self.limits.into_iter().flat_map(Limits::arguments));
         let geometry = self.compute.geometry;
         arguments.extend([
             Argument::U64(geometry.first.wrapping_add(segment.before)),
@@ -171,6 +178,62 @@ impl Work<'_> {
     }
 }
 
+/// The time limits of a computation's functions.
+struct Limits {
+    /// The words that the first call over its limit writes.
+    late: Arc<OwnMemory>,
+    /// The place on the host for the same words.
+    verdict: *mut u8,
+    clock: Option<*mut u8>,
+    ticks: Vec<u32>,
+}
+
+impl Limits {
+    /// Starts the clock if a function needs it.
+    fn new(submission: &mut Submission<'_>, shape: &Shape, geometry: Geometry) -> Result<Option<Self>> {
+        let functions: Vec<(usize, Function)> =
+            shape.limited().into_iter().map(|(number, function)| (number, function.clone())).collect();
+        if functions.is_empty() {
+            return Ok(None);
+        }
+        let limit =
+            |(_, function): &(usize, Function)| function.time_limit().map_or(u32::MAX, KernelClock::ticks);
+        let ticks = functions.iter().map(limit).collect();
+        let verdict = submission.verdict(move |[low, high, site, call]| {
+            let (_, function) = functions.iter().find(|(number, _)| *number == call as usize)?;
+            let site = Report { site, ..Report::default() }.loop_over_time()?;
+            let number = (u64::from(low) | u64::from(high) << 32).wrapping_sub(geometry.first);
+            Some(function.over_time(site, geometry.index(number)))
+        })?;
+        let late = submission.scratch(Scratch::Late, LATE_BYTES)?;
+        submission.upload(vec![0; LATE_BYTES as usize], &late)?;
+        Ok(Some(Self { late, verdict, clock: submission.start_clock(), ticks }))
+    }
+
+    /// The further arguments of the kernels.
+    fn arguments(&self) -> Vec<Argument<'_>> {
+        let mut arguments = vec![Argument::Buffer(&self.late)];
+        match self.clock {
+            Some(clock) => {
+                arguments.push(Argument::Shared(clock.cast()));
+                arguments.extend(self.ticks.iter().map(|ticks| Argument::U32(*ticks)));
+            }
+            // A placeholder for the clock, and limits that are never exceeded.
+            None => {
+                arguments.push(Argument::Buffer(&self.late));
+                arguments.extend(self.ticks.iter().map(|_| Argument::U32(u32::MAX)));
+            }
+        }
+        arguments
+    }
+
+    /// Copies the words to the host after all kernels.
+    fn finish(&self, submission: &mut Submission<'_>) -> Result<()> {
+        // SAFETY: both sides have this length.
+        unsafe { submission.read(&self.late, 0, self.verdict, LATE_BYTES, true) }
+    }
+}
+
 /// Executes a checked computation.
 pub(crate) fn compute(
     submission: &mut Submission<'_>,
@@ -193,7 +256,8 @@ pub(crate) fn compute(
         unsafe { submission.read(&zeroes, 0, host.at(at), bytes, true)? };
         return Ok(());
     }
-    let (shape, literals) = Shape::new(request);
+    let (shape, literals) = Shape::new(request, has_clock(core));
+    let limits = Limits::new(submission, &shape, request.geometry)?;
     let program = core.programs.get(core, shape)?;
     let places: Vec<_> = request
         .sources
@@ -225,6 +289,7 @@ pub(crate) fn compute(
         program,
         literals,
         straddlers: straddlers.as_ref().map(|scratch| &***scratch),
+        limits: limits.as_ref(),
     };
     match (request.action, answer) {
         (Action::Store { .. }, _) => {
@@ -241,7 +306,7 @@ pub(crate) fn compute(
         // Only stores have no answer.
         (_, None) => {}
     }
-    Ok(())
+    limits.map_or(Ok(()), |limits| limits.finish(submission))
 }
 
 /// Computes the partial results of every group of every segment.

@@ -72,13 +72,15 @@ impl Placed {
     }
 }
 
-/// Returns true if the launch has a time limit on this device: on a processor that shares memory with the
-/// host, where one work-item runs an item or a whole group.
+/// Returns true if the launch has a time limit on this device: if its kernels can read a clock. One
+/// work-item runs an item or a whole group there.
 fn has_time_limit(core: &Core, launch: &Launch<'_>) -> bool {
-    launch.time_limit.is_some()
-        && core.info.kind == DeviceKind::Cpu
-        && core.traits.shares_fine_grained
-        && launch.kernel.body().has_loops()
+    launch.time_limit.is_some() && has_clock(core) && launch.kernel.body().has_loops()
+}
+
+/// Returns true if kernels of the device can read a clock.
+pub(super) fn has_clock(core: &Core) -> bool {
+    core.info.kind == DeviceKind::Cpu && core.traits.shares_fine_grained
 }
 
 /// Returns the key of the code for a launch.

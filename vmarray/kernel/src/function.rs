@@ -4,7 +4,8 @@ use crate::error::{Error, ErrorKind};
 use crate::inferred_types::Function;
 use crate::lower::lower_function;
 use crate::number::Scalar;
-use backend_api::kernel::{self, Type};
+use crate::turns;
+use backend_api::kernel::{self, Op, TimeLimit, Type};
 
 /// Numbers and bools as the arguments of a function: tuples of one to eight.
 ///
@@ -95,11 +96,28 @@ where
     let table = lowered.table_bytes(|_| &[]);
     let function = kernel::Function::new(lowered.body.clone(), table)
         .map_err(|refused| Error::refused(ErrorKind::Unsupported, &lowered, refused.detail()))?;
-    Ok(function.named(lowered.name).with_host(on_host::<F, A, R>))
+    let mut loops = Vec::new();
+    lowered.body.operations(|site, op| {
+        if let Op::Loop { .. } = op {
+            loops.extend(lowered.place_of(site).map(|place| (site, place.to_string())));
+        }
+    });
+    Ok(function.named(lowered.name).with_loops(loops).with_host(on_host::<F, A, R>))
 }
 
 /// The function itself, for all elements.
-fn on_host<F, A, R>(arguments: &[&[u8]], results: &mut [u8])
+fn on_host<F, A, R>(arguments: &[&[u8]], results: &mut [u8], limit: Option<&TimeLimit>) -> Option<u64>
+where
+    F: Function<A, R>,
+    A: ScalarArguments,
+    R: Scalar,
+{
+    turns::limited(limit, &mut || all::<F, A, R>(arguments, results))
+}
+
+/// Out of line, so that the compiler knows that results and arguments are apart.
+#[inline(never)]
+fn all<F, A, R>(arguments: &[&[u8]], results: &mut [u8])
 where
     F: Function<A, R>,
     A: ScalarArguments,
@@ -107,7 +125,8 @@ where
 {
     let width = R::TYPE.bytes() as usize;
     for (number, result) in results.chunks_exact_mut(width).enumerate() {
-        let value = F::call(A::of_element(arguments, number)).to_value();
+        let arguments = A::of_element(arguments, number);
+        let value = turns::item(number as u64, || F::call(arguments)).to_value();
         match width {
             1 => result.copy_from_slice(&(value as u8).to_ne_bytes()),
             2 => result.copy_from_slice(&(value as u16).to_ne_bytes()),

@@ -217,9 +217,8 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
                     if is_item.as_mut().is_some_and(|is_item| !is_item(index)) {
                         continue;
                     }
-                    turns::begin(number as u64);
                     bounds_report::begin(items.private_heap_bytes());
-                    K::run_item(&mut bound, Item { number, index });
+                    turns::item(number as u64, || K::run_item(&mut bound, Item { number, index }));
                     if bounds_report::take().is_some() {
                         let first = (report.failures == 0).then(form);
                         let failed = failed(lower_for::<K>, items, number as u64, first, items.budget());

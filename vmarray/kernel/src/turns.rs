@@ -1,9 +1,11 @@
-//! Loops of kernels on the host, which end when an item has run longer than its launch allows.
+//! Loops of kernels and functions on the host, which end when an item has run longer than its launch or
+//! expression allows.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Instant;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use backend_api::kernel::{Overtime, TimeLimit};
 
@@ -11,13 +13,14 @@ use crate::number::Integer;
 use crate::rules::Numbers;
 
 thread_local! {
-    /// The limit of the launch whose items this thread runs.
+    /// The limit of the launch or the expression whose items this thread runs.
     static LIMIT: RefCell<Option<TimeLimit>> = const { RefCell::new(None) };
-    /// The item that runs.
-    static ITEM: Cell<u64> = const { Cell::new(0) };
-    /// The first reading of the clock, and its item.
-    static SINCE: Cell<Option<(u64, Instant)>> = const { Cell::new(None) };
+    /// The item that has ended early.
+    static ENDED: Cell<u64> = const { Cell::new(0) };
 }
+
+/// The start of the clock.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The payload of the unwinding that ends an item.
 struct Ended(Overtime);
@@ -27,13 +30,16 @@ struct Ended(Overtime);
 #[derive(Debug)]
 pub struct Turns {
     left: u32,
+    /// The first reading of the clock in nanoseconds from its start, plus 1; 0 before it. The call has it by
+    /// itself, so that a loop that calls others measures their time too.
+    since: u64,
 }
 
 impl Turns {
     /// Creates a counter for a call, with no back edge counted.
     #[inline(always)]
     pub const fn new() -> Self {
-        Self { left: TimeLimit::TURNS }
+        Self { left: TimeLimit::TURNS, since: 0 }
     }
 
     /// Counts one back edge.
@@ -42,7 +48,7 @@ impl Turns {
         self.left -= 1;
         if self.left == 0 {
             self.left = TimeLimit::TURNS;
-            read_clock();
+            self.since = read_clock(self.since);
         }
     }
 
@@ -56,7 +62,7 @@ impl Turns {
         }
         if u64::from(self.left) <= count {
             self.left = TimeLimit::TURNS;
-            read_clock();
+            self.since = read_clock(self.since);
         } else {
             self.left -= count as u32;
         }
@@ -70,32 +76,39 @@ impl Default for Turns {
     }
 }
 
-/// Begins an item.
-#[inline(always)]
-pub(crate) fn begin(item: u64) {
-    ITEM.set(item);
-}
+/// Notes the number of an item that unwinds.
+struct Unwinding(u64);
 
-/// Ends the item if its time is over.
-#[cold]
-#[inline(never)]
-fn read_clock() {
-    // A program that aborts at panics cannot leave the item.
-    if cfg!(panic = "unwind")
-        && let Some(overtime) = overtime()
-    {
-        resume_unwind(Box::new(Ended(overtime)));
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        ENDED.set(self.0);
     }
 }
 
-fn overtime() -> Option<Overtime> {
-    LIMIT.with_borrow(|limit| {
-        let (limit, item) = (limit.as_ref()?, ITEM.get());
-        let known = SINCE.get().filter(|(of, _)| *of == item);
-        let (_, since) = known.unwrap_or_else(|| (item, Instant::now()));
-        SINCE.set(Some((item, since)));
-        limit.overtime(since)
-    })
+/// Runs an item. Code that cannot unwind is the same as without this.
+#[inline(always)]
+pub(crate) fn item<R>(number: u64, run: impl FnOnce() -> R) -> R {
+    let unwinding = Unwinding(number);
+    let result = run();
+    std::mem::forget(unwinding);
+    result
+}
+
+/// Ends the item if its time is over. Returns the first reading of the clock, which is `since` unless it is 0.
+#[cold]
+#[inline(never)]
+fn read_clock(since: u64) -> u64 {
+    // A program that aborts at panics cannot leave the item.
+    if cfg!(panic = "abort") {
+        return since;
+    }
+    let since = if since == 0 { START.elapsed().as_nanos() as u64 + 1 } else { since };
+    let first = *START + Duration::from_nanos(since - 1);
+    if let Some(overtime) = LIMIT.with_borrow(|limit| limit.as_ref().and_then(|limit| limit.overtime(first)))
+    {
+        resume_unwind(Box::new(Ended(overtime)));
+    }
+    since
 }
 
 /// Runs items with a time limit. Returns the item that has exceeded it, if this thread ran it.
@@ -105,12 +118,11 @@ pub(crate) fn limited(limit: Option<&TimeLimit>, run: &mut dyn FnMut()) -> Optio
         return None;
     };
     let outer = LIMIT.replace(Some(limit.clone()));
-    SINCE.set(None);
     let ended = catch_unwind(AssertUnwindSafe(run));
     LIMIT.set(outer);
     match ended.map_err(<Box<dyn Any + Send>>::downcast::<Ended>) {
         Ok(()) => None,
-        Err(Ok(ended)) => (ended.0 == Overtime::Own).then(|| ITEM.get()),
+        Err(Ok(ended)) => (ended.0 == Overtime::Own).then(|| ENDED.get()),
         Err(Err(panic)) => resume_unwind(panic),
     }
 }

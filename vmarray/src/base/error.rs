@@ -197,8 +197,9 @@ pub enum ErrorKind {
         item: usize,
         items: u64,
     },
-    /// An item of a kernel ran longer than the [time limit](crate::kernel::KernelLaunch::time_limit), in a
-    /// loop at `place` in the source, `file:line`. The launch has ended: results hold the values of items
+    /// An item of a kernel ran longer than the [time limit](crate::kernel::KernelLaunch::time_limit), or a
+    /// function in an expression did so for the element `item` ([`Expr::time_limit`](crate::expr::Expr)), in
+    /// a loop at `place` in the source, `file:line`. The operation has ended: results hold the values of items
     /// that had ended before, and for the others the old values or a part of the new ones.
     KernelTime { kernel: String, place: String, limit: Duration, item: usize },
     /// In a session, groups of `group_len` items would have elements on several channels, because the array
@@ -528,7 +529,9 @@ impl ErrorKind {
             ),
             Self::KernelTime { kernel, place, limit, item } => (
                 format!("item {item} of kernel `{kernel}` ran longer than {limit:?}, in the loop at {place}"),
-                "check for an endless loop there, or allow more by `launch().time_limit(duration)`".into(),
+                "check for an endless loop there, or allow more by `time_limit(duration)` of the launch or \
+                 expression"
+                    .into(),
             ),
             Self::KernelGroups { kernel, group_len, page_len, start, fits } => (
                 format!(
@@ -672,8 +675,11 @@ impl Error {
 }
 
 impl Error {
-    /// Shifts ranges of elements by `start`, for an error whose ranges count from there.
-    pub(crate) fn counted_from(self, start: usize) -> Self {
+    /// Shifts elements by `start`, for an error whose ranges or item count from there.
+    pub(crate) fn counted_from(mut self, start: usize) -> Self {
+        if let ErrorKind::KernelTime { item, .. } = &mut *self.0 {
+            *item -= start;
+        }
         let ErrorKind::Interrupted { written, unspecified, cause } = *self.0 else { return self };
         let inner = |ranges: Vec<Range<usize>>| -> Vec<_> {
             ranges.into_iter().map(|range| range.start - start..range.end - start).collect()
@@ -691,7 +697,9 @@ impl From<ErrorKind> for Error {
 
 impl From<backend_api::Error> for Error {
     fn from(error: backend_api::Error) -> Self {
-        ErrorKind::Device(error).into()
+        let Some(late) = error.over_time() else { return ErrorKind::Device(error).into() };
+        let backend_api::OverTime { function, place, limit, element } = late.clone();
+        ErrorKind::KernelTime { kernel: function, place, limit, item: element as usize }.into()
     }
 }
 

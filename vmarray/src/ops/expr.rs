@@ -120,6 +120,7 @@ mod scalar;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use backend_api::expr::{Binary, Instruction, Program, Type, Unary, Value};
 use bytemuck::NoUninit;
@@ -197,6 +198,46 @@ impl<T, F> Expr<T, F> {
         let mut list = Instructions::default();
         let value = list.push(instruction);
         Self { list, value, marker: PhantomData }
+    }
+}
+
+impl<T, F> Expr<T, F> {
+    /// Sets the time that a call of each function in this expression may run for an element: 60 s by
+    /// default, `None` for no limit. If a call runs longer, the operation ends with
+    /// [`KernelTime`](crate::ErrorKind::KernelTime), which names the element and the loop. The array and the
+    /// device stay usable. A change leaves elements with new values, and others with their old ones, or with
+    /// unspecified values.
+    ///
+    /// The limit applies where [kernels](crate::kernel::KernelLaunch::time_limit) have one, and in the same
+    /// way: on processors, and not in a program that is built with `panic = "abort"`. GPUs do not stop a
+    /// function. Closures that run on the caller's data have no limit.
+    ///
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    /// use vmarray::{AnyDevice, ErrorKind, host::HostDevice, prelude::*};
+    ///
+    /// #[vmarray::kernel]
+    /// fn halvings(x: u32) -> u32 {
+    ///     let (mut x, mut count) = (x, 0);
+    ///     while x % 2 == 0 { // Endless for 0.
+    ///         x /= 2;
+    ///         count += 1;
+    ///     }
+    ///     count
+    /// }
+    /// let device = AnyDevice::from(HostDevice::new(1 << 20)?);
+    /// let array = VirtualArray::<u32>::builder(3).devices([Arc::new(device)]).build()?;
+    /// array.write(0, &[12, 0, 40])?;
+    /// let count = halvings::of(Field::whole()).time_limit(Duration::from_millis(10));
+    /// let error = array.sum(.., count.clone()).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::KernelTime { item: 1, .. }), "{error}");
+    /// array.set(1, 8)?;
+    /// assert_eq!(array.sum(.., count)?, 8);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn time_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.list.limit(limit.into());
+        self
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) use broadcast::{Bounds, Broadcast, READ_IN_PLACE_MAX, Shown, inside};
 pub(crate) use elements::{Given, operand};
 pub use native_kernel::NativeKernel;
 pub use options::KernelLaunch;
+pub(crate) use options::TIME_LIMIT;
 pub use reduce::ReturnedSum;
 pub use scan::PrefixSummed;
 pub(crate) use scan::{PIECE_BYTES, Scan, scan_lines};

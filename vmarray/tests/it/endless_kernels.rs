@@ -1,4 +1,4 @@
-//! Kernels without an end: on devices that run kernels on the processor, the launch ends with an error, and
+//! Kernels and functions without an end: a launch or an expression ends with an error on the processor, and
 //! arrays and devices remain usable.
 
 use std::sync::Arc;
@@ -258,4 +258,99 @@ fn the_limit_is_of_each_item() {
     one.fill(.., 9).unwrap();
     long::launch().time_limit(None).run((one.section_mut(..).unwrap(),)).unwrap();
     assert_eq!(one.get(5).unwrap(), expected);
+}
+
+#[vmarray::kernel]
+fn endless_after_calls(x: u32) -> u32 {
+    let mut sum = 0_u32;
+    loop {
+        // The time of a call counts for the loop around it too.
+        for i in 0..100_000_u32 {
+            sum += i * endless_function(76);
+        }
+        if x != 77 {
+            return sum % 2 + x;
+        }
+    }
+}
+
+/// The value of elements under a short limit.
+fn limited<T>(x: impl vmarray::expr::IntoExpr<T, u32>) -> vmarray::expr::Expr<T, u32> {
+    endless_function::of(x).time_limit(LIMIT)
+}
+
+#[test]
+fn functions_in_expressions_end() {
+    let x = Field::<u32, u32>::whole();
+    for on in all_devices() {
+        let array = array(on.clone());
+        let late = |error: Error| expect_late(&error, "endless_function", 77..78);
+        late(array.sum(.., limited(x)).unwrap_err());
+        late(array.max(.., limited(x)).unwrap_err());
+        late(array.count_where(.., limited(x).gt(3)).unwrap_err());
+        late(array.find_where(.., limited(x).gt(3), LEN).unwrap_err());
+        late(array.any(.., limited(x).eq(2000)).unwrap_err());
+        late(array.sum(.., x.only_where(limited(x).gt(3))).unwrap_err());
+        late(array.histogram(.., limited(x), 10).unwrap_err());
+        let nested = endless_after_calls::of(x).time_limit(LIMIT);
+        expect_late(&array.sum(.., nested).unwrap_err(), "endless_after_calls", 77..78);
+        // Two functions with limits of their own.
+        let long = endless_after_calls::of(x - 1000).time_limit(Duration::from_secs(600));
+        late(array.sum(..100, long + limited(x)).unwrap_err());
+        // Elements of a section have its numbers.
+        let section = array.section(50..).unwrap();
+        expect_late(&section.sum(.., limited(x)).unwrap_err(), "endless_function", 27..28);
+        let section = array.section_mut(50..).unwrap();
+        let change = section.transform(.., x.set(limited(x)));
+        expect_late(&change.unwrap_err(), "endless_function", 27..28);
+        assert_eq!(array.get(ENDLESS as usize).unwrap(), ENDLESS);
+        assert!((0..).zip(array.to_vec(..50).unwrap()).all(|(at, x)| x == at));
+        // Without the element, the array and the device remain usable.
+        array.write(0, &(0..LEN as u32).collect::<Vec<_>>()).unwrap();
+        array.set(ENDLESS as usize, 5).unwrap();
+        assert_eq!(array.sum(.., limited(x)).unwrap(), (1..=LEN as i128).sum::<i128>() - 72);
+        array.transform(.., x.set(limited(x))).unwrap();
+        assert_eq!(array.get(LEN - 1).unwrap(), LEN as u32);
+    }
+}
+
+#[test]
+fn functions_over_several_arrays_and_copies_end() {
+    let on = processors(2);
+    let (a, b) = (array(on.clone()), array(on));
+    let joined = a.join((&b,)).unwrap();
+    let (to, from) = joined.rows();
+    let late = |error: Error| expect_late(&error, "endless_function", 77..78);
+    let value = || limited(from.get(Field::whole()));
+    late(joined.count_where(.., value().gt(to.get(Field::whole()))).unwrap_err());
+    late(joined.transform(.., to.set(Field::whole(), value())).unwrap_err());
+    let mirrored = VirtualArray::<u32>::builder(LEN).devices(hosts::<2>()).page_len(64);
+    let mirrored = mirrored.placement(Placement::Mirrored).build().unwrap();
+    mirrored.fill(.., 76).unwrap();
+    mirrored.set(77, 77).unwrap();
+    let x = Field::<u32, u32>::whole();
+    late(mirrored.sum(.., limited(x)).unwrap_err());
+    late(mirrored.transform(.., x.set(limited(x))).unwrap_err());
+    // Both devices still have their copies.
+    mirrored.fill(.., 1).unwrap();
+    assert_eq!(mirrored.sum(.., limited(x)).unwrap(), 2 * LEN as i128);
+}
+
+/// Calls that each take less than the limit, however long all of them take together.
+#[test]
+fn the_limit_of_a_function_is_of_each_call() {
+    #[vmarray::kernel]
+    fn long(x: u32) -> u32 {
+        let mut x = x;
+        for i in 0..200_000_u32 {
+            x = x * 3 + i;
+        }
+        x
+    }
+    let array = array(processors(1));
+    array.fill(.., 9).unwrap();
+    let expected = i128::from(long(9)) * LEN as i128;
+    let value = long::of(Field::<u32, u32>::whole());
+    assert_eq!(array.sum(.., value.clone().time_limit(Duration::from_secs(20))).unwrap(), expected);
+    assert_eq!(array.sum(.., value.time_limit(None)).unwrap(), expected);
 }

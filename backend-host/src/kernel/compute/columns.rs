@@ -1,7 +1,7 @@
 //! Instructions of a program on columns of values: plain loops, written for the compiler's vectoriser.
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
-use backend_api::kernel::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use backend_api::kernel::{Report, TimeLimit, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use backend_api::{by_binary, by_integer, by_type};
 
 use crate::memory::Passage;
@@ -210,14 +210,29 @@ fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Col
     }
 }
 
+/// The end of an evaluation because a call of a function has exceeded its time limit.
+#[derive(Debug)]
+pub(super) struct Late {
+    /// The instruction.
+    pub at: usize,
+    /// The report with the lane and the loop, if a call of this evaluation was the first one.
+    pub report: Report,
+}
+
 /// Evaluates the instructions in `needed` that compute. Columns of fields, literals and indices are already
 /// filled.
 #[inline(always)]
-fn evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize) {
+fn evaluate_here(
+    program: &Program,
+    needed: &[bool],
+    limits: &[Option<TimeLimit>],
+    columns: &mut [Column],
+    lanes: usize,
+) -> Result<(), Late> {
     let of = |value: Value| program.types()[value.at()];
     for (at, instruction) in program.instructions().iter().enumerate().filter(|(at, _)| needed[*at]) {
         let (before, rest) = columns.split_at_mut(at);
-        let (Some(out), get) = (rest.first_mut(), |value: Value| &before[value.at()]) else { return };
+        let (Some(out), get) = (rest.first_mut(), |value: Value| &before[value.at()]) else { return Ok(()) };
         match *instruction {
             Instruction::Field { .. } | Instruction::Literal { .. } | Instruction::Index => {}
             Instruction::Unary { op, of: a } => unary(op, of(a), get(a), out, lanes),
@@ -233,15 +248,28 @@ fn evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lan
                 let arguments: Vec<&[u8]> =
                     arguments.iter().map(|value| get(*value).bytes(of(*value), lanes)).collect();
                 let bytes = lanes * function.gives().bytes() as usize;
-                function.call_all(&arguments, out.of_mut(bytes));
+                let limit = limits[at].as_ref();
+                let report = function.call_all(&arguments, out.of_mut(bytes), limit);
+                if limit.is_some_and(TimeLimit::is_exceeded) {
+                    return Err(Late { at, report });
+                }
             }
         }
     }
+    Ok(())
 }
 
 /// Evaluates with the widest vectors that the processor has.
-pub(super) fn evaluate(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize) {
-    wide!(evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize));
+pub(super) fn evaluate(
+    program: &Program,
+    needed: &[bool],
+    limits: &[Option<TimeLimit>],
+    columns: &mut [Column],
+    lanes: usize,
+) -> Result<(), Late> {
+    wide!(evaluate_here(
+        program: &Program, needed: &[bool], limits: &[Option<TimeLimit>], columns: &mut [Column], lanes: usize
+    ) -> Result<(), Late>)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Evaluation of a program: reads its columns from sources, and writes them back.
 
 use backend_api::expr::{Action, Instruction, Store, Type, Value};
-use backend_api::{Compute, Result};
+use backend_api::kernel::TimeLimit;
+use backend_api::{Compute, Error, ErrorKind, Result};
+use parking_lot::Mutex;
 
 use super::OPERATION;
-use super::columns::{Column, evaluate};
+use super::columns::{Column, Late, evaluate};
 use super::reduce::{Counts, Extremes, Filtered, Sum, count_true, list_true};
 use crate::handle_table::Place;
 use crate::kernel::marked::SPARE;
@@ -27,6 +29,10 @@ pub(super) struct Plan<'a, M> {
     /// For each source, the first one with the same start.
     alias: Vec<usize>,
     lanes_max: usize,
+    /// The time limit of each call.
+    limits: Vec<Option<TimeLimit>>,
+    /// The error of the first call that has exceeded its limit.
+    late: Mutex<Option<Error>>,
     /// Approximate number of bytes read for an element.
     pub bytes_each: u64,
 }
@@ -43,7 +49,25 @@ impl<'a, M: Storage> Plan<'a, M> {
         // Without elements the strides are arbitrary.
         let strides = compute.sources.iter().map(|source| source.stride);
         let bytes_each = strides.fold(0, u64::saturating_add).max(1);
-        Self { compute, sources, needed, alias, lanes_max, bytes_each }
+        let (limits, late) = (limits(compute, &needed), Mutex::default());
+        Self { compute, sources, needed, alias, lanes_max, limits, late, bytes_each }
+    }
+
+    /// Returns the outcome of the computation. Its parts end with any error after a call has exceeded its
+    /// limit.
+    pub fn outcome(&self, result: Result<()>) -> Result<()> {
+        result.map_err(|error| self.late.lock().take().unwrap_or(error))
+    }
+
+    /// Keeps the error of a call in a block that begins at an element.
+    #[cold]
+    fn end(&self, Late { at, report }: &Late, first: u64) -> Error {
+        let instruction = &self.compute.program.instructions()[*at];
+        if let (Instruction::Call { function, .. }, Some(site)) = (instruction, report.loop_over_time()) {
+            let element = self.compute.geometry.index(first + report.item);
+            *self.late.lock() = Some(function.over_time(site, element));
+        }
+        Error::new(ErrorKind::KernelFailed, OPERATION)
     }
 
     fn stride(&self, source: usize) -> usize {
@@ -99,7 +123,9 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         while next < end {
             let lanes = (end - next).min(self.plan.lanes_max as u64) as usize;
             self.load(next, lanes)?;
-            evaluate(self.plan.compute.program, &self.plan.needed, &mut self.columns, lanes);
+            let Plan { compute, needed, limits, .. } = self.plan;
+            evaluate(compute.program, needed, limits, &mut self.columns, lanes)
+                .map_err(|late| self.plan.end(&late, next))?;
             if !body(self, next, lanes)? {
                 return Ok(());
             }
@@ -330,6 +356,18 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         }
         self.blocks[source] = block;
     }
+}
+
+/// Returns the time limit of each call of a computation; all calls end after the first that exceeds its limit.
+fn limits(compute: &Compute<'_>, needed: &[bool]) -> Vec<Option<TimeLimit>> {
+    let of_all = TimeLimit::new(std::time::Duration::MAX);
+    let limit = |(one, needed): (&Instruction, &bool)| match one {
+        Instruction::Call { function, .. } if *needed => {
+            function.time_limit().map(|limit| of_all.with_duration(limit))
+        }
+        _ => None,
+    };
+    compute.program.instructions().iter().zip(needed).map(limit).collect()
 }
 
 /// Reads fields at a distance of `stride` bytes.

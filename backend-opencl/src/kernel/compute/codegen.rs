@@ -16,7 +16,7 @@ use backend_api::Compute;
 use backend_api::expr::{Binary, Instruction, Specialization, Store, Task, Type, Unary, Value};
 use backend_api::kernel::Function;
 
-use crate::kernel::launch;
+use crate::kernel::launch::codegen::{called, function};
 
 /// Maximal number of literals as parameters, so that programs with other literals share their kernels.
 pub(super) const LITERALS_MAX: usize = 16;
@@ -28,6 +28,8 @@ pub(super) struct Shape {
     literals_used: usize,
     /// Stride, and common divisor of the addresses of all elements: at most 8.
     layouts: Vec<(u64, u64)>,
+    /// For each distinct function, true if its loops read a clock.
+    is_limited: Vec<bool>,
 }
 
 /// Name of a type in OpenCL C.
@@ -68,8 +70,8 @@ pub(in crate::kernel) fn whole(of: Type, unsigned: &str) -> String {
 }
 
 impl Shape {
-    /// Returns the shape of a request, and its literals.
-    pub fn new(compute: &Compute<'_>) -> (Self, Vec<u64>) {
+    /// Returns the shape of a request for a device whose kernels read a clock or not, and its literals.
+    pub fn new(compute: &Compute<'_>, has_clock: bool) -> (Self, Vec<u64>) {
         let (mut program, literals) = Specialization::new(compute, LITERALS_MAX);
         if let Task::Extremes { least, greatest, .. } = &mut program.task {
             // One kernel finds both extremes.
@@ -79,7 +81,10 @@ impl Shape {
             (source.stride, 1 << (source.start.offset() | source.stride | 8).trailing_zeros())
         };
         let layouts = compute.sources.iter().map(layout).collect();
-        (Self { program, literals_used: literals.len(), layouts }, literals)
+        let mut shape = Self { program, literals_used: literals.len(), layouts, is_limited: Vec::new() };
+        let is_limited = |function: &&Function| has_clock && function.time_limit().is_some();
+        shape.is_limited = shape.functions().iter().map(is_limited).collect();
+        (shape, literals)
     }
 
     /// Returns true if it needs `double`, which some devices lack.
@@ -91,6 +96,12 @@ impl Shape {
         types.iter().zip(needed).any(|(of, needed)| *needed && *of == Type::F64)
             || sums_floats(task)
             || instructions.iter().any(calls_doubles)
+    }
+
+    /// The functions whose loops read a clock, each with its number.
+    pub fn limited(&self) -> Vec<(usize, &Function)> {
+        let functions = self.functions().into_iter().enumerate();
+        functions.filter(|(number, _)| self.is_limited[*number]).collect()
     }
 
     /// Distinct functions that it calls.
@@ -110,8 +121,8 @@ impl Shape {
     pub fn text(&self) -> String {
         let mut text = String::from("#pragma OPENCL FP_CONTRACT OFF\n");
         let functions = self.functions();
-        for (number, function) in functions.iter().enumerate() {
-            text.push_str(&launch::codegen::function(&called(number), function));
+        for (number, of) in functions.iter().enumerate() {
+            text.push_str(&function(number, of, self.is_limited[number]));
         }
         let mut line = |words: String| {
             // Writing to a string never fails.
@@ -125,6 +136,14 @@ impl Shape {
         for literal in 0..self.literals_used {
             let _ = write!(parameters, "ulong l{literal}, ");
             let _ = write!(list, "l{literal}, ");
+        }
+        for (at, (number, _)) in self.limited().into_iter().enumerate() {
+            if at == 0 {
+                parameters.push_str("__global volatile uint *late, __global const volatile uint *ticks, ");
+                list.push_str("late, ticks, ");
+            }
+            let _ = write!(parameters, "uint limit{number}, ");
+            let _ = write!(list, "limit{number}, ");
         }
         line(format!("#define SOURCES {parameters}ulong first, ulong channel"));
         line(format!("#define SOURCE_LIST {list}first, channel"));
@@ -164,6 +183,10 @@ impl Shape {
         }
         let kept = filter.map_or("1".into(), |filter| format!("v{}", filter.0));
         if let Some(stores) = stores {
+            if !self.limited().is_empty() {
+                // Calls have returned early, so elements keep their old values.
+                line("    if (late[2] >> 31) return;".into());
+            }
             line(format!("    if (!{kept}) return;"));
             for store in stores {
                 line(self.store(store));
@@ -210,7 +233,10 @@ impl Shape {
             Instruction::Fma { a, b, c } => format!("fma({}, {}, {})", v(a), v(b), v(c)),
             Instruction::Call { ref function, ref arguments } => {
                 let number = functions.iter().position(|known| *known == function).unwrap_or(0);
-                let arguments: Vec<String> = arguments.iter().map(|value| v(*value)).collect();
+                let mut arguments: Vec<String> = arguments.iter().map(|value| v(*value)).collect();
+                if self.is_limited.get(number) == Some(&true) {
+                    arguments.push(format!("late, ticks, limit{number}, first + i"));
+                }
                 format!("{}({})", called(number), arguments.join(", "))
             }
         }
@@ -243,11 +269,6 @@ impl Shape {
         let bytes = of.bytes();
         format!("    vstore{bytes}(as_uchar{bytes}(v{value}), 0, {place});")
     }
-}
-
-/// Name of a function in OpenCL C.
-fn called(number: usize) -> String {
-    format!("call_{number}")
 }
 
 pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {

@@ -80,19 +80,20 @@ impl Shape {
 }
 
 /// Returns the text of a function that kernels call, after the bytes of its tables. Its accesses out of
-/// bounds are not reported.
-pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
+/// bounds are not reported. With a time limit it has more parameters: `late`, `ticks`, `limit` and `item`.
+pub(in crate::kernel) fn function(number: usize, function: &Function, has_time_limit: bool) -> String {
+    let called = &called(number);
     let shape = Shape {
         kernel: function.kernel().clone(),
         views: Vec::new(),
         page_len: 1,
         channels: 1,
         has_budget: false,
-        has_time_limit: false,
+        has_time_limit,
         has_wide_atomics: false,
         is_split: false,
     };
-    let mut writer = Writer { function: Some(called), indent: 0, ..Writer::new(&shape) };
+    let mut writer = Writer { function: Some(number), indent: 0, ..Writer::new(&shape) };
     if !function.table().is_empty() {
         let bytes: Vec<String> = function.table().iter().map(u8::to_string).collect();
         let (len, bytes) = (bytes.len(), bytes.join(", "));
@@ -101,16 +102,31 @@ pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
         ));
     }
     let parameter = |(number, of): (usize, &Type)| format!("{} p{number}", name(*of));
-    let parameters: Vec<String> = function.params().iter().enumerate().map(parameter).collect();
+    let mut parameters: Vec<String> = function.params().iter().enumerate().map(parameter).collect();
+    if has_time_limit {
+        let of_clock =
+            "__global volatile uint *late, __global const volatile uint *ticks, uint limit, ulong item";
+        parameters.push(of_clock.into());
+    }
     let parameters = if parameters.is_empty() { "void".into() } else { parameters.join(", ") };
     writer.line(&format!("static inline {} {called}({parameters}) {{", name(function.gives())));
     writer.indent = 1;
+    if has_time_limit {
+        writer.line("if (late[2] >> 31)");
+        writer.line("    return 0;");
+        writer.line("uint left = 65536u, since = 0u;");
+    }
     writer.variables();
     writer.code(&function.kernel().body().code);
     writer.line(&format!("return {};", r(function.result())));
     writer.indent = 0;
     writer.line("}");
     writer.text
+}
+
+/// Name of a function in OpenCL C.
+pub(in crate::kernel) fn called(number: usize) -> String {
+    format!("call_{number}")
 }
 
 const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
@@ -137,8 +153,8 @@ struct Writer<'a> {
     /// Division of the code if one work-item runs a group, and the current loop over its items.
     split: Option<&'a Split>,
     region: Option<Region>,
-    /// Name of the function, if it is not a kernel.
-    function: Option<&'a str>,
+    /// Number of the function, if it is not a kernel.
+    function: Option<usize>,
 }
 
 /// Converts bits, an unsigned expression, to a value of a type.
@@ -473,7 +489,10 @@ impl<'a> Writer<'a> {
             } else {
                 "item".into()
             };
-            self.line(&format!("    TURN({site}u, {item})"));
+            self.line(&match self.function {
+                Some(number) => format!("    TURN_OF_CALL({site}u, {number}u)"),
+                None => format!("    TURN({site}u, {item})"),
+            });
         }
         self.line("}");
         if label.leaves {
@@ -843,7 +862,7 @@ impl<'a> Writer<'a> {
         let decl = self.body.tables[table];
         let (at, begin, unsigned) = (r(at), self.body.table_offset(table), unsigned_name(decl.of.bytes()));
         let (space, tables) = match self.function {
-            Some(called) => ("__constant", format!("{called}_tables")),
+            Some(number) => ("__constant", format!("{}_tables", called(number))),
             None => ("__global const", "tables".into()),
         };
         let bits = format!("(({space} {unsigned} *)({tables} + {begin}))[{at}]");

@@ -493,11 +493,12 @@ impl Outcome {
     }
 
     /// # Errors
-    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified; otherwise
-    /// the first error.
+    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified; otherwise,
+    /// and for [`KernelTime`](ErrorKind::KernelTime), the first error.
     pub fn into_result(self) -> Result<()> {
         let Some(failure) = self.failure else { return Ok(()) };
-        if self.written.is_empty() && self.unspecified.is_empty() {
+        let is_late = matches!(failure.kind(), ErrorKind::KernelTime { .. });
+        if is_late || self.written.is_empty() && self.unspecified.is_empty() {
             return Err(failure);
         }
         let cause = match failure.kind() {

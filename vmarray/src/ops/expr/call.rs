@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use backend_api::expr::{Instruction, Value};
 use backend_api::kernel;
@@ -12,6 +13,7 @@ use vmarray_kernel::{Define, Function, ScalarArguments, function};
 
 use super::list::Instructions;
 use super::{Expr, IntoExpr, Scalar};
+use crate::ops::launch::TIME_LIMIT;
 
 /// Calls of kernel functions in expressions. Every function with `#[vmarray::kernel]` whose parameters and
 /// result are numbers and bools has this trait. `use vmarray::prelude::*` brings it into scope.
@@ -43,9 +45,12 @@ pub trait CallInExpr: Define + Sized {
     ///
     /// The first call of this method lowers the function. The first expression that a device evaluates
     /// with the function translates it for that device. The device calls the function for every element
-    /// that an operation reads, including the elements that a filter excludes. The function must return
-    /// for each element: the library does not stop an endless loop. A read outside of an array or table
-    /// returns 0 and a write there has no effect, without an error.
+    /// that an operation reads, including the elements that a filter excludes. A read outside of an array
+    /// or table returns 0 and a write there has no effect, without an error.
+    ///
+    /// The function must return for each element. Where it runs on the processor, an operation ends with
+    /// [`KernelTime`](crate::ErrorKind::KernelTime) after a call has run for 60 s, or another
+    /// [time limit](Expr::time_limit). A GPU does not stop an endless loop.
     ///
     /// Operations that use it fail with [`KernelRefused`](crate::ErrorKind::KernelRefused) if the function
     /// cannot be lowered, such as a recursive one, or if it allocates memory with `alloc`.
@@ -67,7 +72,7 @@ pub trait CallInExpr: Define + Sized {
         A: ScalarArguments,
         R: Scalar + vmarray_kernel::Scalar,
     {
-        call::<Self, T, A, R>(arguments.listed())
+        call::<Self, T, A, R>(arguments.listed(), Some(TIME_LIMIT))
     }
 }
 
@@ -138,7 +143,7 @@ tuples! {
 /// The functions that are lowered already, each with its type and const parameters.
 static LOWERED: LazyLock<Mutex<HashMap<TypeId, kernel::Function>>> = LazyLock::new(Mutex::default);
 
-fn lowered<F, A, R>() -> Result<kernel::Function, vmarray_kernel::Error>
+fn lowered<F, A, R>(limit: Option<Duration>) -> Result<kernel::Function, vmarray_kernel::Error>
 where
     F: Function<A, R>,
     A: ScalarArguments,
@@ -149,18 +154,21 @@ where
         return Ok(known.clone());
     }
     // The lock is not held here, so two threads may both lower the function.
-    let function = function::<F, A, R>()?;
+    let function = function::<F, A, R>()?.with_time_limit(limit);
     Ok(LOWERED.lock().entry(key).or_insert(function).clone())
 }
 
-/// A call with these arguments.
-pub(super) fn call<F, T, A, R>((mut list, arguments): (Instructions, Vec<Value>)) -> Expr<T, R>
+/// A call with these arguments. The time limit is that of the first call of the function.
+pub(super) fn call<F, T, A, R>(
+    (mut list, arguments): (Instructions, Vec<Value>),
+    limit: Option<Duration>,
+) -> Expr<T, R>
 where
     F: Function<A, R>,
     A: ScalarArguments,
     R: Scalar + vmarray_kernel::Scalar,
 {
-    let instruction = match lowered::<F, A, R>() {
+    let instruction = match lowered::<F, A, R>(limit) {
         Ok(function) => Instruction::Call { function, arguments },
         Err(error) => {
             list.refuse(&Some(Box::new(error)));

@@ -1,5 +1,7 @@
 //! The instructions of an expression.
 
+use std::time::Duration;
+
 use backend_api::expr::{Instruction, Program, Value};
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -43,6 +45,15 @@ impl Instructions {
             places.push(self.push(moved(instruction.clone(), &places)));
         }
         place(value, &places)
+    }
+
+    /// Sets the time limit of each function that the instructions call.
+    pub fn limit(&mut self, limit: Option<Duration>) {
+        for instruction in &mut self.instructions {
+            if let Instruction::Call { function, .. } = instruction {
+                *function = function.clone().with_time_limit(limit);
+            }
+        }
     }
 
     /// Adopts another list's reason for a refusal.

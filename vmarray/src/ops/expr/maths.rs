@@ -16,7 +16,7 @@ where
     A: vmarray_kernel::ScalarArguments,
     F: Scalar + Float,
 {
-    call::<G, T, A, F>(arguments.listed())
+    call::<G, T, A, F>(arguments.listed(), None)
 }
 
 macro_rules! float_methods {

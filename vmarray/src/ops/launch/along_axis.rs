@@ -343,7 +343,7 @@ where
 {
     let [inner, parts, each] = of.map(values);
     let arguments = vec![inner, parts, each, Bound::All(lines, 3), out];
-    plan::run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::OF_LIBRARY, None, Wanted::Nothing)
+    plan::run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::USUAL, None, Wanted::Nothing)
 }
 
 /// Writes all results, which are in memory row by row.

@@ -74,6 +74,9 @@ pub struct KernelLaunch<K> {
     marker: PhantomData<fn() -> K>,
 }
 
+/// The time that an item, or a function in an expression, may run by default.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
+
 /// Options of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
@@ -84,8 +87,8 @@ pub(super) struct Options {
 
 impl Options {
     /// The options of `run`.
-    pub const USUAL: Self = Self { time_limit: Some(Duration::from_secs(60)), ..Self::OF_LIBRARY };
-    /// The options for the library's own kernels, whose loops always end.
+    pub const USUAL: Self = Self { time_limit: Some(TIME_LIMIT), ..Self::OF_LIBRARY };
+    /// The options for the library's own kernels that call no function of the program: their loops always end.
     pub const OF_LIBRARY: Self =
         Self { budget: None, time_limit: None, private_heap_bytes: PRIVATE_HEAP_BYTES };
 }

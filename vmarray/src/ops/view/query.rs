@@ -85,7 +85,8 @@ pub trait Query<'a>: Sealed + Copy {
         let shape = self.region();
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = Condition::new(lowered.condition(condition))?;
-        Ok(self.ask(&lowered.range, &condition.seek(0, true), INTERNAL)?.total)
+        let found = self.ask(&lowered.range, &condition.seek(0, true), INTERNAL);
+        Ok(lowered.outcome(found)?.total)
     }
 
     /// Returns the indices of the first `limit` elements within bounds that meet a condition, in ascending
@@ -119,7 +120,7 @@ pub trait Query<'a>: Sealed + Copy {
         let condition = condition.into_expr();
         let lowered = shape.lowered(&of);
         let all = Condition::new(lowered.condition(condition.clone()))?;
-        let found = self.ask(&lowered.range, &all.seek(limit, true), INTERNAL)?;
+        let found = lowered.outcome(self.ask(&lowered.range, &all.seek(limit, true), INTERNAL))?;
         if found.indices.len() < found.total && !shape.is_in_order(&of) {
             let indices = Ordered::new(self, of, condition).first(limit)?;
             return Ok(Found { indices, total: found.total });
@@ -153,7 +154,8 @@ pub trait Query<'a>: Sealed + Copy {
         let shape = self.region();
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = Condition::new(lowered.condition(condition))?;
-        Ok(!self.ask(&lowered.range, &condition.seek(1, false), INTERNAL)?.indices.is_empty())
+        let found = self.ask(&lowered.range, &condition.seek(1, false), INTERNAL);
+        Ok(!lowered.outcome(found)?.indices.is_empty())
     }
 
     /// Returns true if all elements within bounds meet a condition. The search stops soon after an element
@@ -295,7 +297,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
 ) -> Result<R::Whole> {
     let shape = query.region();
     let lowered = shape.lowered(&shape.checked(bounds)?);
-    query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL)
+    lowered.outcome(query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL))
 }
 
 /// A [`Query`] with rows that can be assigned: every [`ViewMut`], and joined views of which the first is
@@ -361,10 +363,10 @@ fn assigned<'a, Q: QueryMut<'a>>(
     let lowered = shape.lowered(&shape.checked(bounds)?);
     let condition = match condition {
         Some(condition) => Some(lowered.condition(condition)),
-        None => lowered.inside,
+        None => lowered.inside.clone(),
     };
     let plan = Plan::new(condition, assignments_counted_from(assignments, lowered.origin))?;
-    query.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
+    lowered.outcome(query.assign(&lowered.range, &plan, INTERNAL))
 }
 
 impl<'a, V: View<'a>> Query<'a> for V {

@@ -172,6 +172,11 @@ pub struct Lowered<T> {
 }
 
 impl<T> Lowered<T> {
+    /// Returns an outcome whose error counts from the region's origin.
+    pub(crate) fn outcome<R>(&self, outcome: Result<R>) -> Result<R> {
+        outcome.map_err(|error| error.counted_from(self.origin))
+    }
+
     /// Restricts a condition to the elements of the region.
     pub(crate) fn condition(&self, condition: impl IntoExpr<T, bool>) -> Expr<T, bool> {
         let condition = condition.into_expr().counted_from(self.origin);

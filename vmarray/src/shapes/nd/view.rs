@@ -217,7 +217,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// The errors of [`sum_axis`](Self::sum_axis).
+    /// The errors of [`sum_axis`](Self::sum_axis). [`KernelTime`](ErrorKind::KernelTime) on processors if the
+    /// function runs for more than 60 s.
     fn count_axis<'b, F>(self, axis: usize, into: impl ViewMut<'b, Element = u64> + Sync + 'b) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
