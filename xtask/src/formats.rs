@@ -13,8 +13,10 @@ use anyhow::Result;
 use cargo_metadata::camino::Utf8PathBuf;
 use xshell::{Shell, cmd};
 
-/// The Python packages.
-const PACKAGES: [&str; 5] = ["numpy>=2", "zarr>=3", "xarray>=2025", "moto[server]>=5", "s3fs>=2025"];
+/// The Python packages that read and write files.
+const PACKAGES: &[&str] = &["numpy>=2", "zarr>=3", "xarray>=2025"];
+/// The Python packages of a server that speaks S3, and of its client. They take a minute to install.
+const SERVER_PACKAGES: &[&str] = &["zarr>=3", "moto[server]>=5", "s3fs>=2025"];
 /// The number of files of each kind in a sample: each type of element twice.
 const SAMPLE: usize = 26;
 
@@ -52,7 +54,7 @@ pub fn servers_sample(sh: &Shell) -> Result<Outcome> {
 }
 
 fn servers(sh: &Shell, programs: usize, with_s3s: bool) -> Result<Outcome> {
-    let (python, without) = match environment(sh) {
+    let (python, without) = match environment(sh, SERVER_PACKAGES, "import moto, s3fs, zarr") {
         Ok(python) => (Some(python), None),
         Err(reason) if !with_s3s => return Ok(Outcome::Skipped(reason)),
         Err(reason) => (None, Some(reason)),
@@ -73,7 +75,7 @@ fn servers(sh: &Shell, programs: usize, with_s3s: bool) -> Result<Outcome> {
 }
 
 fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
-    let python = match environment(sh) {
+    let python = match environment(sh, PACKAGES, "import numpy, xarray, zarr") {
         Ok(python) => python,
         Err(reason) => return Ok(Outcome::Skipped(reason)),
     };
@@ -87,13 +89,12 @@ fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
 }
 
 /// Returns the Python that has all packages, and installs them if needed; else the reason why it cannot.
-fn environment(sh: &Shell) -> Result<Utf8PathBuf, String> {
+fn environment(sh: &Shell, packages: &[&str], test: &str) -> Result<Utf8PathBuf, String> {
     let members = project::members().map_err(|error| format!("no target folder: {error:#}"))?;
     let folder = members.target_directory.join("formats-python");
     let bin = folder.join(if cfg!(windows) { "Scripts" } else { "bin" });
     let python = bin.join("python");
-    if cmd!(sh, "{python} -c 'import moto, numpy, s3fs, xarray, zarr'").quiet().ignore_stderr().run().is_ok()
-    {
+    if cmd!(sh, "{python} -c {test}").quiet().ignore_stderr().run().is_ok() {
         return Ok(python);
     }
     if tools::find("python3").is_none() {
@@ -102,8 +103,8 @@ fn environment(sh: &Shell) -> Result<Utf8PathBuf, String> {
     cmd!(sh, "python3 -m venv {folder}")
         .run()
         .map_err(|error| format!("no environment of Python: {error}"))?;
-    cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {PACKAGES...}")
+    cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check --no-compile {packages...}")
         .run()
-        .map_err(|error| format!("NumPy, zarr, xarray, moto and s3fs cannot be installed: {error}"))?;
+        .map_err(|error| format!("{} cannot be installed: {error}", packages.join(", ")))?;
     Ok(python)
 }

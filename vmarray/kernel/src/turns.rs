@@ -94,7 +94,8 @@ pub(crate) fn item<R>(number: u64, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Ends the item if its time is over. Returns the first reading of the clock, which is `since` unless it is 0.
+/// Ends the item if its time is over. Returns the first reading of the clock, which is `since` unless it is
+/// 0.
 #[cold]
 #[inline(never)]
 fn read_clock(since: u64) -> u64 {

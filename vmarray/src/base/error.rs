@@ -199,8 +199,8 @@ pub enum ErrorKind {
     },
     /// An item of a kernel ran longer than the [time limit](crate::kernel::KernelLaunch::time_limit), or a
     /// function in an expression did so for the element `item` ([`Expr::time_limit`](crate::expr::Expr)), in
-    /// a loop at `place` in the source, `file:line`. The operation has ended: results hold the values of items
-    /// that had ended before, and for the others the old values or a part of the new ones.
+    /// a loop at `place` in the source, `file:line`. The operation has ended: results hold the values of
+    /// items that had ended before, and for the others the old values or a part of the new ones.
     KernelTime { kernel: String, place: String, limit: Duration, item: usize },
     /// In a session, groups of `group_len` items would have elements on several channels, because the array
     /// has pages of `page_len` elements and the launch begins at element `start`. Pages of `fits` elements,

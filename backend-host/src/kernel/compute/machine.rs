@@ -358,7 +358,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
     }
 }
 
-/// Returns the time limit of each call of a computation; all calls end after the first that exceeds its limit.
+/// Returns the time limit of each call of a computation. All calls end after the first that exceeds its
+/// limit.
 fn limits(compute: &Compute<'_>, needed: &[bool]) -> Vec<Option<TimeLimit>> {
     let of_all = TimeLimit::new(std::time::Duration::MAX);
     let limit = |(one, needed): (&Instruction, &bool)| match one {

@@ -88,7 +88,8 @@ pub(super) struct Options {
 impl Options {
     /// The options of `run`.
     pub const USUAL: Self = Self { time_limit: Some(TIME_LIMIT), ..Self::OF_LIBRARY };
-    /// The options for the library's own kernels that call no function of the program: their loops always end.
+    /// The options for the library's own kernels that call no function of the program: their loops always
+    /// end.
     pub const OF_LIBRARY: Self =
         Self { budget: None, time_limit: None, private_heap_bytes: PRIVATE_HEAP_BYTES };
 }
