@@ -19,17 +19,17 @@ pub use vmarray_support as support;
 
 /// Crate whose derives make a type an [`Element`].
 pub use bytemuck;
-/// Crate of the 16-bit floats that can be elements, with the feature `half`.
+/// Crate of 16-bit floats, which can be elements with the feature `half`.
 #[cfg(feature = "half")]
 pub use half;
-/// Crate of the mapped files that a [`Source`] can have as its memory.
+/// Crate that maps files. A mapped file can be the memory of a [`Source`].
 #[cfg(feature = "memmap2")]
 pub use memmap2;
-/// Crate whose arrays [boxes](crate::nd) can be copied from and to.
+/// Crate whose arrays can be copied to and from [boxes](crate::nd) of arrays.
 #[cfg(feature = "ndarray")]
 pub use ndarray;
 
-/// Crate of the [complex numbers](expr::ComplexExpr) that can be elements, with the feature `num-complex`.
+/// Crate of [complex numbers](expr::ComplexExpr), which can be elements with the feature `num-complex`.
 #[cfg(feature = "num-complex")]
 pub use num_complex;
 
@@ -60,7 +60,8 @@ pub mod views {
     //! | [`RunKernel`](crate::kernel::RunKernel) | [kernels](mod@crate::kernel) over views |
     //! | [`PagedView`], [`PagedViewMut`] | pages in place, cursors, iterators, futures |
     //!
-    //! `use vmarray::prelude::*` imports them; functions that are generic over views name them.
+    //! `use vmarray::prelude::*` imports these traits. Functions that are generic over views have them as
+    //! bounds.
 
     pub use crate::ops::find::Found;
     pub use crate::ops::sort::SortKey;
@@ -87,8 +88,8 @@ pub mod access {
     //! Access to pages in place: guards, mapped slices, cursors, iterators.
     //!
     //! Methods of [`PagedView`](crate::views::PagedView) and [`PagedViewMut`](crate::views::PagedViewMut)
-    //! return these types. Guards, cursors and iterators hold pages: see "Locks" at
-    //! [`VirtualArray`](crate::VirtualArray#locks).
+    //! return these types. Guards, cursors and iterators hold pages, so other threads may wait for them: see
+    //! [Locks](crate::VirtualArray#locks).
 
     pub use crate::array::byte_stream::ByteStream;
     pub use crate::array::cursor::{Cursor, CursorMut};
@@ -103,7 +104,7 @@ pub mod access {
 pub mod futures {
     //! Named types of the futures of all `…_async` methods.
     //!
-    //! They run on any executor and need no reactor: threads of the library wake them. All except
+    //! The futures run on any executor and need no reactor: threads of the library wake them. All except
     //! [`PageAsync`] and [`PageMutAsync`] are [`Send`]. [`PagedView`](crate::views::PagedView#for-tasks)
     //! documents their common rules.
     //!
@@ -170,14 +171,14 @@ pub mod kernel {
 }
 
 pub mod nd {
-    //! Several dimensions: boxes of arrays and sources, stored in rows or tiles.
+    //! Arrays and views of several dimensions, stored in rows or tiles.
     //!
-    //! [`NdArray`](crate::NdArray) is the array. [`NdView`] and [`NdViewMut`] add the operations of boxes to
-    //! the operations of all [views](crate::views). [`boundary`](crate::boundary) modes define the values
+    //! [`NdArray`](crate::NdArray) is the array. [`NdView`] and [`NdViewMut`] add operations on boxes to the
+    //! operations of all [views](crate::views). [`boundary`](crate::boundary) modes define the values
     //! beyond the edges of a box.
     //!
-    //! A box is a range of positions: `[top, left]..[bottom, right]`. The builder sets the cache and the
-    //! other sizes by [`elements`](NdBuilder::elements):
+    //! A box is a range of positions: `[top, left]..[bottom, right]`. [`elements`](NdBuilder::elements) sets
+    //! the options that arrays of all shapes have, such as the size of the cache:
     //!
     //! ```
     //! use vmarray::prelude::*;
@@ -202,14 +203,14 @@ pub mod ragged {
     //! Rows of different lengths: builder, writer and rows of a [`RaggedArray`](crate::RaggedArray).
     //!
     //! Any number of threads [push](RaggedWriter) rows; after `freeze` the rows are [views](RaggedRow).
-    //! [`Ragged`] is the type of rows of any items; the items can be rows themselves.
+    //! [`Ragged`] is the general type, whose items can be rows themselves.
 
     pub use crate::shapes::ragged::{Items, Ragged, RaggedBuilder, RaggedRow, RaggedWriter, Rows};
 }
 
 pub mod index_set {
-    //! Joins of index tuples: combinations of an [`IndexSet`](crate::IndexSet) with others, in RAM or in
-    //! arrays.
+    //! Joins of index tuples: combinations of several [index sets](crate::IndexSet), with the result in RAM
+    //! or in arrays.
 
     pub use crate::index_sets::{
         Combination, CombinationChunks, Combine, Dimension, IndexSetColumns, IndexSetRows, PagedIndexSet,
@@ -218,14 +219,14 @@ pub mod index_set {
 }
 
 pub mod source {
-    //! Memory of the program as an operand of devices: types that can be a [`Source`](crate::Source), and its
-    //! builder.
+    //! Memory of the program as an operand of devices: the builder of a [`Source`](crate::Source), and the
+    //! types of memory that it accepts.
 
     pub use crate::sources::{Home, HomeMut, PageState, SourceBuilder, Unfinished};
 }
 
 pub mod discovery {
-    //! Choices and reports of [`Discovery`](crate::Discovery).
+    //! The search for devices by [`Discovery`](crate::Discovery): its settings and reports.
 
     pub use crate::base::error::Unmet;
     pub use crate::setup::discovery::{Choice, DiscoveryReport};
@@ -246,8 +247,8 @@ pub mod monitor {
     //! twice a second: `PROCESS-START.stats` in `$XDG_RUNTIME_DIR/vmarray`, or in `vmarray-USER` in the
     //! temporary folder. Folder and file belong to the user alone (modes 0700 and 0600); the library warns
     //! about a folder that other users can write to, and does not use it. The file has at most 256 KiB. The
-    //! library removes it together with the last array; if the process ended without that, the next reader
-    //! removes it. A reader takes a process of another container for ended, because its number is unknown.
+    //! library removes it when the last published array is dropped; after a crash, the next reader removes
+    //! it. A reader cannot see processes of other containers, and takes them for ended.
     //!
     //! [`programs`] reads the files, and the program `vmarray-monitor` shows them. See
     //! [the guide](crate::guide::watching).
@@ -266,7 +267,7 @@ pub mod monitor {
 }
 
 pub mod home {
-    //! Home devices of pages, their replicas and losses: results of
+    //! The devices that store each page, their replicas and losses: results of
     //! [`VirtualArray::homes`](crate::VirtualArray::homes).
 
     pub use crate::array::homes::ChannelHome;
@@ -291,12 +292,12 @@ pub mod progress {
 }
 
 pub mod explain {
-    //! Plans of operations, and reports that compare work done with the limits of the devices.
+    //! Predicted costs of operations, and reports that compare finished work with the limits of the devices.
     //!
-    //! - [`explain`](crate::views::PagedView::explain) returns an [`Explained`]: the plan of [`Work`] on a
-    //!   view.
-    //! - [`watch`](crate::VirtualArray::watch) returns a [`Report`] on all work between two points of a
-    //!   program.
+    //! - [`explain`](crate::views::PagedView::explain) returns an [`Explained`]: the predicted costs of
+    //!   [`Work`] on a view.
+    //! - [`watch`](crate::VirtualArray::watch) returns a [`Watch`], which makes a [`Report`] on all work
+    //!   since then.
     //!
     //! Both count bytes like [`Stats`](crate::Stats) and take the speed of a device from its
     //! [`Profile`](crate::profile::Profile). See [the guide](crate::guide::watching).
@@ -308,13 +309,13 @@ pub mod explain {
 
 #[cfg(feature = "tracing")]
 pub mod trace {
-    //! Recordings of the work of engines as events in time, with the feature `tracing`.
+    //! Recordings of the work on arrays as events in time, for Perfetto. Needs the feature `tracing`.
 
     pub use crate::base::recording::Recording;
 }
 
 pub mod stats {
-    //! Parts of [`Stats`](crate::Stats).
+    //! Statistics of a channel: a part of [`Stats`](crate::Stats).
 
     pub use crate::base::stats::ChannelStats;
 }

@@ -38,7 +38,7 @@
 //! | [A device of your own](guide::own_device) | add a backend |
 //! | [Watching](guide::watching) | see the work of an array, and compare it with the limits of the machine |
 //! | [Processes and limits](guide::processes_and_limits) | run a service: fork, filters, limits, files |
-//! | [Troubles](guide::troubles) | compare with the known problems of similar libraries |
+//! | [Troubles](guide::troubles) | see the behaviour in situations that cause problems in similar libraries |
 //!
 //! # Index
 //!
@@ -61,10 +61,10 @@
 //! | devices, and the share of pages of each | [`devices()`], [`Discovery`], [`discovery`], [`Placement`], [`profile`] |
 //! | errors, with the remedy of each | [`Error`], [`ErrorKind`] |
 //! | counters and memory of an array | [`Stats`], [`stats`], [`Footprint`] |
-//! | plans of operations, and limits of devices | [`explain`], [`monitor`], `trace` |
-//! | the device contract, mirrors and parity, the backends | [`AnyDevice`], [`device`], [`redundancy`], `cuda`, `opencl`, `host` |
+//! | predicted costs, statistics of running programs, recordings | [`explain`], [`monitor`], `trace` |
+//! | the trait of devices, mirrors and parity, the backends | [`AnyDevice`], [`device`], [`redundancy`], `cuda`, `opencl`, `host` |
 //!
-//! Each item has one path; [`prelude`] repeats the items that programs name in every file.
+//! Each item has one path. The [`prelude`] also exports the items that programs name in every file.
 //!
 //! # Features
 //!
@@ -74,8 +74,8 @@
 //! | `opencl` | yes | GPUs of all vendors through OpenCL; needs libOpenCL at run time |
 //! | `host` | yes | host RAM, files and simulated devices |
 //! | `rayon` | no | parallel iterators |
-//! | `memmap2` | no | mapped files as memory of a [`Source`] |
-//! | `ndarray` | no | copies between boxes and arrays of the `ndarray` crate |
+//! | `memmap2` | no | files mapped by the `memmap2` crate as memory of a [`Source`] |
+//! | `ndarray` | no | copies between boxes of an [`NdArray`] and arrays of the `ndarray` crate |
 //! | `half` | no | 16-bit floats of the `half` crate as elements, in expressions and in kernels |
 //! | `num-complex` | no | complex numbers of the `num-complex` crate as elements, in expressions and in kernels |
 //! | `serde` | no | serialisation of statistics and settings |
@@ -112,10 +112,10 @@ mod sources;
 #[cfg(not(loom))]
 pub use facade::*;
 
-/// Guides, one page a subject.
+/// Guides, one page for each subject.
 ///
-/// All code in them runs as tests, on host RAM if the machine has no GPU. `?` stands for the error handling
-/// of your program. Begin with [the first minute](guide::first_minute).
+/// Begin with [the first minute](guide::first_minute). All examples are tested. Without a GPU they run in
+/// host RAM. `?` stands for the error handling of your program.
 pub mod guide {
     #[doc = include_str!("../docs/guide/first_minute.md")]
     pub mod first_minute {}

@@ -7,8 +7,8 @@ use crate::ops::view::ViewMut as _;
 
 /// Copies a slice to an array over the [devices of the machine](crate::devices).
 ///
-/// The conversion is not `From`: it fails without a panic if there is no device, or no device has enough
-/// memory. It copies the slice to the devices past the cache.
+/// The conversion is `TryFrom` because it can fail: if there is no device, or if no device has enough memory.
+/// The slice is copied directly to the devices, without the cache.
 ///
 /// # Errors
 /// The errors of [`Builder::build`](crate::Builder::build) and [`write`](crate::views::ViewMut::write).
@@ -29,8 +29,8 @@ impl<T: Element> TryFrom<&[T]> for VirtualArray<T> {
     }
 }
 
-/// Copies a vector like a slice, and drops the vector after the copy. A [`Source`](crate::Source) keeps it
-/// instead.
+/// Copies a vector to an array over the [devices of the machine](crate::devices), and drops the vector. A
+/// [`Source`](crate::Source) works on the vector's own memory instead.
 ///
 /// ```
 /// use vmarray::prelude::*;

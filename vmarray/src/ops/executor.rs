@@ -1,8 +1,8 @@
 //! Executor of device-side work: reductions and searches of elements in place, and writes to them.
 //!
 //! A store provides [`Run`]s: contiguous elements on a device. No thread writes to a run during a
-//! question, and no other thread accesses it during a change. Each store ensures this in its own way, and
-//! so determines the start and the end of the work on its runs:
+//! question, and no other thread accesses it during a change. Each store ensures this in its own way, so it
+//! starts and ends the work on its runs itself:
 //!
 //! | store | runs | held by | order on the device |
 //! |---|---|---|---|
@@ -125,7 +125,7 @@ pub enum Kernel<'a> {
     Compute(Compute<'a>),
     /// A kernel of the program that does not change the run, and its report.
     Launch(&'a dyn Change, Run<'a>, HostSpan<'a>),
-    /// Copies of its elements to other device memory.
+    /// Copies of the run's elements to memory of another device.
     PeerCopy(&'a PeerCopy<'a>, Run<'a>),
 }
 
@@ -156,7 +156,7 @@ impl Kernel<'_> {
     }
 }
 
-/// A question about elements, and the combination of the answers about several runs.
+/// A question to devices about elements, with the rule that combines the answers about several runs.
 pub trait Question: Sync {
     /// The combined answers about one channel's runs, taken in ascending order of their elements.
     type Part: Default + Send;
@@ -168,12 +168,12 @@ pub trait Question: Sync {
         false
     }
 
-    /// Elements of a group: see [`Change::group_len`].
+    /// Number of elements in a group: see [`Change::group_len`].
     fn group_len(&self) -> usize {
         1
     }
 
-    /// Arrays of which all these pages are read in place, too.
+    /// Arrays that the question also reads in place, each with the range of pages that it reads.
     fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
     }
@@ -207,7 +207,7 @@ pub trait Question: Sync {
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
 }
 
-/// A kernel of the program that does not change the runs, as a question without an answer.
+/// A kernel that does not change the elements of the runs, in the form of a question. It has no answer.
 pub struct Examination<'a>(pub(crate) &'a dyn Change);
 
 impl std::fmt::Debug for Examination<'_> {
@@ -366,8 +366,8 @@ impl AskedRun {
         Ok(Self { ticket, memory, room })
     }
 
-    /// Lets the device translate the kernels of such questions in advance, so that they do not wait for
-    /// that while they hold pages.
+    /// Lets the device translate the kernels of such questions in advance. The questions then do not wait for
+    /// a translation while they hold pages.
     pub fn prepare<Q: Question>(lane: &impl Lane, question: &Q, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
@@ -458,7 +458,7 @@ impl Collecting {
         Ok(Self { ticket, memory, count })
     }
 
-    /// Waits for the results that belong to the elements, and returns them.
+    /// Waits for the gathered elements, and returns them.
     pub fn values<T: Element>(self, lane: &impl Lane) -> Result<Vec<T>> {
         lane.wait(self.ticket)?;
         let mut values = zeroed_vec(self.count)?;

@@ -15,7 +15,7 @@ use crate::ops::gather::check_list;
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// The kind of an operation, as far as it determines the costs.
+/// The kind of an operation, for a prediction of its costs.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -36,8 +36,8 @@ pub enum Work<'l> {
     /// The program overwrites the elements: `write`. The devices receive them immediately, or when their
     /// pages are flushed or leave the cache.
     Write,
-    /// Devices read the elements: `find`, `count_where`, `sum`, and the elements that a kernel reads as
-    /// its item's own.
+    /// Devices read the elements: `find`, `count_where`, `sum`, and kernels through
+    /// [`Own`](crate::kernel::Own) parameters.
     Ask,
     /// Devices change the elements: `transform`, `assign_where`, results of kernels.
     Change,
@@ -45,7 +45,7 @@ pub enum Work<'l> {
     Gather(&'l [usize]),
 }
 
-/// The route of the elements.
+/// The route of the elements between the program's memory and the devices.
 ///
 /// ```
 /// use vmarray::explain::PlannedRoute;
@@ -56,11 +56,12 @@ pub enum Work<'l> {
 pub enum PlannedRoute {
     /// Pages enter the cache, and are evicted later.
     ThroughCache,
-    /// Pages that are not resident go through stages in page-locked memory; the cache is unchanged.
+    /// Elements of pages outside the cache are copied through page-locked staging memory; the cache is
+    /// unchanged.
     PastCache,
     /// Devices work on the elements in place, after the cache has written back dirty pages.
     OnDevices,
-    /// Devices gather single elements of pages that are not resident.
+    /// Devices gather single elements of pages outside the cache.
     Collected,
 }
 
@@ -69,7 +70,7 @@ impl fmt::Display for PlannedRoute {
         f.write_str(match self {
             Self::ThroughCache => "through the cache",
             Self::PastCache => "past the cache",
-            Self::OnDevices => "on the devices, where they lie",
+            Self::OnDevices => "on the devices, in place",
             Self::Collected => "collected by the devices",
         })
     }
@@ -80,7 +81,7 @@ impl fmt::Display for PlannedRoute {
 ///
 /// The byte counts equal the increase of [`ChannelStats`](crate::stats::ChannelStats) after the work and a
 /// flush, except for the short answers of devices to queries. The time is a lower bound from the devices'
-/// [profiles](crate::profile::Profile): slower work had to wait for something else.
+/// [profiles](crate::profile::Profile): if the work takes longer, it also waited for something else.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -95,7 +96,7 @@ impl fmt::Display for PlannedRoute {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explained {
-    /// The number of pages touched.
+    /// The number of pages that contain elements of the operation.
     pub pages: u64,
     /// The number of these pages in the cache.
     pub resident: u64,
@@ -109,11 +110,11 @@ pub struct Explained {
     pub devices: Vec<PlannedDevice>,
     /// The least duration; `None` if the profile of a device with work is unknown or lacks a figure.
     pub time: Option<Duration>,
-    /// The resource that takes the largest part of this time.
+    /// The resource that takes the largest part of [`time`](Self::time).
     pub bound: Option<LimitedBy>,
 }
 
-/// The work of one device, for all of its channels.
+/// The predicted work of one device, over all of its channels.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -126,11 +127,11 @@ pub struct Explained {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedDevice {
-    /// The device, by the name that errors use.
+    /// The name of the device, as in errors.
     pub device: String,
-    /// Bytes that are copied to it.
+    /// Bytes copied to the device.
     pub bytes_to_device: u64,
-    /// Bytes that are copied from it.
+    /// Bytes copied from the device.
     pub bytes_from_device: u64,
     /// Bytes that the device reads or writes in its own memory; changed bytes count twice.
     pub bytes_in_place: u64,
@@ -167,7 +168,7 @@ impl fmt::Display for Explained {
         match (self.time, self.bound) {
             (Some(time), Some(bound)) => write!(f, "; {time:.1?} at best, most of it for {bound}")?,
             (Some(_), None) => f.write_str("; nothing to do")?,
-            (None, _) => f.write_str("; no profile says how long")?,
+            (None, _) => f.write_str("; time unknown: a device has no complete profile")?,
         }
         for device in self.devices.iter().filter(|device| device.is_used()) {
             let PlannedDevice { device, bytes_to_device, bytes_from_device, bytes_in_place } = device;

@@ -104,7 +104,7 @@
 //! | `atan`, `asinh`, `acosh`, `atanh` | 2 |
 //! | `tan`, `atan2`, `sinh`, `cosh`, `tanh` | 2.5 |
 //!
-//! `powi` multiplies repeatedly and loses up to half an ulp by each multiplication. `f32` has fast
+//! `powi` multiplies repeatedly; each multiplication adds up to half an ulp of error. `f32` has fast
 //! approximations, in kernels as well: [`approx_exp2`](Expr::approx_exp2), `approx_log2`, `approx_sin`,
 //! `approx_cos` and `approx_rsqrt`. A device computes them with its own instructions, to the precision
 //! that each method documents. The bits differ between devices.
@@ -137,8 +137,8 @@ pub(crate) use list::refused;
 pub(crate) use relative::assignments_counted_from;
 pub use scalar::{Bits, FieldType, Scalar, Signed, Summed};
 
-/// A value of type `F` that a device computes from an element of type `T`. For [several
-/// arrays](crate::compute::Joined), it is computed from one element of each.
+/// A value of type `F` that a device computes from an element of type `T`. For [joined
+/// views](crate::compute::Joined), the device computes it from one element of each view.
 ///
 /// An expression is a short list of instructions, cheap to make and to clone. An operation refuses an
 /// expression of more than 256 instructions.
@@ -202,15 +202,16 @@ impl<T, F> Expr<T, F> {
 }
 
 impl<T, F> Expr<T, F> {
-    /// Sets the time that a call of each function in this expression may run for an element: 60 s by
-    /// default, `None` for no limit. If a call runs longer, the operation ends with
+    /// Sets the time that a call of each function in this expression may run for an element: 60 s by default,
+    /// `None` for no limit. If a call runs longer, the operation ends with
     /// [`KernelTime`](crate::ErrorKind::KernelTime), which names the element and the loop. The array and the
-    /// device stay usable. A change leaves elements with new values, and others with their old ones, or with
-    /// unspecified values.
+    /// device stay usable. If the operation changes elements, some have their new values then, and the others
+    /// have their old values or unspecified ones.
     ///
-    /// The limit applies where [kernels](crate::kernel::KernelLaunch::time_limit) have one, and in the same
-    /// way: on processors, and not in a program that is built with `panic = "abort"`. GPUs do not stop a
-    /// function. Closures that run on the caller's data have no limit.
+    /// The limit applies to functions on processors, like the [limit of
+    /// kernels](crate::kernel::KernelLaunch::time_limit). GPUs do not stop a function, and a program that is
+    /// built with `panic = "abort"` has no limit. Closures that run on the caller's data have no limit
+    /// either.
     ///
     /// ```
     /// use std::{sync::Arc, time::Duration};
@@ -269,9 +270,9 @@ impl<T, F: Scalar> Expr<T, F> {
         self.then(Instruction::Cast { of, to: U::TYPE })
     }
 
-    /// Creates an expression at run time, from a value of a list of instructions. Fields are read at
-    /// offsets from the start of an element of type `T`. For [joined](crate::compute::Joined) views, a
-    /// field also has the number of its source, 0 for the first.
+    /// Creates an expression at run time: `value` of the instructions in `program`. The program reads fields
+    /// at offsets from the start of an element of type `T`. For [joined](crate::compute::Joined) views, it
+    /// names a field by the index of its view (0 for the first) and the offset.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or
@@ -303,7 +304,7 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok(Self { list, value, marker: PhantomData })
     }
 
-    /// Returns the instructions that compute the expression, and the number of its value among them.
+    /// Returns the instructions that compute the expression, and its value among their results.
     /// [`from_program`](Self::from_program) takes both.
     ///
     /// # Errors
@@ -413,7 +414,7 @@ impl<T: Element, S: FieldType> IntoExpr<T, S::Value> for Field<T, S> {
 }
 
 impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
-    /// One element of an array.
+    /// Element `I` of a field that is an array.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -529,10 +530,10 @@ pub struct Assignment<T> {
 }
 
 impl<T> Assignment<T> {
-    /// Creates an assignment at run time. It writes a value of a list of instructions, which must be a
-    /// number, to a field. The field has the value's type, and an offset from the start of the element.
-    /// For [joined](crate::compute::Joined) views, it belongs to the element of the first. The operation
-    /// that takes the assignment refuses a field that is outside.
+    /// Creates an assignment at run time: it writes `value` of `program`, which must be a number, to the
+    /// field at `offset` bytes from the start of the element. The field has the type of the value. For
+    /// [joined](crate::compute::Joined) views, the field belongs to the element of the first view. The
+    /// operation that takes the assignment refuses a field outside of the element.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or

@@ -154,12 +154,12 @@ fn search_slab<S: Store, X: Shape>(
     Ok(all)
 }
 
-/// The target of a search.
+/// The condition of a search.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
-    /// Bytes at an offset.
+    /// Elements with these bytes at this offset.
     Value { offset: u64, value: &'a [u8] },
-    /// Elements for which a bool of a program is true.
+    /// Elements for which this value of the program, a bool, is true.
     Holds { program: &'a Program, predicate: Value },
 }
 

@@ -91,7 +91,7 @@ use crate::base::error::Result;
 /// ```
 pub trait RunKernel: Kernel + Sized {
     /// Runs the kernel once for each element of the result, on the devices that hold it, and waits for the
-    /// end.
+    /// end. Each of these runs is an *item*.
     ///
     /// Arguments come as a tuple, in the order of the kernel's parameters, without
     /// [`At`](vmarray_kernel::At):
@@ -102,24 +102,27 @@ pub trait RunKernel: Kernel + Sized {
     /// | `&[T; N]` | `&[T; N]` |
     /// | `&Own<T>` | an array, an [`NdArray`](crate::NdArray), a source, a section of any, all by `&` |
     /// | `&Anywhere<T>` | as for `&Own<T>`, of any shape |
-    /// | `&Anywhere<T, N>` | the same of `N` dimensions |
-    /// | `&Rows<T>` | a [`RaggedArray`](crate::RaggedArray) by `&`; `(&starts, &elements)`: where each row begins and the last one ends, as `u64`, and all elements, each as for `&Own<T>` |
+    /// | `&Anywhere<T, N>` | as for `&Own<T>`, of `N` dimensions |
+    /// | `&Rows<T>` | a [`RaggedArray`](crate::RaggedArray) by `&`; or `(&starts, &elements)`, each as for `&Own<T>`: the `u64` start of each row followed by the end of the last row, and the elements of all rows |
     /// | `&Window<T, N>` | `view.window(halo)`, `view.bounded(mode).window(halo)`, of any extents |
     /// | `&mut Own<T>` | `&mut` array, [`NdArray`](crate::NdArray) or source, [`section_mut`](crate::views::ViewMut::section_mut) |
-    /// | `&Shared<T>` | the same, of any length |
+    /// | `&Shared<T>` | as for `&mut Own<T>`, of any length |
     /// | `&Append<T>` | [`Appended::to`] |
     ///
-    /// Each item gets the elements of all arguments at its index. [`At`](vmarray_kernel::At) counts from the
-    /// first, along each axis if there are several. The launch uses an argument in place if it is on the same
-    /// devices, channels and pages as the first result, from the same index on and in the same order. It
-    /// copies all other arguments next to the result, some MiB at a time, and copies results among them back.
-    /// Results of several dimensions are stored in rows or tiles like the first one.
+    /// Each item gets the elements of all arguments at its index. [`At`](vmarray_kernel::At) is this index,
+    /// counted from the first item, along each axis if there are several. The launch uses an argument in
+    /// place if it is on the same devices, channels and pages as the first result, from the same index on and
+    /// in the same order. It copies all other arguments to the devices of the result, some MiB at a time.
+    /// Results among them are copied back. Results of several dimensions must be stored in rows or tiles like
+    /// the first result.
     ///
-    /// Each device of the result gets a copy of elements that many items read. Windows are copied with their
-    /// halo, some MiB at a time. An `Anywhere` and rows are copied whole, and must fit into the free memory
-    /// of the device. If the argument and the result are on one device, the kernel reads in place: windows of
-    /// arrays without tiles with the library's boundary modes, an `Anywhere<T>` of an array from its first
-    /// element on, and an `Anywhere<T, N>` of any box. Then the halo is not checked.
+    /// Elements that many items read are copied to each device of the result: windows with their halo, some
+    /// MiB at a time; an `Anywhere` or rows as a whole, which must fit into the free memory of the device. If
+    /// argument and result are on the same single device, the kernel reads these arguments in place:
+    ///
+    /// - windows of arrays without tiles, with the library's boundary modes; then the halo is not checked
+    /// - an `Anywhere<T>` of an array from its first element on
+    /// - an `Anywhere<T, N>` of any box
     ///
     /// Groups along one axis (`group = N`) start at multiples of `N`, counted from the first item, on any
     /// number of devices, channels and pages. If pages with parts of one group are on several channels, the
@@ -130,8 +133,8 @@ pub trait RunKernel: Kernel + Sized {
     ///
     /// A kernel without a result runs for the elements of its first `Own`. `Shared` elements must be on one
     /// device. The launch copies them there whole, and back at the end. Appended elements are copied from
-    /// each device in turn. A failed launch changes neither of them, except with
-    /// [`KernelOutside`](ErrorKind::KernelOutside).
+    /// each device in turn. A failed launch leaves `Shared` elements and the targets of appended elements
+    /// unchanged, except with [`KernelOutside`](ErrorKind::KernelOutside).
     ///
     /// Other threads wait for pages of results while the launch uses them. The first run of a kernel on a
     /// device translates it, which can take some milliseconds or more.
@@ -142,9 +145,8 @@ pub trait RunKernel: Kernel + Sized {
     ///   [`KernelOverlap`](ErrorKind::KernelOverlap), and [`Device`](ErrorKind::Device) if a device lacks a
     ///   feature that the kernel needs. No item has run.
     /// - [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements out of bounds. The reads
-    ///   returned zeroes, the writes had no effect, and all items have run.
-    ///   [`KernelBudget`](ErrorKind::KernelBudget) and [`KernelPrivateHeap`](ErrorKind::KernelPrivateHeap)
-    ///   likewise.
+    ///   returned zeroes, the writes had no effect, and all items have run. All items have also run after
+    ///   [`KernelBudget`](ErrorKind::KernelBudget) and [`KernelPrivateHeap`](ErrorKind::KernelPrivateHeap).
     /// - [`KernelAppend`](ErrorKind::KernelAppend) if items append more than the maximum.
     /// - [`Interrupted`](ErrorKind::Interrupted) lists the written and the unspecified elements of the
     ///   results.
@@ -169,7 +171,7 @@ pub trait RunKernel: Kernel + Sized {
     ///   numbers.
     ///
     /// The future can be dropped at any time. Before the first poll nothing has run; later the drop waits for
-    /// the launch. The program must not forget it ([`std::mem::forget`]), as a [`Session`].
+    /// the launch. Like a [`Session`], the future must not be leaked by [`std::mem::forget`].
     ///
     /// ```
     /// use futures::executor::block_on;
@@ -204,8 +206,8 @@ pub trait RunKernel: Kernel + Sized {
     ///
     /// # Errors
     /// Errors of [`run`](Self::run), and [`KernelRefused`](ErrorKind::KernelRefused) if elements are on
-    /// several devices and the kernel needs one. Then nothing was launched. [`Session::finish`] returns later
-    /// errors.
+    /// several devices and the kernel needs a single one. Then nothing was launched. [`Session::finish`]
+    /// returns later errors.
     fn run_in(session: &mut Session<'_>, arguments: impl SessionArguments<Self::Parameters>) -> Result<()> {
         Self::launch().run_in(session, arguments)
     }
@@ -215,10 +217,10 @@ pub trait RunKernel: Kernel + Sized {
         KernelLaunch::new()
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, and adds the return values of items. Sums of integers are
-    /// exact. Floating point is added in `f64`, in an order that depends on the devices, on the places of the
-    /// elements and, if the kernel has results, on other users of their pages. The numbers of a tuple are
-    /// added separately.
+    /// Runs the kernel like [`run`](Self::run), and returns the sum of the items' return values. Sums of
+    /// integers are exact. Floats are added in `f64`, in an order that depends on the devices and on the
+    /// places of the elements; if the kernel has results, also on concurrent accesses to their pages. The
+    /// numbers of a tuple are added separately.
     ///
     /// ```
     /// use vmarray::kernel::Own;
@@ -274,8 +276,8 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().count(arguments)
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, and returns the least return value of its items; `None`
-    /// without a value. NaNs are skipped, and a zero is returned as +0.
+    /// Runs the kernel like [`run`](Self::run), and returns the least return value of its items. NaNs are
+    /// skipped, and a zero is returned as +0. Returns `None` if no value is left.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -299,13 +301,13 @@ pub trait RunKernel: Kernel + Sized {
     }
 
     /// Combines the kernel with foreign code, written by hand or by another compiler, or loaded by another
-    /// library. Devices that support the code run it instead of the translated function. All others run the
-    /// function, which also serves as a reference.
+    /// library. Devices that support the code run it instead of the translated function. All other devices
+    /// run the function, which also serves as a reference.
     ///
     /// [`Code`] describes the arguments: a view for each array, in the order of the parameters, and the
-    /// scalars of values. [`At`](vmarray_kernel::At) has one scalar, the index of the first element. Results
-    /// with several axes have scalars too, which come first, and so have parameters that are read by
-    /// position: see [`scalars`](vmarray_kernel::Lowered::scalars) of the lowered form.
+    /// scalars of values. [`At`](vmarray_kernel::At) has one scalar, the index of the first element. If
+    /// results have several axes, their scalars come first. Parameters that are read by position have
+    /// scalars, too. [`scalars`](vmarray_kernel::Lowered::scalars) of the lowered form lists all of them.
     ///
     /// A launch covers one run of elements, so there are several launches if pages are not contiguous. The
     /// launches are ordered with all other work on the elements, which stay in place until the code is done.

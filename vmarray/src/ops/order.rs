@@ -44,13 +44,13 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 /// Queries about the order of elements, for views of a range. `use vmarray::prelude::*` brings the trait
 /// into scope.
 ///
-/// Results are new arrays on the devices of the view, with as many elements a page (in RAM if the view is
-/// of files). They may hold `u64`. Temporary device memory is 4 bytes an element for indices (8 from 2^32
-/// elements on), plus the length of the keys. A sort takes both twice. Other threads must not write to the
-/// view meanwhile, or the result is unspecified.
+/// Results are new arrays on the devices of the view, with the same page length. If the elements of the view
+/// are in files, the results are in RAM. Indices have the type `u64`. An operation allocates temporary device
+/// memory: for each element 4 bytes (8 from 2^32 elements on), plus the length of its keys. A sort needs
+/// twice as much. Other threads must not write to the view meanwhile, or the result is unspecified.
 ///
-/// Floats have their total order, and are equal if their bits are: `-0.0` comes before `0.0` and is
-/// another key.
+/// Floats are in the order of [`f64::total_cmp`], and are equal if their bits are equal: `-0.0` comes before
+/// `0.0`, and is a different key.
 ///
 /// ```
 /// use vmarray::order::Side;
@@ -72,9 +72,9 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
-    /// Returns the indices of the elements of a range, counted from its first, in the order of keys. A key
-    /// is one expression, possibly [descending](Descending), or a tuple of several, of which later ones
-    /// break ties. The sort is stable: elements with equal keys keep their order.
+    /// Returns the indices of the elements of a range, counted from its first element, in the order of their
+    /// keys. A key is one expression, possibly [descending](Descending), or a tuple of several, in which
+    /// later ones break ties. The sort is stable: elements with equal keys keep their order.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -98,8 +98,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         KeyOrdering::by(section(self, bounds)?, &keys)?.into_wide()
     }
 
-    /// Returns this view's elements at the indices in another view, in the order and on the devices of
-    /// that view.
+    /// Returns the elements of this view at the indices in another view. The result has the order of the
+    /// indices, and is on their devices.
     ///
     /// Elements of up to 128 bytes are copied by the devices of the indices. These devices read the
     /// elements in place if they can; otherwise they first receive a copy of all of them. Longer elements,
@@ -161,9 +161,9 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         Ok(start)
     }
 
-    /// Returns the insertion points of other elements among the sorted elements of this view, before or
-    /// behind equal ones. The other elements' devices search by bisection. They read the sorted elements
-    /// as in [`take`](Self::take).
+    /// Returns an insertion point for each element of another view: its index among the sorted elements of
+    /// this view, before or after equal ones. The devices of the other view search by bisection. They read
+    /// the sorted elements as in [`take`](Self::take).
     ///
     /// # Errors
     /// The errors of devices, and of [building arrays](crate::Builder::build).
@@ -208,8 +208,9 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         ranks::select_nth(section(self, bounds)?, nth)
     }
 
-    /// Returns quantiles of a range: for each share between 0 and 1, the element that has about this share of
-    /// the others below it. 0.5 is the median; of an even number of elements, the upper median.
+    /// Returns quantiles of a range, for shares between 0 and 1: for each share, the element that is greater
+    /// than about this share of all elements. 0.5 is the median; of an even number of elements, the upper
+    /// median.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -332,7 +333,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
 
 impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 
-/// Sorts of elements by keys, for views of a range: [`ViewMut::sort`] sorts numbers by their values. `use
+/// Sorting of elements by keys, for views of a range. [`ViewMut::sort`] sorts numbers without keys. `use
 /// vmarray::prelude::*` brings the trait into scope.
 ///
 /// ```
@@ -350,7 +351,7 @@ impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 /// ```
 pub trait OrderMut<'a>: ViewMut<'a> + View<'a, Shape = Linear, Index = usize> {
     /// Sorts the elements of a range by keys, as in [`argsort`](Order::argsort). The elements can have any
-    /// type, and are copied twice, in memory in addition to theirs.
+    /// type. They are copied to additional memory, and back.
     ///
     /// # Errors
     /// The errors of [`argsort`](Order::argsort). The elements are unchanged until the sorted ones are
@@ -361,8 +362,8 @@ pub trait OrderMut<'a>: ViewMut<'a> + View<'a, Shape = Linear, Index = usize> {
         self.copy_from(range.start, &KeyOrdering::by(of, &keys)?.take_from(of)?)
     }
 
-    /// Shuffles the elements of a range. All orders are equally probable, up to ties among 64 random bits
-    /// an element. The same seed produces the same order.
+    /// Shuffles the elements of a range: sorts them by random numbers of 64 bits. All orders are equally
+    /// probable, except for equal random numbers. The same seed produces the same order.
     ///
     /// # Errors
     /// The errors of [`sort_by_key`](Self::sort_by_key).

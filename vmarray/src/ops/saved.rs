@@ -65,23 +65,23 @@ impl SaveOptions {
     }
 
     /// Saves all elements, and the length, at one instant between call and return, while other threads write.
-    /// Without it each page is from its own instant.
+    /// Without this option, each page is saved at an instant of its own.
     ///
     /// First the call waits for all threads that are changing elements, including
-    /// [`PageMut`](crate::access::PageMut) guards; until then new changes wait. That takes two checks of each
-    /// page's state, one barrier on all cores, and the longest of these changes. From then on, a thread that
-    /// changes a page for the first time saves it before: it reads the page, and writes it to the file. A
-    /// [task](crate::views::PagedView#for-tasks) waits until one of the saving threads has done so, after its
-    /// present piece of 4 MiB. Operations on long ranges (`fill`, `transform`, kernels) do so page by page,
-    /// ahead of the saving threads. Reads never wait. A saved page has no further cost, and the array has
-    /// none after the return. The call takes one bit of RAM more for each page.
+    /// [`PageMut`](crate::access::PageMut) guards; until then new changes wait. This takes two checks of each
+    /// page's state and one barrier on all cores, and as long as the longest of these changes. From then on,
+    /// the first thread that changes a page saves it first: it reads the page, and writes it to the file. A
+    /// [task](crate::views::PagedView#for-tasks) waits until one of the saving threads has saved the page,
+    /// after its present piece of 4 MiB. Operations on long ranges (`fill`, `transform`, kernels) save page
+    /// by page, ahead of the saving threads. Reads never wait. A saved page has no further cost, and after
+    /// the return the array has none. The call needs one more bit of RAM for each page.
     ///
-    /// One such call runs at a time: another one waits for it. Inside its own progress function it returns
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock), and also inside the progress function of a younger array
-    /// if it would have to wait.
+    /// Only one such call runs at a time: another one waits for it. A call from inside the progress function
+    /// of such a call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) for the same array; for an older
+    /// array, only if it would have to wait.
     ///
     /// A thread that holds a `PageMut` guard must not wait for another thread that writes to the array: that
-    /// thread may wait for this call, and this call for the guard.
+    /// thread may wait for this call, which waits for the guard.
     pub const fn point_in_time(self, yes: bool) -> Self {
         Self { is_point_in_time: yes }
     }
@@ -102,8 +102,8 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// With `&mut` access there are no other writers.
     ///
     /// Four threads copy pieces of 4 MiB, at the speed of the drive or the bus. The file takes space for all
-    /// nonzero pages, in addition to the replaced file. The call takes less than 64 MiB of RAM with pages of
-    /// up to 1 MiB, and 16 bytes a page.
+    /// nonzero pages, in addition to the replaced file. With pages of up to 1 MiB, the call needs less than
+    /// 64 MiB of RAM, plus 16 bytes for each page.
     ///
     /// # Errors
     /// The errors of [`Builder::create`] and [`read`](View::read).
@@ -123,7 +123,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save), with [options](SaveOptions). Calls `progress` at intervals, on any of its
+    /// Like [`save`](Self::save), with [options](SaveOptions). Calls `progress` at intervals, on any of its
     /// threads, one call at a time, and stops when it returns [`Break`](ControlFlow::Break).
     ///
     /// # Errors
@@ -194,8 +194,8 @@ impl<T: Element + KernelType> VirtualArray<T> {
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// Builds an array with these settings and the elements of a [saved](VirtualArray::save) array, or of any
-    /// array in a file that no program has open for writing. The length is that of the file. To work on the
-    /// file itself, [`open`](Self::open) it.
+    /// array in a file that no program has open for writing. The array gets the length of the array in the
+    /// file. To work on the file itself, [`open`](Self::open) it.
     ///
     /// # Errors
     /// The errors of [`build`](Self::build), [`open_read_only`](Self::open_read_only) and
@@ -214,7 +214,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`load`](Self::load); calls `progress` as [`save_with`](VirtualArray::save_with) does.
+    /// Like [`load`](Self::load), and calls `progress` as [`save_with`](VirtualArray::save_with) does.
     ///
     /// # Errors
     /// The errors of [`load`](Self::load), and [`Cancelled`](ErrorKind::Cancelled).

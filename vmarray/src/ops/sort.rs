@@ -1,4 +1,4 @@
-//! Sorting: in the memory of the devices that have the elements, else through RAM.
+//! Sorting: in the memory of the devices that store the elements, otherwise in RAM.
 
 #[cfg(test)]
 pub(crate) mod card_model;
@@ -45,7 +45,7 @@ use crate::ops::view::{INTERNAL, StoreMut};
 pub trait KeyBits: SortKey + Ord + std::ops::BitXor<Output = Self> + Debug {
     const BYTES: usize = size_of::<Self>();
     fn wide(self) -> u64;
-    /// Converts from the low bits.
+    /// Returns the low bits of `wide`.
     fn narrow(wide: u64) -> Self;
     /// Returns `bits` if the highest bit is set, else 0.
     fn if_negative(self, bits: Self) -> Self;
@@ -101,7 +101,7 @@ impl KeyOrder {
         wide ^ self.flip ^ (sign & self.flip_negative)
     }
 
-    /// The same for numbers of `bytes` bytes.
+    /// Returns the key of a number of `bytes` bytes, whose bits are in `word`.
     pub(crate) fn key_of_word(self, word: u64, bytes: u64) -> u64 {
         match bytes {
             1 => self.key(word as u8),

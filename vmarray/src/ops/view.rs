@@ -212,8 +212,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// Like [`find`](Self::find), within bounds. Returns the first `limit` matches, and the number of all
     /// matches.
     ///
-    /// In a box, the devices search runs that are close together as one. The matches in between are then
-    /// dropped.
+    /// In a box, the devices search neighbouring runs of elements together, and drop matches between the
+    /// runs.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find) and [`section`](Self::section).
@@ -295,9 +295,9 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// Reads the elements of a list of indices, in the order of the list.
     ///
-    /// The calling thread reads elements of pages in an array's cache. The devices gather the other
-    /// elements, so that only elements are copied. The list is not copied, except that of a box, as
-    /// places. Several threads of the library work on a long list.
+    /// The calling thread reads elements of pages in an array's cache. The devices gather the other elements,
+    /// so that only elements are copied. The list is not copied, unless the view is a box: its positions are
+    /// first converted to places in the store. Several threads of the library work on a long list.
     ///
     /// # Errors
     /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside),
@@ -350,8 +350,9 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Joined::new(self, others)
     }
 
-    /// Returns a view whose elements carry their neighbours up to a halo's distance, for
-    /// [kernels](crate::kernel::Windowed). It has no elements outside the edges.
+    /// Returns a view that gives a [kernel](crate::kernel::Windowed) each element together with its
+    /// neighbours, up to `halo` elements away along each axis. Elements beyond the edges of the view do not
+    /// exist.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own, Window};
@@ -371,8 +372,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Windowed { of: self, halo }
     }
 
-    /// Prefetches elements. Elements of an array are loaded into its cache in the background, as far as
-    /// there is room. Elements of a source are copied to the devices before the call returns.
+    /// Prefetches elements. Elements of an array are loaded into its cache in the background, until the cache
+    /// is full. Elements of a source are copied to the devices before the call returns.
     ///
     /// # Errors
     /// The errors of [`section`](Self::section); [`Device`](ErrorKind::Device).
@@ -392,8 +393,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.write_back(&run, INTERNAL))
     }
 
-    /// Like [`flush`](Self::flush), as a future that never blocks the thread that polls it. The future
-    /// returns the errors of the range.
+    /// Like [`flush`](Self::flush), as a future that never blocks the thread that polls it. The future also
+    /// returns the error of an invalid range.
     #[must_use = "futures do nothing unless they are polled"]
     fn flush_async(self, range: impl RangeBounds<usize>) -> <Self::Store as Store>::FlushAsync<'a>
     where
@@ -629,20 +630,20 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// sum of all. All devices of the elements work in place. A single GPU reads the range once, other
     /// devices read it twice; each element is written once.
     ///
-    /// Integers wrap. Floats are added in an order that does not depend on devices or pages. Blocks of
-    /// 1024 elements, counted from the start of the array or source, are summed by steps of Hillis and
-    /// Steele. A binary tree adds the sums of blocks, in `f64` with compensation. The error of each result
-    /// is therefore at most about 12 roundings of the sum of magnitudes in its block, and 2 of all before
-    /// it. This bound holds for ranges of any length.
+    /// Integers wrap. Floats are added in an order that does not depend on devices or pages. Blocks of 1024
+    /// elements, counted from the start of the array or source, are summed by steps of Hillis and Steele. A
+    /// binary tree adds the sums of blocks, in `f64` with compensation. The error of each result is therefore
+    /// at most about 12 roundings of the sum of magnitudes in its block, and 2 roundings of the sum of all
+    /// magnitudes before the block. This bound holds for ranges of any length.
     ///
     /// To sum an expression, or another array, first [assign](QueryMut::transform) it to the elements; the
     /// sums may then have a wider type. Other threads must not write to the range meanwhile, or the sums
     /// are unspecified.
     ///
     /// A single GPU sums pages of any length. Several GPUs that can access each other's memory sum pages
-    /// of multiples of 4096 elements. On other devices, pages whose length is no multiple of 1024 elements
-    /// pass through the host, 4 MiB at a time. Elements on OpenCL devices whose work-groups have less than
-    /// 1024 items do too.
+    /// whose length is a multiple of 4096 elements. On other devices, pages whose length is no multiple of
+    /// 1024 elements pass through the host, 4 MiB at a time. So do all pages on OpenCL devices whose
+    /// work-groups have less than 1024 items.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -690,21 +691,21 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Sorts the elements of a range in ascending order. Floats have their total order, in which `-0.0`
     /// comes before `0.0`, and NaNs without a sign come last.
     ///
-    /// GPUs sort elements in place (with CUDA from compute capability 7.0 on, or with OpenCL). The sort
-    /// needs as much additional memory on each GPU. With several channels, each sorts its own elements;
-    /// the sorted parts are then merged if their GPUs can access each other's memory. The same holds for
-    /// memory that an OpenCL driver allocated in several pieces. Without that much memory, the first GPU
-    /// sorts in place, in 0.1 to 9.2 GiB of its memory as available. In all other cases, all cores sort
-    /// pieces of up to 1 GiB in RAM, and then merge them in place. This takes up to twice as much RAM as a
-    /// piece.
+    /// GPUs sort elements in their own memory (with CUDA from compute capability 7.0 on, or with OpenCL).
+    /// This needs as much additional memory on each GPU as the elements have there. With several channels,
+    /// each sorts its own elements; the sorted parts are then merged if their GPUs can access each other's
+    /// memory. The same holds for memory that an OpenCL driver allocated in several pieces. Without that much
+    /// memory, the first GPU sorts in place, with 0.1 to 9.2 GiB of its memory as available. In all other
+    /// cases, all cores sort pieces of up to 1 GiB in RAM, and then merge them in place. This takes up to
+    /// twice as much RAM as a piece.
     ///
     /// A [`Source`](crate::Source) of at least 16 MiB can be sorted through its device memory. Its devices
-    /// must be such GPUs, and know the source's memory ([`import`](crate::source::SourceBuilder::import)).
-    /// The elements pass through in pieces, and cross the bus twice in each direction. The sort takes a
-    /// sixteenth as much RAM, or 64 MiB if that is more. If twice the elements fit into the device memory
-    /// of one channel, up to 1 GiB, they cross the bus once in each direction. The sort then takes as much
-    /// RAM as the elements. Pages give up their device memory for the sort. No element is lost on any
-    /// failure.
+    /// must be such GPUs, and must have [imported](crate::source::SourceBuilder::import) the source's memory.
+    /// The elements pass through the devices in pieces, and cross the bus twice in each direction. The sort
+    /// needs additional RAM: a sixteenth of the elements, and at least 64 MiB. Up to 1 GiB of elements cross
+    /// the bus only once in each direction if one channel has device memory for twice the elements; the sort
+    /// then needs as much additional RAM as the elements. Cached pages give up their device memory for the
+    /// sort. No element is lost on any failure.
     ///
     /// A sort by a GPU holds the whole range: other threads wait for it. During a sort in RAM other
     /// threads must not write to the range, or the result is unspecified.
@@ -755,11 +756,13 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// same permutation to `values`. The first value belongs to the first element of the range. The sort
     /// is stable: equal elements keep their order, and so do their values.
     ///
-    /// Values can be plain data of any type. GPUs move values of 4 and 8 bytes if each channel has the
-    /// values of its own elements, and as much additional memory. Both arrays must then be on the same
-    /// devices. With several channels, their pages must also have the same number of elements. Both ranges
-    /// must begin at the same place within a turn of pages. Other values pass through RAM.
+    /// Values can be plain data of any type. GPUs move values of 4 and 8 bytes under these conditions:
     ///
+    /// - Both arrays are on the same devices, with as much additional memory as elements and values.
+    /// - With several channels, both arrays have the same page length. The starts of both ranges differ by a
+    ///   multiple of the page length times the number of channels.
+    ///
+    /// Other values pass through RAM.
     /// ```
     /// use vmarray::prelude::*;
     /// let ages = VirtualArray::<u8>::new(4)?;

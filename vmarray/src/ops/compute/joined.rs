@@ -58,8 +58,9 @@ enum Other<'a> {
     Put(Reordered<'a>, &'a dyn OperandStore, Range<usize>),
 }
 
-/// The elements of one of several joined views: of type `T`, in expressions over `S`. `N` is the number of
-/// the view, 0 for the one that operations write to.
+/// One of several joined views, in expressions over all of them. `N` is the index of the view (0 for the view
+/// that operations write to), and `T` the type of its elements. `S` stands for a row: one element of each
+/// view.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};
@@ -103,10 +104,10 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
 }
 
 impl<S, T: Element> Row<(T, S), T, 0> {
-    /// The assignment of a value to a field of this view, which is the first. See [`Row`].
+    /// The assignment of a value to a field of this view. Only the first of the joined views can be assigned.
+    /// See [`Row`].
     ///
-    /// The other views are read only. An assignment to one of them does not compile, for any
-    /// element types:
+    /// The other views are read only. An assignment to one of them does not compile, for any element types:
     ///
     /// ```compile_fail,E0599
     /// use vmarray::prelude::*;
@@ -218,7 +219,7 @@ impl<'a> ColumnElements<'a> {
 pub struct AnyColumn<'a>(Box<dyn Fn() -> ColumnElements<'a> + 'a>);
 
 impl<'a> AnyColumn<'a> {
-    /// Creates a column with an erased element type.
+    /// Creates a column without a static element type from one with an element type.
     pub fn new(column: impl Column<'a> + 'a) -> Self {
         Self(Box::new(move || column.listed(INTERNAL)))
     }
@@ -259,11 +260,11 @@ impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
-    /// The element types of the columns, in expressions together with the type of the first view.
+    /// The element types of the columns, as a part of the row type in expressions.
     type Elements;
     /// The rows of all views, including the first.
     type Rows;
-    /// See [`Joined::rows`].
+    /// Returns the rows: see [`Joined::rows`].
     #[doc(hidden)]
     fn rows() -> Self::Rows;
     #[doc(hidden)]
@@ -329,8 +330,8 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
         Ok(Self { target, others, stored, marker: PhantomData })
     }
 
-    /// The elements of all views, for expressions. The first row belongs to the view that operations write
-    /// to.
+    /// Returns each of the joined views, for use in expressions. The first belongs to the view that
+    /// operations write to.
     #[must_use]
     pub fn rows(&self) -> O::Rows {
         O::rows()

@@ -52,7 +52,7 @@ enum StagedFrom {
     Host(PinnedPiece),
     /// Memory of the device with all elements of a part, from the element of this index on.
     Part(Arc<DeviceBuffer<dyn Device>>, usize),
-    /// The elements are on the device already.
+    /// Elements that are on the device already.
     There,
 }
 

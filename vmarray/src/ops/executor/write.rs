@@ -119,8 +119,8 @@ pub trait OperandStore: Sync {
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
-/// A change of the channels' shares of elements, none of which is empty. It calls the function before its
-/// first write.
+/// Work that changes the elements of all channels' shares; no share is empty. The work calls the function
+/// before its first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
 /// A writable store.
@@ -322,8 +322,8 @@ impl Writing {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
 
-    /// Submits the change. Staged operands take their numbers among the run's columns; the run may be the
-    /// first part of the run that they were staged for.
+    /// Submits the change. Staged operands become columns of the run. The run may be shorter than the run
+    /// that they were staged for, if both begin at the same element.
     pub fn new(
         lane: &impl Lane,
         change: &dyn Change,
@@ -376,7 +376,7 @@ impl Writing {
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Asks a device whether it can change such runs, which have no elements, with these operands.
+    /// Asks a device whether it can make this change with these operands. The submitted run has no elements.
     pub fn check(
         lane: &impl Lane,
         change: &dyn Change,
@@ -485,7 +485,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds the outcome of other elements.
+    /// Merges the outcome of the work on other elements.
     pub fn add(&mut self, other: Self) {
         self.written.extend(other.written);
         self.unspecified.extend(other.unspecified);

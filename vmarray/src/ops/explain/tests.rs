@@ -185,7 +185,7 @@ fn only_counts_are_predicted_without_a_profile() {
     Profile::forget(&*device);
     let plan = array.explain(.., Work::Read).unwrap();
     assert_eq!((plan.time, plan.bound, plan.bytes_from_device()), (None, None, 4 * 4096));
-    assert!(plan.to_string().contains("no profile says how long"), "{plan}");
+    assert!(plan.to_string().contains("time unknown: a device has no complete profile"), "{plan}");
     let report = array.watch().report();
     assert_eq!(report.share_of_limit(), None);
     assert_eq!(report.devices.len(), 1);

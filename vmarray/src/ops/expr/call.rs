@@ -40,7 +40,7 @@ use crate::ops::launch::TIME_LIMIT;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait CallInExpr: Define + Sized {
-    /// The result of the function for values of an element. The arguments are one value, or a tuple of up
+    /// An expression that calls the function for each element. The arguments are one value, or a tuple of up
     /// to eight, each an expression, a field or a number.
     ///
     /// The first call of this method lowers the function. The first expression that a device evaluates
@@ -48,12 +48,12 @@ pub trait CallInExpr: Define + Sized {
     /// that an operation reads, including the elements that a filter excludes. A read outside of an array
     /// or table returns 0 and a write there has no effect, without an error.
     ///
-    /// The function must return for each element. Where it runs on the processor, an operation ends with
-    /// [`KernelTime`](crate::ErrorKind::KernelTime) after a call has run for 60 s, or another
-    /// [time limit](Expr::time_limit). A GPU does not stop an endless loop.
+    /// The function must return for each element. On a processor, an operation ends with
+    /// [`KernelTime`](crate::ErrorKind::KernelTime) after a call has run for 60 s, or for another [time
+    /// limit](Expr::time_limit). A GPU does not stop an endless loop.
     ///
-    /// Operations that use it fail with [`KernelRefused`](crate::ErrorKind::KernelRefused) if the function
-    /// cannot be lowered, such as a recursive one, or if it allocates memory with `alloc`.
+    /// Operations with the expression fail with [`KernelRefused`](crate::ErrorKind::KernelRefused) if the
+    /// function cannot be lowered, such as a recursive one, or if it allocates memory with `alloc`.
     ///
     /// Arguments of other types than the parameters do not compile:
     ///

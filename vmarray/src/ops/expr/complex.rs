@@ -16,8 +16,8 @@ use crate::ops::view::Query;
 /// or `Complex<f64>`.
 ///
 /// The formulas equal the formulas of `num-complex`. A quotient therefore overflows if the square of the
-/// divisor's absolute value does. Conditions and queries take a part, or the result of
-/// [`norm`](Self::norm), [`eq`](Self::eq) and other methods.
+/// divisor's absolute value does. Conditions and queries take a real expression: one of the two parts, or the
+/// result of [`norm`](Self::norm), [`eq`](Self::eq) and other methods.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -137,7 +137,7 @@ where
         self.part(std::mem::offset_of!(Complex<F>, im))
     }
 
-    /// The assignment of a value to both parts.
+    /// Assignments of both parts of a complex value to this field.
     ///
     /// ```
     /// use vmarray::{num_complex::Complex, prelude::*};

@@ -56,7 +56,7 @@ impl Instructions {
         }
     }
 
-    /// Adopts another list's reason for a refusal.
+    /// Copies the other list's reason for a refusal, unless this list has one.
     pub fn refuse(&mut self, refused: &Option<Box<vmarray_kernel::Error>>) {
         if self.refused.is_none() {
             self.refused.clone_from(refused);

@@ -127,33 +127,33 @@ macro_rules! all_float_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         float_methods! {
             [$($generics)*] $Self, $F;
-            round "The nearest whole number; of two, the one farther from zero."
-            signum "1 with the sign of the value; a NaN stays."
-            rsqrt "One divided by the square root."
+            round "The nearest whole number; if two are equally near, the one farther from zero."
+            signum "1 with the sign of the value; NaN for a NaN."
+            rsqrt "The reciprocal of the square root."
             cbrt "The cube root."
             exp "e to the power of the value."
             exp2 "2 to the power of the value."
-            exp_m1 "e to the power of the value, less 1: exact for small values."
+            exp_m1 "e to the power of the value, minus 1; accurate for small values."
             ln "The natural logarithm."
-            ln_1p "The natural logarithm of the value and 1: exact for small values."
+            ln_1p "The natural logarithm of 1 plus the value; accurate for small values."
             log2 "The logarithm to base 2."
             log10 "The logarithm to base 10."
             sin "The sine of an angle in radians, of any size."
             cos "The cosine of an angle in radians, of any size."
             tan "The tangent of an angle in radians, of any size."
-            asin "The angle of this sine."
-            acos "The angle of this cosine."
-            atan "The angle of this tangent."
+            asin "The arcsine, in radians."
+            acos "The arccosine, in radians."
+            atan "The arctangent, in radians."
             sinh "The hyperbolic sine."
             cosh "The hyperbolic cosine."
             tanh "The hyperbolic tangent."
-            asinh "The number of this hyperbolic sine."
-            acosh "The number of this hyperbolic cosine."
-            atanh "The number of this hyperbolic tangent.";
-            powf(exponent) "The value to a power."
-            atan2(x) "The angle of a point whose second coordinate this is, and its first one `x`."
-            hypot(other) "The square root of the sum of the squares, without overflow on the way."
-            copysign(sign) "The value with the sign of another."
+            asinh "The inverse hyperbolic sine."
+            acosh "The inverse hyperbolic cosine."
+            atanh "The inverse hyperbolic tangent.";
+            powf(exponent) "The value raised to the power `exponent`."
+            atan2(x) "The angle between the x axis and the point (`x`, this value), in radians."
+            hypot(other) "The square root of the sum of both squares, without overflow of a square."
+            copysign(sign) "The value with the sign of `sign`."
         }
     };
 }
@@ -195,11 +195,11 @@ macro_rules! all_approximate_methods {
     ([$($generics:tt)*] $Self:ty) => {
         approximate_methods! {
             [$($generics)*] $Self;
-            approx_exp2 exp2 "About 2 to the power of the value: within 3 ulps.";
-            approx_log2 log2 "About the logarithm to base 2: within 3 ulps, or 2^-21 between 0.5 and 2.";
-            approx_sin sin "About the sine: within 2^-20 from -π to π, and the worse the farther beyond.";
-            approx_cos cos "About the cosine: within 2^-20 from -π to π, and the worse the farther beyond.";
-            approx_rsqrt rsqrt "About one divided by the square root: within 2 ulps.";
+            approx_exp2 exp2 "2 to the power of the value, within 3 ulps.";
+            approx_log2 log2 "The logarithm to base 2, within 3 ulps, or within 2^-21 between 0.5 and 2.";
+            approx_sin sin "The sine, within 2^-20 from -π to π; the error grows beyond.";
+            approx_cos cos "The cosine, within 2^-20 from -π to π; the error grows beyond.";
+            approx_rsqrt rsqrt "The reciprocal of the square root, within 2 ulps.";
         }
     };
 }

@@ -18,8 +18,8 @@ fn chunk_len<I, T>() -> usize {
 
 /// An iterator over the elements of a sequence of indices, returned by [`View::gather_iter`].
 ///
-/// A chunk takes 32 MiB of RAM, and the iterator gathers it when its first element is needed. It therefore
-/// takes indices ahead of the elements. The iterator ends after the first error.
+/// A chunk takes 32 MiB of RAM. The iterator gathers a chunk when its first element is needed, and therefore
+/// takes indices from the sequence ahead of the elements. The iterator ends after the first error.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -1,5 +1,5 @@
-//! The division of a list among devices: each device moves the elements that are homed on it, or any part
-//! of the list.
+//! The division of a list among devices. Each device moves the elements whose home slots it has; if all
+//! devices can access all elements, each moves any part of the list.
 
 use std::sync::Arc;
 
@@ -91,9 +91,9 @@ impl<'a> Lanes<'a> {
         View::Striped { bases: &self.bases, page_len: self.page_len as u64, count: self.len as u64, stride }
     }
 
-    /// Returns the location in each place of the elements from `start` on. Returns `None` unless `start`
-    /// begins a page that is the first of its row in every place. With a single place, any `start` has a
-    /// location.
+    /// Returns the addresses of the elements from `start` on: one address for each channel. Returns `None`
+    /// unless `start` is a multiple of the page length times the number of channels. With a single channel,
+    /// any `start` has an address.
     pub fn bases_from(&self, start: usize) -> Option<Vec<DeviceSpan<'_>>> {
         if self.pool.is_none() {
             let home = self.channel(0).slot_memory();

@@ -2,9 +2,9 @@
 //!
 //! A line consists of blocks of [`BLOCK`] elements. A block is eight interleaved sums, added in pairs, and
 //! blocks are added in ascending order. So a float result does not depend on the places of elements and the
-//! division of the work. If there are many results for the length of the axis, an item reduces a whole line
-//! and writes its result. Otherwise an item reduces a block, and the host combines the blocks. The kernel
-//! reads elements in place if one device has them in rows; others are copied piece by piece.
+//! division of the work. If there are many lines compared with their length, an item reduces a whole line and
+//! writes its result. Otherwise an item reduces a block, and the host combines the blocks. The kernel reads
+//! elements in place if one device has them in rows; other elements are copied piece by piece.
 
 use std::ops::Range;
 

@@ -17,7 +17,7 @@ use crate::ops::executor::Operand;
 use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, View};
 
-/// Argument of a launch for a parameter.
+/// A launch argument in the form that all launches process.
 #[doc(hidden)]
 pub enum Bound<'a> {
     /// The bits of the scalars of a value, or of a table.
@@ -49,7 +49,7 @@ impl Bound<'_> {
 /// Boundary modes of each axis with the scalars of their values, if devices support the modes.
 pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
 
-/// Elements of a store.
+/// Elements of a store, and their positions.
 #[doc(hidden)]
 pub struct Placed<'a> {
     /// The store, and the place of the first element.
@@ -232,8 +232,8 @@ pub struct Windowed<V, I> {
     pub(crate) halo: I,
 }
 
-/// Arguments for a parameter of type `P`, which has a [kind](Parameter::Kind): see
-/// [`RunKernel::run`](super::RunKernel::run).
+/// Types of launch arguments for a kernel parameter of type `P`, which has a [kind](Parameter::Kind). The
+/// table at [`RunKernel::run`](super::RunKernel::run) lists them.
 ///
 /// ```
 /// use vmarray::kernel::{Argument, Own, Parameter};
@@ -385,8 +385,8 @@ impl<'a, T: Memory, S: StoreMut<Element = T> + Sync> Argument<'a, &'static mut O
     }
 }
 
-/// Tuple of arguments for the parameters of a kernel with the types `P`: see
-/// [`RunKernel::run`](super::RunKernel::run).
+/// Tuples of launch arguments for the parameters of a kernel, whose types are `P`. The table at
+/// [`RunKernel::run`](super::RunKernel::run) lists the argument of each parameter.
 ///
 /// ```
 /// use vmarray::kernel::{Arguments, Kernel, Own};

@@ -205,7 +205,7 @@ pub(super) struct BroadcastArgument<'a> {
     /// The index of the parameter.
     pub number: usize,
     pub of: Box<dyn Broadcast + 'a>,
-    /// Halo along each axis; without it, all elements.
+    /// Halo along each axis; `None` if items may read all elements.
     pub halo: Option<Vec<usize>>,
     /// Number of elements along each axis, if the kernel reads these numbers.
     pub extents: Vec<usize>,
@@ -252,7 +252,7 @@ pub(super) struct StripedArgument<'a> {
 }
 
 impl<'a> StripedArgument<'a> {
-    /// Returns an argument, if one device has the runs of a store and all of the array.
+    /// Returns an argument if one device has the runs of a store and the whole array.
     pub fn new(
         number: usize,
         of: &Operand<'a>,
@@ -277,13 +277,13 @@ impl<'a> StripedArgument<'a> {
         self.len
     }
 
-    /// Boundary modes of its axes, if it is read by position, without the modes that accesses check.
+    /// Boundary modes, each after the index of the parameter and the axis, without [`Mode::Checked`].
     pub fn modes(&self) -> impl Iterator<Item = (usize, usize, Mode)> {
         let modes = self.modes.iter().enumerate().filter(|(_, (mode, _))| *mode != Mode::Checked);
         modes.map(|(axis, (mode, _))| (self.number, axis, *mode))
     }
 
-    /// A scalar of the launch.
+    /// Returns the value of a scalar that describes this argument.
     pub fn scalar(&self, part: StencilPart) -> u64 {
         of_stored(&self.stored, &self.modes, part)
     }
@@ -362,7 +362,7 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
-    /// Discards the copy of an argument, so that the next use copies it again.
+    /// Discards the copy of an argument. The next use copies the argument again.
     pub fn forget(&mut self, argument: usize) {
         self.copied[argument] = None;
     }

@@ -47,8 +47,8 @@ struct NumbersUnderWay {
 }
 
 impl<'a> IndexDomainStore<'a> {
-    /// Returns numbers on the selected device, else on the devices of the arguments; `None` if there are
-    /// none. The length of a part is a multiple of `together`.
+    /// Returns numbers on the selected device, otherwise on the devices of the arguments; `None` without any
+    /// device. The length of a part is a multiple of `together`.
     pub fn new(
         over: &IndexDomain,
         counters: &'a Counters,

@@ -35,7 +35,7 @@ pub(super) struct Kernels {
     prepared: fn(LaunchVariant) -> Result<Arc<PreparedKernel>>,
     /// Foreign code that supporting devices run instead.
     pub code: Option<Code>,
-    /// Native form for groups on the host; without it they are interpreted.
+    /// Native form that runs groups on the host. Without it, groups are interpreted.
     pub host: Option<HostForm>,
 }
 
@@ -161,7 +161,8 @@ impl PreparedKernel {
         })
     }
 
-    /// Returns true if every item writes its whole element of a view, of this size, and reads none of it.
+    /// Returns true if every item overwrites its element of a view, of `element_bytes` bytes, without reading
+    /// it.
     pub fn overwrites(&self, view: usize, element_bytes: usize) -> bool {
         let body = self.kernel.body();
         let mut is_read = false;

@@ -59,7 +59,7 @@ impl<K: Kernel> NativeKernel<K> {
         Ok(Self { kernels, kernel: PhantomData })
     }
 
-    /// Runs the code, as [`RunKernel::run`](super::RunKernel::run) runs the kernel.
+    /// Runs the foreign code in the same way as [`RunKernel::run`](super::RunKernel::run) runs the kernel.
     ///
     /// # Errors
     /// The errors of [`RunKernel::run`](super::RunKernel::run); an error of the code's translation or

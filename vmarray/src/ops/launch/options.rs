@@ -109,10 +109,10 @@ impl<K: Kernel> KernelLaunch<K> {
         &self.options
     }
 
-    /// Limits the loop iterations of an item, over all its loops. An item with more ends there, and the
-    /// launch returns [`KernelBudget`](ErrorKind::KernelBudget) after all items are done. In a kernel with
-    /// groups the item leaves its loops instead. The [time limit](Self::time_limit) ends endless loops too,
-    /// but not on a GPU.
+    /// Sets the maximum number of loop iterations of an item, over all its loops. An item that exceeds it
+    /// ends, and the launch returns [`KernelBudget`](ErrorKind::KernelBudget) after all items are done. In a
+    /// kernel with groups, the item leaves its loops instead. The [time limit](Self::time_limit) ends endless
+    /// loops, too, but not on a GPU.
     ///
     /// The count takes a few percent of the time of short loops. On the host, a kernel with loops and a
     /// budget is interpreted, which is some hundred times slower.
@@ -122,15 +122,15 @@ impl<K: Kernel> KernelLaunch<K> {
     }
 
     /// Sets the time that an item or a group of items may run: 60 s by default, `None` for no limit. If an
-    /// item runs longer, the launch ends with [`KernelTime`](ErrorKind::KernelTime), which names the item
-    /// and the loop. The array and the device stay usable. Results hold new values of items that had ended
-    /// before, and old values or a part of the new ones for the others; shared and appended elements are
-    /// unchanged.
+    /// item runs longer, the launch ends with [`KernelTime`](ErrorKind::KernelTime), which names the item and
+    /// the loop. The array and the device stay usable. Items that had ended before have written their
+    /// results; the results of other items have old values or a part of the new ones. Shared and appended
+    /// elements are unchanged.
     ///
     /// The limit applies where kernels run on the processor: in host RAM, in files, and on OpenCL devices
-    /// that are processors, such as PoCL's. Loops read the clock every 65 536 iterations, so that an item
-    /// ends some microseconds late; loops of an item that are shorter than that in all are not measured. A
-    /// program that is built with `panic = "abort"` has no limit in host RAM.
+    /// that are processors, such as PoCL's. Loops read the clock every 65 536 iterations. An item therefore
+    /// ends some microseconds late, and an item with fewer iterations in all has no limit. A program that is
+    /// built with `panic = "abort"` has no limit in host RAM.
     ///
     /// A GPU does not stop a kernel: CUDA and OpenCL have no function for that. A GPU with a display has a
     /// watchdog in its driver, which ends a kernel after some seconds; then the device is lost, with the
@@ -196,9 +196,9 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Runs the kernel for the numbers of a range, if it has no [`Own`](crate::kernel::Own) to determine its
-    /// items: `at.index()` is the number. The devices of its first argument with a device each run a part, or
-    /// the device set by [`on`](Self::on) runs all.
+    /// Runs the kernel once for each number of a range; `at.index()` is the number. This is for kernels
+    /// without an [`Own`](crate::kernel::Own), which would determine the items. Each device of the first
+    /// argument on devices runs a part of the range. A device that is set by [`on`](Self::on) runs all of it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -232,7 +232,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Sets the device for numbers: see [`over`](Self::over).
+    /// Sets the device that runs the kernel for the range of [`over`](Self::over).
     pub fn on<D: Device>(mut self, device: &Arc<D>) -> Self {
         let range = self.over.map_or(0..0, |over| over.range);
         let device = Arc::clone(device) as Arc<dyn Device>;

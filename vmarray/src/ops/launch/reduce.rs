@@ -352,7 +352,7 @@ impl Reduction {
         R::sum(&self.parts(), INTERNAL)
     }
 
-    /// Least value of each scalar, as bits; none without items.
+    /// Least value of each scalar, as bits; `None` without items.
     pub fn least(self) -> Vec<Option<u64>> {
         let types: Vec<_> = self.scalars.iter().map(|scalar| scalar.of).collect();
         let least = |(of, parts): (Type, Vec<Partial>)| {

@@ -36,9 +36,9 @@ pub use wait::SessionWait;
 /// Maximal number of running launches of a session on a device.
 const LAUNCHES: usize = 1024;
 
-/// Launches in order: each sees the writes of the launches before. The program names arrays once, and the
-/// session holds them to its end. A launch then costs one submission to each device (to each channel, if
-/// there are several devices), and does not wait.
+/// A sequence of launches, in which each launch sees the writes of the earlier ones. The session
+/// [holds](Self::hold) arrays until its end, so a launch neither waits nor prepares their pages. It costs one
+/// submission to each device (to each channel, if there are several devices).
 ///
 /// ```
 /// use vmarray::kernel::{Anywhere, At, Own, Session};
@@ -67,7 +67,7 @@ const LAUNCHES: usize = 1024;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// Elements without `&mut` are [copied](Self::copy), once.
+/// Elements without `&mut` access are [copied](Self::copy) to the devices, once.
 ///
 /// # Several devices
 ///
@@ -81,13 +81,14 @@ const LAUNCHES: usize = 1024;
 ///
 /// # Other limits
 ///
-/// Only [`run`](super::RunKernel::run) supports kernels that append or whose groups are tiles of a result,
-/// windows with boundary modes of the program, and arguments in another order than the result. Elements that
-/// any item reads are stored row by row, and have at most 8 channels.
+/// Some launches are possible only with [`run`](super::RunKernel::run), outside of sessions: kernels that
+/// append or whose groups are tiles of a result, windows with boundary modes of the program, and arguments in
+/// another order than the result. Elements that any item reads must be stored row by row, and have at most 8
+/// channels.
 ///
-/// The drop of a session waits for its launches. The program must not forget it ([`std::mem::forget`]),
-/// because then the launches continue without a wait, and the elements of its arrays are unspecified until
-/// they are done.
+/// The drop of a session waits for its launches. The program must not leak a session by [`std::mem::forget`]:
+/// the launches would continue without a wait, and the elements of its arrays would be unspecified until they
+/// are done.
 #[must_use = "a dropped session reports no errors; call `finish`"]
 pub struct Session<'a> {
     number: u64,
@@ -169,9 +170,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Holds all elements of an array, for reads and writes of launches. First it writes dirty pages back;
-    /// after the session the cache is empty. Devices that are new to the session get all earlier
-    /// [copies](Self::copy).
+    /// Makes all elements of an array available to launches, for reads and writes, until the session ends.
+    /// The call first writes dirty pages back; after the session the array's cache is empty. Devices that are
+    /// new to the session get all earlier [copies](Self::copy).
     ///
     /// An [`NdArray`](crate::NdArray) is held with all its axes:
     ///
@@ -321,9 +322,9 @@ impl<'a> Session<'a> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Waits as [`wait`](Self::wait) does, as a future for any executor. It can be dropped at any time: the
-    /// session continues, and waits itself at its end. So after the cancellation of a task each launch is
-    /// done, or has not begun; the drop of its session blocks until then.
+    /// Waits as [`wait`](Self::wait) does, as a future for any executor. The future can be dropped at any
+    /// time: the session continues, and waits itself at its end. If a task is cancelled, the drop of its
+    /// session therefore blocks until every launch that has begun is done.
     ///
     /// Other calls that may block: [`hold`](Self::hold), until dirty pages are written back (see
     /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which translates it;

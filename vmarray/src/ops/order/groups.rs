@@ -357,8 +357,8 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         &self.starts
     }
 
-    /// The indices of the elements, group by group, in ascending order within a group. If no device is a
-    /// GPU, they are in RAM until the first call of this method, in 4 bytes each.
+    /// The indices of the elements, group by group, in ascending order within a group. Without a GPU, they
+    /// are in RAM until the first call of this method, 4 bytes each.
     ///
     /// # Errors
     /// The errors of devices, and of [building arrays](crate::Builder::build).
@@ -421,7 +421,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         self.reduced::<V, _, converted<V::Element, V::Element>, lesser<V::Element>>(values)
     }
 
-    /// Returns the greatest value of each group, as [`min`](Self::min) does for the least.
+    /// Returns the greatest value of each group. NaNs are ignored as in [`min`](Self::min).
     ///
     /// # Errors
     /// The errors of [`sum`](Self::sum).

@@ -14,7 +14,7 @@ use crate::ops::sort::{SortKey, sort};
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 
-/// A sort key: a [single key](SingleKey), or a tuple of up to four.
+/// A sort key: a [single key](SingleKey), or a tuple of up to four single keys.
 ///
 /// ```
 /// use vmarray::order::SortBy;
@@ -54,7 +54,7 @@ pub trait SingleKey<T>: SortBy<T> {
     /// The type of the number.
     type Key: SortKey;
 
-    /// The number, and whether it is descending.
+    /// Returns the expression of the key, and true if the order is descending.
     #[doc(hidden)]
     fn key(&self) -> (Expr<T, Self::Key>, bool);
 }

@@ -66,7 +66,7 @@ pub struct KeyMatches<D: Device> {
 }
 
 impl KeyMatches<crate::AnyDevice> {
-    /// The index for a missing element.
+    /// The index in [`right`](Self::right) that marks an element of the first view without a match.
     pub const NONE: u64 = u64::MAX;
 }
 

@@ -1,4 +1,4 @@
-//! Elements by the indices in another array.
+//! Gathers by the devices, with indices in another array.
 
 use bytemuck::{Pod, Zeroable};
 use vmarray_kernel::{Anywhere, KernelType, Layout, LayoutField, Memory, Number, Own, Scalar as _, kernel};

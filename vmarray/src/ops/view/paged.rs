@@ -104,10 +104,10 @@ use crate::ops::gather::GatherAsync;
 pub trait PagedView<'a, T: Element, D: Device>:
     View<'a, Element = T, Index = usize, Store = VirtualArray<T, D>, Shape = Linear>
 {
-    /// Reads an element without giving its page a frame, for elements that are not used again soon.
+    /// Reads an element without loading its page into the cache, for elements that are not used again soon.
     ///
-    /// If the page is resident, its frame is read; otherwise only the element's bytes are copied from the
-    /// device.
+    /// If the page is in the cache, the element is read there. Otherwise only the element's bytes are copied
+    /// from the device.
     ///
     /// # Errors
     /// The errors of [`get`](View::get).
@@ -116,11 +116,11 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.get_uncached(shape.place(index)?)
     }
 
-    /// Predicts an operation on elements in the present state: the touched pages, the route of their
-    /// elements, and the bytes to move. It also predicts the least duration, from measurements of the
-    /// devices. The call submits no work to a device and copies nothing; it reads the state of each page.
-    /// The prediction does not include elements of other views in joins or among arguments of kernels;
-    /// [`watch`](VirtualArray::watch) reports their costs afterwards.
+    /// Predicts the costs of an operation on elements in the present state: the pages, the route of the
+    /// elements, the bytes to move, and a least duration from measurements of the devices. The call submits
+    /// no work to a device and copies nothing; it reads the state of each page. The prediction does not
+    /// include elements of other views in joins or among arguments of kernels; [`watch`](VirtualArray::watch)
+    /// reports their costs afterwards.
     ///
     /// # Errors
     /// The errors of [`section`](View::section); [`ListedIndexOutside`](ErrorKind::ListedIndexOutside).
@@ -162,8 +162,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.visit(array.cut(&shape.range(), page)?, Visit::Stay)
     }
 
-    /// Returns an iterator over the pages. If the cache has fewer frames than pages, each new page is
-    /// evicted for the next.
+    /// Returns an iterator over the pages. If the cache holds fewer pages than the view has, each new page
+    /// replaces another one there.
     fn pages(self) -> Pages<'a, T, D> {
         let (array, shape) = self.parts();
         array.pages_of(shape.range())
@@ -198,9 +198,9 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// Runs a closure on each page's part of a range, in parallel and in place. The closure receives the
     /// index of the first element, and the elements. Stops at the first error.
     ///
-    /// The calling thread takes part. Each thread holds one page while the closure runs, so at most as many
-    /// threads work as the frames allow guards. A thread that
-    /// [must work alone](crate::access::must_work_alone) does all pages itself.
+    /// The calling thread takes part. Each thread holds one page while the closure runs. The cache limits the
+    /// number of guards, and so the number of threads. A thread that [must work
+    /// alone](crate::access::must_work_alone) processes all pages itself.
     ///
     /// The closure may use rayon on its slice. If other jobs of the same thread pool use the array at the
     /// same time, it must not wait for rayon: the thread could run such a job meanwhile, which waits for the
@@ -261,10 +261,10 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.par_fold(range, identity, fold, combine)
     }
 
-    /// Returns an indexed parallel iterator over all elements by value. It copies a page at a time, and
-    /// holds no page while the items are used. An error is the item of one element. A thread that
-    /// [must work alone](crate::access::must_work_alone) reads all elements itself; for another thread they
-    /// are [`WouldDeadlock`](ErrorKind::WouldDeadlock).
+    /// Returns an indexed parallel iterator over all elements by value. It copies a page at a time, and holds
+    /// no page while the items are used. If an element cannot be read, its item is the error. A thread that
+    /// [must work alone](crate::access::must_work_alone) reads all elements itself; the items of any other
+    /// thread are then [`WouldDeadlock`](ErrorKind::WouldDeadlock).
     ///
     /// ```
     /// use rayon::prelude::*;
@@ -296,7 +296,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
         GetAsync::new(array, shape.place(index))
     }
 
-    /// Asynchronous form of [`read`](View::read). Atomic by page.
+    /// Asynchronous form of [`read`](View::read). The read of each page is atomic.
     ///
     /// # Errors
     /// The errors of [`read`](View::read).
@@ -376,10 +376,10 @@ impl<'a, T: Element, D: Device, V> PagedView<'a, T, D> for V where
 pub trait PagedViewMut<'a, T: Element, D: Device>:
     PagedView<'a, T, D> + ViewMut<'a, Element = T, Index = usize, Store = VirtualArray<T, D>, Shape = Linear>
 {
-    /// Writes an element without giving its page a frame.
+    /// Writes an element without loading its page into the cache.
     ///
-    /// If the page is resident, its frame is written. Otherwise only the element's bytes are copied to the
-    /// device, after zeroes for the whole page if it was never written.
+    /// If the page is in the cache, the element is written there. Otherwise only the element's bytes are
+    /// copied to the device. A page that was never written is zeroed there first.
     ///
     /// # Errors
     /// The errors of [`get`](View::get). A failed copy leaves its target unspecified, so the page is then
@@ -439,8 +439,8 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// Runs a closure on a range as one slice.
     ///
     /// The slice is a copy, and no page is held while the closure runs. The closure may therefore use this
-    /// and other arrays, take long, or panic; after a panic the range is unchanged. Reading and writing
-    /// are atomic by page. In the modes that write, changes by other threads between the two are
+    /// and other arrays, take long, or panic; after a panic the range is unchanged. The read and the write of
+    /// each page are atomic. In the modes that write, changes by other threads between read and write are
     /// overwritten.
     ///
     /// # Errors
@@ -467,7 +467,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         self.map_in(range, mode, MapBuffer::New, run)
     }
 
-    /// Like [`map_mut`](Self::map_mut), in a kind of memory that the caller chooses.
+    /// Like [`map_mut`](Self::map_mut), with the slice in memory of the caller's choice.
     ///
     /// # Errors
     /// The errors of [`map_mut`](Self::map_mut); [`LengthMismatch`](ErrorKind::LengthMismatch) if a given

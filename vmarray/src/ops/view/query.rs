@@ -22,11 +22,11 @@ use crate::ops::find::Found;
 /// Queries by [expressions](crate::expr), which the devices answer: of every [`View`], and of
 /// [joined](View::join) views.
 ///
-/// All devices carry out an operation concurrently, in place. Changes that are not on their device yet are
-/// copied there first (of a source: elements that are not on a device at all). Only answers come back. The
-/// operation sees every write that returned before it began, and may see concurrent writes. An expression
-/// is translated for a device at its first use there, which may take some milliseconds. Expressions that
-/// differ only in their constants share a translation.
+/// All devices carry out an operation concurrently, in place. Only answers are copied back. Elements that are
+/// newer in an array's cache than on their device are first copied there, and so are elements of a source
+/// that are not on a device. The operation sees every write that returned before it began, and may see
+/// concurrent writes. An expression is translated for a device at its first use there, which may take some
+/// milliseconds. Expressions that differ only in their constants share a translation.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -198,7 +198,7 @@ pub trait Query<'a>: Sealed + Copy {
         reduced(self, bounds, what, |what| Total::new(what))
     }
 
-    /// Returns the least value; `None` if there is none. NaNs are ignored, and a zero is returned as +0.
+    /// Returns the least value; `None` without a value. NaNs are ignored, and a zero is returned as +0.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -300,8 +300,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     lowered.outcome(query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL))
 }
 
-/// A [`Query`] with rows that can be assigned: every [`ViewMut`], and joined views of which the first is
-/// writable.
+/// A [`Query`] with assignments: every [`ViewMut`], and joined views of which the first is writable.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};

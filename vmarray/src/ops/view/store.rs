@@ -88,7 +88,7 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn page_elements(&self) -> usize;
 
-    /// Creates an array of zeroes on the store's devices, with as many elements a page.
+    /// Creates an array of zeroes on the store's devices, with the same page length.
     #[doc(hidden)]
     fn array_like<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, Self::Device>>;
 

@@ -225,7 +225,7 @@ pub struct BindingPlaces {
     pub(in crate::ops::launch) stored: Option<StoredBox>,
 }
 
-/// Argument of a launch in a session for a parameter.
+/// A launch argument in a session, in the form that all launches process.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Binding {
@@ -235,7 +235,8 @@ pub enum Binding {
     Around(BindingPlaces, Modes),
 }
 
-/// Arguments for a parameter of type `P`, which has a [kind](Parameter::Kind), in a [`Session`].
+/// Types of launch arguments in a [`Session`] for a kernel parameter of type `P`, which has a
+/// [kind](Parameter::Kind).
 ///
 /// ```
 /// use vmarray::kernel::{SessionArray, SessionArgument, Own, Parameter};
@@ -319,7 +320,7 @@ elements! {
     SessionCopy<T: Memory, S> Anywhere &'static Anywhere<T>;
 }
 
-/// Tuple of arguments for the parameters of a kernel with the types `P` in a [`Session`].
+/// Tuples of launch arguments in a [`Session`] for the parameters of a kernel, whose types are `P`.
 ///
 /// ```
 /// use vmarray::kernel::{SessionArray, SessionArguments, Kernel, Own, Session};
