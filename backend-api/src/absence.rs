@@ -1,8 +1,8 @@
-//! The reasons for which a backend reports no devices.
+//! Reasons why a backend has no devices.
 
 use std::fmt;
 
-/// A reason for which a backend has no devices, or fewer than expected.
+/// The reason why a backend has no devices, or fewer than expected.
 ///
 /// ```
 /// use backend_api::{Absence, AbsenceKind};
@@ -14,13 +14,13 @@ use std::fmt;
 pub struct Absence {
     /// The backend's name, as in [`DeviceInfo::backend`](crate::DeviceInfo::backend).
     pub backend: String,
-    /// The category of the reason.
+    /// Category of the reason.
     pub kind: AbsenceKind,
-    /// The reason, and a remedy for it.
+    /// Text for users: the reason, and a remedy.
     pub reason: String,
 }
 
-/// The kinds of reasons for which a backend has no devices.
+/// Category of the reason why a backend has no devices.
 ///
 /// ```
 /// use backend_api::AbsenceKind;
@@ -39,7 +39,7 @@ pub enum AbsenceKind {
 }
 
 impl Absence {
-    /// Creates the reason of a backend.
+    /// Creates the reason for a backend.
     #[must_use]
     pub fn new(backend: &str, kind: AbsenceKind, reason: impl Into<String>) -> Self {
         Self { backend: backend.to_owned(), kind, reason: reason.into() }
@@ -63,7 +63,7 @@ impl fmt::Display for Absence {
     }
 }
 
-/// Returns the system's message about a library that failed to load, and whether no library of this name
+/// Returns the system's message about a library that failed to load, and true if no library of this name
 /// exists.
 #[doc(hidden)]
 #[must_use]

@@ -1,6 +1,6 @@
-//! Names of hardware, so that a GPU has one name in all backends.
+//! Names of hardware. All backends use the same name for one GPU.
 
-/// Formats a UUID as in [`DeviceInfo::aliases`](crate::DeviceInfo::aliases).
+/// Formats a UUID in the form of [`DeviceInfo::aliases`](crate::DeviceInfo::aliases).
 #[doc(hidden)]
 #[must_use]
 pub fn uuid_text(bytes: &[u8; 16]) -> String {

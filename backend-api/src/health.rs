@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A GPU's report about errors in its memory at the moment of the query; `None` for facts that it does not
-/// report.
+/// A GPU's report about errors in its memory at the moment of the query. A fact is `None` if the GPU does not
+/// report it.
 ///
 /// ```
 /// use backend_api::CardHealth;
@@ -23,23 +23,23 @@ use std::fmt;
 pub struct CardHealth {
     /// True if ECC is on: the GPU corrects errors in memory, and reports errors that it cannot correct.
     pub ecc: Option<bool>,
-    /// The number of uncorrectable errors since the GPU was made.
+    /// Number of uncorrectable errors since the GPU was made.
     pub uncorrected_errors: Option<u64>,
-    /// The number of uncorrectable errors since the driver was loaded.
+    /// Number of uncorrectable errors since the driver was loaded.
     pub uncorrected_errors_lately: Option<u64>,
-    /// The number of rows of the memory that spare rows have replaced.
+    /// Number of rows of the memory chips that the GPU has replaced by spare rows.
     pub remapped_rows: Option<u64>,
-    /// True if the GPU will replace rows at its next reset. Until then it does not use them.
+    /// True if the GPU will replace rows at its next reset. Until then it does not use these rows.
     pub remap_pending: Option<bool>,
-    /// True if a row could not be replaced.
+    /// True if the GPU could not replace a row.
     pub remap_failed: Option<bool>,
     /// True if pages with errors are still in use, until the driver is loaded again and retires them.
     pub retirement_pending: Option<bool>,
 }
 
 impl CardHealth {
-    /// The reason to replace the GPU, if it reports one: a row with errors has no spare row, or pages with
-    /// errors are still in use. Rows that [wait for a reset](Self::remap_pending) are no such reason.
+    /// Reason to replace the GPU, if there is one: a row with errors has no spare row, or pages with errors
+    /// are still in use. Rows that [wait for a reset](Self::remap_pending) are no reason.
     #[must_use]
     pub fn wants_replacement(&self) -> Option<&'static str> {
         if self.remap_failed == Some(true) {

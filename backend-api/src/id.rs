@@ -1,8 +1,8 @@
-//! Names of a device's objects.
+//! Ids of a device's objects.
 //!
-//! Every name is unique in the process, across all devices. So a device refuses an object of another
-//! device as unknown, and never takes it for its own. Names serve tables, tickets and messages. Access to
-//! an object needs its handle ([`handle`](crate::handle)), which has one owner.
+//! Every id is unique in the process, across all devices. A device can therefore refuse an object of another
+//! device. Ids are for tables, tickets and messages. Access to an object needs its handle
+//! ([`handle`](crate::handle)), which has one owner.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ macro_rules! id {
         pub struct $name(NonZeroU64);
 
         impl $name {
-            /// Creates a name that is unique in the process.
+            /// Creates an id that is unique in the process.
             pub(crate) fn unique() -> Self {
                 Self(next())
             }
@@ -28,7 +28,7 @@ macro_rules! id {
 }
 
 id! {
-    /// The name of an allocation of device memory. Its owner holds the
+    /// Id of an allocation of device memory. The owner of the memory holds the
     /// [`BufferHandle`](crate::BufferHandle).
     ///
     /// ```
@@ -42,7 +42,7 @@ id! {
     BufferId
 }
 id! {
-    /// The name of host memory that a device can copy from and to. Its owner holds the
+    /// Id of host memory that a device can copy from and to. The owner of the memory holds the
     /// [`HostAllocation`](crate::HostAllocation).
     ///
     /// ```
@@ -56,7 +56,8 @@ id! {
     HostId
 }
 id! {
-    /// The name of an in-order queue of a device. Its owner holds the [`QueueHandle`](crate::QueueHandle).
+    /// Id of an in-order queue of a device. The owner of the queue holds the
+    /// [`QueueHandle`](crate::QueueHandle).
     ///
     /// ```
     /// use backend_api::{Device, QueueId};
@@ -69,11 +70,10 @@ id! {
     QueueId
 }
 
-/// A point in a queue's history: everything submitted to the queue up to and including one call.
+/// A point in a queue's history. It stands for all work submitted to the queue up to and including one call.
 ///
-/// Values rise by one with each submission to the queue. A ticket is *done* when the queue's progress has
-/// reached or passed its value. So tickets need no release: programs may copy, compare and drop them
-/// freely.
+/// The value rises by one with each submission to the queue. A ticket is *done* when all of that work is
+/// done. Programs may copy, compare and drop tickets freely; tickets need no release.
 ///
 /// ```
 /// use backend_api::{QueueHandle, Ticket};
@@ -82,8 +82,8 @@ id! {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
-    /// The queue that the work was submitted to.
+    /// Id of the queue that the work was submitted to.
     pub queue: QueueId,
-    /// The submission's number in that queue; the first is 1.
+    /// Number of the submission in that queue, counted from 1.
     pub value: u64,
 }

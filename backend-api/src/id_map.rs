@@ -1,10 +1,11 @@
-//! Hash maps with names as keys.
+//! Hash maps with ids as keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from names ([`BufferId`](crate::BufferId), [`HostId`](crate::HostId),
-/// [`QueueId`](crate::QueueId)) to their objects. For backends, which look up several names in each call.
+/// A hash map from ids ([`BufferId`](crate::BufferId), [`HostId`](crate::HostId),
+/// [`QueueId`](crate::QueueId)) to objects, with a fast hash function. For backends, which look up several
+/// ids in each call.
 ///
 /// ```
 /// use backend_api::{BufferHandle, IdMap};
@@ -15,8 +16,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// ```
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// The hasher of [`IdMap`]. This process issues names as consecutive numbers, so no attacker chooses them,
-/// and one multiplication spreads them well enough.
+/// The hasher of [`IdMap`]: one multiplication. This suffices because the process issues ids as consecutive
+/// numbers, so no attacker can choose them.
 ///
 /// ```
 /// use std::hash::{BuildHasher, BuildHasherDefault};

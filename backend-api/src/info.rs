@@ -1,8 +1,8 @@
-//! Constant facts about a device.
+//! Facts about a device: constant ones ([`DeviceInfo`]), and its free memory.
 
 use std::fmt;
 
-/// The sort of a device.
+/// Kind of a device: a GPU, or a substitute for a GPU.
 ///
 /// ```
 /// use backend_api::{Device, DeviceKind};
@@ -16,11 +16,11 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum DeviceKind {
-    /// A GPU with memory of its own.
+    /// A GPU with its own memory.
     DiscreteGpu,
-    /// A GPU that shares the host's memory: pages stored there save no RAM.
+    /// A GPU that uses the host's RAM as its memory. Data stored there saves no RAM.
     IntegratedGpu,
-    /// A processor behind a GPU interface, such as PoCL.
+    /// A CPU that a driver presents as a GPU, such as PoCL does.
     Cpu,
     /// Host RAM that replaces a GPU.
     HostMemory,
@@ -31,7 +31,7 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// Returns true if it is a discrete or an integrated GPU.
+    /// Returns true for a discrete or an integrated GPU.
     ///
     /// ```
     /// use backend_api::DeviceKind;
@@ -56,7 +56,7 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// Facts about a device that do not change while it lives.
+/// Facts about a device that do not change during its life.
 ///
 /// ```
 /// use backend_api::{DeviceInfo, DeviceKind};
@@ -74,30 +74,30 @@ pub struct DeviceInfo {
     pub name: String,
     /// The vendor's name; empty if it is unknown.
     pub vendor: String,
-    /// The sort of the device.
+    /// Kind of the device.
     pub kind: DeviceKind,
-    /// A name that is the same across runs and backends and unique to the device: `pci:0000:81:00.0`,
-    /// `uuid:…`, or `backend:index` if the driver reports neither. Measurements are stored under it.
+    /// Unique name of the device, the same in all runs and backends: `pci:0000:81:00.0`, `uuid:…`, or
+    /// `backend:index` if the driver reports neither. Stored measurements of the device use this name.
     pub identity: String,
-    /// Further names of the same hardware, in the same form, which identify one GPU in two backends.
+    /// Other names of the same hardware, in the form of [`identity`](Self::identity). They help to recognise
+    /// one GPU in two backends.
     pub aliases: Vec<String>,
-    /// All memory of the device, in bytes.
+    /// Total memory of the device, in bytes.
     pub total_bytes: u64,
-    /// The most bytes of one allocation by the driver. [`allocate`](crate::Device::allocate) is not bound
-    /// by it.
+    /// Maximum size of one allocation of the driver, in bytes. [`allocate`](crate::Device::allocate) can
+    /// return more, because it joins several allocations.
     pub largest_allocation_bytes: u64,
-    /// The number of copies that the device can carry out at once, in different queues. At least 1.
+    /// Number of copies that the device can carry out at once, in different queues; at least 1.
     pub copy_engines: u32,
-    /// The NUMA node of the host that the device is attached to, if known: on Linux, for a GPU whose
-    /// driver reports the PCI address. Page-locked memory for the device is
-    /// [allocated](crate::HostBuffer::new) there.
+    /// The host's NUMA node to which the device is attached, if known (on Linux, if the driver reports the
+    /// PCI address). Page-locked memory for the device is [allocated](crate::HostBuffer::new) there.
     pub numa_node: Option<u32>,
     /// The driver's version as the driver reports it, or empty.
     pub driver: String,
 }
 
 impl DeviceInfo {
-    /// Facts with no memory, one copy engine and all other facts unknown; backends fill in the rest.
+    /// Creates facts with no memory, one copy engine, and all other facts unknown. Backends fill in the rest.
     #[must_use]
     pub fn new(backend: &str, name: &str, kind: DeviceKind, identity: &str) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl DeviceInfo {
         }
     }
 
-    /// The same facts with `bytes` of memory, which the driver can allocate in one piece.
+    /// Returns the same facts with `bytes` bytes of memory, which the driver can allocate at once.
     #[must_use]
     pub fn with_total_bytes(mut self, bytes: u64) -> Self {
         self.total_bytes = bytes;
@@ -131,7 +131,7 @@ impl fmt::Display for DeviceInfo {
     }
 }
 
-/// The access of a device to memory of another one; see [`Device::reaches`](crate::Device::reaches).
+/// Access of a device to the memory of another device; see [`Device::reaches`](crate::Device::reaches).
 ///
 /// ```
 /// use backend_api::{Device, Reach};
@@ -143,11 +143,11 @@ impl fmt::Display for DeviceInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reach {
-    /// No access: bytes go through the host.
+    /// No access: copies between the devices go through the host.
     No,
-    /// Copies from it and to it.
+    /// The device can copy from and to the other device's memory.
     Copies,
-    /// Copies, and kernels that access it.
+    /// The device can copy from and to the other device's memory, and its kernels can access this memory.
     Maps,
 }
 
@@ -163,9 +163,9 @@ pub enum Reach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStatus {
-    /// All memory of the device, in bytes.
+    /// Total memory of the device, in bytes.
     pub total_bytes: u64,
-    /// Bytes that no program has allocated, according to the driver.
+    /// Bytes that no program has allocated, as the driver reports.
     pub free_bytes: u64,
     /// Bytes that [`allocate`](crate::Device::allocate) can probably return now: the free bytes, less
     /// head-room for the display and for the driver.
@@ -173,7 +173,7 @@ pub struct MemoryStatus {
 }
 
 impl MemoryStatus {
-    /// Creates a status from these numbers of bytes.
+    /// Creates a status; all arguments are in bytes.
     #[must_use]
     pub fn new(total_bytes: u64, free_bytes: u64, usable_bytes: u64) -> Self {
         Self { total_bytes, free_bytes, usable_bytes }

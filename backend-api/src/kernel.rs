@@ -1,11 +1,12 @@
-//! Kernels: functions that a device runs once for each item of a launch.
+//! Kernels: functions that a device runs once for each item of a launch. An *item* is one execution, as a
+//! thread in CUDA or a work-item in OpenCL.
 //!
-//! A [`Body`] is structured code over typed [registers](Reg). Registers are variables of the item, which
-//! it may write any number of times. The code accesses [views](ViewDecl), rows of elements in device
-//! memory; local [arrays](ArrayDecl); and [tables](TableDecl) and parameters of the launch. A [`Kernel`]
-//! is a verified body: its types fit, and it writes each register before it reads it. An item writes to a
-//! view in three ways only: at its own place, by atomics, or at a place that an atomic has assigned to it.
-//! So items of one launch cannot race.
+//! A [`Body`] is structured code over typed [registers](Reg), which are mutable variables of an item. The
+//! code accesses [views](ViewDecl) (arrays of elements in device memory), local [arrays](ArrayDecl), and the
+//! launch's [tables](TableDecl) (arrays of constants) and parameters. A [`Kernel`] is a verified body: its
+//! types fit, and every path writes a register before it reads the register. An item can write to a view in
+//! three ways only: to its own elements, by atomics, or to an element that an atomic has assigned to it.
+//! Items of one launch therefore cannot race.
 //!
 //! # Arithmetic
 //!
@@ -33,14 +34,15 @@
 //!
 //! # Failures
 //!
-//! An item that fails continues, unless its budget is exhausted. A report holds the number of failed items
-//! and the first failure of one of them: its site, a detail and the item. A site is the number of an
-//! operation: [`Body::operations`] visits operations in this order.
+//! An item that fails continues, unless it has exhausted its budget (the number of loop iterations that the
+//! launch allows an item). A report holds the number of failed items, and the first failure of one of them:
+//! the site, a detail and the item. A *site* is the number of the failed operation, in the order of
+//! [`Body::operations`].
 //!
-//! A [time limit](Launch::time_limit) ends a launch. Devices that compute with the processor read the clock
-//! every 2^16 back edges. If an item has run longer than the limit, it ends, and all other items end at their
-//! next reading or do not begin. The report then holds this item, and its site contains
-//! [`Report::TIME_OVER`].
+//! A [time limit](Launch::time_limit) ends a launch on devices that compute with the CPU. They read the clock
+//! every 2^16 iterations (back edges) of an item's loops. If an item has run longer than the limit, it ends;
+//! all other items end at their next reading of the clock, or do not begin. The report then holds this item,
+//! and its site contains the bit [`Report::TIME_OVER`].
 
 pub mod arithmetic;
 mod body;

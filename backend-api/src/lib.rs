@@ -1,30 +1,30 @@
-//! The device contract of `vmarray`.
+//! The interface between `vmarray` and its devices: the trait [`Device`], and the contract of its methods.
 //!
-//! A *device* is a GPU, or a substitute for one: host RAM, a file, a simulation. This crate depends on no
-//! particular device. It defines a device's operations ([`Device`]), its facts ([`DeviceInfo`]) and its
-//! errors ([`Error`]). It also has the parts that all backends and their users share:
+//! A *device* is a GPU, or a substitute for a GPU: host RAM, a file, a simulation. A *backend* is a crate
+//! that implements devices. This crate depends on no backend. It defines a device's operations ([`Device`]),
+//! facts ([`DeviceInfo`]) and errors ([`Error`]), and the parts that all backends and their users share:
 //!
 //! - owners that release memory on drop ([`DeviceBuffer`], [`HostBuffer`], [`Queue`]),
-//! - the book-keeping of a software queue ([`Timeline`]),
-//! - copies that may race ([`racy`]),
+//! - the tickets of queues that software executes ([`Timeline`]),
+//! - copies of memory that other threads may access at the same time ([`racy`]),
 //! - wrappers that count calls and inject failures ([`wrap`]),
 //! - a conformance suite for backends (feature `conformance`). Its [reference
 //!   device](https://docs.rs/crate/vmarray-backend-api/latest/source/src/conformance/reference/device.rs),
-//!   of host RAM and in one file, is a template for a new backend.
+//!   which uses host RAM and is one file, is a template for a new backend.
 //!
 //! # The contract
 //!
-//! **Handles and names.** A device issues owned handles: [`BufferHandle`] for device memory,
-//! [`HostAllocation`] for host memory that it can copy from and to, [`QueueHandle`] for queues. Releasing
-//! consumes them. A submission borrows them: the queue's handle, and places ([`DeviceSpan`], [`HostSpan`])
-//! in memory. Their names ([`BufferId`], [`HostId`], [`QueueId`]) are unique in the process and can be
-//! copied, but give no access. A device refuses an unknown name with [`ErrorKind::UnknownHandle`], and
-//! ignores it in a release. Handles are not associated types, because arrays over mixed devices dispatch
-//! through an enum, which associated types would forbid; the owners restore the guarantees of types.
+//! ***Handles and ids.** A device issues owned handles: [`BufferHandle`] for device memory,
+//! [`HostAllocation`] for host memory that it can copy from and to, [`QueueHandle`] for queues. Releasing an
+//! object consumes its handle. A submission borrows the queue's handle, and places in memory ([`DeviceSpan`],
+//! [`HostSpan`]: an object and an offset), which borrow the memory's handle. The ids of objects
+//! ([`BufferId`], [`HostId`], [`QueueId`]) are unique in the process and can be copied, but give no access. A
+//! device refuses an unknown id with [`ErrorKind::UnknownHandle`]; a release ignores it. Handles are not
+//! associated types, because arrays over different types of devices dispatch through an enum.
 //!
-//! **Validation.** A device checks every name and every range before it starts any work. So `submit` and
-//! the other submitting methods are safe functions: no copy or kernel leaves the memory of its names.
-//! Arithmetic on arguments never overflows silently.
+//! **Validation.** A device checks every id and every range before it starts any work. Therefore `submit` and
+//! the other submitting methods are safe functions: copies and kernels access only the memory that the call
+//! names. Arithmetic on arguments never overflows silently.
 //!
 //! **Queues.** Work in one queue runs in the order of submission, and each call sees the effects of the
 //! calls before it. Work in different queues may run at the same time and in any order, unless
@@ -33,31 +33,30 @@
 //!
 //! **Tickets.** Each submission returns a [`Ticket`], a number that rises by one within its queue. *Done*
 //! means that all effects of the call and of all earlier calls in the queue are visible to the host and to
-//! all queues. A poll returns pending, done, or an error; a dead device is never "pending" for ever. A
-//! poll has no side effects, therefore several threads can poll one ticket.
+//! all queues. A poll returns pending, done, or an error; work of a lost device does not stay pending. A poll
+//! has no side effects, so several threads can poll one ticket.
 //!
-//! **Memory in flight.** The device itself keeps memory alive that submitted work touches. Releasing a
-//! buffer, a host allocation or a queue blocks until that work is over, as does dropping the device. So no
-//! safe call, early return, panic or forgotten ticket makes a GPU write to memory that has a new owner.
-//! After a call returned an error, no part of it is in flight.
+//! **Memory in flight.** The device keeps memory alive while submitted work touches it: releasing a buffer, a
+//! host allocation or a queue blocks until that work is over, and so does dropping the device. Therefore no
+//! safe call, early return, panic or forgotten ticket makes a GPU write to memory that has a new owner. After
+//! a call has returned an error, none of its work is in flight.
 //!
-//! **Host memory and races.** The owner alone decides when the program accesses host memory. Access
-//! through its address is unsafe code with this duty: no *reference* into a range may exist while work in
-//! flight writes to it, and no `&mut` while work in flight reads it. Reading a range through atomics while
-//! work in flight writes to it is allowed, and returns bytes of unspecified value. A page cache does so if
-//! an optimistic read loses its race, and discards the bytes. So a backend that copies with the processor
-//! must use the functions of [`racy`] on host memory that other code can access, never an ordinary
-//! `memcpy`.
+//! **Host memory and races.** Only the owner decides when the program accesses host memory. Access through
+//! the memory's address is unsafe code with this duty: no *reference* into a range may exist while work in
+//! flight writes to the range, and no `&mut` while work in flight reads it. Atomic reads of a range that work
+//! in flight writes to are allowed, and return bytes of unspecified value. (A page cache does this in
+//! optimistic reads, and discards the bytes if it has lost the race.) A backend that copies with the
+//! processor must therefore use the functions of [`racy`] on host memory that other code can access, never an
+//! ordinary `memcpy`.
 //!
 //! **Contents.** The contents of new device memory are unspecified, and may be data of another program.
 //! New host memory is zeroed. Released memory keeps its contents, unless the device
 //! [wipes](Device::wipe_on_release) it.
 //!
-//! **Failure.** Errors carry a [kind](ErrorKind), the only part that logic may react to, and the numbers
-//! and driver codes that a person needs. A failed copy leaves its target unspecified, and changes nothing
-//! else. A lost device fails every later call at once. Its pending tickets fail with [`ErrorKind::Lost`],
-//! unless their work still ends. After that it touches no memory any more; releasing its memory still
-//! works.
+//! **Failure.** An error has a [kind](ErrorKind), the only part that code may react to, and numbers and
+//! driver codes for people. A failed copy leaves its target unspecified, and changes nothing else. A lost
+//! device fails every later call at once. Its pending tickets fail with [`ErrorKind::Lost`], unless their
+//! work still ends. A lost device touches no memory any more; its memory can still be released.
 //!
 //! **Zero.** Copies, fills, searches, gathers, scatters and computations of zero length are valid, at any
 //! offset up to the end of their memory. They return an ordinary ticket. Allocations of zero bytes are
@@ -65,28 +64,29 @@
 //!
 //! # Soundness
 //!
-//! Safe code cannot make a device, nor a device the program, access memory without a right to it:
+//! Safe code cannot make a device access memory that the code has no right to use, and no device can make the
+//! program do so:
 //!
-//! - **Naming memory** needs its owner, or a place that the owner lends. A place is borrowed. Code that
-//!   keeps an id, or received a place for one call, can therefore submit no work on it later. This holds
-//!   for a wrapper that remembers ids, and for a program with another handle of the same device. Keeping a
-//!   place longer than its borrow is [`unsafe`](HostSpan::detach).
+//! - ***Submitting work on memory** needs a place ([`DeviceSpan`], [`HostSpan`]), which borrows the memory's
+//!   owner. Code that only has an id, such as a wrapper that remembers ids, cannot submit work on the memory.
+//!   Keeping a place longer than its borrow is [`unsafe`](HostSpan::detach).
 //! - **Releasing memory** needs its handle. Handles cannot be copied, and [`Queue`], [`DeviceBuffer`] and
-//!   [`HostBuffer`] keep theirs, so memory in use is not released. A forgotten handle, or an owner in
-//!   `mem::forget`, keeps its memory until the device is dropped; work in flight is harmless meanwhile.
-//! - **Work may outlive the borrow** of its places. Releasing waits for it; until then the memory's owner
-//!   reads and writes by [`racy`], which tolerates it. Addresses, for code that does more, are of use in
-//!   unsafe code alone.
-//! - **Devices do not mix.** Names are unique in the process. A device therefore refuses a place or a
-//!   queue of another device, even after `mem::swap` of two owners or two devices. Owners keep their
-//!   device alive; handles do not, and are unknown after its end.
-//! - **Threads** may share and send all of these types; every method takes the locks that it needs.
-//! - **A device keeps promises** on which unsafe code relies: [`Device`] is an `unsafe trait`, and only
-//!   [`unsafe` code](HostAllocation::new) can issue memory that does not exist.
+//!   [`HostBuffer`] never give theirs away, so memory in use is not released. If a handle or an owner is
+//!   forgotten (`mem::forget`), its memory stays allocated until the device is dropped.
+//! - ***Work may outlive the borrow** of its places. Releasing memory waits for the work. Until then the
+//!   memory's owner reads and writes the memory only by [`racy`], which tolerates races. Any other access
+//!   needs the memory's address and unsafe code.
+//! - ***Devices do not mix.** Ids are unique in the process. A device therefore refuses a place or a queue of
+//!   another device, even after `mem::swap` of two owners or two devices. Owners keep their device alive;
+//!   handles do not.
+//! - ***Threads** may share and send all of these types; methods lock as needed.
+//! - ***Promises of a device.** Unsafe code relies on the behaviour of devices. [`Device`] is therefore an
+//!   `unsafe trait`, and only [`unsafe` code](HostAllocation::new) can create a handle of host memory.
 //!
 //! # Example
 //!
-//! Programs use a backend through its owners; here in a function that works on any backend.
+//! Programs use a device through [`Queue`], [`DeviceBuffer`] and [`HostBuffer`]. This function works on any
+//! backend:
 //!
 //! ```
 //! use std::sync::Arc;

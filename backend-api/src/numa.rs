@@ -1,11 +1,13 @@
 //! NUMA placement: memory and processors near a GPU.
 //!
-//! A machine with several processors has a memory at each, and each GPU is attached to one of them. A
-//! GPU's copies from or to another processor's memory pass the link between the two. That link is narrower
-//! than the buses of several GPUs, and is shared with all other traffic. So memory for a GPU's copies is
-//! allocated [near it](OnNode::prefer), and threads that work for one GPU [run there](OnNode::run).
+//! In a machine with several processors, each processor has its own memory (a NUMA node), and each GPU is
+//! attached to one processor. If a GPU copies from or to another processor's memory, the bytes pass the link
+//! between the processors. All traffic shares this link, which is narrower than the buses of several GPUs.
+//! Backends therefore allocate memory for a GPU's copies [on its node](OnNode::prefer), and
+//! [run](OnNode::run) threads that work for one GPU there.
 //!
-//! All of it is advice: if the system refuses, nothing changes. A machine with one node pays no cost.
+//! All functions only advise the system: if it refuses, nothing changes. They cost nothing on a machine with
+//! one node.
 
 mod system;
 
@@ -28,7 +30,8 @@ static SEVERAL: LazyLock<bool> = LazyLock::new(|| online(Path::new(NODES)) > 1);
 /// The processors of the nodes in use, each read once.
 static PROCESSORS: Mutex<Vec<(u32, Arc<Processors>)>> = Mutex::new(Vec::new());
 
-/// Returns the system's NUMA node for a PCI address in lower case; `None` if the system does not know it.
+/// Returns the NUMA node of the device with this PCI address (in lower case); `None` if the system does not
+/// report it.
 #[doc(hidden)]
 #[must_use]
 pub fn numa_node(address: &str) -> Option<u32> {
@@ -75,8 +78,8 @@ fn one_of_several(node: Option<u32>) -> Option<u32> {
 #[cfg(any(test, feature = "conformance"))]
 static ASSUMED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Treats this machine as one with several nodes from now on; these processors form one of them. For tests
-/// on a machine with a single node.
+/// Treats this machine as one with several nodes from now on, and `processors` as the processors of `node`.
+/// For tests on a machine with a single node.
 #[cfg(any(test, feature = "conformance"))]
 pub fn assume(node: u32, processors: Processors) {
     ASSUMED.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -85,7 +88,7 @@ pub fn assume(node: u32, processors: Processors) {
     known.push((node, Arc::new(processors)));
 }
 
-/// A guard: while it lives, the calling thread prefers a node.
+/// A guard: until it is dropped, the calling thread prefers memory or processors of a NUMA node.
 #[derive(Debug)]
 #[must_use = "ends when it is dropped"]
 pub struct OnNode {
@@ -104,18 +107,18 @@ enum Before {
 }
 
 impl OnNode {
-    /// Prefers a node for memory. Pages that the calling thread touches first, or that the system or a
-    /// driver locks for it, are on the node if it has room.
+    /// Prefers a node for the calling thread's new memory. Pages that the thread touches first, or that a
+    /// driver page-locks for it, are on the node if it has room.
     ///
-    /// A thread with a memory policy of its own, such as that of a program under `numactl`, keeps that
+    /// A thread that already has a memory policy, such as in a program started by `numactl`, keeps that
     /// policy.
     pub fn prefer(node: Option<u32>) -> Self {
         let is_preferred = one_of_several(node).is_some_and(system::prefer_memory);
         Self::after(if is_preferred { Before::AnyMemory } else { Before::Nothing })
     }
 
-    /// Restricts the calling thread to the processors of a node that it may use. For threads of this
-    /// library alone: threads that it starts meanwhile inherit the processors.
+    /// Restricts the calling thread to the node's processors, among those that it may use. Only for threads
+    /// of this library, because threads started meanwhile inherit the restriction.
     pub fn run(node: Option<u32>) -> Self {
         let before = one_of_several(node).and_then(|node| {
             let before = Processors::of(0).ok()?;
@@ -133,7 +136,7 @@ impl OnNode {
         Self { before, thread: PhantomData }
     }
 
-    /// The thread's processors before the guard, if the guard restricts them.
+    /// Returns the processors that the thread could use before the guard, if the guard restricts them.
     #[must_use]
     pub fn processors_before(&self) -> Option<&Arc<Processors>> {
         match &self.before {

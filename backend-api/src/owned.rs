@@ -11,7 +11,7 @@ use crate::{
     HostMemory, HostSpan, Launch, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 
-/// A queue of a device. The drop releases it and blocks until its work is done.
+/// An owned queue of a device. Dropping it blocks until its work is done, and releases the queue.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
@@ -74,54 +74,54 @@ impl<D: Device + ?Sized> Queue<D> {
         Ok(Self { handle: ManuallyDrop::new(device.create_queue()?), device: Arc::clone(device) })
     }
 
-    /// The name.
+    /// Returns the id.
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.handle.id()
     }
 
-    /// The handle, for calls of the device itself.
+    /// Returns the handle, for methods of [`Device`].
     pub fn handle(&self) -> &QueueHandle {
         &self.handle
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Arc<D> {
         &self.device
     }
 
-    /// [`Device::submit`] on this queue, with its errors.
+    /// Submits copies to this queue: [`Device::submit`], with the same errors.
     pub fn submit(&self, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.device.submit(&self.handle, transfers)
     }
 
-    /// [`Device::fill`] on this queue, with its errors.
+    /// Submits a fill to this queue: [`Device::fill`], with the same errors.
     pub fn fill(&self, fill: &Fill<'_>) -> Result<Ticket> {
         self.device.fill(&self.handle, fill)
     }
 
-    /// [`Device::search`] on this queue, with its errors.
+    /// Submits a search to this queue: [`Device::search`], with the same errors.
     pub fn search(&self, search: &Search<'_>) -> Result<Ticket> {
         self.device.search(&self.handle, search)
     }
 
-    /// [`Device::gather`] on this queue, with its errors.
+    /// Submits a gather to this queue: [`Device::gather`], with the same errors.
     pub fn gather(&self, gather: &Gather<'_>) -> Result<Ticket> {
         self.device.gather(&self.handle, gather)
     }
 
-    /// [`Device::scatter`] on this queue, with its errors.
+    /// Submits a scatter to this queue: [`Device::scatter`], with the same errors.
     pub fn scatter(&self, scatter: &Scatter<'_>) -> Result<Ticket> {
         self.device.scatter(&self.handle, scatter)
     }
 
-    /// [`Device::compute`] on this queue, with its errors.
+    /// Submits a compute request to this queue: [`Device::compute`], with the same errors.
     pub fn compute(&self, compute: &Compute<'_>) -> Result<Ticket> {
         self.device.compute(&self.handle, compute)
     }
 
-    /// [`Device::launch`] on this queue, with its errors.
+    /// Submits the launch of a kernel to this queue: [`Device::launch`], with the same errors.
     ///
     /// ```
     /// use backend_api::{Device, HostBuffer, HostMemory, Launch, Queue, expr::Geometry, kernel::Kernel};
@@ -136,7 +136,7 @@ impl<D: Device + ?Sized> Queue<D> {
         self.device.launch(&self.handle, launch)
     }
 
-    /// [`Device::order_after`] on this queue, with its errors.
+    /// Delays later work of this queue until a ticket is done: [`Device::order_after`], with the same errors.
     pub fn order_after(&self, ticket: Ticket) -> Result<()> {
         self.device.order_after(&self.handle, ticket)
     }
@@ -149,7 +149,7 @@ impl<D: Device + ?Sized> Drop for Queue<D> {
     }
 }
 
-/// Device memory. The drop releases it and blocks until work in flight on it is done.
+/// Owned device memory. Dropping it blocks until work in flight on it is done, and releases the memory.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, Queue};
@@ -174,14 +174,15 @@ pub struct DeviceBuffer<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> DeviceBuffer<D> {
-    /// Allocates device memory, with unspecified contents. Returns the errors of [`Device::allocate`].
+    /// Allocates `bytes` bytes of device memory, with unspecified contents. Returns the errors of
+    /// [`Device::allocate`].
     pub fn new(device: &Arc<D>, bytes: u64, commit: Commit) -> Result<Self> {
         let handle = ManuallyDrop::new(device.allocate(bytes, commit)?);
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Allocates device memory that can be [extended](Self::extend) up to `most` bytes. Returns the errors
-    /// of [`Device::allocate_extensible`].
+    /// Allocates `bytes` bytes of device memory that can be [extended](Self::extend) up to `most` bytes.
+    /// Returns the errors of [`Device::allocate_extensible`].
     ///
     /// ```
     /// use backend_api::{Commit, DeviceBuffer};
@@ -195,7 +196,8 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Extends the buffer to `bytes` bytes, in place. Returns the errors of [`Device::extend`].
+    /// Extends the buffer to `bytes` bytes in place: its contents stay. Returns the errors of
+    /// [`Device::extend`].
     ///
     /// ```
     /// use backend_api::{Commit, DeviceBuffer};
@@ -215,19 +217,19 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(())
     }
 
-    /// The name.
+    /// Returns the id.
     #[must_use]
     pub fn id(&self) -> BufferId {
         self.handle.id()
     }
 
-    /// The length in bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// The place at `offset` bytes.
+    /// Returns the position `offset` bytes from the start, for requests.
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         self.handle.at(offset)
@@ -241,8 +243,8 @@ impl<D: Device + ?Sized> Drop for DeviceBuffer<D> {
     }
 }
 
-/// Host memory that a device copies from and to. The drop releases it and blocks until work in flight on
-/// it is done.
+/// Owned host memory that a device can copy from and to. Dropping it blocks until work in flight on it is
+/// done, and releases the memory.
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};
@@ -266,9 +268,9 @@ pub struct HostBuffer<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> HostBuffer<D> {
-    /// Allocates zeroed host memory of exactly this kind. Page-locked memory is on the device's
-    /// [node](crate::DeviceInfo::numa_node) if that is known and has room. A memory policy of the calling
-    /// thread has priority. Returns the errors of [`Device::allocate_host`].
+    /// Allocates `bytes` bytes of zeroed host memory of exactly this kind. Page-locked memory is on the
+    /// device's NUMA [node](crate::DeviceInfo::numa_node) if the node is known and has room. A memory policy
+    /// of the calling thread has priority. Returns the errors of [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
         let node = device.info().numa_node.filter(|_| kind == HostMemory::Pinned);
         let _near = OnNode::prefer(node);
@@ -276,41 +278,42 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         Ok(Self { allocation, device: Arc::clone(device) })
     }
 
-    /// The name.
+    /// Returns the id.
     #[must_use]
     pub fn id(&self) -> HostId {
         self.allocation.id()
     }
 
-    /// The length in bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.allocation.bytes()
     }
 
-    /// Returns the kind of the memory: page-locked or pageable.
+    /// Kind of the memory: page-locked or pageable.
     #[must_use]
     pub fn kind(&self) -> HostMemory {
         self.allocation.kind()
     }
 
-    /// The place at `offset` bytes.
+    /// Returns the position `offset` bytes from the start, for requests.
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         self.allocation.at(offset)
     }
 
-    /// The address of the first byte. Access through it needs care: see the section on races in the
-    /// [crate's documentation](crate).
+    /// Address of the first byte. Access through the address is subject to rules: see "Host memory and races"
+    /// in the [crate's documentation](crate).
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
         self.allocation.address()
     }
 
-    /// Copies bytes out. Work in flight may write to them meanwhile.
+    /// Copies the bytes from `offset` on to `into`. Work in flight may write to them meanwhile; their values
+    /// are then unspecified.
     ///
     /// # Panics
-    /// If the range leaves the memory.
+    /// If the range ends beyond the memory.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.checked(offset, into.len());
         // SAFETY: `checked` proved that the range is inside; a `&mut` elsewhere cannot overlap memory that
@@ -318,10 +321,10 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         unsafe { racy::read(from, into) }
     }
 
-    /// Copies bytes in. Work in flight may read or write them meanwhile.
+    /// Copies `bytes` into the memory from `offset` on. Work in flight may read or write there meanwhile.
     ///
     /// # Panics
-    /// If the range leaves the memory.
+    /// If the range ends beyond the memory.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.checked(offset, bytes.len());
         // SAFETY: as in `read`.

@@ -6,7 +6,8 @@ use parking_lot::RwLock;
 
 use crate::{Error, ErrorKind, IdMap, QueueId, Result, Ticket};
 
-/// The queues of a device, including released ones: their tickets stay valid for ever. For backends.
+/// The table of a device's queues, for backends. It includes released queues, because their tickets stay
+/// valid for ever.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -43,7 +44,7 @@ impl<Q> Default for Queues<Q> {
 }
 
 impl<Q> Queues<Q> {
-    /// Enters a queue.
+    /// Adds a queue.
     pub fn add(&self, id: QueueId, queue: Arc<Q>) {
         self.0.write().insert(id, Entry::Live(queue));
     }
@@ -53,15 +54,15 @@ impl<Q> Queues<Q> {
         self.0.write().remove(&id);
     }
 
-    /// Ends a queue: its tickets up to the value `newest` are done.
+    /// Marks a queue as released: its tickets up to the value `newest` are done.
     pub fn end(&self, id: QueueId, newest: u64) {
         self.0.write().insert(id, Entry::Ended(newest));
     }
 
-    /// Returns a queue that has not ended.
+    /// Returns a queue that was not released.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the queue has ended or does not exist.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the queue was released or does not exist.
     pub fn get(&self, operation: &'static str, id: QueueId) -> Result<Arc<Q>> {
         match self.0.read().get(&id) {
             Some(Entry::Live(queue)) => Ok(Arc::clone(queue)),
@@ -69,11 +70,11 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// Returns the queue of a ticket, or `None` if the ticket is done because its queue has ended.
-    /// `newest` returns the value of a queue's newest ticket.
+    /// Returns the queue of a ticket, or `None` if the ticket is done because its queue was released.
+    /// `newest` must return the value of a queue's newest ticket.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), also for a ticket that the queue has not issued.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the queue does not exist or has not issued the ticket.
     pub fn of(
         &self,
         operation: &'static str,
@@ -92,7 +93,7 @@ impl<Q> Queues<Q> {
         Ok(queue)
     }
 
-    /// Returns all queues that have not ended.
+    /// Returns all queues that were not released.
     #[must_use]
     pub fn live(&self) -> Vec<Arc<Q>> {
         let live = |entry: &Entry<Q>| match entry {
@@ -102,7 +103,7 @@ impl<Q> Queues<Q> {
         self.0.read().values().filter_map(live).collect()
     }
 
-    /// The error for a queue that has ended or does not exist.
+    /// Creates the error for a queue that was released or does not exist.
     #[must_use]
     pub fn unknown(operation: &'static str) -> Error {
         Error::new(ErrorKind::UnknownHandle, operation)

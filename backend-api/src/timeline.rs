@@ -1,4 +1,4 @@
-//! The history of one queue whose work software executes.
+//! The tickets of a queue whose work is executed by software: by threads, callbacks, or the call itself.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,17 +14,15 @@ use crate::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
 /// fewer.
 const FAILURES_MAX: usize = 1 << 14;
 
-/// Counts the submissions to a queue and the completed ones, records failures, and wakes waiting threads
-/// and tasks.
+/// Counts a queue's submitted and completed work, records failures, and wakes waiting threads and tasks.
 ///
-/// For backends whose queues are executed by threads or callbacks, or by the call itself. Each queue has
-/// one timeline, shared between the submitting and the completing side. Completion follows the order of
-/// submission. Its errors name no device; see [`Error::on`].
+/// For backends whose queues are executed by threads, by callbacks, or by the submitting call itself. Each
+/// queue has one timeline, which the submitting and the completing thread share. Work completes in the order
+/// of submission. Errors of the timeline do not name the device; add it by [`Error::on`].
 ///
-/// The timeline records a failure for its whole life. Consecutive failures with the same error share one
-/// entry, so a device that fails everything does not fill the memory. Sporadic failures are bounded as
-/// well: of more than 16384 entries the two oldest are merged, with all tickets between them. So a very
-/// late poll may return the failure of another ticket, but never misses one.
+/// The timeline never forgets a failure. Its memory is bounded nevertheless: consecutive failures with the
+/// same error share one entry, and beyond 16384 entries the two oldest are merged, with all tickets between
+/// them. A very late poll may therefore return the failure of another ticket, but never misses a failure.
 ///
 /// ```
 /// use backend_api::{Error, ErrorKind, Progress, QueueHandle, Timeline};
@@ -63,7 +61,7 @@ struct State {
 }
 
 impl Timeline {
-    /// Creates the empty history of `queue`.
+    /// Creates the timeline of a queue without submissions.
     #[must_use]
     pub fn new(queue: QueueId) -> Self {
         Self {
@@ -75,23 +73,23 @@ impl Timeline {
         }
     }
 
-    /// The queue of this history.
+    /// Returns the id of the queue.
     #[must_use]
     pub fn queue(&self) -> QueueId {
         self.queue
     }
 
-    /// The newest ticket, which covers all submissions so far; value 0 before the first.
+    /// Returns the ticket of the newest submission; its value is 0 before the first one.
     ///
-    /// When a backend ends the queue, it keeps this value and drops the rest: tickets up to it stay valid,
-    /// and later tickets are unknown.
+    /// When a backend releases the queue, it keeps this value and drops the timeline. Tickets up to the value
+    /// stay valid; later tickets are unknown.
     #[must_use]
     pub fn newest(&self) -> Ticket {
         Ticket { queue: self.queue, value: self.submitted.load(Ordering::Acquire) }
     }
 
-    /// Issues the next ticket. The caller submits the work in the order of the tickets. It therefore calls
-    /// this under the lock that orders its submissions.
+    /// Issues the next ticket. The caller must submit work in the order of the tickets, and therefore call
+    /// this method under the lock that orders its submissions.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] after [`lose`](Self::lose).
@@ -103,15 +101,14 @@ impl Timeline {
         Ok(Ticket { queue: self.queue, value: self.submitted.fetch_add(1, Ordering::AcqRel) + 1 })
     }
 
-    /// Marks everything up to `value` as done, and `value` itself as failed if the outcome is an error.
+    /// Marks all work up to `value` as done, and `value` itself as failed if the outcome is an error.
     ///
-    /// A value that is not newer than the completed ones is ignored, even with an error: after
-    /// [`lose`](Self::lose) a worker may still complete one. So values must be completed one after the
-    /// other.
+    /// Complete values in ascending order: the call ignores a value that is not greater than the completed
+    /// ones, even with an error. After [`lose`](Self::lose), a worker may therefore still complete its work.
     ///
-    /// The wakers of completed values run before this returns, in this thread, and may call the device. So
-    /// the caller must hold no lock that the device needs, unless [`wake`](Self::wake) cannot have been
-    /// called for the value.
+    /// The wakers of completed values run in this thread before the call returns, and may call the device.
+    /// The caller must therefore hold no lock that the device needs, unless [`wake`](Self::wake) cannot have
+    /// been called for the value.
     pub fn complete(&self, value: u64, outcome: Result<()>) {
         let mut state = self.state.lock();
         if value <= self.completed.load(Ordering::Relaxed) {
@@ -123,7 +120,8 @@ impl Timeline {
         self.advance(state, value);
     }
 
-    /// Declares the queue lost: all pending values fail with `error`, and no more can begin.
+    /// Declares the queue lost: all pending work fails with `error`, and [`begin`](Self::begin) issues no
+    /// more tickets.
     ///
     /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
     pub fn lose(&self, error: Error) {
@@ -174,7 +172,7 @@ impl Timeline {
             .with_detail(format!("ticket {value} was never issued")))
     }
 
-    /// Returns whether everything up to `value` is done; value 0 is.
+    /// Returns whether all work up to `value` is done. Value 0 is always done.
     ///
     /// # Errors
     /// The errors of [`Device::poll`](crate::Device::poll).
@@ -186,7 +184,7 @@ impl Timeline {
         self.outcome(value).map(|()| Progress::Done)
     }
 
-    /// Blocks until everything up to `value` is done.
+    /// Blocks until all work up to `value` is done.
     ///
     /// # Errors
     /// The errors of [`Device::poll`](crate::Device::poll).

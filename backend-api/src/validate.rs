@@ -5,10 +5,11 @@ use crate::{
     Result, Scatter, Search, Transfer, View,
 };
 
-/// Checks requests against the lengths of memory.
+/// Checks of requests: each range must be inside of its memory.
 ///
-/// Backends implement the two look-ups, and call the `check_…` method of a request before they start it.
-/// All arithmetic is checked: ranges that overflow are refused as invalid.
+/// A backend implements [`device_bytes`](Self::device_bytes) and [`host_bytes`](Self::host_bytes), and calls
+/// the `check_…` method for each request before it starts the work. A range that overflows is an invalid
+/// argument.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
@@ -60,16 +61,16 @@ use crate::{
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Extents {
-    /// The length of a buffer, if it is known here.
+    /// Returns the length of a buffer in bytes; `None` if the device does not know the buffer.
     fn device_bytes(&self, buffer: BufferId) -> Option<u64>;
 
-    /// The length of a host allocation, if it is known here.
+    /// Returns the length of a host allocation in bytes; `None` if the device does not know the allocation.
     fn host_bytes(&self, host: HostId) -> Option<u64>;
 
-    /// Checks `bytes` bytes of device memory.
+    /// Checks that the `bytes` bytes from `at` on are in device memory.
     ///
     /// # Errors
-    /// Unknown buffer, or a range that ends beyond it.
+    /// The buffer is unknown, or the range ends beyond the buffer.
     fn check_device(&self, operation: &'static str, at: DeviceSpan<'_>, bytes: u64) -> Result<()> {
         let length = self.device_bytes(at.buffer()).ok_or_else(|| {
             Error::new(ErrorKind::UnknownHandle, operation)
@@ -78,10 +79,10 @@ pub trait Extents {
         within(operation, "device memory", at.offset(), bytes, length)
     }
 
-    /// Checks `bytes` bytes of host memory.
+    /// Checks that the `bytes` bytes from `at` on are in host memory.
     ///
     /// # Errors
-    /// Unknown host memory, or a range that ends beyond it.
+    /// The host memory is unknown, or the range ends beyond the memory.
     fn check_host(&self, operation: &'static str, at: HostSpan<'_>, bytes: u64) -> Result<()> {
         let length = self.host_bytes(at.host()).ok_or_else(|| {
             Error::new(ErrorKind::UnknownHandle, operation)
@@ -90,10 +91,11 @@ pub trait Extents {
         within(operation, "host memory", at.offset(), bytes, length)
     }
 
-    /// Checks one copy.
+    /// Checks a copy.
     ///
     /// # Errors
-    /// Unknown memory, a range outside of its memory, or an internal copy onto itself.
+    /// The memory is unknown, a range ends beyond its memory, or source and target of an internal copy
+    /// overlap.
     fn check_transfer(&self, transfer: &Transfer<'_>) -> Result<()> {
         const OPERATION: &str = "submit";
         match *transfer {
@@ -119,11 +121,11 @@ pub trait Extents {
         }
     }
 
-    /// Checks a row of elements; returns its length in bytes. An empty row passes with any stride but 0,
-    /// even if the stride exceeds all memory.
+    /// Checks contiguous elements, and returns their length in bytes. Zero elements pass with any stride but
+    /// 0, even if the stride exceeds all memory.
     ///
     /// # Errors
-    /// Stride 0, a length that overflows, unknown memory, a range outside of it.
+    /// The stride is 0, the length overflows, the memory is unknown, or the elements end beyond the memory.
     fn check_elements(&self, operation: &'static str, elements: &Elements<'_>) -> Result<u64> {
         let invalid = |detail: &str| Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail);
         if elements.stride == 0 {
@@ -140,7 +142,7 @@ pub trait Extents {
     /// Checks a fill.
     ///
     /// # Errors
-    /// A pattern that is empty or too long, unknown memory, a range outside of it.
+    /// The pattern is empty or too long, the memory is unknown, or the range ends beyond the memory.
     fn check_fill(&self, fill: &Fill<'_>) -> Result<()> {
         const OPERATION: &str = "fill";
         check_value(OPERATION, "pattern", fill.pattern, Fill::PATTERN_MAX_BYTES)?;
@@ -150,8 +152,8 @@ pub trait Extents {
     /// Checks a search.
     ///
     /// # Errors
-    /// A value that is empty or too long, a field outside of its element, an answer that is misaligned or
-    /// has no room, unknown memory, a range outside of it.
+    /// The value is empty or too long, the field ends beyond its element, the place for the answer is
+    /// misaligned or too small, a memory is unknown, or a range ends beyond its memory.
     fn check_search(&self, search: &Search<'_>) -> Result<()> {
         const OPERATION: &str = "search";
         check_value(OPERATION, "value", search.value, Search::VALUE_MAX_BYTES)?;
@@ -174,7 +176,7 @@ pub trait Extents {
     /// Checks a gather.
     ///
     /// # Errors
-    /// Misaligned indices, sizes that overflow, unknown memory, a range outside of it.
+    /// The indices are misaligned, a size overflows, a memory is unknown, or a range ends beyond its memory.
     fn check_gather(&self, gather: &Gather<'_>) -> Result<()> {
         self.check_indexed("gather", &gather.elements, gather.indices, gather.count, gather.values)
     }
@@ -187,12 +189,14 @@ pub trait Extents {
         self.check_indexed("scatter", &scatter.elements, scatter.indices, scatter.count, scatter.values)
     }
 
-    /// Checks a computation.
+    /// Checks a compute request.
     ///
     /// # Errors
-    /// No or too many sources or stores, sources of different lengths, a field outside of its element, a
-    /// value of another type than the action needs, a written source that overlaps with another, an answer
-    /// that is misaligned or has no room, unknown memory, a range outside of it.
+    /// - The request has no or too many sources or stores, or sources of different lengths.
+    /// - A field ends beyond its element, or a value has another type than the action needs.
+    /// - A written source overlaps with another source.
+    /// - The place for the answer is misaligned or too small.
+    /// - A memory is unknown, or a range ends beyond its memory.
     fn check_compute(&self, compute: &Compute<'_>) -> Result<()> {
         crate::expr::check(self, compute)
     }
@@ -200,9 +204,11 @@ pub trait Extents {
     /// Checks a launch.
     ///
     /// # Errors
-    /// Other views, parameters or bytes of tables than the kernel has, a field outside of its element, a
-    /// written view with too few elements or with an overlap, a misaligned atomic, a report that is
-    /// misaligned or has no room, unknown memory, a range outside of it.
+    /// - The number of views, parameters or table bytes differs from the kernel's.
+    /// - A field ends beyond its element, or the field of an atomic is misaligned.
+    /// - A written view has too few elements, or overlaps with itself or another view.
+    /// - The place for the report is misaligned or too small.
+    /// - A memory is unknown, or a range ends beyond its memory.
     fn check_launch(&self, launch: &Launch<'_>) -> Result<()> {
         crate::kernel::check_launch(self, launch)
     }

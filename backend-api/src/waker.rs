@@ -1,4 +1,4 @@
-//! Wakers made of functions.
+//! Wakers that call a function.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};

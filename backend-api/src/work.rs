@@ -1,12 +1,12 @@
-//! Requests of any kind, for devices that treat all kinds alike.
+//! Requests of any kind, for devices and wrappers that treat all kinds alike.
 
 use crate::{
     Compute, Device, Extents, Fill, Gather, Launch, QueueHandle, Result, Route, Scatter, Search, Ticket,
     Transfer,
 };
 
-/// A request to a queue. A device or a wrapper implements the methods that submit work by
-/// [`requests!`](crate::requests), which makes a request of each.
+/// A request to a queue, of any kind. [`requests!`](crate::requests) implements all submitting methods of
+/// [`Device`](crate::Device) by one expression that takes a `Request`.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Device, Fill, Request};
@@ -25,7 +25,7 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// [`Device::submit`]; with a route, [`Device::submit_by`].
+    /// Copies: [`Device::submit`], or [`Device::submit_by`] if a route is given.
     Copies(&'a [Transfer<'a>], Option<Route>),
     /// [`Device::fill`].
     Fill(&'a Fill<'a>),
@@ -42,7 +42,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// The operation that errors name: the name of the method.
+    /// Name of the method, for errors.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Request<'_> {
     /// Checks the request against a device's memory.
     ///
     /// # Errors
-    /// As the `check_…` method of [`Extents`] for this kind of work.
+    /// The errors of the `check_…` method of [`Extents`] for this kind of request.
     pub fn check<E: Extents + ?Sized>(&self, memory: &E) -> Result<()> {
         match self {
             Self::Copies(transfers, _) => transfers.iter().try_for_each(|copy| memory.check_transfer(copy)),
@@ -75,7 +75,7 @@ impl Request<'_> {
     /// Submits the request to a device.
     ///
     /// # Errors
-    /// As the method of [`Device`].
+    /// The errors of the method of [`Device`] for this kind of request.
     pub fn start<D: Device + ?Sized>(&self, device: &D, queue: &QueueHandle) -> Result<Ticket> {
         match self {
             Self::Copies(transfers, None) => device.submit(queue, transfers),

@@ -1,8 +1,8 @@
 //! Wrappers around any device for tests: they count its work, or inject failures.
 //!
-//! Each is a [`Device`](crate::Device) itself and passes the conformance suite, so wrappers can be nested.
-//! A device on a clock of its own is `SimulatedDevice` of `vmarray-backend-host`; wrappers that detect
-//! corruption or keep data redundantly are in `vmarray-redundancy`.
+//! Each wrapper is a [`Device`](crate::Device) itself and passes the conformance suite, so wrappers can be
+//! nested. For simulated time see `SimulatedDevice` in `vmarray-backend-host`. Wrappers that detect
+//! corruption or store data redundantly are in `vmarray-redundancy`.
 //!
 //! | wrapper | purpose |
 //! |---|---|

@@ -1,7 +1,7 @@
-//! The results of operations on single values, for interpreters and for constant folding.
+//! The operations of kernels on single values, for interpreters and for constant folding.
 //!
-//! A value has the form of [`Type`]: 64 bits, the higher ones zero. Types must be accepted by
-//! [`Body::verify`](super::Body::verify).
+//! A value has the form of [`Type`]: its bits as a `u64`, padded with zeros. An operation must exist for the
+//! type, as [`Body::verify`](super::Body::verify) checks.
 //!
 //! ```
 //! use backend_api::kernel::{Binary, Memory, Type, Unary, arithmetic};

@@ -2,7 +2,7 @@
 
 use crate::expr::{Binary, Type, Unary};
 
-/// A register: a variable of the item. [`Body::registers`] holds its type under the same number.
+/// A register: a mutable variable of an item, given by its index in [`Body::registers`], which has its type.
 ///
 /// ```
 /// use backend_api::kernel::{Op, Reg};
@@ -12,7 +12,7 @@ use crate::expr::{Binary, Type, Unary};
 pub struct Reg(pub u32);
 
 impl Reg {
-    /// The index among the registers.
+    /// Returns the index in [`Body::registers`].
     #[must_use]
     #[inline]
     pub const fn at(self) -> usize {
@@ -20,7 +20,7 @@ impl Reg {
     }
 }
 
-/// The items that share an array.
+/// The set of items that share a local array.
 ///
 /// ```
 /// use backend_api::kernel::{ArrayDecl, Space, Type};
@@ -31,12 +31,12 @@ impl Reg {
 pub enum Space {
     /// Each item has an array of its own.
     Item,
-    /// All items of a group share one array. A race leaves one of the racing values, and never changes
-    /// another element.
+    /// All items of a group share one array. If items race to write an element, one of their values stays;
+    /// other elements never change.
     Group,
 }
 
-/// A kernel's access to a view.
+/// The kind of access that a kernel has to a view.
 ///
 /// ```
 /// use backend_api::kernel::{Access, Memory, Type, ViewDecl};
@@ -46,31 +46,30 @@ pub enum Space {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Loads of any element; indices are numbers of elements.
+    /// Loads of any element, by its index in the view.
     Read,
-    /// Loads and stores of the item's own tile: the `tile` elements from `item * tile` on. Indices are
-    /// numbers within the tile, so an item cannot reach another item's tile.
+    /// Loads and stores of the item's own tile: the `tile` elements from index `item * tile` on. Indices
+    /// count from the start of the tile, so an item cannot access another item's tile.
     Write {
-        /// Elements of a tile; at least 1.
+        /// Number of elements of a tile; at least 1.
         tile: u32,
     },
-    /// Loads and atomics, of any element.
+    /// Loads and atomics of any element, by its index in the view.
     Atomic,
-    /// Stores to any element, and no loads. An atomic assigns each element to one item, such as a counter
-    /// in another view that returns the next number. If two items store to one element, one of the two
-    /// values stays.
+    /// Stores to any element, and no loads. The kernel assigns each element to one item by an atomic, such as
+    /// a counter in another view. If two items store to one element, one of the two values stays.
     Append,
 }
 
 impl Access {
-    /// Returns true if a launch may change the view.
+    /// Returns true if a launch can change the view.
     #[must_use]
     pub const fn is_written(self) -> bool {
         !matches!(self, Self::Read)
     }
 }
 
-/// The representation of a value in memory.
+/// Representation of a value in device memory.
 ///
 /// ```
 /// use backend_api::kernel::{Memory, Type};
@@ -79,9 +78,9 @@ impl Access {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {
-    /// The value's own bits; not a bool.
+    /// The value's own bits. The type is not bool.
     Value(Type),
-    /// A half-precision float, loaded and stored as `F32`.
+    /// A half-precision float; loads convert it to `F32`, and stores convert it from `F32`.
     F16,
 }
 
@@ -95,7 +94,7 @@ impl Memory {
         }
     }
 
-    /// The type of a register that holds the value.
+    /// Type of a register that holds the loaded value.
     #[must_use]
     pub const fn value(self) -> Type {
         match self {
@@ -105,7 +104,7 @@ impl Memory {
     }
 }
 
-/// A local array, zero at first.
+/// Declaration of a local array, whose elements are zero at first.
 ///
 /// ```
 /// use backend_api::kernel::{ArrayDecl, Space, Type};
@@ -113,7 +112,7 @@ impl Memory {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArrayDecl {
-    /// The items that share the array.
+    /// Set of items that share the array.
     pub space: Space,
     /// The type of the elements.
     pub of: Type,
@@ -129,7 +128,7 @@ impl ArrayDecl {
     }
 }
 
-/// A row of constant elements that a launch passes: see [`Body::table_offset`].
+/// Declaration of a table: an array of constants that a launch passes as bytes; see [`Body::table_offset`].
 ///
 /// ```
 /// use backend_api::kernel::{Body, Memory, TableDecl, Type};
@@ -139,7 +138,7 @@ impl ArrayDecl {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableDecl {
-    /// The representation of the elements, which are contiguous.
+    /// Representation of each element; the elements are contiguous.
     pub of: Memory,
     /// The number of elements; at least 1.
     pub len: u32,
@@ -153,7 +152,7 @@ impl TableDecl {
     }
 }
 
-/// A row of elements in device memory.
+/// Declaration of a view: an array of elements in device memory that a launch passes.
 ///
 /// ```
 /// use backend_api::kernel::{Access, Memory, Type, ViewDecl};
@@ -163,14 +162,14 @@ impl TableDecl {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ViewDecl {
-    /// The kernel's access.
+    /// Kind of access that the kernel has.
     pub access: Access,
-    /// The accessed fields of an element: the offset in bytes, and the representation.
+    /// Fields of an element that the kernel accesses: for each, the offset in bytes and the representation.
     pub fields: Vec<(u32, Memory)>,
 }
 
 impl ViewDecl {
-    /// The least number of bytes of an element.
+    /// Minimum size of an element in bytes: the end of its last field.
     #[must_use]
     pub fn extent(&self) -> u64 {
         let ends = self.fields.iter().map(|(offset, of)| u64::from(*offset) + u64::from(of.bytes()));
@@ -178,7 +177,7 @@ impl ViewDecl {
     }
 }
 
-/// A built-in value of an item. All are `U64`, except for `Live`, which is a bool.
+/// A built-in value of an item. `Live` is a bool; all other values are `U64`.
 ///
 /// ```
 /// use backend_api::kernel::{Builtin, Type};
@@ -187,17 +186,17 @@ impl ViewDecl {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Builtin {
-    /// The item's number in the launch.
+    /// Number of the item in the launch, from 0 on.
     Item,
-    /// The index of this number; see [`Geometry`](crate::expr::Geometry).
+    /// Element index of the item, by the launch's [`Geometry`](crate::expr::Geometry).
     Index,
-    /// The item's number in its group.
+    /// Number of the item in its group, from 0 on.
     InGroup,
-    /// The index of its group.
+    /// Index of the item's group.
     Group,
-    /// The number of groups.
+    /// Number of groups of the launch.
     Groups,
-    /// True if the item belongs to the launch, instead of filling up the last group.
+    /// True if the item belongs to the launch; false for an item that only fills up the last group.
     Live,
 }
 
@@ -215,7 +214,7 @@ impl Builtin {
         }
     }
 
-    /// Returns true if the value exists only in kernels that declare the length of a group.
+    /// Returns true if the value exists only in kernels with a [group length](Body::group_len).
     #[must_use]
     pub const fn is_of_group(self) -> bool {
         matches!(self, Self::InGroup | Self::Group | Self::Groups)
@@ -231,26 +230,26 @@ impl Builtin {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// A field in a view with [`Access::Atomic`]: at this offset, with the type of the operand.
+    /// A field, with the type of the operand, of an element of a view with [`Access::Atomic`].
     View {
-        /// The index of the view.
+        /// Index of the view.
         view: u16,
-        /// The index of the element, a `U64`.
+        /// Register with the index of the element, a `U64`.
         at: Reg,
-        /// Bytes from the element's start.
+        /// Offset of the field in the element, in bytes.
         offset: u32,
     },
     /// An element of an array of the group.
     Array {
         /// The index of the array.
         array: u16,
-        /// The index of the element, a `U64`.
+        /// Register with the index of the element, a `U64`.
         at: Reg,
     },
 }
 
 impl Place {
-    /// The register with the number of the element.
+    /// Returns the register with the index of the element.
     #[must_use]
     pub const fn at(self) -> Reg {
         match self {
@@ -259,7 +258,7 @@ impl Place {
     }
 }
 
-/// The set of items to which an atomic is a single step.
+/// Scope of an atomic: the items to which the atomic is a single step.
 ///
 /// ```
 /// use backend_api::kernel::Scope;
@@ -267,15 +266,15 @@ impl Place {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// The group's items.
+    /// The items of the group.
     Group,
-    /// All items on the device.
+    /// All items that run on the device.
     Device,
-    /// Also items on other devices that map the memory.
+    /// All items on this device and on other devices that map the memory.
     System,
 }
 
-/// The operation of an atomic.
+/// The operation of an atomic (read, modify, write).
 ///
 /// ```
 /// use backend_api::kernel::{Reg, Rmw, Type};
@@ -284,30 +283,30 @@ pub enum Scope {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rmw {
-    /// Adds.
+    /// Stores the sum of the old value and the operand.
     Add,
-    /// Stores the smaller number.
+    /// Stores the smaller of the old value and the operand.
     Min,
-    /// Stores the larger number.
+    /// Stores the larger of the old value and the operand.
     Max,
-    /// Stores the bitwise and.
+    /// Stores the bitwise and of the old value and the operand.
     And,
-    /// Stores the bitwise or.
+    /// Stores the bitwise or of the old value and the operand.
     Or,
-    /// Stores the bitwise exclusive or.
+    /// Stores the bitwise exclusive or of the old value and the operand.
     Xor,
     /// Stores the operand.
     Exchange,
     /// Stores the operand if the old value equals `expected`.
     CompareExchange {
-        /// The required old value.
+        /// Register with the required old value.
         expected: Reg,
     },
 }
 
 impl Rmw {
-    /// Returns true if the operation exists for values of this type: of 32 and 64 bits, and floats for
-    /// `Add` alone.
+    /// Returns true if the operation exists for values of this type: 32-bit and 64-bit integers, and floats
+    /// only for `Add`.
     #[must_use]
     pub const fn takes(self, of: Type) -> bool {
         match of {
@@ -318,8 +317,8 @@ impl Rmw {
     }
 }
 
-/// An operation across the 32 lanes of a group's subgroups: an item's lane is its number in the group
-/// modulo 32.
+/// An operation across the items of a subgroup: 32 consecutive items of a group (a warp in CUDA). An item's
+/// *lane* is its number in the group modulo 32.
 ///
 /// ```
 /// use backend_api::kernel::{Binary, SubgroupOp, Type};
@@ -329,27 +328,27 @@ impl Rmw {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SubgroupOp {
-    /// The value of another lane.
+    /// Returns the value of another lane.
     Shuffle {
-        /// The lane, a `U32`, modulo 32.
+        /// Register with the lane, a `U32`, taken modulo 32.
         lane: Reg,
     },
-    /// The value of the lane whose number differs in these bits; the mask is less than 32.
+    /// Returns the value of the lane `own lane ^ mask`; the mask is less than 32.
     ShuffleXor(u8),
-    /// A mask of bools: a `U32` with one bit for each lane.
+    /// Returns a `U32` that has, for each lane, one bit with the lane's bool.
     Ballot,
-    /// True if a bool is true in any lane.
+    /// Returns true if a bool is true in any lane.
     Any,
-    /// True if it is true in all lanes.
+    /// Returns true if a bool is true in all lanes.
     All,
-    /// The combination of all lanes' values: `Add`, `Min`, `Max`, `And`, `Or` or `Xor`.
+    /// Combines the values of all lanes by `Add`, `Min`, `Max`, `And`, `Or` or `Xor`.
     Reduce(Binary),
-    /// The combination of the values up to the lane's own, which it includes, by the same operations.
+    /// Combines the values of the lanes up to and including the own lane, by the operations of `Reduce`.
     Scan(Binary),
 }
 
 impl SubgroupOp {
-    /// The type of the result for operands of a type; `None` if the operation does not exist.
+    /// Type of the result for operands of this type; `None` if the operation does not exist for the type.
     #[must_use]
     pub const fn gives(self, of: Type) -> Option<Type> {
         match self {
@@ -372,7 +371,8 @@ impl SubgroupOp {
     }
 }
 
-/// One operation. The registers that it names must have the stated types; indices are `U64`.
+/// An operation. `to` is the register for the result; "the type" is the type of that register. Indices are
+/// `U64`.
 ///
 /// ```
 /// use backend_api::kernel::{Op, Reg};
@@ -386,15 +386,15 @@ impl SubgroupOp {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "fields: `to` is the written register; the operation describes the others")]
 pub enum Op {
-    /// Loads these bits, of the register's type.
+    /// A constant, given by its bits.
     Literal { to: Reg, bits: u64 },
-    /// The parameter of this number.
+    /// The parameter of the launch at index `number`.
     Param { to: Reg, number: u16 },
     /// A built-in value of the item.
     Builtin { to: Reg, what: Builtin },
-    /// The value of another register of the type.
+    /// A copy of another register of the type.
     Copy { to: Reg, of: Reg },
-    /// An operation on one value of the type.
+    /// An operation on one value, `of`.
     Unary { op: Unary, to: Reg, of: Reg },
     /// An operation on two values of one type. The result has the same type, or is a bool for a
     /// comparison.
@@ -409,50 +409,51 @@ pub enum Op {
     Cast { to: Reg, of: Reg },
     /// The bits of a number, reinterpreted as another type of number of the same length.
     Bits { to: Reg, of: Reg },
-    /// A declared field of an element of a view. In a view with [`Access::Write`], of an element of the
-    /// item's tile.
+    /// A load of a declared field of an element. In a view with [`Access::Write`], `at` counts from the start
+    /// of the item's tile.
     Load { to: Reg, view: u16, at: Reg, offset: u32, of: Memory },
     /// A store to a declared field of an element: of the item's tile in a view with [`Access::Write`], of
     /// any element in a view with [`Access::Append`].
     Store { view: u16, at: Reg, offset: u32, of: Memory, value: Reg },
-    /// An element of a table.
+    /// A load of an element of a table.
     Lookup { to: Reg, table: u16, at: Reg },
-    /// An element of a local array.
+    /// A load of an element of a local array.
     Get { to: Reg, array: u16, at: Reg },
     /// A store to an element of a local array.
     Put { array: u16, at: Reg, value: Reg },
-    /// A change of a place as one step. The result is the old value, or 0 outside of the view or array.
-    /// The order of items is unspecified, so a device may merge several changes.
+    /// An atomic change of a place. The result is the old value, or 0 if the index is out of bounds. The
+    /// order of items is unspecified, so a device may merge several changes.
     Atomic { op: Rmw, to: Option<Reg>, place: Place, value: Reg, scope: Scope },
-    /// An allocation of `bytes` bytes, a `U64`, of the item's private heap. The result is its start, a `U64`
-    /// and a multiple of 8. If the private heap has too few bytes, the item fails, and the result is no valid
-    /// place.
+    /// An allocation of `bytes` bytes (a `U64`) from the item's private heap. The result is the start of the
+    /// allocated bytes, a `U64` and a multiple of 8. If the private heap has too few bytes, the item fails,
+    /// and every access to the result is out of bounds.
     PrivateAlloc { to: Reg, bytes: Reg },
-    /// A load of a number, not a bool, from an allocated place of the private heap. The place is a `U64` and
-    /// a multiple of the number's length; any other place is outside.
+    /// A load of a number, not a bool, from allocated bytes of the private heap. `at` is a `U64` and a
+    /// multiple of the number's length; any other value is out of bounds.
     PrivateLoad { to: Reg, at: Reg },
-    /// A store of a number to such a place.
+    /// A store of a number to allocated bytes of the private heap, by the rules of `PrivateLoad`.
     PrivateStore { at: Reg, value: Reg },
-    /// A failure, with a `U64` as detail. The item continues.
+    /// A failure of the item, with a `U64` as detail for the report. The item continues.
     Fail { code: u16, detail: Reg },
-    /// One of two pieces of code, selected by a bool.
+    /// Runs `then` if the bool `when` is true, else `otherwise`.
     If { when: Reg, then: Vec<Op>, otherwise: Vec<Op> },
     /// Code that `Break` can leave.
     Block { body: Vec<Op> },
     /// Code that repeats until `Break` leaves it.
     Loop { body: Vec<Op> },
-    /// A jump behind the enclosing block or loop number `out`, the innermost being 0.
+    /// A jump behind the enclosing block or loop number `out`, counted from 0 for the innermost.
     Break { out: u16 },
-    /// A jump to the beginning of the enclosing loop number `out`; blocks count.
+    /// A jump to the next iteration of the enclosing loop number `out`, counted from 0 for the innermost
+    /// block or loop.
     Continue { out: u16 },
     /// A wait until all items of the group arrive.
     Barrier,
-    /// An operation across lanes.
+    /// An operation across the lanes of a subgroup.
     Subgroup { how: SubgroupOp, to: Reg, of: Reg },
 }
 
 impl Op {
-    /// The register that the operation writes.
+    /// Returns the register that the operation writes, if any.
     #[must_use]
     #[inline]
     pub const fn written(&self) -> Option<Reg> {
@@ -536,7 +537,8 @@ impl Op {
         }
     }
 
-    /// The nested code: both branches of an `If`; the body of a `Block` or `Loop` and an empty slice.
+    /// Returns the nested code: both branches of an `If`, or the body of a `Block` or `Loop` and an empty
+    /// slice.
     #[must_use]
     pub fn within(&self) -> [&[Self]; 2] {
         match self {
@@ -546,14 +548,14 @@ impl Op {
         }
     }
 
-    /// The number of operations, including nested ones.
+    /// Returns 1 plus the number of nested operations.
     #[must_use]
     pub fn count(&self) -> usize {
         1 + self.within().into_iter().flatten().map(Self::count).sum::<usize>()
     }
 }
 
-/// Code and the declarations that it uses.
+/// The body of a kernel: its code, and the declarations that the code uses.
 ///
 /// ```
 /// use backend_api::kernel::{Access, Body, Builtin, Memory, Op, Reg, Type, ViewDecl};
@@ -588,52 +590,53 @@ pub struct Body {
     pub tables: Vec<TableDecl>,
     /// The local arrays.
     pub arrays: Vec<ArrayDecl>,
-    /// The number of items of a group; `None` leaves the groups to the device.
+    /// Number of items of a group; `None` if the kernel uses no groups, so that the device chooses.
     pub group_len: Option<u32>,
-    /// The operations.
+    /// Operations, in the order of execution.
     pub code: Vec<Op>,
 }
 
 impl Body {
-    /// The most operations of a body.
+    /// Maximum number of operations of a kernel body, including nested ones.
     pub const OPERATIONS_MAX: usize = 65_536;
-    /// The most registers of a body.
+    /// Maximum number of registers of a kernel body.
     pub const REGISTERS_MAX: usize = 65_536;
-    /// The greatest depth of nested `If`, `Block` and `Loop`.
+    /// Maximum nesting depth of `If`, `Block` and `Loop`.
     pub const DEPTH_MAX: usize = 128;
-    /// The most parameters of a body.
+    /// Maximum number of parameters of a kernel body.
     pub const PARAMS_MAX: usize = 64;
-    /// The most views of a body.
+    /// Maximum number of views of a kernel body.
     pub const VIEWS_MAX: usize = 16;
-    /// The most bytes of all [tables](Self::tables).
+    /// Maximum size of all [tables](Self::tables) together, in bytes.
     pub const TABLE_BYTES_MAX: u64 = 64 << 10;
-    /// The most bytes of all arrays of an item.
+    /// Maximum size of all [arrays](Self::arrays) of an item together, in bytes.
     pub const ITEM_BYTES_MAX: u64 = 8 << 10;
-    /// The most bytes of all arrays of a group.
+    /// Maximum size of all [arrays](Self::arrays) of a group together, in bytes.
     pub const GROUP_BYTES_MAX: u64 = 48 << 10;
-    /// The most items of a group.
+    /// Maximum number of items of a group.
     pub const GROUP_LEN_MAX: u32 = 1024;
 
-    /// The type of a register; `None` if the body has no register of this number.
+    /// Returns the type of a register; `None` if the body does not have the register.
     #[must_use]
     pub fn type_of(&self, register: Reg) -> Option<Type> {
         self.registers.get(register.at()).copied()
     }
 
-    /// The offset of a table in the bytes that a launch passes: each is a multiple of 8, in order.
+    /// Returns the offset of a table among the table bytes that a launch passes. Tables follow one another in
+    /// the order of declaration, each at a multiple of 8.
     #[must_use]
     pub fn table_offset(&self, table: usize) -> u64 {
         self.tables.iter().take(table).map(|table| table.bytes().next_multiple_of(8)).sum()
     }
 
-    /// The number of bytes of all tables.
+    /// Returns the size in bytes of all tables together, as a launch passes them.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
         self.table_offset(self.tables.len())
     }
 
-    /// Calls `visit` for each operation with its number: in the order of the text, an operation before its
-    /// nested code.
+    /// Calls `visit` for each operation with its number (site). Numbers follow the order of the code, an
+    /// operation before its nested code.
     pub fn operations(&self, mut visit: impl FnMut(u32, &Op)) {
         fn walk(code: &[Op], site: &mut u32, visit: &mut impl FnMut(u32, &Op)) {
             for op in code {
@@ -645,7 +648,7 @@ impl Body {
         walk(&self.code, &mut 0, &mut visit);
     }
 
-    /// Returns true if the body has loops. A budget counts their iterations.
+    /// Returns true if the body has loops.
     #[must_use]
     pub fn has_loops(&self) -> bool {
         let mut has_loops = false;
@@ -653,7 +656,7 @@ impl Body {
         has_loops
     }
 
-    /// The operation of this number.
+    /// Returns the operation with this number; `None` if there is none.
     #[must_use]
     pub fn operation(&self, site: u32) -> Option<&Op> {
         fn find(code: &[Op], mut left: usize) -> Option<&Op> {

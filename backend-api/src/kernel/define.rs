@@ -1,4 +1,4 @@
-//! Verified bodies, with a name and native forms.
+//! Kernels: verified bodies, with a name and optional native code.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::hash::StableHasher;
 use super::{Body, Code, HostForm, Memory, Op, Space, Type};
 use crate::{Error, ErrorKind, Result};
 
-/// A verified [`Body`]. Cheap to clone; equal kernels have equal bodies.
+/// A kernel: a verified [`Body`], with a name and optional native code. Cheap to clone.
 ///
 /// ```
 /// use backend_api::kernel::{Body, Kernel, Op, Reg, Type};
@@ -36,7 +36,7 @@ struct Verified {
     code: Option<Code>,
 }
 
-/// The capabilities that a kernel needs of a device.
+/// Optional capabilities that a kernel needs, or that a device has.
 ///
 /// ```
 /// use backend_api::kernel::{Body, Kernel, Needs};
@@ -67,7 +67,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// All capabilities.
+    /// The capabilities of a device that has all of them.
     pub const ALL: Self = Self {
         f64: true,
         f16: true,
@@ -78,7 +78,7 @@ impl Needs {
         private_heap: true,
     };
 
-    /// Checks the needs against a device's capabilities.
+    /// Checks that a device has all needed capabilities; `can` are those of the device.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported), which names the first missing capability.
@@ -126,7 +126,7 @@ impl Needs {
 }
 
 impl Kernel {
-    /// Verifies a body and makes a kernel of it.
+    /// Verifies a body, and creates a kernel from it.
     ///
     /// # Errors
     /// The errors of [`Body::verify`].
@@ -160,14 +160,14 @@ impl Kernel {
         self
     }
 
-    /// The native code for the host.
+    /// Native code for the host, if the kernel has any.
     #[must_use]
     pub fn host(&self) -> Option<HostForm> {
         self.0.host
     }
 
-    /// Returns the same kernel with foreign code. Devices that can run the code use it instead of
-    /// compiling the body. Its failures are unknown: no item fails.
+    /// Returns the same kernel with foreign code. Devices that can run the code use it instead of compiling
+    /// the body. Such a launch reports no failures of items.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Code, Kernel};
@@ -187,13 +187,13 @@ impl Kernel {
         self
     }
 
-    /// The foreign code, if the kernel has any.
+    /// Foreign code, if the kernel has any.
     #[must_use]
     pub fn code(&self) -> Option<&Code> {
         self.0.code.as_ref()
     }
 
-    /// The name for users.
+    /// Name for users; empty if none was given.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
@@ -205,13 +205,13 @@ impl Kernel {
         &self.0.body
     }
 
-    /// A hash of the body, the same in every run of one version of this crate.
+    /// Hash of the body. It is the same in all runs of one version of this crate.
     #[must_use]
     pub fn hash128(&self) -> u128 {
         self.0.hash
     }
 
-    /// The capabilities that a device needs for the kernel.
+    /// Capabilities that a device needs to run the kernel.
     #[must_use]
     pub fn needs(&self) -> Needs {
         self.0.needs

@@ -1,4 +1,5 @@
-//! Foreign code of kernels, which devices run instead of compiling a body.
+//! Foreign code of kernels: PTX, OpenCL C, or a function of the program, which devices use instead of
+//! compiling a body.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -8,17 +9,18 @@ use std::sync::Arc;
 use crate::Result;
 use crate::expr::Geometry;
 
-/// Foreign code of a kernel: a device runs it instead of code that it generates from the body. For
-/// [`Kernel::with_code`](super::Kernel::with_code).
+/// Foreign code of a kernel, for [`Kernel::with_code`](super::Kernel::with_code). A device runs it instead of
+/// code generated from the kernel's body.
 ///
 /// A device uses the first of these that exists:
 ///
 /// 1. the function that [submits](Self::submit) launches;
-/// 2. the text in its own language: CUDA [`ptx`](Self::ptx), OpenCL [`opencl_c`](Self::opencl_c);
-/// 3. the body. It also runs the body if a view's elements are not contiguous, or, in OpenCL, not in one
-///    buffer.
+/// 2. the source text in the device's language: [`ptx`](Self::ptx) for CUDA, [`opencl_c`](Self::opencl_c) for
+///    OpenCL;
+/// 3. the body. The device also runs the body if a view's elements are not contiguous or, in OpenCL, not in
+///    one buffer.
 ///
-/// The entry point of a text receives these arguments, in this order:
+/// The entry point of the source text receives these arguments, in this order:
 ///
 /// | | PTX | OpenCL C |
 /// |---|---|---|
@@ -27,9 +29,10 @@ use crate::expr::Geometry;
 /// | each parameter of 8 bytes | its bits, `.u64`, `.s64`, `.f64` | `ulong`, `long`, `double` |
 /// | each other parameter | its bits, `.u32`, `.s32`, `.f32` | `uint`, `int`, `float` |
 ///
-/// A launch has at least the requested number of items. A group has [`group_len`](super::Body::group_len)
-/// items, else 256, or the most that an OpenCL device can run in a group (query `get_local_size(0)`). The
-/// parameters equal the body's.
+/// A launch can have more items than requested, to fill the last group. A group has
+/// [`group_len`](super::Body::group_len) items. If the body has no group length, a group has 256 items, or
+/// the maximum of an OpenCL device if that is less (query `get_local_size(0)`). The parameters have the types
+/// of the body's parameters.
 ///
 /// ```
 /// use backend_api::kernel::Code;
@@ -49,7 +52,7 @@ pub struct Code {
     submit: Option<Arc<Submit>>,
 }
 
-/// A function that submits a launch itself.
+/// A function that submits a launch to the driver's queue itself; see [`Code::submit`].
 ///
 /// ```
 /// use backend_api::kernel::Submit;
@@ -62,7 +65,7 @@ pub struct Code {
 pub type Submit = dyn Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync;
 
 impl Code {
-    /// Creates code with the name of its entry point.
+    /// Creates foreign code whose entry point has this name. Add texts or a function by the other methods.
     ///
     /// # Safety
     /// For every launch of the kernel that receives it, the code must accept the kernel's arguments, and
@@ -72,26 +75,27 @@ impl Code {
         Self { entry: entry.into(), ..Self::default() }
     }
 
-    /// Adds a text of PTX.
+    /// Adds source text in PTX, for CUDA.
     #[must_use]
     pub fn ptx(self, text: &str) -> Self {
         Self { ptx: Some(text.into()), ..self }
     }
 
-    /// Adds `bytes` bytes of shared memory to the declarations of the PTX text, only in CUDA. It is the
-    /// text's array without a length (`.extern .shared`).
+    /// Requests `bytes` bytes of dynamic shared memory for each group, for the PTX text's array without a
+    /// length (`.extern .shared`). Only for CUDA.
     #[must_use]
     pub fn with_shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }
     }
 
-    /// The number of shared bytes of a group in addition to the declarations of the PTX text.
+    /// Size of a group's dynamic shared memory in bytes, in addition to the shared memory that the PTX text
+    /// declares.
     #[must_use]
     pub fn shared_bytes(&self) -> u32 {
         self.shared_bytes
     }
 
-    /// Adds a text of OpenCL C.
+    /// Adds source text in OpenCL C.
     #[must_use]
     pub fn opencl_c(self, text: &str) -> Self {
         Self { opencl_c: Some(text.into()), ..self }
@@ -100,9 +104,9 @@ impl Code {
     /// Adds a function that submits each launch to the driver's queue, for kernels that another library
     /// has loaded. Its error becomes the error of the launch.
     ///
-    /// The function runs while the queue is locked: if it called this library, it could wait for itself.
-    /// In CUDA it must leave the same context current. It should not panic: the panic reaches the caller
-    /// of the launch, on CUDA after all submitted work is done.
+    /// The function runs while the queue is locked, so it must not call this library: that could deadlock. In
+    /// CUDA it must leave the same context current. It should not panic: the panic reaches the caller of the
+    /// launch, on CUDA after all submitted work is done.
     #[must_use]
     pub fn submit(self, submit: impl Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         Self { submit: Some(Arc::new(submit)), ..self }
@@ -114,13 +118,13 @@ impl Code {
         &self.entry
     }
 
-    /// The texts of the code: PTX and OpenCL C.
+    /// Returns the source texts: PTX, then OpenCL C.
     #[must_use]
     pub fn texts(&self) -> [Option<&Arc<str>>; 2] {
         [self.ptx.as_ref(), self.opencl_c.as_ref()]
     }
 
-    /// The function that submits launches.
+    /// Returns the function that submits launches, if there is one.
     #[must_use]
     pub fn submission(&self) -> Option<&Submit> {
         self.submit.as_deref()
@@ -156,12 +160,12 @@ impl Hash for Code {
     }
 }
 
-/// A launch in the terms of the driver's own interface. The function of [`Code::submit`] submits it.
+/// A launch in the terms of the driver's own interface, for the function of [`Code::submit`].
 ///
-/// The queue orders the submitted work after its dependencies and before later work. The function must
-/// submit to this queue alone, and leave it as it is, with its context current. The queue is locked
-/// meanwhile, so the function must not call this library, and should not panic. It may write only elements
-/// of views that are declared as written. The pointers are valid during the call, the memory until the
+/// The function must submit work only to this queue, and leave the queue and the current context as they are.
+/// The queue runs the work after the launch's dependencies and before later work. The queue is locked
+/// meanwhile, so the function must not call this library, and should not panic. The work may write only to
+/// views that the kernel declares as written. The pointers are valid during the call, the memory until the
 /// submitted work is done.
 ///
 /// ```
@@ -183,20 +187,20 @@ impl Hash for Code {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NativeLaunch<'a> {
-    /// The queue for the launch.
+    /// Queue for the launch.
     pub queue: NativeQueue,
     /// The views.
     pub views: &'a [NativeView],
     /// The number of items.
     pub items: u64,
-    /// The mapping from items to indices.
+    /// Mapping from item numbers to element indices.
     pub geometry: Geometry,
-    /// The parameters, as bits.
+    /// Parameters: the bits of each, in the form of [`Type`](super::Type).
     pub params: &'a [u64],
 }
 
 impl<'a> NativeLaunch<'a> {
-    /// Creates a launch, for a device.
+    /// Creates a launch. For backends.
     #[must_use]
     pub fn new(
         queue: NativeQueue,
@@ -209,7 +213,7 @@ impl<'a> NativeLaunch<'a> {
     }
 }
 
-/// A queue, as a handle of its driver.
+/// A queue, as handles of its driver.
 ///
 /// ```
 /// use backend_api::kernel::NativeQueue;
@@ -256,7 +260,7 @@ pub struct NativeView {
 }
 
 impl NativeView {
-    /// Creates a view, for a device.
+    /// Creates a view. For backends.
     #[must_use]
     pub fn new(memory: u64, offset: u64, count: u64, stride: u64) -> Self {
         Self { memory, offset, count, stride }

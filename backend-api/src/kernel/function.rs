@@ -1,4 +1,4 @@
-//! Functions that expressions call.
+//! Functions that programs of expressions can call.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use super::{Body, Interpreter, Kernel, Op, Reg, Report, TimeLimit, Type};
 use crate::expr::{Geometry, to_bits};
 use crate::{Error, ErrorKind, OverTime, Result};
 
-/// Native code of a [`Function`] for the host: for [`Function::with_host`]. It receives the values of each
-/// argument for all elements, contiguous in memory at any address; bools are bytes of 0 and 1. It writes
-/// as many results.
+/// The native code of a [`Function`] for the host, for [`Function::with_host`]. It computes many calls at
+/// once: `arguments` has, for each argument, the values for all calls, contiguous and unaligned; bools are
+/// bytes of 0 and 1. It writes the result of each call to `results`.
 ///
-/// If a call runs longer than the limit, or another call of the same request has, it returns early, and the
-/// further results are unspecified. It returns the number of the call that has exceeded the limit first, if
-/// it is one of its calls. The limit is `None` for functions without loops.
+/// If a call runs longer than the limit, or another call of the same request has done so, the code returns
+/// early, and the remaining results are unspecified. If one of its own calls was the first to exceed the
+/// limit, it returns the number of that call. The limit is `None` for functions without loops.
 ///
 /// ```
 /// use backend_api::kernel::HostFunction;
@@ -29,9 +29,9 @@ use crate::{Error, ErrorKind, OverTime, Result};
 /// ```
 pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8], limit: Option<&TimeLimit>) -> Option<u64>;
 
-/// A function from numbers and bools to one number or bool. It is a [`Body`] whose parameters are the
-/// arguments, and whose last operation writes the result. Cheap to clone; equal functions have equal
-/// bodies and tables.
+/// A function from numbers and bools to one number or bool, for programs of expressions. It is a [`Body`]
+/// whose parameters are the arguments, and whose last operation writes the result. Cheap to clone. Two
+/// functions are equal if their bodies and tables are equal.
 ///
 /// ```
 /// use backend_api::kernel::{Binary, Body, Function, Op, Reg, Type};
@@ -113,7 +113,7 @@ impl Function {
         Ok(Self(Arc::new(Checked { kernel, result, table, host, time_limit, loops })))
     }
 
-    /// Returns the same function with a name for users.
+    /// Returns the same function with a name, which errors show.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         let checked = Arc::make_mut(&mut self.0);
@@ -137,9 +137,9 @@ impl Function {
         self
     }
 
-    /// Returns the same function with a limit of the time that a call may run. It applies on devices that
-    /// compute with the processor. A call that runs longer ends its request with an error that has an
-    /// [`OverTime`](crate::OverTime). Functions that differ in their limits alone are equal.
+    /// Returns the same function with a time limit for each call. The limit applies on devices that compute
+    /// with the CPU. If a call runs longer, its request fails with an error that has an
+    /// [`OverTime`](crate::OverTime). Equality ignores the limit.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Function, Op, Reg, Type};
@@ -159,14 +159,14 @@ impl Function {
         self
     }
 
-    /// The time that a call may run; `None` also for functions without loops, whose calls always end.
+    /// Returns the time limit of a call; `None` if there is none, or if the function has no loops.
     #[must_use]
     pub fn time_limit(&self) -> Option<Duration> {
         self.0.time_limit.filter(|_| self.0.kernel.body().has_loops())
     }
 
-    /// Returns the error of a request because a call for the element of this index ran longer than its
-    /// limit, in the loop of this number.
+    /// Returns the error of a request whose call for the element at index `element` ran longer than the
+    /// limit, in the loop with the number `site`.
     #[must_use]
     pub fn over_time(&self, site: u32, element: u64) -> Error {
         let Checked { kernel, loops, time_limit, .. } = &*self.0;
@@ -192,13 +192,13 @@ impl Function {
         self.0.kernel.body().registers[self.0.result.at()]
     }
 
-    /// The register that holds the result at the end.
+    /// Register with the result at the end.
     #[must_use]
     pub fn result(&self) -> Reg {
         self.0.result
     }
 
-    /// The verified body, with its name.
+    /// Verified body, with the name of the function.
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
         &self.0.kernel
@@ -210,7 +210,8 @@ impl Function {
         &self.0.table
     }
 
-    /// Returns the result for these arguments, by interpreting the body.
+    /// Computes the result for these arguments by interpreting the body. Arguments and result are bits in the
+    /// form of [`Type`](super::Type).
     ///
     /// # Panics
     /// If the list has too few arguments.
@@ -219,12 +220,12 @@ impl Function {
         self.interpreted(None, |call| call(arguments).unwrap_or_default())
     }
 
-    /// Computes the results for many arguments in the form of [`HostFunction`]. It uses the native code
-    /// for the host, if the function has it.
+    /// Computes the results of many calls, with arguments and results in the form of [`HostFunction`]. It
+    /// runs the native code for the host if the function has any, else the interpreter.
     ///
-    /// If a call exceeds the limit first, the report has its number and the
-    /// [loop](Report::loop_over_time). Then, and if another call of the same request has
-    /// [exceeded](TimeLimit::is_exceeded) it, results are unspecified.
+    /// If one of these calls is the first to exceed the limit, the report has its number and the
+    /// [loop](Report::loop_over_time). If any call of the request has [exceeded](TimeLimit::is_exceeded) the
+    /// limit, the results are unspecified.
     ///
     /// # Panics
     /// If the list has too few arguments.

@@ -1,6 +1,6 @@
 //! Conversions of 16-bit floats, binary16 and bfloat16.
 
-/// The `f32` that equals a half-precision float, given by its bits.
+/// Converts the bits of a half-precision float to the `f32` of the same value.
 ///
 /// ```
 /// use backend_api::kernel::f16_to_f32;
@@ -19,7 +19,7 @@ pub const fn f16_to_f32(bits: u16) -> f32 {
     }
 }
 
-/// The bits of the half-precision float that is nearest to an `f32`; in a tie, the even one.
+/// Converts an `f32` to the bits of the nearest half-precision float; ties go to the even one.
 ///
 /// ```
 /// use backend_api::kernel::f32_to_f16;
@@ -46,7 +46,7 @@ pub const fn f32_to_f16(value: f32) -> u16 {
     sign | ((magnitude + 0xFFF + even - (112 << 23)) >> 13) as u16
 }
 
-/// The `f32` that equals a bfloat16, given by its bits: its upper half.
+/// Converts the bits of a bfloat16 to the `f32` of the same value.
 ///
 /// ```
 /// use backend_api::kernel::bf16_to_f32;
@@ -58,7 +58,7 @@ pub const fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// The bits of the bfloat16 that is nearest to an `f32`; in a tie, the even one.
+/// Converts an `f32` to the bits of the nearest bfloat16; ties go to the even one.
 ///
 /// ```
 /// use backend_api::kernel::f32_to_bf16;

@@ -11,8 +11,8 @@ use crate::Result;
 use crate::expr::{Geometry, Number, to_bits};
 use crate::racy;
 
-/// A native kernel for the host. It runs some items of a launch, with the effects of the kernel's body,
-/// and reports failed items. For [`Kernel::with_host`](super::Kernel::with_host).
+/// The native code of a kernel for the host, for [`Kernel::with_host`](super::Kernel::with_host). It runs
+/// some items of a launch with the same effects as the kernel's body, and reports failed items.
 ///
 /// ```
 /// use backend_api::kernel::{HostForm, HostItems, Report};
@@ -28,10 +28,10 @@ use crate::racy;
 /// ```
 pub type HostForm = fn(&HostItems<'_>) -> Report;
 
-/// Some items of a launch, for a native kernel. The kernel can read existing elements, and write its own
-/// items' elements; in views for atomics and for appending it can write any element. If the kernel has
-/// groups, the items form whole groups. Accesses are as in [`racy`], as other threads and queues may use
-/// the memory too.
+/// Some items of a launch, with the launch's arguments, for a [native kernel](HostForm). The kernel can read
+/// all existing elements, and write its own items' elements; in views with [`Access::Atomic`](super::Access)
+/// and [`Access::Append`](super::Access) it can write any element. If the kernel has groups, the items form
+/// whole groups. Other threads and queues may use the memory at the same time, as for [`racy`].
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -67,7 +67,7 @@ pub struct HostItems<'a> {
     views: Vec<HostView<'a>>,
 }
 
-/// A view of a launch, for a native kernel.
+/// A view of a launch, for a [native kernel](HostForm).
 ///
 /// ```
 /// use backend_api::kernel::HostView;
@@ -91,8 +91,8 @@ pub struct HostView<'a> {
 }
 
 impl<'a> HostItems<'a> {
-    /// Creates some of the items of an interpreter, for a device. For each view: the start of its pages,
-    /// the elements of a page, the bytes of an element, and the number of elements.
+    /// Selects some items of a launch, for a device. The list has for each view: the start of its pages, the
+    /// number of elements of a page, the size of an element in bytes, and the number of elements.
     ///
     /// # Safety
     /// The elements of each view are in the memory that [`View`](super::View) describes. If the kernel
@@ -124,14 +124,14 @@ impl<'a> HostItems<'a> {
         Self { items, launched, geometry, params, table, budget, limit, private_heap_bytes, views }
     }
 
-    /// The numbers of the items. If the kernel has groups, the range begins at a multiple of their length,
-    /// and excludes items past the last.
+    /// Returns the numbers of the items in the launch. If the kernel has groups, the range begins at a
+    /// multiple of the group length, and excludes items that only fill up the last group.
     #[must_use]
     pub fn items(&self) -> Range<u64> {
         self.items.clone()
     }
 
-    /// The number of items of the launch, in all of its parts.
+    /// Returns the number of all items of the launch.
     ///
     /// ```
     /// # use backend_api::kernel::HostItems;
@@ -144,13 +144,14 @@ impl<'a> HostItems<'a> {
         self.launched
     }
 
-    /// Returns the index of an item.
+    /// Returns the element index of an item: see [`Geometry`](crate::expr::Geometry).
     #[must_use]
     pub fn index(&self, item: u64) -> u64 {
         self.geometry.index(item)
     }
 
-    /// Returns the items in runs of consecutive indices, each with the index of its first item.
+    /// Splits the items into ranges with consecutive element indices. Returns each range with the index of
+    /// its first item.
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Report};
@@ -174,29 +175,29 @@ impl<'a> HostItems<'a> {
         })
     }
 
-    /// Returns a parameter, in the form of [`Type`](super::Type).
+    /// Returns the bits of a parameter, in the form of [`Type`](super::Type).
     ///
     /// # Panics
-    /// If the launch has no parameter of this number.
+    /// If the launch has no parameter with this index.
     #[must_use]
     pub fn param(&self, number: usize) -> u64 {
         self.params[number]
     }
 
-    /// The bytes of the tables; see [`Body::table_offset`](super::Body::table_offset).
+    /// Returns the bytes of the tables; see [`Body::table_offset`](super::Body::table_offset).
     #[must_use]
     pub fn table(&self) -> &'a [u8] {
         self.table
     }
 
-    /// The number of back edges of loops that an item may take.
+    /// Returns the maximum number of loop iterations (back edges) of an item; `None` for no limit.
     #[must_use]
     pub fn budget(&self) -> Option<u64> {
         self.budget
     }
 
-    /// Returns the time that an item may run. A form with loops of unknown length reads the clock, and ends
-    /// all of its items when one has run longer.
+    /// Returns the time limit of an item. Native code with loops of unknown length must read the clock, and
+    /// end all of its items when an item has run longer.
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, LoopClock};
@@ -209,7 +210,7 @@ impl<'a> HostItems<'a> {
         self.limit
     }
 
-    /// The length of an item's private heap, in bytes.
+    /// Returns the size of an item's private heap, in bytes.
     ///
     /// ```
     /// # use backend_api::kernel::HostItems;
@@ -239,8 +240,8 @@ impl<'a> HostItems<'a> {
         self.report_within(kernel, item, self.budget)
     }
 
-    /// Does the same as [`report_of`](Self::report_of) with another budget: for an item that has exceeded the
-    /// [time limit](Self::time_limit), to find its loop.
+    /// Does the same as [`report_of`](Self::report_of) with another budget. It finds the loop of an item that
+    /// has exceeded the [time limit](Self::time_limit).
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Kernel, Report};
@@ -250,7 +251,7 @@ impl<'a> HostItems<'a> {
     /// ```
     ///
     /// # Panics
-    /// As [`report_of`](Self::report_of).
+    /// The panics of [`report_of`](Self::report_of).
     #[must_use]
     pub fn report_within(&self, kernel: &Kernel, item: u64, budget: Option<u64>) -> Report {
         let interpreter = Interpreter {
@@ -267,7 +268,7 @@ impl<'a> HostItems<'a> {
     /// Returns a view.
     ///
     /// # Panics
-    /// If the launch has no view of this number.
+    /// If the launch has no view with this index.
     #[must_use]
     pub fn view(&self, number: usize) -> &HostView<'a> {
         &self.views[number]
@@ -343,8 +344,9 @@ impl HostView<'_> {
         true
     }
 
-    /// Reads whole elements of `bytes` bytes each, contiguously, until `into` is full. Returns whether all
-    /// exist, have this length and, in a written view, belong to these items. As [`load`](Self::load).
+    /// Reads elements of `bytes` bytes each from element `first` on, until `into` is full. Returns false if
+    /// an element does not exist or has another size, or if it belongs to another item in a view with
+    /// [`Access::Write`](super::Access).
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Report};
@@ -372,8 +374,8 @@ impl HostView<'_> {
         true
     }
 
-    /// Writes whole elements, as [`read`](Self::read) reads them. Returns whether the view has a place for
-    /// all; if not, it writes none.
+    /// Writes elements of `bytes` bytes each from element `first` on. Returns false, and writes nothing, if
+    /// the kernel may not write one of the elements.
     ///
     /// ```
     /// use backend_api::kernel::HostView;
@@ -403,25 +405,25 @@ impl HostView<'_> {
         Some(if follow { count.max(1) } else { 1 })
     }
 
-    /// Reads a number from an element. Returns `None` if the view has no such element, or if the number
-    /// would end behind the element. In a written view, also returns `None` for elements of items outside
-    /// of this range. `element` counts from the start of the whole view.
+    /// Reads a number at `offset` bytes in an element; `element` counts from the start of the whole view.
+    /// Returns `None` if the element does not exist, or if the number would end beyond the element. In a view
+    /// with [`Access::Write`](super::Access), also returns `None` for elements of other items.
     #[inline(always)]
     #[must_use]
     pub fn load<T: Number>(&self, element: u64, offset: u32) -> Option<T> {
         self.load_bits(element, offset, T::NUMBER_TYPE.bytes()).map(T::from_value)
     }
 
-    /// Writes a number to an element of a written view. Returns whether the view has a place for it, as
-    /// for [`load`](Self::load).
+    /// Writes a number at `offset` bytes in an element of a written view. Returns false, and writes nothing,
+    /// if [`load`](Self::load) would return `None`.
     #[inline(always)]
     pub fn store<T: Number>(&self, element: u64, offset: u32, value: T) -> bool {
         self.store_bits(element, offset, T::NUMBER_TYPE.bytes(), value.to_value())
     }
 
-    /// Changes a number of 32 or 64 bits in an element of a view for atomics as one step. Returns the old
-    /// number, or `None` if the element or the number does not exist or is misaligned. It may call
-    /// `change` more than once.
+    /// Changes a number of 32 or 64 bits in an element of a view for atomics, atomically. Returns the old
+    /// number, or `None` if the element does not exist, or if the number is misaligned or ends beyond the
+    /// element. It may call `change` more than once.
     ///
     /// ```
     /// use backend_api::kernel::HostView;
@@ -447,14 +449,14 @@ impl HostView<'_> {
         Some(T::from_value(old))
     }
 
-    /// Reads a half-precision float, as [`load`](Self::load).
+    /// Reads a half-precision float, like [`load`](Self::load).
     #[inline(always)]
     #[must_use]
     pub fn load_half(&self, element: u64, offset: u32) -> Option<f32> {
         self.load_bits(element, offset, 2).map(|bits| f16_to_f32(bits as u16))
     }
 
-    /// Writes a half-precision float, as [`store`](Self::store).
+    /// Writes a half-precision float, like [`store`](Self::store).
     #[inline(always)]
     pub fn store_half(&self, element: u64, offset: u32, value: f32) -> bool {
         self.store_bits(element, offset, 2, f32_to_f16(value).into())

@@ -1,4 +1,4 @@
-//! The interpreter: a plain implementation, and the reference for all backends.
+//! The interpreter of kernels on the host: the reference for all backends.
 
 mod group_ops;
 
@@ -12,9 +12,9 @@ use super::{
 use crate::Result;
 use crate::expr::{Geometry, to_bits};
 
-/// The memory of a launch's views.
+/// Access of the [interpreter](Interpreter) to the memory of a launch's views.
 ///
-/// The interpreter only accesses places inside of existing elements.
+/// The interpreter calls the methods only for existing elements, and for fields inside of them.
 ///
 /// ```
 /// use backend_api::kernel::{Slices, Views};
@@ -29,24 +29,24 @@ use crate::expr::{Geometry, to_bits};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Views {
-    /// Returns the number of elements of a view.
+    /// Returns the number of elements of the view with the index `view`.
     fn count(&self, view: usize) -> u64;
 
-    /// Reads a field of an element.
+    /// Reads the field at `offset` bytes in an element.
     ///
     /// # Errors
-    /// The error of the memory.
+    /// An error of the access to memory.
     fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()>;
 
-    /// Writes a field of an element.
+    /// Writes the field at `offset` bytes in an element.
     ///
     /// # Errors
-    /// The error of the memory.
+    /// An error of the access to memory.
     fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()>;
 
-    /// Changes a number of 4 or 8 bytes in a field as one step, and returns the old bits. `change` maps
-    /// old to new bits, and may run more than once. This default is a single step for the calling thread
-    /// alone.
+    /// Changes a number of 4 or 8 bytes in a field atomically, and returns the old bits. `change` maps old to
+    /// new bits, and may run more than once. The default is a read and a write, which is not atomic if
+    /// several threads use the view.
     ///
     /// ```
     /// use backend_api::kernel::{Slices, Views};
@@ -57,7 +57,7 @@ pub trait Views {
     /// ```
     ///
     /// # Errors
-    /// The error of the memory.
+    /// An error of the access to memory.
     fn change(
         &mut self,
         view: usize,
@@ -76,7 +76,7 @@ pub trait Views {
     }
 }
 
-/// [`Views`] of slices of bytes, with a stride each.
+/// [`Views`] of byte slices, for a launch on one thread.
 ///
 /// ```
 /// use backend_api::kernel::{Slices, Views};
@@ -86,8 +86,8 @@ pub trait Views {
 pub struct Slices<'a>(Vec<(&'a mut [u8], usize)>);
 
 impl<'a> Slices<'a> {
-    /// Creates views from slices with their strides. Bytes after the last whole element belong to no
-    /// element.
+    /// Creates a view of each pair of a slice and a stride (bytes from one element to the next). Bytes after
+    /// the last whole element are unused.
     ///
     /// # Panics
     /// If a stride is 0.
@@ -170,22 +170,23 @@ pub struct Interpreter<'a> {
     pub kernel: &'a Kernel,
     /// The number of items.
     pub items: u64,
-    /// The mapping from items to indices.
+    /// Mapping from item numbers to element indices.
     pub geometry: Geometry,
-    /// The parameters, in the form of [`Type`].
+    /// Parameters: for each, the bits of its value in the form of [`Type`].
     pub params: &'a [u64],
-    /// The bytes of the tables.
+    /// Bytes of the tables; see [`Body::table_offset`](super::Body::table_offset).
     pub table: &'a [u8],
-    /// The number of back edges of loops that an item may take.
+    /// Maximum number of loop iterations (back edges) of an item; `None` for no limit.
     pub budget: Option<u64>,
-    /// The time that an item or a group may run.
+    /// Maximum running time of an item or a group; `None` for no limit.
     pub limit: Option<&'a TimeLimit>,
-    /// The length of an item's private heap in bytes.
+    /// Size of an item's private heap in bytes.
     pub private_heap_bytes: u64,
 }
 
 impl<'a> Interpreter<'a> {
-    /// Interprets a kernel without parameters and tables, with no budget, no limit and no private heap.
+    /// Creates an interpreter of a kernel without parameters and tables, with no budget, no time limit and no
+    /// private heap.
     #[must_use]
     pub fn new(kernel: &'a Kernel, items: u64, geometry: Geometry) -> Self {
         Self {
@@ -200,18 +201,18 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Runs all items, one after the other; if the kernel has groups, one group after the other.
+    /// Runs all items one after the other, or all groups one after the other if the kernel has groups.
     ///
     /// # Errors
-    /// The error of the memory. Part of the items may have run then.
+    /// An error of the access to memory. Some items may have run before it.
     ///
     /// # Panics
-    /// If parameters, tables or views are missing.
+    /// If the launch has fewer parameters, table bytes or views than the kernel.
     pub fn run(&self, views: &mut impl Views) -> Result<Report> {
         self.run_part(0..self.parts(), views)
     }
 
-    /// The number of parts that can run independently: items, or groups if the kernel has them.
+    /// Number of parts that can run independently: groups if the kernel has groups, else items.
     #[must_use]
     pub fn parts(&self) -> u64 {
         self.items.div_ceil(u64::from(self.group_len()))
@@ -221,13 +222,13 @@ impl<'a> Interpreter<'a> {
         self.kernel.body().group_len.unwrap_or(1)
     }
 
-    /// Runs some parts.
+    /// Runs a range of [parts](Self::parts), one after the other.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
     ///
     /// # Panics
-    /// As [`run`](Self::run).
+    /// The panics of [`run`](Self::run).
     pub fn run_part(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Report> {
         let mut all = Report::default();
         self.each_report(parts, views, |report| all = all.and(report))?;
@@ -253,15 +254,15 @@ impl<'a> Interpreter<'a> {
         })
     }
 
-    /// Runs some parts like [`run_part`](Self::run_part), but faster for groups. It decodes an operation
-    /// once for all items of a group that reach it at once, and then executes it for each item. If items
-    /// may wait for one another by atomic exchanges, it runs one item after the other instead.
+    /// Runs a range of [parts](Self::parts) with the results of [`run_part`](Self::run_part), but faster for
+    /// groups: it decodes each operation once for all items of a group that reach the operation together. If
+    /// items may wait for one another's atomic changes, it runs one item after the other instead.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
     ///
     /// # Panics
-    /// As [`run`](Self::run).
+    /// The panics of [`run`](Self::run).
     ///
     /// ```
     /// use backend_api::expr::Geometry;
@@ -293,13 +294,14 @@ impl<'a> Interpreter<'a> {
         Ok(all)
     }
 
-    /// Runs some parts, and returns the report of each failed item, in order.
+    /// Runs a range of [parts](Self::parts), and returns the report of each failed item, in the order of
+    /// items.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
     ///
     /// # Panics
-    /// As [`run`](Self::run).
+    /// The panics of [`run`](Self::run).
     pub fn reports(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Vec<Report>> {
         let mut all = Vec::new();
         self.each_report(parts, views, |report| all.extend((report.failures > 0).then_some(report)))?;

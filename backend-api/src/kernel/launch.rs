@@ -10,7 +10,7 @@ use crate::{BufferId, DeviceSpan, Elements, Error, ErrorKind, Extents, HostSpan,
 
 const OPERATION: &str = "launch";
 
-/// The memory of a view's elements.
+/// The elements of a view: an array of elements in device memory, contiguous or in pages.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Elements, View};
@@ -28,11 +28,12 @@ const OPERATION: &str = "launch";
 pub enum View<'a> {
     /// Contiguous elements.
     Run(Elements<'a>),
-    /// Elements in pages. Page `p` is the `p / bases.len()`-th page at `bases[p % bases.len()]`.
+    /// Elements in pages, dealt over several places in turn. With `n = bases.len()`, page `p` is page number
+    /// `p / n` of the contiguous pages from `bases[p % n]` on.
     Striped {
-        /// The start of the pages of each residue: 1 to [`View::BASES_MAX`] places.
+        /// The `n` places, 1 to [`View::BASES_MAX`]: the start of the pages `i`, `i + n`, `i + 2n` and so on.
         bases: &'a [DeviceSpan<'a>],
-        /// Elements of a page; at least 1.
+        /// Number of elements of a page; at least 1.
         page_len: u64,
         /// The number of elements.
         count: u64,
@@ -48,7 +49,7 @@ impl<'a> From<Elements<'a>> for View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The most places that hold a view's pages.
+    /// Maximum number of places over which a view's pages are dealt.
     pub const BASES_MAX: usize = 64;
 
     /// The number of elements.
@@ -69,7 +70,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The places that hold the elements of the view.
+    /// Places of the view: the start of each run of pages, or of the contiguous elements.
     #[must_use]
     pub const fn bases(&self) -> &[DeviceSpan<'a>] {
         match self {
@@ -78,7 +79,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The number of contiguous elements in a page.
+    /// Number of elements of a page; all elements if they are contiguous.
     #[must_use]
     pub const fn page_len(&self) -> u64 {
         match self {
@@ -87,7 +88,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the place of an element: one of the starts, and the offset in bytes.
+    /// Returns the start of an element, as one of the [`bases`](Self::bases) and an offset from it in bytes;
+    /// `None` if the element does not exist.
     #[must_use]
     pub fn place(&self, element: u64) -> Option<(DeviceSpan<'a>, u64)> {
         if element >= self.count() {
@@ -99,7 +101,8 @@ impl<'a> View<'a> {
         Some((self.bases()[(page % bases) as usize], before * self.stride()))
     }
 
-    /// Returns each place with the number of bytes of its elements. For views that passed the check.
+    /// Returns each of the [`bases`](Self::bases) with the number of bytes from there on that belong to the
+    /// view. For views that passed the check.
     pub fn ranges(&self) -> impl Iterator<Item = (DeviceSpan<'a>, u64)> {
         let (bases, page_len, count) = (self.bases().len() as u64, self.page_len(), self.count());
         let (stride, pages) = (self.stride(), count.div_ceil(page_len));
@@ -115,10 +118,10 @@ impl<'a> View<'a> {
     }
 }
 
-/// A launch of a kernel.
+/// A launch of a kernel: a request to run it for a number of items.
 ///
-/// The device writes the [report](Report) at the end. If the launch fails as a whole, the contents of
-/// written views are unspecified; failed items leave their earlier writes.
+/// The device writes the [report](Report) about failed items at the end. The writes of failed items stay. If
+/// the launch fails as a whole, the contents of written views are unspecified.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -164,29 +167,29 @@ pub struct Launch<'a> {
     pub kernel: &'a Kernel,
     /// The number of items.
     pub items: u64,
-    /// The mapping from items to indices.
+    /// Mapping from item numbers to element indices.
     pub geometry: Geometry,
-    /// The views, one for each view of the kernel. A written view has at least one element in each item's
-    /// tile, and does not overlap with another view, nor with itself.
+    /// Views, one for each view of the kernel. A written view has at least one tile for each item, and
+    /// overlaps neither with itself nor with another view.
     pub views: &'a [View<'a>],
-    /// The parameters, one for each parameter of the kernel, in the form of [`Type`](super::Type). The
+    /// Parameters, one for each parameter of the kernel: its bits, in the form of [`Type`](super::Type). The
     /// call copies them before it returns.
     pub params: &'a [u64],
     /// The bytes of the tables; see [`Body::table_offset`](super::Body::table_offset). The call copies
     /// them before it returns.
     pub table: &'a [u8],
-    /// The number of back edges of loops that an item may take. Without a budget, an endless loop occupies
+    /// Maximum number of loop iterations (back edges) of an item. Without a budget, an endless loop occupies
     /// the device for ever.
     pub budget: Option<u64>,
-    /// The time that an item or a group of items may run: see [`kernel`](super#failures). Devices that
-    /// compute with the processor enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
+    /// Time limit of an item or a group: see [`kernel`](super#failures). Devices that compute with the CPU
+    /// enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
     pub time_limit: Option<Duration>,
-    /// The private heap of each item in bytes, a multiple of 8, for kernels that allocate from it
-    /// ([`Op::PrivateAlloc`](super::Op::PrivateAlloc)). The device allocates private heaps for all items that
-    /// run at a time. If it cannot, the call fails with [`OutOfMemory`](ErrorKind::OutOfMemory), and starts
+    /// Size of each item's private heap in bytes, a multiple of 8, for kernels with
+    /// [`Op::PrivateAlloc`](super::Op::PrivateAlloc). The device allocates a private heap for each item that
+    /// runs at a time. If it cannot, the call fails with [`OutOfMemory`](ErrorKind::OutOfMemory), and starts
     /// nothing.
     pub private_heap_bytes: u64,
-    /// The place for the report, [`Report::BYTES`] long, at a multiple of 8.
+    /// Place for the report: [`Report::BYTES`] bytes, at a multiple of 8.
     pub report: HostSpan<'a>,
 }
 
@@ -211,14 +214,14 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The number of bytes of the elements of all views.
+    /// Size of the elements of all views together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let bytes = self.views.iter().map(|view| view.count().saturating_mul(view.stride()));
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Returns true if the kernel writes to the view of this number.
+    /// Returns true if the kernel writes to the view at this index.
     #[must_use]
     pub fn writes(&self, view: usize) -> bool {
         self.kernel.body().views[view].access.is_written()
@@ -356,7 +359,7 @@ fn invalid(detail: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail)
 }
 
-/// The facts about a compiled kernel on a device: `None` if the driver does not report them.
+/// Facts about a kernel that a device has compiled. A fact is `None` if the driver does not report it.
 ///
 /// ```
 /// use backend_api::kernel::KernelFacts;
@@ -365,9 +368,9 @@ fn invalid(detail: String) -> Error {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelFacts {
-    /// The number of 32-bit registers of an item.
+    /// Number of 32-bit hardware registers of an item.
     pub registers: Option<u32>,
-    /// The bytes of an item's registers that are spilled to memory.
+    /// Size of the registers that an item spills to memory, in bytes.
     pub spilled_bytes: Option<u64>,
     /// The number of items in a group.
     pub group_len: Option<u32>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// An item has to end, because an item of its launch has exceeded the time limit.
+/// The reason why an item must end: an item of its launch has exceeded the time limit.
 ///
 /// ```
 /// use backend_api::kernel::{Overtime, TimeLimit};
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overtime {
-    /// This item is the first one that has exceeded the limit: the launch reports it.
+    /// This item was the first to exceed the limit: the launch reports it.
     Own,
-    /// Another item was the first one.
+    /// Another item was the first to exceed the limit.
     OfAnother,
 }
 
-/// The time that an item or a group of a launch may run, and the information whether one has run longer.
-/// Clones belong to the same launch.
+/// The time limit for each item or group of a launch. All clones share a flag, which is set when an item has
+/// run longer.
 ///
 /// ```
 /// use backend_api::kernel::{LoopClock, TimeLimit};
@@ -41,7 +41,7 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// The number of back edges between two readings of the clock.
+    /// Number of loop iterations (back edges) of an item between two readings of the clock.
     pub const TURNS: u32 = 1 << 16;
 
     /// Creates the limit of one launch.
@@ -50,7 +50,7 @@ impl TimeLimit {
         Self { duration, is_exceeded: Arc::default() }
     }
 
-    /// Returns the limit with another duration, for other code of the same launch.
+    /// Returns a limit with another duration and the same flag, for other code of the same launch.
     ///
     /// ```
     /// use backend_api::kernel::TimeLimit;
@@ -66,13 +66,13 @@ impl TimeLimit {
         Self { duration, is_exceeded: Arc::clone(&self.is_exceeded) }
     }
 
-    /// Returns whether an item has exceeded the limit. No other item of the launch needs to run then.
+    /// Returns true if an item has exceeded the limit. Then no other item of the launch needs to run.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.is_exceeded.load(Relaxed)
     }
 
-    /// Returns whether an item that runs since `since` has to end.
+    /// Returns the reason to end an item that runs since `since`; `None` if it may continue.
     ///
     /// ```
     /// use backend_api::kernel::TimeLimit;
@@ -90,8 +90,8 @@ impl TimeLimit {
     }
 }
 
-/// The running time of one item after another, for code that counts back edges. Items with fewer than
-/// [`TimeLimit::TURNS`] back edges are not measured.
+/// A clock for items that run one after the other, in code that counts loop iterations (back edges). It does
+/// not measure items with fewer than [`TimeLimit::TURNS`] back edges.
 ///
 /// ```
 /// use backend_api::kernel::LoopClock;
@@ -107,13 +107,13 @@ pub struct LoopClock<'a> {
 }
 
 impl<'a> LoopClock<'a> {
-    /// Creates the clock for items of a launch with or without a limit.
+    /// Creates a clock for the items of a launch. Without a limit, no item has to end.
     #[must_use]
     pub fn new(limit: Option<&'a TimeLimit>) -> Self {
         Self { limit, left: TimeLimit::TURNS, since: None }
     }
 
-    /// Begins an item or a group: its time counts from the first reading after this.
+    /// Begins an item or a group. Its time counts from the first reading of the clock.
     ///
     /// ```
     /// use backend_api::kernel::{LoopClock, Overtime, TimeLimit};
@@ -131,7 +131,7 @@ impl<'a> LoopClock<'a> {
         self.since = None;
     }
 
-    /// Counts a back edge, and returns whether the item has to end.
+    /// Counts a back edge. Returns the reason to end the item; `None` if it may continue.
     #[inline]
     pub fn turn(&mut self) -> Option<Overtime> {
         self.left -= 1;

@@ -1,7 +1,7 @@
-//! The report of a launch about its failures.
+//! Reports of launches about failed items.
 
-/// The report that a launch writes to host memory at its end: four unsigned 64-bit numbers in the host's
-/// byte order.
+/// The report of a launch about failed items. The launch writes it to host memory at its end, as four
+/// unsigned 64-bit numbers in the host's byte order: see [`words`](Self::words).
 ///
 /// ```
 /// use backend_api::kernel::Report;
@@ -14,28 +14,29 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The number of failed items; a lower bound if it exceeds 2^31.
+    /// Number of failed items. If it exceeds 2^31, it is a lower bound.
     pub failures: u64,
-    /// The operation of the first failure of one item: see [`Body::operation`](super::Body::operation). 0
-    /// without failures. May contain [`TIME_OVER`](Self::TIME_OVER).
+    /// Number of the operation that failed first in the reported item: see
+    /// [`Body::operation`](super::Body::operation). It may contain the bit [`TIME_OVER`](Self::TIME_OVER). 0
+    /// without failures.
     pub site: u32,
-    /// The detail of the first failure: the index outside, the detail of [`Op::Fail`](super::Op::Fail),
+    /// Detail of that failure: the index that was out of bounds, the detail of [`Op::Fail`](super::Op::Fail),
     /// the budget of a loop, or the bytes of [`Op::PrivateAlloc`](super::Op::PrivateAlloc). 0 without
     /// failures.
     pub detail: u64,
-    /// The index of the failed item. 0 without failures.
+    /// Element index of the reported item. 0 without failures.
     pub item: u64,
 }
 
 impl Report {
     /// The length in bytes.
     pub const BYTES: u64 = 32;
-    /// The bit of a site in which an item has exceeded the [time limit](super::Launch::time_limit); the other
-    /// bits are the number of the loop. Such a report takes precedence over other failures, because some
-    /// items have not run.
+    /// Bit of [`site`](Self::site) that is set if the item has exceeded the [time
+    /// limit](super::Launch::time_limit); the other bits are the number of the loop. Such a report takes
+    /// precedence over other failures, because some items have not run.
     pub const TIME_OVER: u32 = 1 << 31;
 
-    /// Reports an item that has exceeded the time limit in a loop.
+    /// Creates the report of an item that has exceeded the time limit in the loop with the number `site`.
     ///
     /// ```
     /// use backend_api::kernel::Report;
@@ -49,7 +50,7 @@ impl Report {
         Self { failures: 1, site: site | Self::TIME_OVER, detail: 0, item }
     }
 
-    /// Returns the loop in which the item has exceeded the time limit, if it has.
+    /// Returns the number of the loop in which the item has exceeded the time limit; `None` if it has not.
     ///
     /// ```
     /// use backend_api::kernel::Report;
@@ -61,13 +62,13 @@ impl Report {
         if self.site & Self::TIME_OVER == 0 { None } else { Some(self.site & !Self::TIME_OVER) }
     }
 
-    /// Returns the words that a device writes.
+    /// Returns the report as a device writes it to memory.
     #[must_use]
     pub const fn words(self) -> [u64; 4] {
         [self.failures, self.site as u64, self.detail, self.item]
     }
 
-    /// Reads the words that a device has written.
+    /// Creates the report from the words that a device has written.
     #[must_use]
     pub const fn from_words([failures, site, detail, item]: [u64; 4]) -> Self {
         Self { failures, site: site as u32, detail, item }

@@ -12,8 +12,8 @@ pub(super) fn check(body: &Body) -> Result<()> {
 }
 
 impl Body {
-    /// Returns true if items of a group meet: if the body has a [`Barrier`](Op::Barrier) or an
-    /// [`Subgroup`](Op::Subgroup).
+    /// Returns true if the items of a group synchronise: if the body has a [`Barrier`](Op::Barrier) or a
+    /// [`Subgroup`](Op::Subgroup) operation.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op};
@@ -27,9 +27,10 @@ impl Body {
         meets
     }
 
-    /// The number of the first [`Barrier`](Op::Barrier) or [`Subgroup`](Op::Subgroup) that some items of a
-    /// group may skip, or reach more often than others. [`verify`](Self::verify) refuses such a body. The
-    /// body's registers must be declared, and its breaks must have targets.
+    /// Returns the number of the first [`Barrier`](Op::Barrier) or [`Subgroup`](Op::Subgroup) operation that
+    /// some items of a group may skip, or reach more often than other items. [`verify`](Self::verify) refuses
+    /// such a body. Call this method only on a body whose registers are declared and whose breaks have
+    /// targets.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
@@ -49,9 +50,9 @@ impl Body {
         Flow::of(self).and_then(|flow| flow.fault).map(|site| site as u32)
     }
 
-    /// The loops that all items of a group enter, repeat and leave together, by their numbers in ascending
-    /// order. A budget counts their iterations apart from other loops. Empty if the body does not
-    /// [meet](Self::meets).
+    /// Returns the numbers of the loops that all items of a group enter, repeat and leave together, in
+    /// ascending order. A budget counts the iterations of these loops separately. Empty if the items do not
+    /// [synchronise](Self::meets).
     ///
     /// ```
     /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
@@ -86,9 +87,9 @@ impl Body {
         loops
     }
 
-    /// Returns the values and operations that are uniform in a group. A generator can then emit them once
-    /// for all items. Returns `None` if the body does not [meet](Self::meets). The body's registers must
-    /// be declared, and its breaks must have targets.
+    /// Returns the registers and operations that are uniform in a group, so that a code generator can emit
+    /// them once for all items. Returns `None` if the items do not [synchronise](Self::meets). Call this
+    /// method only on a body whose registers are declared and whose breaks have targets.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
@@ -115,7 +116,7 @@ impl Body {
     }
 }
 
-/// The values and operations that are uniform in a group: see [`Body::common`].
+/// The registers and operations that are uniform in a group: see [`Body::common`].
 ///
 /// ```
 /// use backend_api::kernel::{Body, Common, Op};
@@ -125,10 +126,10 @@ impl Body {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// The uniform registers: true if all items that run together have the same value in the register.
+    /// For each register: true if it is uniform, that is, has the same value in all items that run together.
     pub registers: Vec<bool>,
-    /// The uniform sites: true if either all items reach the operation together or none does. For a loop:
-    /// true if this holds in all its iterations.
+    /// For each operation, by number: true if it is uniform, that is, all items reach it together or no item
+    /// does. For a loop, this holds in all iterations.
     pub operations: Vec<bool>,
 }
 

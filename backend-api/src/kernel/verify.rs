@@ -1,10 +1,10 @@
-//! The check of a body: structure, types, and a write of each register before its first read.
+//! The verifier of kernel bodies: structure, types, and a write of each register before its first read.
 
 use super::{Access, Body, Memory, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
 use crate::{Error, ErrorKind, Result};
 
 impl Body {
-    /// Checks the body.
+    /// Verifies the body: every launch of a verified body is well-defined.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) with the number of the operation:

@@ -1,11 +1,11 @@
-//! System calls of Linux for NUMA; without effect on other systems, and under Miri.
+//! System calls of Linux for NUMA. They have no effect on other systems and under Miri.
 
 use std::io;
 
 /// The number of words of a processor set, more than any kernel needs.
 const WORDS: usize = 256;
 
-/// A set of processors, a bit each.
+/// A set of processors, as a bit mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Processors([u64; WORDS]);
 
@@ -17,7 +17,7 @@ impl Default for Processors {
 }
 
 impl FromIterator<usize> for Processors {
-    /// Creates the set of these processor numbers. No machine has greater numbers than a set has room for.
+    /// Creates the set of these processor numbers, each less than [`ROOM`](Self::ROOM).
     fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {
         let mut set = Self::default();
         for number in numbers.into_iter().take_while(|&number| number < WORDS * 64) {
@@ -28,7 +28,7 @@ impl FromIterator<usize> for Processors {
 }
 
 impl Processors {
-    /// The number of processors that a set can hold.
+    /// Number of processors that a set can hold; more than any machine has.
     pub const ROOM: usize = WORDS * 64;
 
     #[must_use]
@@ -41,13 +41,13 @@ impl Processors {
         self.0 == [0; WORDS]
     }
 
-    /// The intersection.
+    /// Returns the intersection of two sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// The union.
+    /// Returns the union of two sets.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
@@ -71,7 +71,7 @@ mod os {
     }
 
     impl Processors {
-        /// Reads the processors that a thread may run on; 0 is the calling thread.
+        /// Returns the processors that a thread may run on. Thread id 0 stands for the calling thread.
         pub fn of(thread: libc::pid_t) -> io::Result<Self> {
             let mut set = Self::default();
             // SAFETY: the call writes at most the given number of bytes, which is the set's size.
@@ -81,7 +81,7 @@ mod os {
             Ok(set)
         }
 
-        /// Restricts the calling thread to these processors, from the end of the call on.
+        /// Restricts the calling thread to these processors.
         pub fn move_here(&self) -> io::Result<()> {
             // SAFETY: the call reads the given number of bytes, which is the set's size.
             outcome(unsafe {

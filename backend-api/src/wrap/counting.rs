@@ -13,10 +13,9 @@ use crate::{
 
 use crate::forward;
 
-/// The work of the queues of a device.
+/// Counts of the work that a device's queues have accepted.
 ///
-/// Only accepted calls count as work; a refused call counts as [`refused`](Self::refused) and nothing
-/// else.
+/// A call that the device refuses counts only in [`refused`](Self::refused).
 ///
 /// ```
 /// use backend_api::wrap::{Counting, Work};
@@ -34,41 +33,41 @@ use crate::forward;
 pub struct Work {
     /// Calls of [`submit`](Device::submit) and [`submit_by`](Device::submit_by).
     pub submits: u64,
-    /// Pieces that went to the device.
+    /// Number of copies from the host to the device.
     pub uploads: u64,
-    /// The bytes of the uploads.
+    /// Bytes copied from the host to the device.
     pub upload_bytes: u64,
-    /// Pieces that came from the device.
+    /// Number of copies from the device to the host.
     pub downloads: u64,
-    /// The bytes of the downloads.
+    /// Bytes copied from the device to the host.
     pub download_bytes: u64,
-    /// Pieces that were copied within the device.
+    /// Number of copies within the device.
     pub internals: u64,
-    /// The bytes of the copies within the device.
+    /// Bytes copied within the device.
     pub internal_bytes: u64,
     /// Fill requests.
     pub fills: u64,
-    /// The bytes that fills wrote.
+    /// Bytes that fills wrote.
     pub fill_bytes: u64,
     /// Search requests.
     pub searches: u64,
-    /// The bytes of the elements that searches read.
+    /// Bytes of the elements that searches read, including unsearched fields.
     pub search_bytes: u64,
     /// Compute requests.
     pub computes: u64,
-    /// The bytes of the elements of all sources that computations used.
+    /// Bytes of the elements of all sources of the compute requests.
     pub compute_bytes: u64,
     /// Kernel launches.
     pub launches: u64,
-    /// The bytes of the elements of all views that launches used.
+    /// Bytes of the elements of all views of the launches.
     pub launch_bytes: u64,
     /// Gather requests.
     pub gathers: u64,
-    /// The bytes of the values that gathers collected.
+    /// Bytes of the values that gathers copied.
     pub gather_bytes: u64,
     /// Scatter requests.
     pub scatters: u64,
-    /// The bytes of the values that scatters distributed.
+    /// Bytes of the values that scatters copied.
     pub scatter_bytes: u64,
     /// Calls of [`order_after`](Device::order_after).
     pub orders: u64,
@@ -78,9 +77,9 @@ pub struct Work {
     pub waits: u64,
     /// Calls of [`wake`](Device::wake).
     pub wakes: u64,
-    /// Submissions and orders that the device refused.
+    /// Number of submissions and calls of [`order_after`](Device::order_after) that the device refused.
     pub refused: u64,
-    /// Polls and waits that returned an error.
+    /// Number of polls and waits that returned an error.
     pub failed: u64,
 }
 
@@ -120,7 +119,7 @@ impl Work {
     }
 }
 
-/// The calls of a device, and the memory that it holds.
+/// Counts of a device's calls and of its allocated memory.
 ///
 /// ```
 /// use backend_api::{Commit, Device, wrap::Counting};
@@ -137,35 +136,35 @@ impl Work {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// The work of all queues together.
+    /// Work of all queues together.
     pub work: Work,
-    /// The number of created queues.
+    /// Number of created queues.
     pub queues: u64,
-    /// The number of allocations of device memory.
+    /// Number of allocations of device memory.
     pub allocations: u64,
-    /// The bytes of the allocations, including extensions.
+    /// Bytes of device memory allocated so far, including extensions of buffers.
     pub allocated_bytes: u64,
-    /// The number of allocations of host memory.
+    /// Number of allocations of host memory.
     pub host_allocations: u64,
-    /// The bytes of the allocations of host memory.
+    /// Bytes of host memory allocated so far.
     pub host_allocated_bytes: u64,
     /// Calls of [`prepare`](Device::prepare).
     pub preparations: u64,
-    /// The number of imports of host memory.
+    /// Number of imports of host memory.
     pub imports: u64,
-    /// Calls for memory or queues that the device refused.
+    /// Number of calls to allocate or import memory, or to create a queue, that the device refused.
     pub refused: u64,
-    /// Bytes of device memory that are allocated now. [`Counting::reset`] keeps them.
+    /// Bytes of device memory that are allocated now. [`Counting::reset`] does not change this number.
     pub held_bytes: u64,
-    /// Bytes of host memory that are allocated now, imported memory included. [`Counting::reset`] keeps
-    /// them.
+    /// Bytes of host memory that are allocated or imported now. [`Counting::reset`] does not change this
+    /// number.
     pub host_held_bytes: u64,
 }
 
-/// Counts calls, copies, kernels and bytes of a device.
+/// A device that forwards all calls to an inner device, and counts calls, copies, kernels and bytes.
 ///
-/// Costs one short lock per call. A call counts when it returns, so a [`wait`](Device::wait) that blocks
-/// does not count yet.
+/// Each call takes one lock for a moment. A call counts when it returns, so a [`wait`](Device::wait) that
+/// blocks does not count yet.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -196,13 +195,13 @@ struct State {
 }
 
 impl<D: Device> Counting<D> {
-    /// Creates a device whose counts are zero.
+    /// Wraps a device. All counts are zero.
     #[must_use]
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
-    /// The inner device.
+    /// Returns the inner device.
     #[must_use]
     pub fn inner(&self) -> &D {
         &self.inner
@@ -240,7 +239,7 @@ impl<D: Device> Counting<D> {
         result
     }
 
-    /// Counts a call for memory or a queue: by `add` if the device granted it, else as refused.
+    /// Counts a call for memory or a queue: calls `add` if the device granted it, else counts it as refused.
     fn granted<T>(&self, result: Result<T>, add: impl FnOnce(&mut State, &T)) -> Result<T> {
         let mut state = self.state.lock();
         match &result {

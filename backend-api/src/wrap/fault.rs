@@ -1,10 +1,10 @@
-//! Rules of fault injection, for every device that injects faults.
+//! Rules of fault injection: the calls of a device that fail, and their errors.
 
 use crate::{ErrorKind, QueueId};
 
 use super::random::SplitMix64;
 
-/// Makes the enum of operations and their names.
+/// Defines the enum of operations and their names.
 macro_rules! operations {
     ($($(#[$doc:meta])* $Operation:ident $name:literal,)*) => {
         /// The calls of a [`Device`](crate::Device) that can be made to fail.
@@ -22,7 +22,7 @@ macro_rules! operations {
         impl Operation {
             const ALL: &[Self] = &[$(Self::$Operation,)*];
 
-            /// The name of the method.
+            /// Name of the method, such as `"submit"`.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -55,14 +55,14 @@ operations! {
 }
 
 impl Operation {
-    /// Returns the operation of this name.
+    /// Returns the operation with this method name; `None` if there is none.
     #[doc(hidden)]
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|operation| operation.name() == name)
     }
 
-    /// Returns true if its calls return tickets.
+    /// Returns true if calls of the operation return tickets.
     pub(super) fn gives_a_ticket(self) -> bool {
         matches!(
             self,
@@ -77,10 +77,11 @@ impl Operation {
     }
 }
 
-/// A rule of fault injection. Without further conditions, it refuses every call of the operation.
+/// A rule of fault injection: which calls fail, and with which error. Without further conditions, it refuses
+/// every call of its operation.
 ///
-/// [`ErrorKind::Lost`] makes the whole device lost, for good. Rules are for [`Faulty`](super::Faulty), and
-/// for devices that inject faults themselves, such as a simulation.
+/// A rule with [`ErrorKind::Lost`] makes the whole device lost, for good. Rules are for
+/// [`Faulty`](super::Faulty), and for devices that inject faults themselves, such as a simulation.
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
@@ -127,14 +128,14 @@ enum When {
 }
 
 impl Fault {
-    /// Creates a rule by which calls of `operation` fail with `kind`.
+    /// Creates a rule: calls of `operation` fail with an error of kind `kind`.
     #[must_use]
     pub fn new(operation: Operation, kind: ErrorKind) -> Self {
         Self { operation: Some(operation), ..Self::anywhere(kind) }
     }
 
-    /// Creates a rule by which calls of every operation fail with `kind`. The rule counts all of them
-    /// together.
+    /// Creates a rule: calls of all operations fail with an error of kind `kind`. Conditions such as
+    /// [`on_call`](Self::on_call) count the calls of all operations together.
     #[must_use]
     pub fn anywhere(kind: ErrorKind) -> Self {
         Self { operation: None, queue: None, kind, when: When::Always, later: false, seen: 0 }
@@ -184,8 +185,8 @@ impl Fault {
         self
     }
 
-    /// Makes the call return a ticket that fails later. The device defines the part of the work that it still
-    /// does. Calls that return no ticket are refused as before.
+    /// Makes matching calls return a ticket, and fails the ticket instead of the call. The device that
+    /// injects the fault defines how much of the work it still does. Calls that return no ticket are refused.
     #[must_use]
     pub fn reported_later(mut self) -> Self {
         self.later = true;
@@ -209,17 +210,18 @@ impl Fault {
     }
 }
 
-/// The failure of a call.
+/// The failure that a rule causes for one call.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strike {
-    /// The kind of the error.
+    /// Kind of the error.
     pub kind: ErrorKind,
-    /// True if the call returns a ticket, which fails.
+    /// True if the call returns a ticket, and the ticket fails instead of the call.
     pub later: bool,
 }
 
-/// The rules of a device. Each call checks all in the order of injection; the first that matches decides.
+/// The list of a device's rules. Each call checks all rules in the order in which they were added; the first
+/// that matches decides.
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
@@ -238,7 +240,7 @@ impl FaultPlan {
         self.faults.clear();
     }
 
-    /// The number of calls that failed because of a rule.
+    /// Number of calls that failed because of a rule.
     #[must_use]
     pub fn struck(&self) -> u64 {
         self.struck

@@ -15,17 +15,18 @@ use crate::{
 use super::fault::{Fault, FaultPlan, Operation};
 use crate::forward;
 
-/// Makes calls of a device fail by [rules](Fault), or makes the whole device lost.
+/// A device that forwards all calls to an inner device, but fails the calls that [rules](Fault) select. It
+/// can also behave as a lost device.
 ///
-/// - A refused call has no effect. A failure that is reported later belongs to its own ticket alone. Of a
-///   batch of copies the first half is then carried out; of other work, nothing. The device does not check
-///   the part that it does not carry out.
-/// - A lost device fails every call at once, and its pending tickets with [`ErrorKind::Lost`]. Memory can
-///   still be released. Work in flight continues in the inner device, so a release still waits for it. A
-///   thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner device has
+/// - A refused call has no effect. A failure that is [reported later](Fault::reported_later) fails only the
+///   ticket of that call. Of a batch of copies the first half is then carried out; of other work, nothing.
+///   The device does not check the arguments of the other half.
+/// - A lost device fails every call at once, and fails its pending tickets with [`ErrorKind::Lost`]. The
+///   program can still release memory. Work in flight continues in the inner device, so a release still waits
+///   for it. A thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner device has
 ///   finished.
-/// - Rules apply in the order of injection. Each counts every matching call, and the first that strikes
-///   decides. Any thread may inject one; it costs one lock a call.
+/// - Each rule counts all calls that match it. If several rules fail one call, the rule that was added first
+///   decides. Any thread may add a rule. Each call takes one lock.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -95,13 +96,13 @@ impl Wake for Once {
 }
 
 impl<D: Device> Faulty<D> {
-    /// Creates a device without faults.
+    /// Wraps a device, without rules.
     #[must_use]
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
-    /// The inner device.
+    /// Returns the inner device.
     #[must_use]
     pub fn inner(&self) -> &D {
         &self.inner
@@ -117,8 +118,7 @@ impl<D: Device> Faulty<D> {
         self.state.lock().plan.clear();
     }
 
-    /// The number of calls that failed because of a rule. Calls of a device that is lost already do not
-    /// count.
+    /// Number of calls that failed because of a rule. Calls after the loss of the device do not count.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.state.lock().plan.struck()
@@ -130,7 +130,7 @@ impl<D: Device> Faulty<D> {
         self.state.lock().lost.is_some()
     }
 
-    /// Makes the device lost, for good, at this moment.
+    /// Makes the device lost from now on.
     pub fn lose(&self) {
         self.lose_and_wake(self.state.lock(), "lose");
     }

@@ -1,15 +1,15 @@
 //! A small seeded generator of random numbers, for repeatable tests and choices.
 
-/// SplitMix64 by Steele, Lea and Flood: every seed starts a good and repeatable sequence.
+/// SplitMix64, the generator of Steele, Lea and Flood. A seed determines the sequence; every seed is good.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The difference between two states.
+    /// Number that each step adds to the state.
     pub const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-    /// The constants that mix a state into a number: each step shifts, XORs and multiplies. A shift by 31
-    /// comes last.
+    /// Constants of the function that mixes a state into a random number: for each pair `(shift, factor)`, `z
+    /// = (z ^ (z >> shift)) * factor`. At the end, `z ^ (z >> 31)`.
     pub const MIXERS: [(u64, u64); 2] = [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)];
 
     #[must_use]
@@ -33,13 +33,13 @@ impl SplitMix64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Returns an index into a list of length `len`, as [`below`](Self::below).
+    /// Returns a random index below `len`, the length of a list; 0 if the list is empty.
     #[inline]
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// Returns an element of a list that is not empty.
+    /// Returns a random element of a list. Panics if the list is empty.
     pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
         things[self.index(things.len())]
     }
