@@ -1,4 +1,4 @@
-//! Sorts on cards without a card: a device that carries out their kernels in RAM, and says that it is one.
+//! Tests of sorts on GPUs without a GPU: a device that reports itself as one, and runs their kernels in RAM.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -33,14 +33,15 @@ impl CardModel {
         Self::over(Arc::new(HostDevice::new(64 << 20).unwrap()), kind)
     }
 
-    /// A device that is said to be of a kind. One of OpenCL carries the kernels out itself.
+    /// Creates a device that reports this kind. An inner OpenCL device runs the kernels itself.
     fn over(inner: Arc<dyn Device>, kind: DeviceKind) -> Self {
         let mut info = inner.info().clone();
         info.kind = kind;
         Self { inner, info }
     }
 
-    /// The devices of OpenCL that there are, as cards; and again as such that give longer memory in pieces.
+    /// All OpenCL devices of the machine, as GPUs; and once more with long memory allocated in several
+    /// pieces.
     #[cfg(feature = "opencl")]
     pub(crate) fn all_in_opencl() -> Vec<Self> {
         use crate::opencl::{OpenClDevice, Options, devices};
@@ -61,7 +62,7 @@ impl CardModel {
     }
 }
 
-/// The elements of a view, as words.
+/// Returns the elements of a view as words.
 fn words(bytes: &[u8], stride: u64) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];
@@ -71,7 +72,8 @@ fn words(bytes: &[u8], stride: u64) -> Vec<u64> {
     bytes.chunks_exact(stride as usize).map(word).collect()
 }
 
-/// Carries out a kernel of sorts: the words of its views, the bytes of one of their elements, and parameters.
+/// Runs a kernel of a sort, given the words of its views, the bytes of an element of each, and the
+/// parameters.
 fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
     let bits = 8 * strides[0];
     let ordered = |flips: &[u64], word: u64| {
@@ -120,7 +122,7 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
             views[2][1] = starts.len() as u64;
         }
         "find_splits_of" => {}
-        // With the number of each element of a channel among all.
+        // These need the position of a channel's element among all elements.
         "merge_keys_of" | "merge_pairs_of" | "gather_share_of" => {
             let &[first, count, page_len, channels, channel, base] = &params[..6] else { unreachable!() };
             let number = |own: u64| {
@@ -149,7 +151,7 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
     }
 }
 
-/// Where a view begins, and its bytes.
+/// Returns the start of a view, and its length in bytes.
 fn place<'a>(view: &kernel::View<'a>) -> (DeviceSpan<'a>, u64) {
     match *view {
         kernel::View::Run(elements) => (elements.start, elements.count * elements.stride),
@@ -157,8 +159,8 @@ fn place<'a>(view: &kernel::View<'a>) -> (DeviceSpan<'a>, u64) {
     }
 }
 
-// SAFETY: all but launches of sorts is passed on as it is, and these are copies to and from memory of the
-// inner device in the queue that they are for.
+// SAFETY: all calls except launches of sorts are passed on unchanged. The launches consist of copies to and
+// from memory of the inner device, in the queue of the launch.
 unsafe impl Device for CardModel {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -201,7 +203,7 @@ unsafe impl Device for CardModel {
                 self.inner.wait(self.inner.submit(queue, &[copy])?)?;
             }
         }
-        // The report, of which all is zero.
+        // Write the report, which is zero.
         let zeroes = backend_api::DeviceBuffer::new(&self.inner, Report::BYTES, backend_api::Commit::Lazy)?;
         let fill = backend_api::Fill { to: zeroes.at(0), bytes: Report::BYTES, pattern: &[0] };
         self.inner.fill(queue, &fill)?;
@@ -219,7 +221,7 @@ unsafe impl Device for CardModel {
     }
 }
 
-/// Keys of several kinds: any, few, those of one bucket but some, in order.
+/// Returns keys of several kinds: random, few distinct ones, almost all in one bucket, in order.
 fn keys(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
     let key = |at: usize| match kind % 5 {
         0 => random.next(),
@@ -236,7 +238,7 @@ fn keys(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
 fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
     let mut random = SplitMix64::new(11);
     for round in 0..60 {
-        // More than 20 000 of one channel are sorted in place.
+        // More than 20 000 keys of one channel are sorted in place.
         let channels = [1, 1, 2, 3, 4, 5][round % 6];
         let is_in_place = channels == 1 || round % 12 >= 6;
         let len = if is_in_place { channels * 20_001 + random.index(60_000) } else { random.index(20_000) };

@@ -1,16 +1,17 @@
-//! Sorting memory of the program by way of cards that have less: each element goes up and down the bus twice.
+//! External sort: elements in RAM, sorted by GPUs with less memory. Each element crosses the bus twice in
+//! each direction.
 //!
-//! In the first pass pieces are sorted which are evenly spread over all elements, so that each has about as
-//! many of every bucket, and goes back to the areas of these. Then it is found out where exactly each
-//! sorted piece is to be cut, so that all buckets are as long; what is in the area of another bucket is
-//! moved by threads. In the second pass a bucket is read from its area, sorted, and written to where it
-//! belongs. While a card sorts one piece, the next one comes and the one before goes.
+//! The first pass sorts pieces that are evenly spread over all elements, so a piece has about as many
+//! elements of each bucket. The device writes each sorted piece to the areas of the buckets. Then the exact
+//! positions are computed at which the sorted pieces must be cut, so that all buckets have the same length.
+//! Threads move the elements that are in the area of another bucket. The second pass reads each bucket from
+//! its area, sorts it, and writes it to its final place. While a GPU sorts one piece, the next piece is
+//! uploaded and the previous one downloaded.
 //!
-//! What comes back from a card is never written to where it came from, but to RAM that is free, and what
-//! was there before is free once the copy is known to have succeeded. So all elements are in RAM at any
-//! time, and a card that fails or is lost takes none with it. That RAM is two pieces for each card:
-//! [`layout`] says where. What is short, and fits on a card, goes there as a whole, and is copied to other
-//! RAM meanwhile.
+//! A piece is never downloaded to the RAM that it was uploaded from, but to free RAM. The old place becomes
+//! free when the download has succeeded. All elements are therefore in RAM at any time, and the loss of a GPU
+//! loses none of them. The additional RAM is two pieces for each GPU: see [`layout`]. Elements that fit on a
+//! GPU are sorted as a whole, and copied to other RAM meanwhile.
 
 mod layout;
 
@@ -34,34 +35,35 @@ use crate::base::registered_memory::RegisteredMemory;
 use crate::base::scoped_threads::{CORES, each};
 use crate::base::scratch_pool::ScratchVec;
 
-/// What is shorter is sorted in RAM.
+/// Shorter ranges are sorted in RAM.
 const BYTES_MIN: usize = if cfg!(test) { 256 } else { 16 << 20 };
-/// What is no longer than this, and fits on a card twice, is sorted as a whole.
+/// Maximum length of ranges that are sorted as a whole, if a GPU has memory for twice their length.
 const WHOLE_BYTES_MAX: usize = if cfg!(test) { 4 << 10 } else { 1 << 30 };
-/// How many copies a submission has at most.
+/// Maximum number of copies in a submission.
 const BATCH: usize = 256;
-/// What a thread copies at a time, and is worth a thread.
+/// Bytes that a thread copies at a time, and that justify one more thread.
 const PART_BYTES: usize = 1 << 20;
 
-/// A share of a card, all of whose memory that it names is used.
+/// A share of a GPU. The sort uses all memory that the share names.
 #[derive(Debug)]
 pub(crate) struct ExternalLane<'a> {
     pub share: ChannelShare<'a>,
-    /// The memory of the program as the card knows it, and where in it what is sorted begins.
+    /// The program's memory as imported by the GPU, and the offset of the first element in it.
     pub import: &'a RegisteredMemory,
     pub offset: u64,
 }
 
-/// How something is sorted.
+/// The method of an external sort.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ExternalPlan {
-    /// All at once.
+    /// As one piece.
     Whole,
     InPieces(AreaLayout),
 }
 
 impl ExternalPlan {
-    /// For so many elements of so many bytes by lanes that have room for some each, if it is worth it.
+    /// Returns the plan for `len` elements of `stride` bytes on lanes with memory for `rooms` elements.
+    /// `None` if such a sort is not worthwhile, or not possible.
     pub fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
         if len * stride < BYTES_MIN {
             return None;
@@ -73,11 +75,11 @@ impl ExternalPlan {
     }
 }
 
-/// Sorts so many keys of the program's memory. No card that fails loses any.
+/// Sorts `len` keys of the program's memory. No key is lost if a GPU fails.
 ///
 /// # Safety
-/// They begin at `home`, and nobody else touches them meanwhile. They are what the lanes' imports have where
-/// the lanes say, and can be written to.
+/// The keys begin at `home`, are writable, and no other code accesses them meanwhile. Each lane's import has
+/// them at the lane's offset.
 pub(crate) unsafe fn sort(
     home: NonNull<u8>,
     len: usize,
@@ -88,7 +90,7 @@ pub(crate) unsafe fn sort(
     let stride = lanes[0].share.keys.stride as usize;
     let passes = if let ExternalPlan::Whole = plan { 1 } else { 2 };
     let sorted = in_steps((len * stride * stride * passes) as u64, |steps| {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees it.
         let Err(error) = (unsafe { sort_in_steps((home, len), lanes, order, plan, steps) }) else {
             return Ok(DeviceOutcome::Done);
         };
@@ -102,7 +104,7 @@ pub(crate) unsafe fn sort(
 }
 
 /// # Safety
-/// As [`sort`].
+/// The requirements of [`sort`].
 unsafe fn sort_in_steps(
     (home, len): (NonNull<u8>, usize),
     mut lanes: Vec<ExternalLane<'_>>,
@@ -124,8 +126,8 @@ unsafe fn sort_in_steps(
     let mut cards = Vec::new();
     for lane in &lanes {
         let import = |kind| {
-            // SAFETY: the memory goes after what is made here, and is reached by its address alone until
-            // then: by threads while no work is under way.
+            // SAFETY: the memory outlives the registrations, which are created below. Until then it is
+            // accessed only by its address, and by threads only while no device works on it.
             unsafe { RegisteredMemory::new(lane.share.lane.device(), spare, bytes, kind) }
         };
         let spare = match plan {
@@ -145,8 +147,8 @@ unsafe fn sort_in_steps(
     sorted
 }
 
-/// Elements, by their place in a [`AreaLayout`]: those at home, and those of the spare memory before and
-/// behind.
+/// Elements by their place in an [`AreaLayout`]: elements at home, and elements in the spare memory, which
+/// counts as before and behind them.
 struct Ram {
     home: NonNull<u8>,
     spare: NonNull<u8>,
@@ -156,11 +158,13 @@ struct Ram {
     order: KeyOrder,
 }
 
-// SAFETY: addresses, of memory that nobody else touches; who touches what is decided by the layout.
+// SAFETY: these are addresses of memory that no other code accesses. The layout gives each place to one
+// thread.
 unsafe impl Sync for Ram {}
 
 impl Ram {
-    /// Whether an element is at home, at which byte, and what is the first one further on that is elsewhere.
+    /// Returns true if the element at a place is at home; its byte offset; and the next place on the other
+    /// side.
     fn find(&self, at: usize) -> (bool, usize, usize) {
         let end = self.before + self.len;
         match at {
@@ -176,7 +180,7 @@ impl Ram {
         start.as_ptr().wrapping_add(byte)
     }
 
-    /// Copies elements to places that are free. No device touches either.
+    /// Copies elements to free places. No device accesses the elements or the places.
     fn copy(&self, moves: &[Move]) {
         let most = PART_BYTES / self.stride;
         let mut parts = Vec::new();
@@ -192,26 +196,27 @@ impl Ram {
         let bytes = moves.iter().map(|(from, _)| from.len() * self.stride).sum::<usize>();
         each(bytes.div_ceil(PART_BYTES).min(*CORES), parts.len(), |number| {
             let (from, to, len) = parts[number];
-            // SAFETY: both are within one memory, and no other thread touches what is written; places that
-            // are free are none that is copied from.
+            // SAFETY: both ranges are within the memory. No other thread accesses the target, which is free
+            // and therefore never a source.
             unsafe { self.address(from).copy_to_nonoverlapping(self.address(to), len * self.stride) };
         });
     }
 
     fn word(&self, at: usize) -> u64 {
         let mut word = [0; 8];
-        // SAFETY: within the memory, which no device writes to.
+        // SAFETY: within the memory, to which no device writes now.
         unsafe { self.address(at).copy_to_nonoverlapping(word.as_mut_ptr(), self.stride) };
         u64::from_le_bytes(word)
     }
 
     fn set_word(&self, at: usize, word: u64) {
-        // SAFETY: within the memory, which neither a device nor another thread touches.
+        // SAFETY: within the memory, which no device and no other thread accesses now.
         unsafe { self.address(at).copy_from_nonoverlapping(word.to_le_bytes().as_ptr(), self.stride) };
     }
 
-    /// Makes what is behind the elements padding, which is as great as anything: also where elements have
-    /// come to be there and padding to be among those.
+    /// Fills the places behind the elements with padding: the greatest key. Unless `is_new`, padding may be
+    /// mixed with elements; elements found in these places are first moved to the place of some padding
+    /// before them.
     fn pad(&self, behind: Range<usize>, is_new: bool) {
         let greatest = u64::MAX >> (64 - 8 * self.stride);
         let (padding, mut at) = (self.order.word(greatest, self.stride as u64), self.before);
@@ -228,7 +233,7 @@ impl Ram {
     }
 }
 
-/// What sorts pieces, and the spare memory as it knows that.
+/// The sorter of a GPU, and the spare memory as imported by the GPU.
 struct Card<'a> {
     lane: &'a ExternalLane<'a>,
     spare: Option<RegisteredMemory>,
@@ -242,7 +247,7 @@ struct ExternalSort<'a> {
 }
 
 impl ExternalSort<'_> {
-    /// Sorts all in one piece, which is copied to the spare memory on its way.
+    /// Sorts all elements as one piece. A thread copies them to the spare memory meanwhile.
     fn at_once(&self) -> Result<()> {
         let len = self.ram.len;
         let [from, to] = [0, 0].map(|start| once(start..len).collect());
@@ -285,8 +290,8 @@ impl ExternalSort<'_> {
         pass(&layout.second_pass(&runs, &cuts, |moves| ram.copy(moves)))
     }
 
-    /// Has each card do its jobs, and one thread some work in RAM meanwhile; how many jobs each card has
-    /// done, also if it fails.
+    /// Runs the jobs of each GPU, and concurrently `meanwhile` on one thread. Returns the number of finished
+    /// jobs of each GPU, even after a failure.
     fn run(&self, jobs: &[PieceJob], meanwhile: &(dyn Fn() + Sync)) -> (Vec<usize>, Result<()>) {
         let has_failed = AtomicBool::new(false);
         let outcomes = of_each(self.cards.len(), self.cards.len(), |number| {
@@ -299,7 +304,7 @@ impl ExternalSort<'_> {
         (done, sorted.into_iter().collect())
     }
 
-    /// Has a card do its jobs one after the other; counts those whose elements are where they go to.
+    /// Runs the jobs of a GPU in order, and counts the jobs whose elements have arrived in their target.
     fn run_lane(
         &self,
         number: usize,
@@ -310,7 +315,7 @@ impl ExternalSort<'_> {
     ) -> Result<()> {
         let (card, keys) = (&self.cards[number], self.piece as u64);
         let (sorter, device) = (&card.sorter, card.lane.share.lane.device());
-        // Of their own, so that all copies are over when they end, whatever fails.
+        // Use separate queues: their drop waits for all copies, even after a failure.
         let (uploads, downloads) = (Queue::new(device)?, Queue::new(device)?);
         let mine = || jobs.iter().skip(number).step_by(self.cards.len());
         let places = if jobs.len() == 1 { 2 } else { PIECES_ON_CARD as u64 };
@@ -352,7 +357,7 @@ impl ExternalSort<'_> {
 }
 
 impl Card<'_> {
-    /// Starts to copy elements of some ranges to the card, one after the other, or from there.
+    /// Submits copies of consecutive ranges to the GPU, or from the GPU.
     fn copy(
         &self,
         ram: &Ram,

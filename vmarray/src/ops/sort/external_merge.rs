@@ -1,10 +1,9 @@
-//! Sorting elements that no single device has: pieces that fit into RAM, which are then merged where they
-//! are.
+//! Sorting of elements that no single device can hold: pieces are sorted in RAM, and then merged in place.
 //!
-//! Two sorted neighbours without values are merged while they stream by if the shorter one fits into RAM,
-//! those with values if both fit. Else the first half of what they come to is found by a search, brought in
-//! front of the second by a rotation, and each half merged by itself: K. Dudzinski, A. Dydek, "On a stable
-//! minimum storage merging algorithm", 1981. The rotation swaps blocks: D. Gries, H. Mills, "Swapping
+//! Two sorted neighbours without values are merged in a stream if the shorter one fits into RAM. Neighbours
+//! with values are merged if both fit. Otherwise a search finds the elements of the first half of the result,
+//! a rotation moves them before the others, and each half is merged separately: K. Dudzinski, A. Dydek, "On a
+//! stable minimum storage merging algorithm", 1981. The rotation swaps blocks: D. Gries, H. Mills, "Swapping
 //! sections", 1981.
 
 mod stream;
@@ -24,20 +23,20 @@ use crate::ops::executor::Operand;
 use crate::ops::shift::interrupted;
 use crate::ops::view::{INTERNAL, StoreMut};
 
-/// How many bytes are sorted at once, if there is RAM; as many again are used beside them, and more if that
-/// leaves half of it free.
+/// Bytes of a piece that is sorted in RAM, with as many bytes of scratch memory. More if piece and scratch
+/// memory leave half of the free RAM.
 const PIECE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 30 };
-/// What is tried at least.
+/// Least length of a piece before the sort reports a lack of memory.
 const PIECE_BYTES_MIN: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
-/// How many bytes are worked on in RAM at once, with as many again beside them.
+/// Bytes of a piece that is sorted in RAM, with as many bytes of scratch memory.
 pub(crate) fn bytes_in_ram() -> usize {
     let free = if cfg!(test) { None } else { SystemMemory::of_linux() };
     let quarter = free.map_or(0, |free| usize::try_from(free.usable_bytes() / 4).unwrap_or(usize::MAX));
     PIECE_BYTES.max(quarter)
 }
 
-/// Sorts the elements of a range of a store, and values beside them by the same order.
+/// Sorts the elements of a range of a store, and optional values by the same order.
 pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
@@ -49,7 +48,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     }
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
-    // Values are put in their order by numbers of 32 bits.
+    // A permutation of values has indices of 32 bits.
     let most = if stride == 0 { usize::MAX } else { u32::MAX as usize };
     let mut piece = range.len().min((bytes_in_ram() / of_each).clamp(2, most));
     let (piece, beside) = loop {
@@ -71,7 +70,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
             for at in (0..starts.len() - 2).step_by(2) {
                 sorting.merge(starts[at], starts[at + 1], starts[at + 2])?;
             }
-            // Those that are merged begin where every other one began.
+            // Every other start begins a merged run.
             let last = starts.len() - 1;
             let is_kept = |at: usize| at.is_multiple_of(2) || at == last;
             starts = (0..=last).filter(|at| is_kept(*at)).map(|at| starts[at]).collect();
@@ -80,22 +79,22 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     })
 }
 
-/// Whether elements are in an order already. Of those that are not, some are read.
+/// Returns true if the elements are already in order. Stops soon after a pair of elements out of order.
 fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
     order: KeyOrder,
 ) -> Result<bool> {
-    /// What is read first, and at most, in elements.
+    /// Number of elements in the first read, and in the longest.
     const FIRST: usize = 4 << 10;
     const MOST: usize = 512 << 10;
-    /// What a thread compares at a time.
+    /// Number of elements that a thread compares at a time.
     const PART: usize = 32 << 10;
     let key = |element: &T| order.key::<T::KeyBits>(bytemuck::cast(*element));
     let mut read = ScratchVec::<T>::unspecified(range.len().min(MOST + 1))?;
     let (mut start, mut at_once) = (range.start, FIRST);
     while start + 1 < range.end {
-        // The first of what comes next as well.
+        // Read the first element of the next part too.
         let read = &mut read[..(range.end - start).min(at_once + 1)];
         store.read_at(start, read, INTERNAL)?;
         let (read, are_sorted) = (&*read, AtomicBool::new(true));
@@ -135,7 +134,7 @@ impl<T: SortKey> PieceMemory<T> {
     }
 }
 
-/// Some keys in memory, and bytes of their values.
+/// Keys in RAM, and the bytes of their values.
 struct SomeRows<'a, T> {
     keys: &'a mut [T],
     values: &'a mut [u8],
@@ -143,7 +142,7 @@ struct SomeRows<'a, T> {
 
 struct BySorting<'a, T: SortKey, S> {
     store: &'a S,
-    /// Where the range begins, beside whose elements the values are.
+    /// Place of the element that belongs to the first value.
     first: usize,
     values: Option<Operand<'a>>,
     order: KeyOrder,
@@ -165,7 +164,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         self.values.map_or(0, |values| values.stride())
     }
 
-    /// Tells that so many elements are about to be moved.
+    /// Reports that the sort is about to move `len` elements.
     fn report(&self, len: usize) -> Result<()> {
         self.steps.report((len * (size_of::<T>() + self.stride())) as u64)
     }
@@ -225,7 +224,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         done
     }
 
-    /// Writes elements that are nowhere else: once more, if that fails.
+    /// Writes elements that exist only in RAM. After a failure it writes them once more.
     fn write_all(&self, place: usize, rows: &SomeRows<'_, T>) -> Result<()> {
         let Err(error) = self.write(place, rows) else { return Ok(()) };
         match self.write(place, rows) {
@@ -238,7 +237,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         self.store.read_at(place, into, INTERNAL)
     }
 
-    /// The same as [`write_all`](Self::write_all) of keys that have no values.
+    /// [`write_all`](Self::write_all) for keys without values.
     fn write_keys(&self, place: usize, from: &mut [T]) -> Result<()> {
         self.write_all(place, &SomeRows { keys: from, values: &mut [] })
     }
@@ -255,7 +254,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
             return self.merge_in_ram(start, middle, end);
         }
         let half = (end - start) / 2;
-        // How many elements of the first are among that many.
+        // Search for the number of elements of the first range in the first half of the result.
         let (mut least, mut most) = (half.saturating_sub(end - middle), half.min(middle - start));
         while least < most {
             let taken = least.midpoint(most);
@@ -294,7 +293,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         done
     }
 
-    /// Has two neighbours change places.
+    /// Exchanges two neighbouring ranges, which may differ in length.
     fn rotate(&mut self, mut start: usize, mut middle: usize, end: usize) -> Result<()> {
         while start < middle && middle < end {
             let (first, second) = (middle - start, end - middle);
@@ -308,7 +307,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         Ok(())
     }
 
-    /// Swaps so many elements.
+    /// Swaps `len` elements from `one` on with the elements from `two` on.
     fn swap(&mut self, one: usize, two: usize, len: usize) -> Result<()> {
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
         let (at_once, stride) = (piece.keys.len(), self.stride());
@@ -319,7 +318,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
             self.read(one + at, &mut of_one)?;
             self.read(two + at, &mut of_two)?;
             let swapped = self.write(one + at, &of_two).and_then(|()| self.write(two + at, &of_one));
-            // Both are in RAM: what was begun is undone, both times.
+            // RAM has both ranges: after a failure, write both back.
             let Err(error) = swapped else { return Ok(()) };
             let back = [(one + at, &of_one), (two + at, &of_two)].map(|(at, rows)| self.write_all(at, rows));
             back.into_iter().collect::<Result<()>>().and(Err(error))
@@ -329,7 +328,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
     }
 }
 
-/// Puts values of so many bytes in an order: first those with the first of these numbers.
+/// Copies values of `stride` bytes in the order of `numbers`: the value with the first index comes first.
 fn permute(from: &[u8], to: &mut [u8], stride: usize, numbers: &[u32]) {
     for (to, number) in to.chunks_exact_mut(stride).zip(numbers) {
         to.copy_from_slice(&from[*number as usize * stride..][..stride]);
@@ -370,8 +369,9 @@ mod tests {
         }
     }
 
-    /// Does some work to keys and values again and again, where so many calls in a row fail, the first of
-    /// them later each time, until it is not reached. No row may be lost. Says how often the work has failed.
+    /// Repeats some work on keys and values. Each time, `in_a_row` consecutive calls fail, from a later call
+    /// on, until the failures are behind the work. No row may be lost. Returns the number of failures of the
+    /// work.
     fn failing(
         rows: &[(u32, u64)],
         in_a_row: u64,
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn a_sort_that_fails_loses_nothing() {
         let sort = |keys: &VirtualArray<u32, _>, values: &VirtualArray<u64, _>| keys.sort_with(.., values);
-        // Equal keys stay in their order, too.
+        // The sort is stable for equal keys, too.
         let failures = failing(&random_rows(1500), 1, sort, |rows| rows.is_sorted());
         assert!(failures > 20, "{failures}");
     }

@@ -113,8 +113,8 @@ impl<'a> TileStates<'a> {
     /// [`write_states`](Self::write_states) wrote them. Calls `begin_write` before the launch, and returns
     /// the result word.
     ///
+    /// # Errors
     /// A [refusal](is_unsupported) if the device does not support the kernel, and other errors.
-    /// A [refusal](is_unsupported), if the device does not take the kernel, and others.
     pub fn launch(
         &self,
         kernel: &Kernel,

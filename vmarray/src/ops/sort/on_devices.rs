@@ -1,12 +1,11 @@
-//! Sorting in the memory of devices that reach each other. Each channel sorts what it has; what two of them
-//! have is then merged in one exchange: both write their part of the result, and read what they need of
-//! it where it lies. Several channels take as many exchanges as pairs of pairs do.
+//! Sorting in the memory of devices that can access each other's memory. Each channel sorts its own keys.
+//! Then each pair of channels merges its keys: both write their part of the result, and read the other's keys
+//! in place. The merges form a binary tree.
 //!
-//! Keys lie at home or in memory beside it, and each step brings them from one to the other; the last one
-//! deals them out to the pages they belong to. Until a step is known to have succeeded for all, keys are
-//! where it read them.
+//! Keys are at home or in scratch memory, and each step moves them from one to the other. The last step also
+//! distributes them to their pages. Until a step has succeeded on all devices, its input stays intact.
 //!
-//! Keys with values are first dealt to channels by their order, so that equal ones stay in it.
+//! Keys with values are first distributed to the channels in their order, so that the sort is stable.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,20 +23,20 @@ use crate::base::progress::{Steps, in_steps};
 use crate::base::scoped_threads::each;
 use crate::ops::compute::within_channel;
 
-/// Keys of a share beside which there is as much memory, at most.
+/// Maximum number of a share's keys for which scratch memory of the same length is allocated.
 const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { 1 << 62 };
 
-/// How the elements of a store are dealt out: page `p` to channel `p % channels`.
+/// The distribution of a store's elements: channel `p % channels` has page `p`.
 #[derive(Clone, Copy, Debug)]
 pub struct Striping {
     pub page_len: usize,
     pub channels: usize,
-    /// The first that is sorted.
+    /// Index of the first sorted element.
     pub start: usize,
 }
 
 impl Striping {
-    /// Those of the elements with these numbers, from the first that is sorted on, that a share has.
+    /// Returns the share's part of a range of elements, which counts from the first sorted element.
     fn of_share(&self, share: &ChannelShare<'_>, numbers: &Range<u64>) -> StripedRange {
         let (Self { page_len, channels, start }, ChannelShare { channel, first, keys, .. }) = (*self, share);
         let indices = start + numbers.start as usize..start + numbers.end as usize;
@@ -54,8 +53,8 @@ impl Striping {
     }
 }
 
-/// Sorts keys, and their values, by what all channels have of them; says when they are about to be written
-/// to. There is one share at least, and none without keys; all devices map each other's memory.
+/// Sorts the keys of all channels, with their values. Calls `begin_write` before the first write. There is at
+/// least one share, each share has keys, and all devices map each other's memory.
 pub(crate) fn sort_on_devices(
     shares: &[ChannelShare<'_>],
     dealing: Striping,
@@ -64,7 +63,7 @@ pub(crate) fn sort_on_devices(
 ) -> DeviceOutcome {
     let of_each = shares[0].bytes_of_each();
     let bytes: u64 = shares.iter().map(|share| share.keys.count * of_each).sum();
-    // What deals keys to the other channels is not told of.
+    // The progress does not count the distribution of keys to other channels.
     let rounds = shares[0].keys.stride + levels(shares.len()).len() as u64;
     let sorted =
         in_steps(bytes * rounds, |steps| match sort_in_steps(shares, dealing, order, steps, begin_write) {
@@ -97,7 +96,7 @@ fn sort_in_steps(
     }
     let outcome = match failure {
         Some(error) if error.device_error().is_some_and(is_unsupported) => {
-            // Memory that others have got.
+            // Release the scratch memory of the other shares.
             sorters.drain(..).for_each(|sorter| sorter.sorter.end());
             begin_write();
             in_place::sort(shares, dealing, order, steps)
@@ -113,19 +112,19 @@ fn sort_in_steps(
     outcome
 }
 
-/// What sorts the keys of a share, from its home to memory beside it and back.
+/// The sorter of a share's keys, between their home and scratch memory.
 struct ShareSorter<'a> {
     sorter: Sorter<'a>,
     beside: KeysMemory,
-    /// If they were counted.
+    /// The counts of each digit, if they were requested.
     counts: Option<Vec<u64>>,
 }
 
 impl<'a> ShareSorter<'a> {
-    /// Gets memory, and counts digits meanwhile, if that is wanted.
+    /// Allocates memory, and concurrently counts digits if requested.
     fn new(share: &'a ChannelShare<'a>, order: KeyOrder, counts: bool, steps: &'a Steps) -> Result<Self> {
         let (sorter, keys) = (Sorter::new(share, order, steps)?, share.keys.count);
-        // Of long arrays it takes as long to get memory for as to count.
+        // For long arrays, the allocation takes as long as the count.
         let (beside, counts) = std::thread::scope(|scope| {
             let allocate = || if keys > BESIDE_MAX { Err(refusal()) } else { sorter.memory_for(keys) };
             let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);
@@ -156,7 +155,7 @@ impl<'a> ShareSorter<'a> {
         if place == self.home() { self.beside() } else { self.home() }
     }
 
-    /// Sorts the keys, which are in one of both places; says in which they are then, also if it fails.
+    /// Sorts the keys, which are in either place. Returns their place afterwards, also after a failure.
     fn sort<'s>(
         &'s self,
         from: KeysPlace<'s>,
@@ -169,23 +168,23 @@ impl<'a> ShareSorter<'a> {
         self.sorter.sort(keys, &counts.map_err(|error| (from, error))?, from, self.other_than(from))
     }
 
-    /// Copies the keys to where they are to be, unless they are there.
+    /// Copies the keys to a place, unless they are there.
     fn bring(&self, from: KeysPlace<'_>, to: KeysPlace<'_>) -> backend_api::Result<()> {
         self.sorter.copy(&[(from, to, self.sorter.share.keys.count)])
     }
 }
 
-/// What `work` gives for each number below an end, by so many threads at most.
+/// Returns the results of `work` for each number below `end`, computed by at most `threads` threads.
 pub(crate) fn of_each<R: Send>(threads: usize, end: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let results: Vec<Mutex<Option<R>>> = (0..end).map(|_| Mutex::default()).collect();
     each(threads, end, |number| *results[number].lock() = Some(work(number)));
     results.into_iter().filter_map(Mutex::into_inner).collect()
 }
 
-/// Runs that are merged: shares that follow one another, and those after them.
+/// Two adjacent runs to be merged, each as a range of shares.
 type Merge = [Range<usize>; 2];
 
-/// The merges that make one run of so many, two at a time.
+/// The levels of pairwise merges that turn `shares` runs into one.
 fn levels(shares: usize) -> Vec<Vec<Merge>> {
     let (mut runs, mut levels) = ((0..shares).map(|share| share..share + 1).collect::<Vec<_>>(), Vec::new());
     while runs.len() > 1 {
@@ -199,7 +198,7 @@ fn levels(shares: usize) -> Vec<Vec<Merge>> {
 struct SortedShares<'s, 'a> {
     sorters: &'s [ShareSorter<'a>],
     dealing: Striping,
-    /// Where the keys of each are.
+    /// The present place of each share's keys.
     at: Vec<KeysPlace<'s>>,
 }
 
@@ -210,7 +209,7 @@ impl<'s> SortedShares<'s, '_> {
             self.sorters[number].bring(self.at[number], self.sorters[number].home())
         });
         match home.into_iter().collect::<backend_api::Result<Vec<_>>>() {
-            // Where shares are dealt, equal keys are no longer in their order.
+            // After a distribution, equal keys are no longer in their order.
             Ok(_) if is_unsupported(&error) && !is_dealt => DeviceOutcome::Unsupported,
             Ok(_) => DeviceOutcome::Failed(error.into()),
             Err(_) => DeviceOutcome::Lost(error.into()),
@@ -231,7 +230,7 @@ impl<'s> SortedShares<'s, '_> {
             });
         }
         failure?;
-        // So that the last merge writes home.
+        // Choose places such that the last merge writes to the home slots.
         let steps = |number| levels.iter().flatten().filter(|merge| all_of(merge).contains(&number)).count();
         let moved: Vec<bool> = (0..sorters.len())
             .map(|number| (self.at[number] == sorters[number].home()) == (steps(number) % 2 == 1))
@@ -257,7 +256,7 @@ impl<'s> SortedShares<'s, '_> {
         Ok(())
     }
 
-    /// Has keys of some shares written to the place where they are not; all of them by all threads.
+    /// Runs a step concurrently for some shares, which writes their keys to the respective other place.
     fn step(
         &mut self,
         work: impl Fn(&Self, usize) -> backend_api::Result<()> + Sync,
@@ -288,7 +287,8 @@ impl<'s> SortedShares<'s, '_> {
         shares.clone().map(|number| self.count(number)).collect()
     }
 
-    /// Brings a share what it has in the order of all elements, from where these are at home.
+    /// Copies a share's part of the elements, in the order of all elements, from their home to scratch
+    /// memory.
     fn gather(&self, number: usize) -> backend_api::Result<()> {
         let (sorter, count) = (&self.sorters[number], self.count(number));
         let first: u64 = self.counts(&(0..number)).iter().sum();
@@ -304,7 +304,7 @@ impl<'s> SortedShares<'s, '_> {
                     Elements { start: here, count: dealt.count, ..from },
                     Elements { start: to, count, ..from },
                 ];
-                // Blocks take more than one element a thread.
+                // Each thread of a block may copy several elements.
                 let items = dealt.count.div_ceil(MERGING_BLOCK).min(1 << 14) * MERGING_BLOCK;
                 if items > 0 {
                     sorter.sorter.launch(kernel, items, &views.map(View::from), &dealt.params())?;
@@ -314,7 +314,7 @@ impl<'s> SortedShares<'s, '_> {
         Ok(())
     }
 
-    /// The parts of a merge, each of which comes from one share of either run.
+    /// The parts of a merge. Each part has keys of one share of either run.
     fn parts(&self, merge: &Merge) -> backend_api::Result<Vec<MergePart>> {
         let counts = merge.each_ref().map(|shares| self.counts(shares));
         let mut parts = parts_of([&counts[0], &counts[1]], |run, piece, number| {
@@ -327,8 +327,8 @@ impl<'s> SortedShares<'s, '_> {
         Ok(parts)
     }
 
-    /// Has a share write its part of a merge. Of the last merge that is what its channel has at home; of
-    /// others, what follows on what the shares before it have.
+    /// Writes a share's part of a merge. In the last merge these are the elements in the home slots of its
+    /// channel; in earlier merges, the elements behind the parts of earlier shares.
     fn merge(
         &self,
         number: usize,
@@ -362,7 +362,7 @@ impl<'s> SortedShares<'s, '_> {
             }
             sorter.sorter.report(count)?;
             let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
-            // In the place of an empty run stands the other one, of which nothing is taken.
+            // Pass the other run in place of an empty run; the kernel takes no element of it.
             let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);
             let read = read.map(|(share, range)| {
                 let place = self.sorters[*share].sorter.further(self.at[*share], range.start);
@@ -391,7 +391,7 @@ impl<'s> SortedShares<'s, '_> {
     }
 }
 
-/// The shares of both runs.
+/// The range of shares in both runs.
 fn all_of([one, two]: &Merge) -> Range<usize> {
     one.start..two.end
 }

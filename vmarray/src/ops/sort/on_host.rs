@@ -1,14 +1,14 @@
-//! Sorting in RAM: keys, and keys with values, which keep the order of equal keys.
+//! Sorting in RAM: keys, or keys with values. With values, the sort is stable.
 //!
-//! A look at the keys says which bits differ at all, and whether they are in order already. Rows are first
-//! dealt out to buckets by the highest of those bits, by all threads at once, through buffers of a line for
-//! each bucket: by so many bits, or, where a sample says that these are not spread evenly, by digits of
-//! different lengths. A bucket is small: a thread sorts it while it is in the processor's caches, by as many
-//! bits as make most keys differ, and mends what they leave in the wrong order. In a bucket that most rows of
-//! have one key, the others are sorted alone. Keys alone of which few bits differ are counted and written
-//! anew.
+//! A survey of the keys finds the bits that differ, and whether the keys are already in order. Then all
+//! threads distribute the rows to buckets by the highest differing bits, through a buffer of one cache line
+//! for each bucket. If a sample shows that these bits are unevenly distributed, buckets have digits of
+//! different lengths. A thread sorts a bucket in the processor's caches: by enough bits to make most keys
+//! different, and then by insertion of the remaining rows. If most rows of a bucket have one key, only the
+//! other rows are sorted. Keys without values and with few differing bits are counted, and written from the
+//! counts.
 //!
-//! Whenever it ends before its end, each row is somewhere.
+//! If the sort is cancelled or panics, no row is lost.
 
 mod cached;
 mod count;
@@ -32,20 +32,20 @@ use crate::base::progress::Steps;
 use crate::base::scoped_threads;
 use crate::base::scratch_pool::ScratchVec;
 
-/// What has fewer rows is compared.
+/// Fewer rows are sorted by comparison.
 const FEW: usize = 48;
-/// So many bytes of rows are sorted in the caches of a core: they are there twice, and what they become.
+/// Maximum bytes of rows that are sorted in the caches of a core. The caches also hold a copy and the result.
 const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 512 << 10 };
-/// After so many bytes of rows each thread asks whether to go on.
+/// Each thread checks for cancellation after this many bytes of rows.
 const STOPPED_BYTES: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
-/// Fewer rows are not worth a second thread.
+/// Minimum number of rows for a second thread.
 const TOGETHER: usize = if cfg!(test) { 500 } else { 1 << 17 };
 
-/// Sorts keys, with as much memory beside them; another 512 KiB for each thread are taken.
+/// Sorts keys with scratch memory of the same length. Allocates another 512 KiB for each thread.
 ///
 /// # Errors
-/// [`NoMemory`](crate::ErrorKind::NoMemory); the keys are as before then.
-/// [`Cancelled`](crate::ErrorKind::Cancelled); they are in some order then.
+/// [`NoMemory`](crate::ErrorKind::NoMemory): the keys are unchanged.
+/// [`Cancelled`](crate::ErrorKind::Cancelled): the keys are in an unspecified order.
 pub(crate) fn sort<K: KeyBits>(
     keys: &mut [K],
     beside: &mut [K],
@@ -53,21 +53,22 @@ pub(crate) fn sort<K: KeyBits>(
     threads: usize,
     steps: &Steps,
 ) -> Result<()> {
-    // Takes no memory.
+    // Empty values take no memory.
     let mut values = vec![(); keys.len()];
     let columns = Columns { keys: keys.into(), values: values.as_mut_slice().into() };
     run(columns, || Ok(bytemuck::cast_slice_mut(beside)), order, threads, steps, || {})
 }
 
-/// Sorts keys, and values as their keys. Values of equal keys keep their order.
+/// Sorts keys, and values by their keys. The sort is stable.
 ///
-/// Takes as much memory again as keys and values have, and 512 KiB for each thread, unless they are in order.
+/// Allocates as much memory as keys and values have, and 512 KiB for each thread, unless the keys are in
+/// order.
 ///
 /// # Errors
-/// As of [`sort`].
+/// The errors of [`sort`].
 ///
 /// # Panics
-/// If there are not as many values as keys.
+/// If the number of values differs from the number of keys.
 pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     keys: &mut [K],
     values: &mut [V],
@@ -78,7 +79,7 @@ pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     sort_at_home(keys.into(), values.into(), order, threads, steps, || {})
 }
 
-/// As [`sort_pairs`]; says when they are about to be written to.
+/// Like [`sort_pairs`], at home. Calls `begin_write` before the first write.
 pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
     keys: HomeSlice<'_, K>,
     values: HomeSlice<'_, V>,
@@ -107,30 +108,30 @@ fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
     }
 }
 
-/// How keys are ordered; bits of integers are not flipped by their sign.
+/// The order of keys. Only floats are flipped by their sign.
 #[derive(Clone, Copy)]
 struct Sorting<'a, const IS_FLOAT: bool> {
     order: KeyOrder,
     steps: &'a Steps,
 }
 
-/// Where rows are before they are sorted. They are in columns afterwards.
+/// Place of rows before the sort. Afterwards they are in columns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RowsPlace {
     Columns,
     Rows,
 }
 
-/// Rows of one digit, and where they belong.
+/// Rows with one value of a digit, and their final place.
 struct Bucket<'a, K, V> {
     columns: Columns<'a, K, V>,
     rows: &'a mut [KeyRow<K, V>],
-    /// By which they can differ.
+    /// Bits in which the keys may differ.
     bits: u64,
 }
 
-/// Buckets that are not sorted yet, the largest one last. Those that are left, as the sort is stopped or a
-/// thread panics, are put where they belong as they are.
+/// Buckets that are not sorted yet, the largest one last. If the sort is cancelled or a thread panics, the
+/// drop writes the remaining buckets unsorted to their final place.
 struct UnsortedBuckets<'a, K: KeyBits, V: Pod + Send + Sync>(Mutex<Vec<Bucket<'a, K, V>>>);
 
 impl<'a, K: KeyBits, V: Pod + Send + Sync> UnsortedBuckets<'a, K, V> {
@@ -158,7 +159,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         begin_write: impl FnOnce(),
     ) -> Result<()> {
         let threads = if columns.len() < TOGETHER { 1 } else { threads.max(1) };
-        // Before memory is taken.
+        // Check the order before the allocation.
         let keys = columns.keys.as_slice();
         match InOrder::of(keys, size_of::<V>() > 0, threads, move |key| self.compared(*key)) {
             InOrder::Ascending => return Ok(()),
@@ -184,19 +185,20 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     #[inline(always)]
     fn key<K: KeyBits>(self, key: K) -> u64 {
         let (wide, above) = (key.wide(), u64::BITS - 8 * K::BYTES as u32);
-        // All bits below a sign that is set: shifts are no branch, as the order's way could become one.
+        // All bits below a set sign bit. Shifts avoid a branch, which the compiler may make of the order's
+        // method.
         let below = if IS_FLOAT { ((wide << above) as i64 >> 63) as u64 >> (above + 1) } else { 0 };
         wide ^ self.order.flip ^ below
     }
 
-    /// As the key, in as many bits.
+    /// The same value as the key, in the width of the type.
     #[inline(always)]
     fn compared<K: KeyBits>(self, key: K) -> K {
         let below = if IS_FLOAT { key.if_negative(K::narrow(self.order.flip_negative)) } else { K::zeroed() };
         key ^ K::narrow(self.order.flip) ^ below
     }
 
-    /// Writes keys, so many of each value.
+    /// Writes each value as often as its count says.
     fn write<K: KeyBits>(
         self,
         keys: HomeSlice<'_, K>,
@@ -206,7 +208,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         count::write(keys, values.into_iter().map(|(key, count)| (self.order.bits(key), count)), threads);
     }
 
-    /// Sorts rows that can differ in some bits only, by a thread for each memory of its own.
+    /// Sorts rows that can differ in some bits only, with one thread for each scratch memory.
     fn sort<K: KeyBits, V: Pod + Send + Sync>(
         self,
         Bucket { mut columns, rows, bits }: Bucket<'_, K, V>,
@@ -241,7 +243,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         scratches: &mut [Scratch<K, V>],
     ) {
         let (len, threads, is_keys) = (columns.len(), scratches.len(), size_of::<V>() == 0);
-        // The same of keys where they are.
+        // Calls a function with the keys in their present place.
         macro_rules! of_keys {
             ($function:expr $(, $arguments:expr)*) => {
                 match place {
@@ -281,7 +283,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
     }
 
-    /// By the highest bits, and what is alike in them by itself.
+    /// Sorts by the highest bits into buckets, and then each bucket separately.
     fn by_highest<K: KeyBits, V: Pod + Send + Sync>(
         self,
         mut columns: Columns<'_, K, V>,
@@ -307,7 +309,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
         buckets.sort_by_key(|bucket| bucket.rows.len());
         let buckets = UnsortedBuckets(Mutex::new(buckets));
-        // What would keep one thread busy while others are idle.
+        // Buckets so large that one thread would work on them while the others are idle.
         let is_large = |bucket: &mut Bucket<'_, K, V>| {
             let count = bucket.rows.len();
             threads > 1 && count * 2 > len / threads && count >= TOGETHER
@@ -320,7 +322,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             let Some(scratch) = scratches.lock().next() else { return };
             let (own, mut bytes) = (std::slice::from_mut(scratch), 0);
             loop {
-                // While it has no bucket, since who is told may panic.
+                // Report while the thread has no bucket, because the program's function may panic.
                 if bytes >= STOPPED_BYTES && self.steps.report(0).is_err() {
                     break;
                 }
@@ -346,7 +348,7 @@ mod tests {
     use crate::ops::sort::SortKey;
     use crate::progress::with_progress;
 
-    /// Sorts keys, and keys with their numbers as values of 8 and of 4 bytes.
+    /// Sorts keys, and keys with their indices as values of 8 and 4 bytes.
     fn check<K: KeyBits>(keys: &[K], order: KeyOrder, threads: usize) {
         let about = || format!("{} keys of {} bytes, {order:?}, {threads} threads", keys.len(), K::BYTES);
         let mut expected: Vec<(K, u64)> = keys.iter().copied().zip(0..).collect();
@@ -364,7 +366,7 @@ mod tests {
         assert!(found == sorted && values.eq(numbers), "{} with short values", about());
     }
 
-    /// Bits for keys, of which a type takes the highest ones.
+    /// Random bits; a type of keys takes the highest ones.
     fn bits(kind: usize, len: usize, random: &mut SplitMix64) -> Vec<u64> {
         let few: Vec<u64> = (0..1 + random.index(400)).map(|_| random.next()).collect();
         let (one, shift) = (random.next(), random.index(64));
@@ -373,14 +375,14 @@ mod tests {
             1 => random.next() & 0x8100_0300_8001_0003,
             2 => few[random.index(few.len())],
             3 => few[random.index(2) % few.len()],
-            // Most are alike in their highest bits.
+            // Most keys have equal highest bits.
             4 => random.next() >> (random.next() % 64),
             5 => one ^ (random.next() >> 52 << shift),
-            // Almost in order, and in order.
+            // Keys almost in order, and in order.
             6 if random.index(100) == 0 => random.next(),
             6 | 7 => (number as u64) << 50,
             8 => (len as u64 / 3 - number as u64 / 3) << 52,
-            // Few values of which each is some of all, among others; and one that most are.
+            // Few values among others, each of them many times; and one value that most keys have.
             9 if random.index(3) > 0 => few[random.index(few.len()).min(random.index(few.len()))],
             10 if random.index(20) > 0 => one,
             9 | 10 => random.next(),
@@ -456,7 +458,7 @@ mod tests {
         }
     }
 
-    /// As the numbers' own comparison has it.
+    /// Compares as the number type does.
     fn check_numbers<T: SortKey>(mut numbers: Vec<T>, compare: impl Fn(&T, &T) -> std::cmp::Ordering) {
         for is_descending in [false, true] {
             let mut beside = numbers.clone();

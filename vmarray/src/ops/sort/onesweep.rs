@@ -1,4 +1,4 @@
-//! The kernels of sorts on cards, as devices are given them: PTX for CUDA, and OpenCL C.
+//! Kernels of sorts on GPUs, as text: PTX for CUDA, and OpenCL C.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,34 +7,34 @@ use backend_api::Device;
 use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Code, Kernel, Memory, Op, Reg, Type, ViewDecl};
 
-/// How many values a digit has.
+/// Number of values of a digit.
 pub(super) const DIGITS: usize = 256;
-/// Threads of a block that counts digits.
+/// Number of threads in a block that counts digits.
 pub(super) const COUNTING_BLOCK: u32 = 256;
-/// Bytes of the states of a pass before those of its tiles.
+/// Bytes of a pass's state before the states of its tiles.
 pub(super) const STATE_HEADER_BYTES: u64 = 64;
 
-/// Elements of the tiles by which runs are merged, as in `merge.h`.
+/// Number of elements in a tile of a merge, as in `merge.h`.
 pub(super) const MERGE_TILE: u64 = 17 * MERGING_BLOCK;
-/// Threads of a block that merges, or that gathers elements.
+/// Number of threads in a block that merges or gathers elements.
 pub(super) const MERGING_BLOCK: u64 = 256;
 
-/// A kernel that moves keys by one digit, and values with them.
+/// A kernel that sorts keys by one digit, together with their values if there are any.
 ///
-/// Views: keys, where to, where those of each value of the digit go, the same for the keys that come after,
-/// states, and if there are values, these and where to. Parameters: keys, shift of the digit, the two words
-/// of the order.
+/// Views: the keys, their target, the first position of each value of the digit, the same for the keys of the
+/// next launch, and the states; with values, also the values and their target. Parameters: the number of
+/// keys, the shift of the digit, and the two words of the key order.
 #[derive(Debug)]
 pub(super) struct MoveKernel {
     pub kernel: Kernel,
-    /// Threads of a block.
+    /// Number of threads in a block.
     pub block: u32,
-    /// Keys of a block.
+    /// Number of keys that a block sorts.
     pub tile: u64,
 }
 
-/// The kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: keys, counts. Parameters: keys,
-/// the two words of the order.
+/// Returns the kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: the keys, and the counts.
+/// Parameters: the number of keys, and the two words of the key order.
 pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
     let made = |key: Type| {
         let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U64)];
@@ -45,7 +45,7 @@ pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
     ALL.get(key_bytes, None, |key, _| made(key))
 }
 
-/// The kernel of a device for keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
+/// Returns a device's kernel for keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes or without values.
 pub(super) fn move_kernel(
     device: &Arc<dyn Device>,
     key_bytes: u64,
@@ -60,25 +60,26 @@ pub(super) fn move_kernel(
     }
 }
 
-/// Whether kernels are given to a device in OpenCL C.
+/// Returns true if a device receives its kernels in OpenCL C.
 pub(crate) fn takes_opencl(device: &Arc<dyn Device>) -> bool {
     device.info().backend == "opencl"
 }
 
-/// Kernels that merge two runs into one.
+/// Two kernels that merge two sorted runs into one.
 #[derive(Debug)]
 pub(super) struct MergeKernels {
-    /// Finds where tiles begin and end in the first run. An item is a tile. Views: the keys of both runs, and
-    /// two numbers a tile. Parameters: the six of a [`StripedRange`](super::merge::StripedRange), the lengths
-    /// of the runs, the two words of the order.
+    /// Finds the start and the end of each tile in the first run; each item processes a tile. Views: the keys
+    /// of both runs, and two numbers for each tile. Parameters: the six of a
+    /// [`StripedRange`](super::merge::StripedRange), the lengths of the runs, and the two words of the key
+    /// order.
     pub find: Kernel,
-    /// Writes tiles, each by a block. Views: the keys of both runs, the two numbers a tile, where to, and if
-    /// there are values, these of both runs and where to. Parameters: the same, and if there are values, the
-    /// bytes of one.
+    /// Writes the tiles, one for each block. Views: the keys of both runs, the two numbers for each tile, and
+    /// the target; with values, also the values of both runs and their target. Parameters: the same; with
+    /// values, also the bytes of a value.
     pub merge: Kernel,
 }
 
-/// The kernels that merge keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
+/// Returns the kernels that merge keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes or without values.
 pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static MergeKernels> {
     static ALL: OfLengths<MergeKernels> = OfLengths::new();
     ALL.get(key_bytes, value_bytes, |key, value| {
@@ -99,8 +100,9 @@ pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<
     })
 }
 
-/// The kernel that brings elements of 1, 2, 4 or 8 bytes from a channel to where they are among all. Views:
-/// these, and where to. Parameters: the six of a [`StripedRange`](super::merge::StripedRange).
+/// Returns the kernel that copies a channel's elements of 1, 2, 4 or 8 bytes to their positions among all
+/// elements. Views: the elements, and the target. Parameters: the six of a
+/// [`StripedRange`](super::merge::StripedRange).
 pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
     static ALL: OfLengths<Kernel> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
@@ -110,10 +112,10 @@ pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
     })
 }
 
-/// Kernels whose blocks wait for what those before them have found: see [`LookBack`](super::LookBack).
+/// Kernels whose blocks wait for the results of earlier blocks: see [`LookBack`](super::LookBack).
 ///
-/// Views: elements, those that are listed if any are, states. Parameters: elements, and whether sums are
-/// exclusive, or how many are listed.
+/// Views: the elements, the target of the list if there is one, and the states. Parameters: the number of
+/// elements; 1 for exclusive sums, or the maximum length of the list.
 #[derive(Debug)]
 pub(super) struct LookBackKernels {
     pub sum_up: Kernel,
@@ -121,13 +123,13 @@ pub(super) struct LookBackKernels {
     pub list_distinct: Kernel,
 }
 
-/// Threads of a block of these, and its elements, as in `look_back.h`.
+/// Number of threads in a block of these kernels, and of elements in a tile, as in `look_back.h`.
 pub(super) const LOOK_BACK_BLOCK: u64 = 256;
 pub(super) const LOOK_BACK_TILE: u64 = 16 * LOOK_BACK_BLOCK;
-/// So many elements are too many for those in OpenCL C.
+/// The kernels in OpenCL C support fewer elements than this.
 pub(super) const LOOK_BACK_OPENCL_MAX: u64 = 1 << 30;
 
-/// The kernels for elements of 1, 2, 4 or 8 bytes.
+/// Returns the kernels for elements of 1, 2, 4 or 8 bytes.
 pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> {
     static ALL: OfLengths<LookBackKernels> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
@@ -137,7 +139,7 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
             4 => include_str!("onesweep/look_back_4.ptx"),
             _ => include_str!("onesweep/look_back_8.ptx"),
         };
-        // Sums would take more than a word.
+        // No sums in OpenCL C: a sum does not fit into a state's word.
         let in_opencl = |name| (name != "sum_up_of").then(|| opencl_text(of, None));
         let made = |name, views: &[(Access, Type)]| {
             let states = view(Access::Atomic, Type::U64);
@@ -152,11 +154,12 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
     })
 }
 
-/// The kernel of prefix sums in the order of blocks, of integers of 1, 2, 4 or 8 bytes, or of floats.
+/// Returns the kernel of prefix sums in the order of blocks, for integers of 1, 2, 4 or 8 bytes, or for
+/// floats.
 ///
-/// Views: elements, states. Parameters: the first element of the channel and how many, the length of pages,
-/// channels, which one, where rows begin, their length, and what is done: 1 if sums are exclusive, and 2 if
-/// tiles only tell what they come to, or 4 if they are told what comes before.
+/// Views: the elements, and the states. Parameters: the first element of the channel, the number of elements,
+/// the length of pages, the number of channels, the channel, the start of rows, their length, and flags. Flag
+/// 1: exclusive sums; 2: only compute the sum of each tile; 4: the states have the sums before each tile.
 pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static Kernel> {
     static ALL: [[OnceLock<Option<Kernel>>; 2]; 4] = [const { [const { OnceLock::new() }; 2] }; 4];
     let of = key_type(bytes)?;
@@ -184,20 +187,20 @@ pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static Kernel>
     ALL[bytes.ilog2() as usize][usize::from(is_float)].get_or_init(made).as_ref()
 }
 
-/// Elements of a block of these sums.
+/// Number of elements in a block of these sums.
 const SCAN_BLOCK: u64 = 1024;
 
-/// Elements of a tile of these sums on a device.
+/// Returns the number of elements in a tile of these sums.
 pub(crate) fn scan_tile(device: &Arc<dyn Device>, bytes: u64) -> u64 {
     if takes_opencl(device) { opencl_scan_tile(bytes) } else { LOOK_BACK_TILE }
 }
 
-/// What fits into 32 KiB.
+/// The number of elements in a tile that fits into 32 KiB of local memory.
 fn opencl_scan_tile(bytes: u64) -> u64 {
     if bytes == 8 { 2 * SCAN_BLOCK } else { 4 * SCAN_BLOCK }
 }
 
-/// What is made once for keys of each length, with values of 4 or 8 bytes, or none.
+/// Objects that are created once for each length of keys, with values of 4 or 8 bytes or without values.
 struct OfLengths<T>([[OnceLock<Option<T>>; 3]; 4]);
 
 impl<T> OfLengths<T> {
@@ -218,7 +221,7 @@ impl<T> OfLengths<T> {
     }
 }
 
-/// The type of values of 4 or 8 bytes, or of none; none for others.
+/// Returns the type of values of 4 or 8 bytes, or of no values. Returns `None` for other lengths.
 fn value_type(bytes: Option<u64>) -> Option<Option<Type>> {
     match bytes {
         None => Some(None),
@@ -238,12 +241,12 @@ fn key_type(bytes: u64) -> Option<Type> {
     })
 }
 
-/// Items of a group in OpenCL C.
+/// Number of items in a group in OpenCL C.
 const OPENCL_BLOCK: u32 = 256;
-/// Keys of 4 bytes or less that an item moves, or values, in OpenCL C.
+/// Number of keys and values of at most 4 bytes that an item moves in OpenCL C.
 const OPENCL_EACH: u32 = 16;
 
-/// All kernels for some keys and values in OpenCL C.
+/// Returns the text of all kernels for a type of keys and values in OpenCL C.
 fn opencl_text(key: Type, value: Option<Type>) -> &'static str {
     static ALL: OfLengths<String> = OfLengths::new();
     let bytes = |of: Type| u64::from(of.bytes());
@@ -263,7 +266,7 @@ fn opencl_text_of(key: Type, value: Option<Type>) -> String {
     [key_is, value_is, texts.concat()].concat()
 }
 
-/// An unsigned integer in OpenCL C.
+/// Returns the name of an unsigned integer type in OpenCL C.
 fn opencl_name(of: Type) -> &'static str {
     ["uchar", "ushort", "uint", "ulong"][of.bytes().ilog2() as usize]
 }
@@ -293,7 +296,7 @@ fn merges_text(key: Type) -> &'static str {
 impl MoveKernel {
     fn in_ptx(key: Type, value: Option<Type>) -> Option<Self> {
         let bytes = key.bytes();
-        // As `SORT_KEYS` and `SORT_PAIRS` are told in the kernels' sources.
+        // The same numbers as for `SORT_KEYS` and `SORT_PAIRS` in the sources of the kernels.
         let (text, (block, each)) = match (bytes, value.map(Type::bytes)) {
             (8, None) => (keys_text(key), (384, 11)),
             (_, None) => (keys_text(key), (384, 22)),
@@ -339,7 +342,7 @@ fn view(access: Access, of: Type) -> ViewDecl {
     ViewDecl { access, fields: vec![(0, Memory::Value(of))] }
 }
 
-/// A kernel that fails on devices that do not take its text, and does nothing else there.
+/// Creates a kernel from its texts. On devices that support neither text, it fails and does nothing else.
 fn kernel(
     name: &str,
     texts: [Option<&str>; 2],
@@ -356,10 +359,10 @@ fn kernel(
         code,
         ..Body::default()
     };
-    // SAFETY: it takes as many views and words as are stated here, and the number of items between them. It
-    // reads the elements of views, and writes to those of views that are declared so, since `on_devices`,
-    // which alone launches it, gives it numbers that are inside of them. It waits for blocks that began
-    // before it, and for nothing else, so it ends.
+    // SAFETY: the text takes as many views and words as the body declares, and the number of items between
+    // them. It reads elements of the views, and writes only to views that are declared as written. It stays
+    // within bounds, because only `on_devices` launches it, with parameters inside the views. It ends,
+    // because it waits only for blocks that have started before it.
     let mut code = unsafe { Code::new(name) }.with_shared_bytes(shared_bytes);
     let [ptx, opencl_c] = texts;
     code = ptx.into_iter().fold(code, |code, text| code.ptx(text));
@@ -367,7 +370,7 @@ fn kernel(
     Ok(Kernel::new(body)?.named(name).with_code(code))
 }
 
-/// Whether a device has said that it cannot do something, or has too little memory.
+/// Returns true if a device does not support an operation, or has too little memory for it.
 pub(crate) fn is_unsupported(error: &backend_api::Error) -> bool {
     matches!(error.kind(), DeviceErrorKind::Unsupported | DeviceErrorKind::OutOfMemory)
 }

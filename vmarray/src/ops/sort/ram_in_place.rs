@@ -1,4 +1,4 @@
-//! Sorting in RAM where elements lie, of devices whose memory that is: nothing is copied there and back.
+//! Sorting in place, for devices with memory in RAM: the sort needs no copies to and from the device.
 
 use std::ptr::NonNull;
 
@@ -15,13 +15,13 @@ use crate::base::progress::in_steps;
 use crate::base::scoped_threads::CORES;
 use crate::ops::executor::{ResultStore, RunAccess};
 
-/// Whether threads can reach the memory of a device.
+/// Returns true if threads can access the memory of a device.
 pub(super) fn can_sort(device: &dyn Device) -> bool {
     device.addresses().is_some_and(|addresses| addresses.space() == AddressSpace::Host)
 }
 
-/// Whether so many keys of a store lie side by side, with values that rows are made of, and as much memory
-/// beside them is as much as pieces and what is beside these take.
+/// Returns true if the keys are contiguous, the sort supports their values, and it needs no more scratch
+/// memory than a sort of pieces in RAM.
 pub(super) fn is_worth_it(
     of: &dyn ResultStore,
     len: usize,
@@ -33,8 +33,8 @@ pub(super) fn is_worth_it(
         && len * (key_bytes + value_bytes.unwrap_or(0)) <= 2 * bytes_in_ram()
 }
 
-/// Sorts keys, and their values, that lie side by side; says when they are about to be written to. Devices
-/// are such that threads reach their memory, and of shares nobody else writes to what they have.
+/// Sorts contiguous keys, with their values. Calls `begin_write` before the first write. Threads must be able
+/// to access the devices' memory, and no other code may write to the shares.
 pub(super) fn sort<K: KeyBits>(
     shares: &[ChannelShare<'_>],
     order: KeyOrder,
@@ -63,27 +63,27 @@ fn sort_share<K: KeyBits, V: Pod + Send + Sync>(
     let count = share.keys.count;
     in_steps(count * share.bytes_of_each(), |steps| {
         steps.report(0)?;
-        // What was submitted before is over then.
+        // Wait for all work submitted before.
         let all_before = share.lane.submit(RunAccess::Change, &mut |queue| queue.submit(&[]))?;
         share.lane.wait(all_before)?;
         let nothing = Elements { stride: 0, ..share.keys };
-        // SAFETY: by the caller's word, work that writes is over, and the device's memory is touched by
-        // racing copies alone.
+        // SAFETY: the caller guarantees that no work writes to the share. The device accesses its memory by
+        // racy copies only.
         let (keys, values) =
             unsafe { (home::<K>(share, share.keys)?, home::<V>(share, share.values.unwrap_or(nothing))?) };
         sort_at_home(keys, values, order, *CORES, steps, begin_write)
     })
 }
 
-/// Elements of a share where they lie.
+/// Elements of a share at home.
 ///
 /// # Safety
-/// As [`HomeSlice::new`], but for where that is.
+/// The requirements of [`HomeSlice::new`], except for the address.
 unsafe fn home<'a, T: Pod>(share: &ChannelShare<'a>, of: Elements<'a>) -> Result<HomeSlice<'a, T>> {
     let addresses = share.lane.device().addresses().ok_or_else(refusal)?;
     let start = addresses.address(of.start, of.count * of.stride)? as usize;
     let start = NonNull::new(std::ptr::with_exposed_provenance_mut::<T>(start));
     let start = start.filter(|start| start.is_aligned()).ok_or_else(refusal)?;
-    // SAFETY: by the caller's word; the device has said that so many bytes are there.
+    // SAFETY: the caller guarantees it; the device has confirmed the number of bytes.
     Ok(unsafe { HomeSlice::new(start.as_ptr(), of.count as usize) })
 }

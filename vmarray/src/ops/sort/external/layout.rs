@@ -1,5 +1,5 @@
-//! Where elements are while they are sorted by way of cards: in memory that is cut into *areas* of as many
-//! strips as there are areas with elements, each of which is as long as a piece.
+//! Memory layout of the external sort. The memory consists of *areas* with the length of a piece. An area
+//! consists of strips: as many as there are areas with elements.
 //!
 //! ```text
 //! | spare areas | elements: area by area, filled up with padding | spare strips |
@@ -9,48 +9,50 @@
 use std::iter::{once, successors};
 use std::ops::Range;
 
-/// How many pieces there are, if that leaves strips as long as they should be; always a power of two.
+/// Preferred number of pieces, if strips are then long enough; always a power of two.
 const STRIPS: usize = if cfg!(test) { 8 } else { 128 };
-/// And how many there are for each card: for each, two pieces of RAM are needed, a sixteenth of all of them.
+/// Minimum number of pieces for each GPU. Each GPU needs two pieces of RAM, at most a sixteenth of its
+/// pieces.
 const STRIPS_OF_LANE: usize = if cfg!(test) { 4 } else { 32 };
 const STRIPS_MIN: usize = 4;
-/// Of more, it takes too long to find out where each one is.
+/// With more pieces, the search for the cuts takes too long.
 const STRIPS_MAX: usize = if cfg!(test) { 64 } else { 512 };
-/// What a strip should have at least: a bus loses some microseconds for each copy.
+/// Preferred minimum length of a strip: each copy costs some microseconds on the bus.
 const STRIP_BYTES: usize = if cfg!(test) { 64 } else { 512 << 10 };
-/// Strips begin at multiples of this.
+/// Alignment of strips, in bytes.
 const ALIGN: usize = if cfg!(test) { 1 } else { 64 };
-/// A card has room for so many pieces: one that comes, one that is sorted by way of another, one that goes.
+/// Number of pieces in the memory of a GPU: one is uploaded, two serve the sort of one, one is downloaded.
 pub(super) const PIECES_ON_CARD: usize = 4;
 
-/// Elements that are brought to a card as one piece, sorted there, and brought back to another place.
+/// Elements that a GPU uploads as one piece, sorts, and downloads to another place.
 #[derive(Clone, Debug)]
 pub(super) struct PieceJob {
     pub from: Vec<Range<usize>>,
     pub to: Vec<Range<usize>>,
 }
 
-/// A copy within RAM: of which elements, and to where.
+/// A copy within RAM: the source, and the start of the target.
 pub(super) type Move = (Range<usize>, usize);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AreaLayout {
-    /// How many areas have elements, and so how many strips an area has, and how many pieces there are.
+    /// Number of areas with elements; also the number of strips in an area, and the number of pieces.
     pub(super) strips: usize,
-    /// Elements of a strip.
+    /// Number of elements in a strip.
     pub(super) strip: usize,
-    /// Cards, or shares of them: job `n` is that of lane `n % lanes`.
+    /// Number of GPUs, or shares of GPUs. Lane `n % lanes` runs job `n`.
     pub(super) lanes: usize,
 }
 
-/// Elements of a bucket that are where they would be overwritten.
+/// Elements of a bucket that the second pass would overwrite at their place.
 struct Stray {
     bucket: usize,
     at: Range<usize>,
 }
 
 impl AreaLayout {
-    /// For so many elements of so many bytes by the first of some lanes, each of which has room for some.
+    /// Returns the layout for `len` elements of `stride` bytes on the first of some lanes, which have memory
+    /// for `rooms` elements.
     pub(super) fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
         let most = STRIPS.max((STRIPS_OF_LANE * rooms.len()).next_power_of_two());
         let wanted = (len * stride / STRIP_BYTES).isqrt().max(1);
@@ -65,17 +67,17 @@ impl AreaLayout {
         numbers.map(layout).find(|layout| PIECES_ON_CARD * layout.piece() <= room)
     }
 
-    /// Elements of a piece, and of an area.
+    /// Number of elements in a piece, and in an area.
     pub(super) fn piece(&self) -> usize {
         self.strips * self.strip
     }
 
-    /// Where the elements are, and the padding behind them.
+    /// Places of the elements and of the padding behind them.
     pub(super) fn home(&self) -> Range<usize> {
         self.lanes * self.piece()..(self.lanes + self.strips) * self.piece()
     }
 
-    /// Elements that there is room for.
+    /// Number of places.
     pub(super) fn end(&self) -> usize {
         self.home().end + self.lanes * self.piece()
     }
@@ -85,16 +87,16 @@ impl AreaLayout {
         start..start + self.strip
     }
 
-    /// The strip of an area with elements that belongs to a piece. From area to area they are evenly spread
-    /// over what is as long as an area, so that a piece has about as many elements of each bucket also if
-    /// runs that are in order follow one another.
+    /// Returns the strip of an area that belongs to a piece. The strips of a piece have different numbers,
+    /// evenly spread from area to area. A piece therefore has about as many elements of each bucket even if
+    /// the elements consist of consecutive sorted runs.
     fn strip_of(&self, area: usize, piece: usize) -> usize {
         (piece + area * ((self.strips * 5 / 8) | 1)) % self.strips
     }
 
-    /// The first pass: a piece is a strip of each area. Sorted, it goes to the strips that the piece before
-    /// it in its lane was in, so that the least elements are in the first area and so on, but as many areas
-    /// further ahead as there are lanes: an element is about where its bucket is to be read from.
+    /// The jobs of the first pass: a piece consists of one strip of each area. The sorted piece replaces the
+    /// previous piece of its lane. Its least elements go to the first area and so on, `lanes` areas further
+    /// to the front: an element is then about where the second pass reads its bucket.
     pub(super) fn first_pass(&self) -> Vec<PieceJob> {
         let &Self { strips, lanes, .. } = self;
         let to = |piece: usize, bucket: usize| match piece.checked_sub(lanes) {
@@ -109,9 +111,10 @@ impl AreaLayout {
         (0..strips).map(job).collect()
     }
 
-    /// The second pass, given where pieces of the first are cut: a bucket is as long as an area, and goes
-    /// from the area of its number to the one behind it that the bucket before it in its lane was in. So
-    /// the last bucket comes first. What is where a bucket goes to is moved away first, by `copy`.
+    /// The jobs of the second pass, given the cuts of the first pass's pieces. A bucket has the length of an
+    /// area. It moves from the area of its number to a later area, which the previous bucket of its lane has
+    /// left; the last bucket is therefore first. Before, `copy` moves the elements of other buckets out of
+    /// the target.
     pub(super) fn second_pass(
         &self,
         runs: &[PieceJob],
@@ -171,7 +174,7 @@ impl AreaLayout {
         }
     }
 
-    /// Brings elements that are in areas of other buckets to their own ones.
+    /// Moves elements in areas of other buckets to the area of their own bucket.
     fn gather(&self, own: &mut [Vec<Range<usize>>], mut strays: Vec<Stray>, mut copy: impl FnMut(&[Move])) {
         let &Self { strips, lanes, .. } = self;
         let mut free = self.free_after_first_pass();
@@ -202,7 +205,7 @@ impl AreaLayout {
         }
     }
 
-    /// What is free in each area: the strips of the pieces that were the last ones of their lanes.
+    /// The free places of each area: the strips of each lane's last piece.
     fn free_after_first_pass(&self) -> Vec<Vec<Range<usize>>> {
         let &Self { strips, lanes, .. } = self;
         let last = strips - lanes..strips;
@@ -218,7 +221,7 @@ impl AreaLayout {
         (0..strips + lanes).map(free).collect()
     }
 
-    /// Copies that bring home what is elsewhere, in any order.
+    /// Returns copies that move all elements home, in any order.
     pub(super) fn back_home(&self, mut live: Vec<Range<usize>>) -> Vec<Move> {
         let home = self.home();
         live.sort_unstable_by_key(|range| range.start);
@@ -241,8 +244,7 @@ impl AreaLayout {
     }
 }
 
-/// Moves the first elements of a range to the last of some free ranges, as many as there is room for; says
-/// where they are then.
+/// Moves the first elements of a range to the last free range, as many as fit. Returns their new place.
 fn place(left: &mut Range<usize>, free: &mut Vec<Range<usize>>, moves: &mut Vec<Move>) -> Range<usize> {
     let room = free.last_mut().expect("there is room for what is moved");
     let len = left.len().min(room.len());
@@ -255,11 +257,11 @@ fn place(left: &mut Range<usize>, free: &mut Vec<Range<usize>>, moves: &mut Vec<
     to
 }
 
-/// Where sorted runs, which are as long, are cut so that `rank` of their keys are before, a multiple of the
-/// number of runs and not 0. Of equal keys about as many are before in each.
+/// Returns the positions that cut sorted runs of equal length so that `rank` keys in all are before the cuts.
+/// `rank` is a multiple of the number of runs and not 0. Equal keys are cut about evenly.
 pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usize) -> u64) -> Vec<usize> {
-    // The first key of which enough are no greater: it is between those that are last if each run has as many
-    // before. Those before `low` are less than what it may be, and those from `high` on greater.
+    // Search for the least key such that at least `rank` keys are not greater. It lies between the last keys
+    // of an even cut. Keys before `low` are less than the result, and keys from `high` on are greater.
     let (mut low, mut high) = (vec![0; runs], vec![len; runs]);
     let last = || (0..runs).map(|run| key(run, rank / runs - 1));
     let (mut least, mut most) = (last().min().unwrap_or(0), last().max().unwrap_or(0));
@@ -281,7 +283,7 @@ pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usiz
             (least, low) = (middle + 1, ends);
         }
     }
-    // Of keys that are equal to it, each run has those before the same number before, as far as it has any.
+    // Of the keys equal to it, each run has the same number before the cut, if it has that many.
     let bounds = || low.iter().zip(&high);
     let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
     let (mut level, mut above) = (0, len);

@@ -1,8 +1,8 @@
-//! Two sorted neighbours merged while the longer one streams by.
+//! Merge of two sorted neighbours, of which the longer one streams through a buffer.
 //!
-//! The shorter one is held in RAM, and its place is what the merged elements are written to first. So all
-//! elements that are in RAM fit into the gap between what is written and what is not yet read, at any time:
-//! that is where they go if a device fails.
+//! The shorter one is held in RAM, and the merged elements are first written to its place. The gap between
+//! the written elements and the elements that are not read yet therefore always has room for all elements in
+//! RAM. They are written there if a device fails.
 
 use std::mem::take;
 
@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::ops::sort::SortKey;
 use crate::ops::view::StoreMut;
 
-/// Merges a range with the one that begins at `middle`, of which the shorter one is no longer than a piece.
+/// Merges a range with the range that begins at `middle`. The shorter one must not be longer than a piece.
 pub(super) fn merge<T: SortKey, S: StoreMut<Element = T>>(
     sorting: &mut BySorting<'_, T, S>,
     start: usize,
@@ -45,22 +45,23 @@ pub(super) fn merge<T: SortKey, S: StoreMut<Element = T>>(
     done
 }
 
-/// Places count from where writing begins: from the end, if the second neighbour is held.
+/// A merge in progress. Places count from the start of the writes: backwards from the end, if the second
+/// neighbour is held.
 struct Merging<'a, 's, T: SortKey, S> {
     sorting: &'a BySorting<'s, T, S>,
-    /// Where all ends, if places count from there.
+    /// The end of both ranges, if places count backwards from there.
     ends: Option<usize>,
     start: usize,
     len: usize,
-    /// The shorter one, and how many of it are merged.
+    /// The shorter range, and the number of its merged elements.
     held: &'a mut [T],
     taken: usize,
-    /// A part of the longer one, of which those before `at` are merged; and the place of what comes next.
+    /// A part of the longer range, whose elements before `at` are merged, and the place of the next part.
     streamed: &'a mut [T],
     at: usize,
     filled: usize,
     next: usize,
-    /// What is merged but not written, and how much is written.
+    /// Elements that are merged but not written, and the number of written elements.
     merged: &'a mut [T],
     ready: usize,
     written: usize,
@@ -81,14 +82,14 @@ impl<T: SortKey, S: StoreMut<Element = T>> Merging<'_, '_, T, S> {
         Ok(())
     }
 
-    /// Writes elements that are nowhere else, which are in another order afterwards.
+    /// Writes elements that exist only in RAM. The slice is in an unspecified order afterwards.
     fn write(&self, place: usize, from: &mut [T]) -> Result<()> {
         let Some(end) = self.ends else { return self.sorting.write_keys(self.start + place, from) };
         from.reverse();
         self.sorting.write_keys(end - place - from.len(), from)
     }
 
-    /// Merges until one of the two is at its end.
+    /// Merges until either range is at its end.
     fn run(&mut self) -> Result<()> {
         while self.taken < self.held.len() {
             if self.at == self.filled {
@@ -111,7 +112,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> Merging<'_, '_, T, S> {
         Ok(())
     }
 
-    /// Merges as many as neither end nor need room.
+    /// Merges elements until a buffer may be empty or full.
     fn step(&mut self) {
         let backward = if self.ends.is_some() { u64::MAX } else { 0 };
         let (held, streamed) = (&self.held[self.taken..], &self.streamed[self.at..self.filled]);
@@ -136,8 +137,8 @@ impl<T: SortKey, S: StoreMut<Element = T>> Merging<'_, '_, T, S> {
         done
     }
 
-    /// Writes all that is in RAM, be it merged or not. Of what is not, one is at its end, unless a device has
-    /// failed.
+    /// Writes all elements in RAM, including elements that are not merged. Unless a device has failed, only
+    /// one of the two ranges has such elements.
     fn put_back(&mut self) -> Result<()> {
         let merged = self.flush();
         let (held, streamed) = (take(&mut self.held), take(&mut self.streamed));

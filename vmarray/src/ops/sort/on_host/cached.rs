@@ -1,4 +1,4 @@
-//! Rows that are in the caches of a core, sorted by a thread.
+//! Sorts of rows that fit into the caches of a core, each by one thread.
 
 use bytemuck::Pod;
 
@@ -7,18 +7,19 @@ use super::survey::{BitWindow, difference};
 use super::{FEW, Sorting};
 use crate::ops::sort::KeyBits;
 
-/// Bits of a digit, at most.
+/// Maximum number of bits in a digit.
 const BITS_MAX: u32 = 10;
 const VALUES: usize = 1 << BITS_MAX;
-/// Digits by which rows are sorted, at most.
+/// Maximum number of digits in a sort.
 const DIGITS_MAX: usize = 3;
-/// By so many bits more than rows have numbers, most keys differ.
+/// Bits in addition to the binary logarithm of the number of rows. Most keys then differ.
 const MORE_BITS: u32 = 3;
-/// Rows alike in those bits of which more are sorted anew.
+/// Maximum number of rows with equal sorted bits that are sorted by insertion.
 const FEW_ALIKE: usize = 24;
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
-    /// Sorts rows that differ in some bits. Returns the memory that has them afterwards, and the other one.
+    /// Sorts rows that differ in the bits `differ`. Returns the memory with the sorted rows, and the other
+    /// memory.
     pub(super) fn cached<'a, K: KeyBits, V: Pod>(
         self,
         rows: &'a mut [KeyRow<K, V>],
@@ -38,7 +39,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         [rows, beside]
     }
 
-    /// The key that half of all rows have, or more, as far as some of them say.
+    /// Returns the key of at least half of a sample, if there is one.
     pub(super) fn majority<K: KeyBits, V: Pod>(self, rows: &[KeyRow<K, V>]) -> Option<u64> {
         const LOOKED_AT: usize = 32;
         let step = rows.len() / LOOKED_AT;
@@ -47,13 +48,14 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
         let mut keys: [u64; LOOKED_AT] = std::array::from_fn(|number| rows[number * step].key(self));
         keys.sort_unstable();
-        // It has the place in the middle.
+        // Such a key is in the middle.
         let middle = keys[LOOKED_AT / 2];
         (keys.iter().filter(|key| **key == middle).count() >= LOOKED_AT / 2).then_some(middle)
     }
 
-    /// Sorts rows of which most have one key, if there is memory for the others beside them, and writes them
-    /// to columns. Else they are in another order, but for equal ones.
+    /// Sorts rows with a majority key: only the other rows, in scratch memory. Writes all rows to columns.
+    /// Returns false if the other rows do not fit; the rows are then in another order, except that equal rows
+    /// keep theirs.
     pub(super) fn beside_majority<K: KeyBits, V: Pod + Send + Sync>(
         self,
         columns: &mut Columns<'_, K, V>,
@@ -93,7 +95,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
     }
 
-    /// By some bits, from their lowest digit on. Returns the memory that has the rows, and the other one.
+    /// Sorts by the bits of a window, from the lowest digit on. Returns the memory with the sorted rows, and
+    /// the other memory.
     fn by_lowest<'a, K: KeyBits, V: Pod>(
         self,
         rows: &'a mut [KeyRow<K, V>],
@@ -128,7 +131,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let (mut from, mut to) = (rows, beside);
         for (number, counts) in counts.iter_mut().enumerate() {
             let shift = window.shift + number as u32 * bits;
-            // A digit that all have in common moves nothing.
+            // Skip a digit that is equal in all rows.
             if counts[value(first >> shift)] == len {
                 continue;
             }
@@ -146,7 +149,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         [from, to]
     }
 
-    /// Sorts rows that are sorted by some bits, by those below.
+    /// Completes the order of rows that are sorted by a window, by the bits below the window.
     #[inline(never)]
     fn mend<K: KeyBits, V: Pod>(
         self,
@@ -161,7 +164,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
                 (at, last) = (at + 1, key);
                 continue;
             }
-            // All that are alike in the bits above.
+            // All rows with equal bits from the window on.
             let is_alike = |other: &&KeyRow<K, V>| other.key(self) >> window.shift == key >> window.shift;
             let start = at - rows[..at].iter().rev().take_while(is_alike).count();
             let end = at + rows[at..].iter().take_while(is_alike).count();
@@ -180,7 +183,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
     }
 
-    /// Puts each of few rows in its place.
+    /// Insertion sort, for few rows.
     fn insert<K: KeyBits, V: Pod>(self, rows: &mut [KeyRow<K, V>]) {
         for end in 1..rows.len() {
             let row = rows[end];

@@ -1,4 +1,5 @@
-//! Keys of which few bits differ, or of few values: counted, and written anew.
+//! Counting sort of keys without values: for keys with few differing bits, and for keys with few distinct
+//! values.
 
 use parking_lot::Mutex;
 
@@ -7,12 +8,12 @@ use super::survey::BitWindow;
 use crate::base::scoped_threads;
 use crate::ops::sort::KeyBits;
 
-/// Numbers of keys are kept for the values of so many bits.
+/// Maximum number of bits whose values have a table of counts.
 pub(super) const BITS_MAX: u32 = 16;
-/// Of so many bits they are in the first cache, several times.
+/// Maximum number of bits for which several tables of counts fit into the L1 cache.
 pub(super) const SMALL_BITS: u32 = 11;
 
-/// How many keys have each value of some bits.
+/// Returns the number of keys for each value of the window's bits.
 pub(super) fn of<T: Sync>(
     items: &[T],
     window: BitWindow,
@@ -36,8 +37,8 @@ pub(super) fn of<T: Sync>(
     sums.into_inner()
 }
 
-/// Adds how many items have each value, counted in several places in turn: of neighbours that are equal one
-/// would wait for the other.
+/// Adds the number of items for each value to `sums`. Counts in several tables in turn, because an increment
+/// would wait for the increment of an equal neighbour.
 #[inline(never)]
 pub(super) fn in_turns<const TURNS: usize, T>(items: &[T], value: impl Fn(&T) -> usize, sums: &mut [usize]) {
     let mut counts = [[0_u32; 1 << SMALL_BITS]; TURNS];
@@ -56,16 +57,16 @@ pub(super) fn in_turns<const TURNS: usize, T>(items: &[T], value: impl Fn(&T) ->
     }
 }
 
-/// Values that are counted one by one, at most.
+/// Maximum number of distinct values in a hash table.
 const VALUES_MAX: usize = 300;
-/// So many are found among the first keys of as many values.
+/// Maximum number of distinct values in the sample; all keys then have at most about [`VALUES_MAX`] values.
 pub(super) const FIRST_VALUES_MAX: usize = 270;
-/// Places for them, with room between.
+/// Number of slots: the table is at most a third full.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 10;
 pub(super) const TURNS: usize = 4;
 
-/// Values, and how many keys have each.
+/// Hash table of values, and the number of keys with each value.
 struct ValueCounts {
     slots: [ValueSlot; SLOTS],
     values: usize,
@@ -75,7 +76,7 @@ struct ValueCounts {
 struct ValueSlot {
     key: u64,
     is_used: bool,
-    /// Counted in turn: of neighbours that are equal one would wait for the other.
+    /// Used in turn: an increment would wait for the increment of an equal neighbour.
     counts: [usize; TURNS],
 }
 
@@ -84,7 +85,7 @@ impl ValueCounts {
         Self { slots: [ValueSlot { key: 0, is_used: false, counts: [0; TURNS] }; SLOTS], values: 0 }
     }
 
-    /// The place of a value; none, if there are too many.
+    /// Returns the slot of a value; `None` if there are too many values.
     #[inline(always)]
     fn slot(&mut self, key: u64) -> Option<&mut ValueSlot> {
         let mut at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOT_BITS)) as usize;
@@ -102,7 +103,7 @@ impl ValueCounts {
         Some(&mut self.slots[at])
     }
 
-    /// Counts keys; none, if they have too many values.
+    /// Counts keys; `None` if they have too many values.
     fn add<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64 + Copy) -> Option<()> {
         const BLOCK: usize = 4096;
         for block in items.chunks(BLOCK) {
@@ -112,7 +113,7 @@ impl ValueCounts {
         Some(())
     }
 
-    /// Counts keys if they have no values but the only two so far.
+    /// Counts keys if all of them have one of the two values so far.
     fn add_two<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64) -> Option<()> {
         let mut slots = self.slots.iter_mut().filter(|slot| slot.is_used);
         let (one, two) = (slots.next()?, slots.next()?);
@@ -133,19 +134,19 @@ impl ValueCounts {
         last.iter().try_for_each(|item| self.slot(key(item)).map(|slot| slot.counts[0] += 1))
     }
 
-    /// All values, and how many keys have each.
+    /// Returns all values, and the number of keys with each.
     fn counted(&self) -> impl Iterator<Item = (u64, usize)> {
         let used = self.slots.iter().filter(|slot| slot.is_used);
         used.map(|slot| (slot.key, slot.counts.iter().sum()))
     }
 
-    /// Adds what others have counted.
+    /// Adds the counts of another thread.
     fn merge(&mut self, other: &Self) -> Option<()> {
         other.counted().try_for_each(|(key, count)| self.slot(key).map(|slot| slot.counts[0] += count))
     }
 }
 
-/// How many keys have the first of two values; none, if one has neither.
+/// Returns the number of keys with the first of two values; `None` if a key has neither.
 #[inline(never)]
 fn count_of_two<T>(items: &[T], one: u64, two: u64, key: impl Fn(&T) -> u64) -> Option<usize> {
     let (mut ones, mut twos) = (0, 0);
@@ -157,17 +158,17 @@ fn count_of_two<T>(items: &[T], one: u64, two: u64, key: impl Fn(&T) -> u64) -> 
     (ones + twos == items.len()).then_some(ones)
 }
 
-/// The values of keys in their order, and how many have each; none, if a few keys have more values than so
-/// many already, or all have too many.
+/// Returns the values of keys in order, and the number of keys with each value. Returns `None` if a sample
+/// already has more than `most` values, or if all keys have too many.
 pub(super) fn values<T: Sync>(
     items: &[T],
     most: usize,
     threads: usize,
     key: impl Fn(&T) -> u64 + Copy + Sync,
 ) -> Option<Vec<(u64, usize)>> {
-    /// How many keys are looked at first, of all places.
+    /// Number of keys in the sample, which is evenly spread.
     const FIRST: usize = 1024;
-    /// How many a thread counts at a time.
+    /// Number of keys that a thread counts at a time.
     const PART: usize = 64 << 10;
     if items.len() < 2 * FIRST {
         return None;
@@ -198,15 +199,15 @@ pub(super) fn values<T: Sync>(
     Some(values)
 }
 
-/// Writes keys, each so many times.
+/// Writes each key as often as its count says.
 pub(super) fn write<K: KeyBits>(
     keys: HomeSlice<'_, K>,
     counted: impl Iterator<Item = (K, usize)>,
     threads: usize,
 ) {
-    /// How many a thread writes at a time, about.
+    /// Number of keys that a thread writes at a time.
     const PART: usize = 256 << 10;
-    // What each part is made of.
+    // Each part with the runs that it consists of.
     let (mut parts, mut runs, mut rest, mut len) = (Vec::new(), Vec::new(), keys, 0);
     for (key, count) in counted {
         let mut left = count;

@@ -1,4 +1,4 @@
-//! Rows dealt out by their highest bits, by several threads.
+//! Distribution of rows to buckets by their highest bits, on several threads.
 
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
@@ -10,42 +10,45 @@ use crate::base::memory::prefetch_write;
 use crate::base::{nontemporal_copy, scoped_threads};
 use crate::ops::sort::KeyBits;
 
-/// Bits of a digit. Each of its values has a line of a buffer, which are to be in the caches of a core.
+/// Maximum number of bits in a digit. Each value of a digit has a line in a buffer, which must fit into the
+/// caches of a core.
 const BITS_MAX: u32 = count::SMALL_BITS;
-/// What spreads rows well enough over threads.
+/// Minimum number of bits, for enough buckets to divide among threads.
 const BITS_MIN: u32 = 8;
-/// Bytes of rows that are moved at once.
+/// Bytes of rows in a cache line, which are moved at a time.
 const LINE: usize = 64;
 
-/// Bits whose values a [table](BucketTable) has, at most. It is to be in the first cache.
+/// Maximum number of bits that index a [table](BucketTable), which must fit into the L1 cache.
 const TABLE_BITS: u32 = 11;
-/// How many keys are looked at for each bucket.
+/// Number of sampled keys for each bucket.
 const SAMPLED: usize = 16;
 
-/// What is moved at once, as it lies in memory.
+/// A cache line of rows.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct BufferLine([u8; LINE]);
 
-/// How rows are dealt out to buckets, which become such as are sorted in the caches, about.
+/// The division of rows into buckets, most of which fit into the caches.
 pub(super) enum Bucketing {
-    /// By the highest bits of a window.
+    /// By the value of these bits.
     Digit(BitWindow),
     Table(BucketTable),
 }
 
-/// Digits of different lengths, where keys are not spread evenly: each value of some bits has buckets of its
-/// own by so many further bits, or shares one with its neighbours.
+/// Digits of different lengths, for unevenly distributed keys. A frequent value of the window's bits has
+/// several buckets, divided by the next lower bits. A rare value shares a bucket with its neighbours.
 pub(super) struct BucketTable {
     window: BitWindow,
-    /// The first bucket, and, in the lowest eight bits, how far the further ones are shifted.
+    /// For each value, its first bucket and, in the lowest eight bits, the shift of the bits that select its
+    /// buckets.
     entries: Vec<u32>,
-    /// Bits by which keys of each bucket can differ.
+    /// For each bucket, the bits in which its keys may differ.
     below: Vec<u64>,
 }
 
 impl BucketTable {
-    /// For sampled keys, so many of which are to be in a bucket; if there are not too many then.
+    /// Returns a table for sampled keys, with about `each` of them in a bucket. `None` if it has too many
+    /// buckets.
     fn new(samples: &[u64], each: usize, window: BitWindow) -> Option<Self> {
         let window = window.highest(TABLE_BITS);
         let mut counts = vec![0; 1 << window.bits];
@@ -53,7 +56,7 @@ impl BucketTable {
         let mut below: Vec<u64> = Vec::new();
         let (mut shared, mut first) = (usize::MAX, 0);
         let entry = |(value, count): (usize, usize)| {
-            // From three quarters of what is wanted up to twice as much.
+            // A bucket gets from three quarters of `each` up to twice as much.
             let bits = (4 * count / (3 * each)).max(1).ilog2().min(window.shift);
             if bits > 0 {
                 let (start, shift) = (below.len(), window.shift - bits);
@@ -75,13 +78,13 @@ impl BucketTable {
         (below.len() <= 1 << BITS_MAX).then_some(Self { window, entries, below })
     }
 
-    /// The bucket of a key.
+    /// Returns a function from a key to its bucket.
     #[inline(always)]
     fn bucket(&self) -> impl Fn(u64) -> usize + Copy + Sync {
         let (entries, window, below) = (&*self.entries, self.window, self.window.below());
         move |key| {
             let entry = entries[window.value(key)];
-            // Shifted by less than its bits.
+            // The shift is less than the number of bits.
             (entry >> 8) as usize + ((key & below) >> (entry % u64::BITS)) as usize
         }
     }
@@ -95,7 +98,7 @@ impl Bucketing {
         }
     }
 
-    /// Bits by which keys of a bucket can differ.
+    /// Returns the bits in which the keys of a bucket may differ.
     pub fn below(&self, bucket: usize) -> u64 {
         match self {
             Self::Digit(digit) => digit.below(),
@@ -105,12 +108,12 @@ impl Bucketing {
 }
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
-    /// Buckets for keys that differ in some bits, of rows of so many bytes.
+    /// Returns buckets for keys that differ in the bits `differ`; the rows have `bytes` bytes in all.
     pub(super) fn buckets<K: KeyBits>(self, keys: &[K], differ: u64, bytes: usize) -> Bucketing {
         let (window, buckets) = (BitWindow::of(differ), (bytes / (CACHED_BYTES / 4)).max(1));
         let digit = window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX));
         let most = SAMPLED << digit.bits;
-        // One of each so many keys, at any place among them: keys may be rows of as many columns.
+        // Sample one key of each part, at a random place: the keys may be periodic.
         let parts = keys.chunks(keys.len().div_ceil(most)).zip(0_u64..);
         let any = |(part, number): (&[K], u64)| {
             let place = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32) as usize % part.len();
@@ -119,12 +122,12 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let mut samples: Vec<u64> = parts.map(any).collect();
         samples.sort_unstable();
         let each = samples.len() >> digit.bits;
-        // Values of which there are many would be together anyway.
+        // Leave out frequent keys: no division separates equal keys.
         let all = samples.len();
         let runs = samples.chunk_by(|one, two| one == two).filter(|run| run.len() <= each / 2);
         let samples = runs.collect::<Vec<_>>().concat();
         let of_digit = samples.chunk_by(|one, two| digit.value(*one) == digit.value(*two));
-        // What would not be in the caches.
+        // Keys in buckets that do not fit into the caches.
         let too_many: usize =
             of_digit.map(<[u64]>::len).filter(|count| count * bytes > all * CACHED_BYTES).sum();
         if too_many * 20 < all {
@@ -133,7 +136,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         BucketTable::new(&samples, each, window).map_or(Bucketing::Digit(digit), Bucketing::Table)
     }
 
-    /// Moves columns to rows, in the order of buckets. Returns where each of them ends.
+    /// Moves columns to rows, in the order of buckets. Returns the end of each bucket.
     pub(super) fn deal<K: KeyBits, V: Pod + Send + Sync>(
         self,
         columns: &Columns<'_, K, V>,
@@ -150,7 +153,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             Bucketing::Table(table) => {
                 let of_key = table.bucket();
                 let bucket = move |key| of_key(self.key(key));
-                // The table is in the first cache as well.
+                // The table also occupies the L1 cache.
                 deal_by::<2, _, _>(columns, rows, buckets.len(), bucket, threads)
             }
         }
@@ -175,7 +178,7 @@ fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
         *counts[number].lock() = found;
     });
     let counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
-    // Where each part's rows go: those of a digit of one part behind those of the part before.
+    // Targets of each part: in a bucket, the rows of a part come behind the rows of earlier parts.
     let mut places: Vec<Vec<&mut [KeyRow<K, V>]>> =
         parts.iter().map(|_| Vec::with_capacity(values)).collect();
     let (mut ends, mut end, mut rest) = (Vec::with_capacity(values), 0, rows);
@@ -209,7 +212,8 @@ fn deal_part<K: KeyBits, V: Pod>(
     let mut memory = vec![BufferLine::zeroed(); (places.len() * line * size).div_ceil(LINE)];
     let memory = &mut bytemuck::cast_slice_mut::<_, u8>(&mut memory)[..places.len() * line * size];
     let buffer: &mut [KeyRow<K, V>] = bytemuck::cast_slice_mut(memory);
-    // Those that lie before a bucket's first line ends are copied first, so that others are whole lines.
+    // First copy the rows up to the end of a bucket's first cache line. All further copies are then whole
+    // lines.
     let mut skipped = [0_u8; 1 << BITS_MAX];
     if LINE.is_multiple_of(size) {
         for (skipped, place) in skipped.iter_mut().zip(&*places) {

@@ -1,4 +1,4 @@
-//! Elements at home: written to where others, who come too early or too late, may be reading.
+//! Slices of elements at home, which other threads may read during a write.
 
 use std::marker::PhantomData;
 
@@ -8,20 +8,20 @@ use parking_lot::Mutex;
 
 use crate::base::scoped_threads;
 
-/// So many are made at a time and then written.
+/// Number of elements that are computed at a time, and then written.
 const BLOCK: usize = 512;
 
-/// Elements that nobody else writes to. Questions that were asked before may still read them, and get what
-/// they find: so they are never written to by plain stores, and no reference that excludes others is made.
+/// Elements that no other code writes. Earlier queries may still read them, with unspecified values as
+/// results. Therefore the elements are never written by plain stores, and never have an exclusive reference.
 pub(in crate::ops::sort) struct HomeSlice<'a, T> {
     start: *mut T,
     len: usize,
     lent: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: what is pointed to is used as a slice that is lent is.
+// SAFETY: the memory is used like that of a borrowed slice.
 unsafe impl<T: Send> Send for HomeSlice<'_, T> {}
-// SAFETY: as above.
+// SAFETY: the same.
 unsafe impl<T: Sync> Sync for HomeSlice<'_, T> {}
 
 impl<'a, T: Pod> From<&'a mut [T]> for HomeSlice<'a, T> {
@@ -32,8 +32,8 @@ impl<'a, T: Pod> From<&'a mut [T]> for HomeSlice<'a, T> {
 
 impl<'a, T: Pod> HomeSlice<'a, T> {
     /// # Safety
-    /// So many elements begin there, aligned, as long as they are lent. Nobody else writes to them; who reads
-    /// them does so as [`racy`] says.
+    /// `len` aligned elements begin at `start`, and live as long as the slice. No other code writes to them;
+    /// other code reads them only by the rules of [`racy`].
     pub unsafe fn new(start: *mut T, len: usize) -> Self {
         Self { start, len, lent: PhantomData }
     }
@@ -43,7 +43,7 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
     }
 
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: by the word of who made it; what writes takes it as its own.
+        // SAFETY: the creator guarantees it; methods that write take the slice exclusively.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
@@ -55,7 +55,7 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         (self.take_first(at), self)
     }
 
-    /// So many of them, which it is without then.
+    /// Splits off the first `len` elements.
     fn take_first(&mut self, len: usize) -> Self {
         assert!(len <= self.len, "no more than there are");
         let first = Self { start: self.start, len, lent: PhantomData };
@@ -63,7 +63,7 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         first
     }
 
-    /// All in parts of so many elements, of which the last one may have fewer.
+    /// Divides the slice into parts of `len` elements; the last part may have fewer.
     pub fn chunks_mut(&mut self, len: usize) -> impl ExactSizeIterator<Item = HomeSlice<'_, T>> + Send
     where
         T: Send,
@@ -73,17 +73,17 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         (0..parts).map(move |_| rest.take_first(len.min(rest.len())))
     }
 
-    /// Writes to all of it.
+    /// Overwrites all elements.
     ///
     /// # Panics
-    /// If there are not as many bytes.
+    /// If the number of bytes differs.
     pub fn write_bytes(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.len * size_of::<T>(), "bytes of all elements");
-        // SAFETY: so many are there, and nobody else writes to them.
+        // SAFETY: the slice has this many bytes, and no other code writes to them.
         unsafe { racy::write(self.start.cast(), from) };
     }
 
-    /// Writes to all of it what is made of items, of which there are as many.
+    /// Overwrites all elements with the results of a function of as many items.
     pub fn write<F>(&mut self, from: &[F], made: impl Fn(&F) -> T)
     where
         T: Send,
@@ -106,12 +106,12 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         }
     }
 
-    /// Has the first element change places with the last one, and so on.
+    /// Reverses the order of the elements.
     pub fn reverse(&mut self, threads: usize)
     where
         T: Send + Sync,
     {
-        /// How many a thread takes at a time, of either half.
+        /// Number of elements of either half that a thread takes at a time.
         const PART: usize = if cfg!(test) { 70 } else { 64 << 10 };
         let half = self.len / 2;
         let mut rest = self.reborrow();
@@ -135,7 +135,7 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
                     let (others, mut two) = last.split_at(end);
                     let mut one = first.take_first(len);
                     last = others;
-                    // Each in the direction of the next.
+                    // Reverse each block.
                     let [of_one, of_two] = blocks.each_mut().map(|block| &mut block[..len]);
                     of_one.copy_from_slice(one.as_slice());
                     of_one.reverse();

@@ -1,4 +1,4 @@
-//! Keys and values: in columns, as they come and go, and in rows, as they are sorted.
+//! Keys and values, in two forms: columns outside of the sort, rows within.
 
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
@@ -8,8 +8,7 @@ use super::home::HomeSlice;
 use crate::base::scoped_threads;
 use crate::ops::sort::KeyBits;
 
-/// A key, and the value that goes with it, which may be of no length. Not aligned, so that it is as long as
-/// both.
+/// A key and its value, which may have no bytes. Packed, so that a row has no padding.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, packed)]
 pub(super) struct KeyRow<K, V> {
@@ -62,16 +61,16 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
         }
     }
 
-    /// Copies all to rows.
+    /// Copies all columns to rows.
     pub fn load(&self, rows: &mut [KeyRow<K, V>]) {
         for ((row, key), value) in rows.iter_mut().zip(self.keys.as_slice()).zip(self.values.as_slice()) {
             *row = KeyRow::new(*key, *value);
         }
     }
 
-    /// Copies all from rows.
+    /// Copies all rows to the columns.
     pub fn store(&mut self, rows: &[KeyRow<K, V>], threads: usize) {
-        /// How many a thread copies at a time.
+        /// Number of rows that a thread copies at a time.
         const AT_ONCE: usize = 64 << 10;
         let parts =
             self.keys.chunks_mut(AT_ONCE).zip(self.values.chunks_mut(AT_ONCE)).zip(rows.chunks(AT_ONCE));

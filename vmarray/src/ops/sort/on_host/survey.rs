@@ -1,25 +1,25 @@
-//! What a look at keys says.
+//! Survey of keys before a sort: their order, and their differing bits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::scoped_threads;
 
-/// Keys that a thread looks at at a time.
+/// Number of keys that a thread surveys at a time.
 const PART: usize = if cfg!(test) { 100 } else { 256 << 10 };
-/// Keys after which it is seen whether there is more to find out.
+/// Number of keys after which a thread checks whether all bits are already known to differ.
 const BLOCK: usize = 1024;
 
-/// The order that keys are in.
+/// The present order of keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum InOrder {
-    /// No key is below the one before.
+    /// No key is less than the one before.
     Ascending,
-    /// No key is above the one before; nor like it, if equal ones are to keep their order.
+    /// No key is greater than the one before. For a stable sort, none is equal to it either.
     Descending,
     Neither,
 }
 
-/// Some consecutive bits of keys.
+/// A range of bits of a key.
 #[derive(Clone, Copy)]
 pub(super) struct BitWindow {
     pub shift: u32,
@@ -27,24 +27,24 @@ pub(super) struct BitWindow {
 }
 
 impl BitWindow {
-    /// From the lowest to the highest of some bits.
+    /// The window from the lowest to the highest set bit of `bits`.
     pub fn of(bits: u64) -> Self {
         let shift = bits.trailing_zeros() % u64::BITS;
         Self { shift, bits: u64::BITS - bits.leading_zeros() - shift }
     }
 
-    /// Of the highest bits of this one, so many at most.
+    /// The highest `most` bits of this window, or all if it has fewer.
     pub fn highest(self, most: u32) -> Self {
         let bits = self.bits.min(most);
         Self { shift: self.shift + self.bits - bits, bits }
     }
 
-    /// All bits below.
+    /// Mask of all bits below the window.
     pub fn below(self) -> u64 {
         (1 << self.shift) - 1
     }
 
-    /// The value of its bits. It has less than 64.
+    /// Returns the value of a key's bits in the window, which must have less than 64 bits.
     #[inline(always)]
     pub fn value(self, key: u64) -> usize {
         (key >> self.shift) as usize & ((1 << self.bits) - 1)
@@ -52,7 +52,7 @@ impl BitWindow {
 }
 
 impl InOrder {
-    /// Of keys as they are compared.
+    /// Returns the order of the keys, in the form in which the sort compares them.
     pub fn of<T: Sync, C: Ord>(
         items: &[T],
         is_stable: bool,
@@ -63,7 +63,7 @@ impl InOrder {
         let is_descending = key(last) < key(first);
         let is_so = AtomicBool::new(true);
         scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
-            // And the first one of the next part.
+            // Includes the first item of the next part.
             let part = &items[number * PART..items.len().min((number + 1) * PART + 1)];
             let is_here = is_so.load(Ordering::Relaxed)
                 && match (is_descending, is_stable) {
@@ -83,7 +83,7 @@ impl InOrder {
     }
 }
 
-/// The bits that are not the same in all keys, of some that can be.
+/// Returns the bits that differ among keys. Only some bits can differ: `bits`.
 pub(super) fn differing<T: Sync>(
     items: &[T],
     bits: u64,
@@ -93,7 +93,7 @@ pub(super) fn differing<T: Sync>(
     let (differ, first) = (AtomicU64::new(0), items.first().map_or(0, key));
     scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
         for block in items[number * PART..items.len().min((number + 1) * PART)].chunks(BLOCK) {
-            // There is nothing more to find out.
+            // All bits are known to differ.
             if differ.load(Ordering::Relaxed) == bits {
                 break;
             }
@@ -103,7 +103,7 @@ pub(super) fn differing<T: Sync>(
     differ.into_inner()
 }
 
-/// The bits that are not those of one key in all.
+/// Returns the bits in which any key differs from `first`.
 #[inline(never)]
 pub(super) fn difference<T>(items: &[T], first: u64, key: impl Fn(&T) -> u64) -> u64 {
     items.iter().fold(0, |found, item| found | (key(item) ^ first))
@@ -111,7 +111,7 @@ pub(super) fn difference<T>(items: &[T], first: u64, key: impl Fn(&T) -> u64) ->
 
 #[inline(never)]
 fn all_pairs<T>(items: &[T], holds: impl Fn(&T, &T) -> bool) -> bool {
-    // Not left at the first pair, so that they need not wait for each other.
+    // Compare whole blocks without an early exit, so that the comparisons run in parallel.
     const AT_ONCE: usize = 32;
     let (ones, twos) = (items.as_chunks::<AT_ONCE>().0, items[1..].as_chunks::<AT_ONCE>().0);
     let all = |(ones, twos): (&[T; AT_ONCE], &[T; AT_ONCE])| {
