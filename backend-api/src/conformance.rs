@@ -1,4 +1,4 @@
-//! A suite that checks a backend against the [contract](crate).
+//! A suite of checks that a backend keeps the [contract](crate).
 //!
 //! Any backend can run it, including backends of other crates. In a test of the backend's crate, which
 //! depends on this one with the feature `conformance`:
@@ -29,14 +29,13 @@
 //! assert_eq!((names.len(), report.passed()), (conformance::checks::<ReferenceDevice>().len(), true));
 //! ```
 //!
-//! A device needs [`Limits::LEAST_BYTES`] of memory. If it has no more than [`Limits::bytes`], one check
-//! fills it up. No other check may then run on the same device at that time. Tests can share larger
-//! devices.
+//! A device needs at least [`Limits::LEAST_BYTES`] bytes of memory. If it has no more than [`Limits::bytes`],
+//! one check fills it up, and no other check may run on it at that time. Checks can share a larger device.
 //!
-//! The checks compare every byte that the device could have touched with a naive model, not only the
-//! expected ones. They rely only on the contract: a device may be synchronous and may run queues in any
-//! order. Other programs may use it at the same time. A device that never finishes hangs its check; the
-//! name is printed before a check starts.
+//! The checks compare every byte that the device could have changed with a naive model. They rely only on the
+//! contract: a device may be synchronous, and may run queues in any order. Other programs may use the device
+//! at the same time. If a device never finishes its work, the check hangs; the suite prints each check's name
+//! before it starts.
 
 use std::any::Any;
 use std::fmt;
@@ -71,7 +70,7 @@ pub use context::Context;
 pub use lifetimes::check_drop;
 pub use peers::run_peers;
 
-/// The resources of a check, and the time that it waits for events.
+/// Limits of a check: the memory that it uses, and the time that it waits for events.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,20 +81,18 @@ pub use peers::run_peers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The most bytes that one check holds at a time, device memory and host memory each. Less than
-    /// [`Limits::LEAST_BYTES`] counts as that value. More memory enables checks that need large memory,
-    /// such as of buffers that exceed the driver's largest allocation.
+    /// Maximum number of bytes of device memory, and of host memory, that a check holds at a time. A value
+    /// below [`Limits::LEAST_BYTES`] counts as that value. Greater values enable checks of large memory, such
+    /// as of buffers that exceed the driver's largest allocation.
     pub bytes: u64,
-    /// The time that a check waits for a wake-up before it fails. A correct device never makes a check
-    /// wait that long.
+    /// Time that a check waits for a wake-up before it fails.
     pub patience: Duration,
-    /// The seed of random programs. The same seed generates the same programs; a long test runs the suite
-    /// with many seeds.
+    /// Seed of the random programs that checks generate. The same seed generates the same programs.
     pub seed: u64,
 }
 
 impl Limits {
-    /// The most bytes that every check needs.
+    /// Number of bytes that suffices for every check that needs no large memory.
     pub const LEAST_BYTES: u64 = 8 << 20;
 
     /// Returns these limits with another amount of memory.
@@ -121,7 +118,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Returns 32 MiB, half a minute, and seed 0.
+    /// Returns 32 MiB, 30 seconds and the seed 0.
     fn default() -> Self {
         Self { bytes: 32 << 20, patience: Duration::from_secs(30), seed: 0 }
     }
@@ -140,18 +137,18 @@ impl Default for Limits {
 /// ```
 #[derive(Debug)]
 pub struct Check<D: Device> {
-    /// The name, which states the behaviour of a correct device. Unique in the suite.
+    /// Unique name, which states the behaviour of a correct device.
     pub name: &'static str,
-    /// The function of the check. If the device breaks the contract, it panics with a message that states
-    /// the expectation.
+    /// Function of the check. It panics if the device breaks the contract, with a message that states the
+    /// expected behaviour.
     pub run: fn(&Context<'_, D>),
 }
 
 impl<D: Device> Check<D> {
     /// Runs the check.
     ///
-    /// Releases all objects of the device, also after a failure. It catches a panic, so the program must
-    /// unwind.
+    /// Afterwards, also after a failure, all of the check's objects are released. The call catches panics of
+    /// the check, so the program must be compiled with unwinding.
     #[must_use]
     pub fn run(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
         let context = Context::new(device, *limits);
@@ -181,9 +178,9 @@ fn message(panic: &(dyn Any + Send)) -> String {
 pub enum Outcome {
     /// The device behaves as the check's name states.
     Passed,
-    /// The device passes the parts of the check that it supports; the text is the reason. The contract
-    /// allows a device to refuse some requests, such as pinned memory or wiping. The limits can also be
-    /// too narrow.
+    /// The device passes the parts of the check that it supports; the text is the reason why other parts were
+    /// skipped. A device may refuse some requests, such as pinned memory or wiping, or the limits are too
+    /// low.
     Skipped(String),
     /// The device breaks the contract; the text is the failure.
     Failed(String),
@@ -229,7 +226,7 @@ impl Report {
         self.failures().next().is_none()
     }
 
-    /// Panics if a check failed.
+    /// Asserts that no check failed.
     ///
     /// # Panics
     /// If a check failed, with the whole report.
@@ -259,12 +256,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs every check, one after the other; prints each name on standard output before it starts.
+/// Runs all checks, one after the other. Prints each name on standard output before the check starts.
 pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> Report {
     run_each(device, limits, |_| {})
 }
 
-/// Runs every check as [`run_all`], and calls `before` with each name before its check starts.
+/// Runs all checks like [`run_all`], and calls `before` with the name of each check before it starts.
 pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl FnMut(&'static str)) -> Report {
     let mut report = Report::default();
     for check in checks::<D>() {
@@ -276,8 +273,7 @@ pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl Fn
     report
 }
 
-/// Runs the check of this name on a device as a test. For
-/// [`conformance_tests!`](crate::conformance_tests).
+/// Runs the check with this name on a device as a test, for [`conformance_tests!`](crate::conformance_tests).
 ///
 /// # Panics
 /// If the check fails, or if the suite has no check of this name.
@@ -296,12 +292,12 @@ pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, lim
     }
 }
 
-/// Makes one `#[test]` for each check of the [suite](crate::conformance), with the check's name.
+/// Defines one `#[test]` for each check of the [suite](crate::conformance), with the check's name.
 ///
-/// Takes an expression of type `Arc<D>` or `Option<Arc<D>>`, and optionally the
-/// [`Limits`](crate::conformance::Limits). `None` skips the test with a line on standard output. Each test
-/// evaluates both once. If a device is slow to create, store it in a `static OnceLock`: checks tolerate
-/// each other.
+/// The first argument is an expression of type `Arc<D>` or `Option<Arc<D>>`: the device. `None` skips the
+/// test with a line on standard output. The optional second argument is the
+/// [`Limits`](crate::conformance::Limits). Each test evaluates both once. If a device is slow to create,
+/// store it in a `static OnceLock`: checks can share a device.
 ///
 /// ```
 /// use std::sync::{Arc, OnceLock};
@@ -358,8 +354,8 @@ macro_rules! __conformance_define_tests {
 /// Expands the list to [`checks`].
 macro_rules! define_checks {
     ([] [] $($module:ident { $($name:ident)* })*) => {
-        /// Returns all checks in the best order to fix them: a later one may fail because of an earlier
-        /// one.
+        /// Returns all checks, in the best order to fix failures: a later check may fail because of the cause
+        /// of an earlier failure.
         #[must_use]
         pub fn checks<D: Device>() -> &'static [Check<D>] {
             const { &[$($(Check { name: stringify!($name), run: $module::$name::<D> },)*)*] }

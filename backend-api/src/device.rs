@@ -1,4 +1,4 @@
-//! The trait that a backend implements.
+//! The trait [`Device`], which a backend implements.
 
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -10,7 +10,7 @@ use crate::{
     MemoryStatus, QueueHandle, Reach, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
 };
 
-/// The state of a queue's work up to a ticket.
+/// Progress of a queue: the state of its work up to a ticket.
 ///
 /// ```
 /// use backend_api::{Device, Progress, Queue};
@@ -26,13 +26,13 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Progress {
-    /// Some of it is not done yet.
+    /// Some of the work is not done yet.
     Pending,
-    /// All of it is done.
+    /// All of the work is done.
     Done,
 }
 
-/// The kind of a host allocation.
+/// Kind of a host allocation: page-locked or pageable.
 ///
 /// ```
 /// use backend_api::{ErrorKind, HostBuffer, HostMemory};
@@ -51,14 +51,14 @@ pub enum Progress {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum HostMemory {
-    /// Page-locked memory. The call fails with [`PinRefused`](crate::ErrorKind::PinRefused) if the system
-    /// refuses.
+    /// Page-locked memory. The allocation fails with [`PinRefused`](crate::ErrorKind::PinRefused) if the
+    /// system refuses to lock it.
     Pinned,
-    /// Ordinary memory. Copies may be slower and may need an intermediate copy.
+    /// Ordinary memory. Copies from and to it can be slower, because the driver may copy the bytes twice.
     Pageable,
 }
 
-/// The guarantee that an allocation's memory exists.
+/// The time at which an allocation's memory is provided: at the first use, or before the call returns.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, ErrorKind};
@@ -74,10 +74,10 @@ pub enum HostMemory {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Commit {
-    /// The driver's own choice: many drivers find the memory only at first use.
+    /// The driver chooses. Many drivers provide memory only at its first use.
     Lazy,
-    /// The device has written to every part before the call returns, so the memory is known to exist. If
-    /// the backend can check it, the memory is also on the device and not spilled to host memory.
+    /// The device writes to every part of the memory before the call returns, so the memory certainly exists.
+    /// If the backend can check it, the memory is also on the device, and not spilled to host memory.
     Proven,
 }
 
@@ -97,18 +97,17 @@ pub enum Commit {
 pub trait DirectReads: Send + Sync {
     /// Copies bytes out of a buffer. Blocks until they are copied.
     ///
-    /// The read is ordered with no queue. The caller ensures that no work in flight writes to these bytes;
-    /// otherwise each may be old or new. The caller also ensures that the buffer is not released
-    /// meanwhile: a release does not wait for this read. After an error, the contents of `into` are
-    /// unspecified.
+    /// The read is not ordered with any queue. If work in flight writes to these bytes, each byte may be old
+    /// or new. The caller ensures that the buffer is not released meanwhile: a release does not wait for this
+    /// read. After an error, the contents of `into` are unspecified.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) for a
     /// range outside of the buffer, and the errors of copies by a queue.
     fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()>;
 
-    /// The smallest number of bytes that the device reads for any request. It is not zero and does not
-    /// change while the device lives.
+    /// Returns the smallest number of bytes that the device reads at once, such as the block size of a drive.
+    /// It is at least 1 and does not change while the device lives.
     fn unit_bytes(&self) -> usize {
         1
     }
@@ -125,10 +124,10 @@ pub trait DirectReads: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddressSpace {
-    /// The process's own: addresses are pointers.
+    /// The address space of the process: addresses are pointers.
     Host,
-    /// CUDA's address space: memory of the GPU of this number, in its primary context, which all CUDA code
-    /// of the process shares.
+    /// The address space of CUDA. The memory is on the GPU `ordinal`, in its primary context, which all CUDA
+    /// code of the process shares.
     Cuda {
         /// The driver's number of the GPU.
         ordinal: u32,
@@ -137,9 +136,9 @@ pub enum AddressSpace {
 
 /// The addresses of a device's memory, for other libraries of the process: [`Device::addresses`].
 ///
-/// An address is a number. Code that accesses memory through it ensures that the memory is not released
-/// meanwhile. It also ensures that no work of the device writes to bytes that the code reads, and that no
-/// work accesses bytes that the code writes. Queues do not know of such accesses.
+/// An address is a number. Queues do not know of accesses through addresses. Code that accesses memory
+/// through an address must therefore ensure that the memory is not released meanwhile, that no work of the
+/// device writes to bytes that the code reads, and that no work accesses bytes that the code writes.
 ///
 /// ```
 /// use backend_api::{AddressSpace, Addresses, Commit, Device, DeviceBuffer, ErrorKind};
@@ -155,18 +154,18 @@ pub enum AddressSpace {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Addresses: Send + Sync {
-    /// The address space. It does not change while the device lives.
+    /// Returns the address space. It does not change while the device lives.
     fn space(&self) -> AddressSpace;
 
-    /// Returns the address of a place that `bytes` bytes follow. It stays the same until the memory is
-    /// released.
+    /// Returns the address of a place, after checking that `bytes` bytes follow it in the memory. The address
+    /// stays the same until the memory is released.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), or [`InvalidArgument`](ErrorKind::InvalidArgument) for
     /// a range outside of the buffer.
     fn address(&self, place: DeviceSpan<'_>, bytes: u64) -> Result<u64>;
 
-    /// Blocks until all work is over that other libraries have submitted to the device so far.
+    /// Blocks until the device has finished all work that other libraries have submitted to it so far.
     ///
     /// # Errors
     /// [`Lost`](ErrorKind::Lost), or the driver's error.
@@ -181,35 +180,32 @@ pub trait Addresses: Send + Sync {
 ///
 /// - Any thread may call any method at any time. `dyn Device` is a type.
 /// - No method panics because of a caller's argument, a driver or a full device.
-/// - *Never blocks* means that a method waits for no work of a queue and for no other thread's call into a
-///   driver. It takes locks that are held for moments, and may query the driver for facts that the driver
-///   returns at once. It does not bound a time.
+/// - **Never blocks* means that a method does not wait for work of a queue, or for another thread's call into
+///   a driver. It may take locks that are held only for moments, and query facts that the driver returns at
+///   once. The term promises no maximum time.
 ///
 /// # Safety
-/// Unsafe code relies on the promises of a device. An owner reads host memory at the address that the
-/// device returned. A page cache hands out slices of its frames while other frames are copied. An
-/// implementation promises:
+/// Unsafe code relies on the promises of a device: for instance, owners access host memory at the address
+/// that the device returned. An implementation promises:
 ///
 /// - **Host memory.** The memory of [`allocate_host`](Self::allocate_host) is zeroed, and keeps the
 ///   promises of [`HostAllocation::new`]. It does so until it is [released](Self::release_host) or the
 ///   device is dropped.
-/// - **Nothing else is touched.** Work reads and writes only the ranges that its call names. It writes
-///   only to the ranges that the call names as targets, and only after the call has begun. No other call
-///   starts work.
-/// - **Done is over.** A ticket leaves the state *pending*, by success or by an error, only when all of
-///   its work is over for good, reads as well as writes. The same holds for the work of a call that
-///   returned an error.
-/// - **Memory outlives work.** Submitted work keeps the memory that it touches alive. Releasing host
-///   memory, device memory or a queue returns when all work that touches it is over. Dropping the device
-///   does too. This includes work of other devices that [reach](Self::reaches) the memory. None of these
-///   calls waits for a waker: it may wait for a lock that the caller holds.
-/// - **Names are not mistaken.** A handle of another device is refused, or ignored by a release. A place
-///   or a ticket of another device is refused as well, unless this device reaches that one and the call
-///   accepts such places.
-/// - **Races are tolerated.** Owners read and write host memory while the processor copies. So the
-///   processor copies to and from host memory, imported memory included, only by [`racy`](crate::racy). It
-///   does the same for device memory if two queues can reach one range at once. An index in host memory is
-///   used only if that very reading of it was checked.
+/// - ***Nothing else is touched.** Work accesses only the ranges that the submitting call names, writes only
+///   to its targets, and only after the call has begun. Other calls start no work.
+/// - ***Done is over.** When a ticket is done or has failed, none of its work reads or writes memory any
+///   more. The same holds for the work of a call that has returned an error.
+/// - ***Memory outlives work.** Releasing host memory, device memory or a queue blocks until all work that
+///   uses it is over, and so does dropping the device. This includes work of other devices that
+///   [reach](Self::reaches) the memory. None of these calls waits for a waker to return, because the waker
+///   could wait for a lock that the caller holds.
+/// - ***Devices do not mix.** A device refuses handles, places and tickets of other devices; a release
+///   ignores them. The exception are places and tickets of a device that this device
+///   [reaches](Self::reaches), in calls that accept them.
+/// - **Races are tolerated.** Owners read and write host memory while the processor copies. So the processor
+///   copies to and from host memory, imported memory included, only by [`racy`](crate::racy). It does the
+///   same for device memory if two queues can reach one range at once. An index in host memory is read once:
+///   the device checks and uses the same reading.
 ///
 /// # Examples
 /// Memory, queues and tickets:
@@ -245,7 +241,7 @@ pub trait Addresses: Send + Sync {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Memory that grows in its place:
+/// Memory that grows without moving:
 ///
 /// ```
 /// use backend_api::{Commit, Device, ErrorKind};
@@ -258,7 +254,7 @@ pub trait Addresses: Send + Sync {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Kernels, each shown where its request is described:
+/// Built-in kernels; the requests' documentation describes each:
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
@@ -301,7 +297,7 @@ pub trait Addresses: Send + Sync {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Routes, and memory that is wiped:
+/// Routes of copies, and wiping of memory:
 ///
 /// ```
 /// use std::time::Duration;
@@ -319,14 +315,14 @@ pub trait Addresses: Send + Sync {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub unsafe trait Device: Debug + Send + Sync + 'static {
-    /// The facts about the device.
+    /// Returns facts about the device.
     ///
-    /// - Never blocks. They do not change while the device lives.
+    /// - Never blocks. The facts do not change while the device lives.
     fn info(&self) -> &DeviceInfo;
 
     /// Returns the amount of memory that the device has now.
     ///
-    /// - May ask the driver.
+    /// - May call the driver.
     ///
     /// # Errors
     /// [`Lost`](ErrorKind::Lost), or the driver's error.
@@ -344,16 +340,17 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Releases a queue.
     ///
-    /// - Blocks until its work is over.
-    /// - Tickets of a released queue stay valid, but their errors are forgotten: all of them are then
-    ///   reported as done. A caller that needs an outcome polls before it releases the queue.
+    /// - Blocks until the queue's work is over.
+    /// - Tickets of a released queue stay valid, but all of them are reported as done, even if they failed.
+    ///   Poll before the release to learn of errors.
     /// - A queue of another device is ignored.
     fn release_queue(&self, queue: QueueHandle);
 
     /// Allocates `bytes` bytes of device memory.
     ///
     /// - The contents are unspecified.
-    /// - If the driver limits the size of one allocation, the device joins several behind one handle.
+    /// - If the driver limits the size of one allocation, the device joins several allocations behind one
+    ///   handle.
     /// - Allocations of zero bytes are valid.
     ///
     /// # Errors
@@ -361,14 +358,14 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`TooLarge`](ErrorKind::TooLarge), [`Lost`](ErrorKind::Lost).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle>;
 
-    /// Allocates `bytes` bytes of device memory that can be [extended](Self::extend) in its place, up to
-    /// `most` bytes.
+    /// Allocates `bytes` bytes of device memory that can be [extended](Self::extend) up to `most` bytes
+    /// without moving.
     ///
     /// - All other calls treat it like memory of [`allocate`](Self::allocate).
-    /// - The range for growth reserves addresses, not memory. A device that cannot reserve addresses may
+    /// - The device reserves addresses for growth, not memory. A device that cannot reserve addresses may
     ///   allocate memory in steps instead, each of at most an eighth of `most`.
-    /// - `most` may be more than the device has, and is at least `bytes`. [`u64::MAX`] means the device's
-    ///   own limit; a device that allocates in steps may refuse that as unsupported.
+    /// - `most` may exceed the device's memory. [`u64::MAX`] means the device's own limit; a device that
+    ///   allocates in steps may refuse it as unsupported.
     ///
     /// # Errors
     /// The errors of [`allocate`](Self::allocate), for `bytes`;
@@ -384,12 +381,12 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Extends [such memory](Self::allocate_extensible) to `bytes` bytes, in its place.
+    /// Extends [extensible memory](Self::allocate_extensible) to `bytes` bytes without moving it.
     ///
-    /// - Existing places stay valid, and existing bytes stay unchanged. Work in flight on them continues;
-    ///   the call does not wait for it.
+    /// - Existing places stay valid, and existing bytes stay unchanged. The call does not wait for work in
+    ///   flight on the memory.
     /// - The contents of the added bytes are unspecified.
-    /// - Memory that is long enough already stays unchanged.
+    /// - The call does nothing if the memory already has `bytes` bytes or more.
     /// - After an error the memory is unchanged.
     ///
     /// # Errors
@@ -404,7 +401,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Releases device memory.
     ///
-    /// - Blocks until submitted work that touches it is over.
+    /// - Blocks until submitted work that uses the memory is over.
     /// - Memory of another device is ignored, and stays allocated.
     fn release(&self, buffer: BufferHandle);
 
@@ -420,14 +417,15 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`OutOfMemory`](ErrorKind::OutOfMemory), [`Lost`](ErrorKind::Lost).
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation>;
 
-    /// Imports memory of the program, as pageable memory or, if `kind` requires it, locked in place.
+    /// Imports memory of the program, so that the device can copy from and to it: as pageable memory or, if
+    /// `kind` requires it, page-locked in place.
     ///
-    /// - The device copies from and to the memory itself, at any alignment; its contents stay.
-    /// - A device that cannot import memory, or not as this kind, refuses the call.
-    /// - The call itself neither reads nor writes the memory. Work accesses it like memory of
+    /// - The device copies from and to the memory itself, at any alignment. The import does not change the
+    ///   contents.
+    /// - A device that cannot import memory as this kind refuses the call.
+    /// - The call itself neither reads nor writes the memory. Later work accesses it like memory of
     ///   [`allocate_host`](Self::allocate_host): by [`racy`](crate::racy), or by a GPU.
-    /// - Releasing removes it from the device's tables, wipes nothing, and leaves the memory to the
-    ///   program.
+    /// - Releasing the memory only ends the import: it frees nothing and wipes nothing.
     ///
     /// # Errors
     /// [`PinRefused`](ErrorKind::PinRefused), [`Unsupported`](ErrorKind::Unsupported),
@@ -437,16 +435,15 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// The caller promises, until [`release_host`](Self::release_host) has returned or the device was
     /// dropped:
     ///
-    /// - the `bytes` bytes from `address` on stay allocated and initialised, and any thread may read them;
-    ///   any thread may also write to them, if work names them as a target,
-    /// - the program keeps to the rules on [races](crate#the-contract) with work that names them. While
-    ///   work that writes them is in flight, the program has no reference into them, and accesses them by
-    ///   [`racy`](crate::racy) alone. While work that reads them is in flight, the program has no `&mut`
-    ///   into them, and writes to them by `racy` alone. A `&` into bytes that work only reads may stay,
-    ///   and so may a `&mut` that is not used meanwhile, if its provenance and that of `address` are
-    ///   exposed.
+    /// - The `bytes` bytes from `address` on stay allocated and initialised. Any thread may read them. Any
+    ///   thread may also write to them, if work names them as a target.
+    /// - The program follows the rules on [races](crate#the-contract). While work in flight writes to bytes,
+    ///   the program has no reference into them, and accesses them only by [`racy`](crate::racy). While work
+    ///   in flight reads bytes, the program has no `&mut` into them, and writes to them only by `racy`; it
+    ///   may have a `&` into them. A `&mut` may exist if the program does not use it meanwhile, and if its
+    ///   provenance and that of `address` are exposed.
     ///
-    /// The handle, and places borrowed from it, let safe code submit such work.
+    /// Safe code with the handle, or with a place that borrows it, can submit such work.
     unsafe fn import_host(
         &self,
         address: NonNull<u8>,
@@ -456,23 +453,21 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Releases host memory, or ends the import of imported memory.
     ///
-    /// - Blocks until submitted work that touches it is over.
+    /// - Blocks until submitted work that uses the memory is over.
     /// - Memory of another device is ignored, and stays allocated.
     fn release_host(&self, host: HostAllocation);
 
     /// Turns on wiping: from now on, the device overwrites memory with zeroes before it returns it to the
     /// driver or the system.
     ///
-    /// - It concerns all users of the device, and memory allocated before the call: device memory, host
-    ///   memory that the device allocated, and internal memory through which data of the program passes.
-    ///   Memory of the program is not wiped: [imported](Self::import_host) memory, and the arguments and
-    ///   results of calls.
-    /// - The thread that releases memory wipes it when the work that touches it is done. This takes about
-    ///   as long as writing all of it. The same holds for memory that is released because another step
-    ///   failed.
-    /// - Unreachable data is not wiped: memory of a lost device, the system's swap space, and a GPU's
-    ///   registers and caches. Drives and file systems that move a file's blocks also keep the former
-    ///   places.
+    /// - Wiping applies to all users of the device, also to memory allocated before the call: device memory,
+    ///   host memory that the device allocated, and internal buffers for data of the program. The device does
+    ///   not wipe the program's own memory: [imported](Self::import_host) memory, and arguments and results
+    ///   of calls.
+    /// - The thread that releases memory wipes it when the work that uses it is done. This takes about as
+    ///   long as writing all of the memory.
+    /// - The device cannot wipe memory of a lost device, the system's swap space, and a GPU's registers and
+    ///   caches. Drives and file systems that move a file's blocks keep the old blocks.
     /// - Memory that cannot be wiped is released nevertheless. The device reports it to the program's
     ///   subscriber of `tracing`, or to standard error if it has none.
     ///
@@ -486,8 +481,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Makes written data durable: it survives the end of the process and a loss of power. Of work that is
-    /// not done at the call, some or all effects may become durable.
+    /// Makes written data durable: it survives the end of the process and a loss of power. Some or all
+    /// effects of work that is not done at the call may become durable as well.
     ///
     /// - Blocks until the data is durable.
     ///
@@ -499,9 +494,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) if memory of the device does not outlive the process, which
-    /// is the default; else the system's error. The next call tries again for data that is not durable
-    /// yet.
+    /// [`Unsupported`](ErrorKind::Unsupported) if memory of the device does not outlive the process, which is
+    /// the default; else the system's error. After an error, the next call tries again.
     fn sync(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "sync")
             .with_detail("the memory of this device is lost when the process ends")
@@ -509,9 +503,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Returns reads by the calling thread itself, if it can reach memory of the device, as with RAM and
-    /// files. A short read then costs a copy or a system call, and no queue. A device has them for its
-    /// whole life, or never.
+    /// Returns direct reads, by which the calling thread itself reads the device's memory, if the device
+    /// supports them (RAM and files do). A short read then costs a copy or a system call, and no queue. The
+    /// support does not change during the device's life.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer};
@@ -528,9 +522,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns the addresses of the device's memory, if other libraries can use them: for RAM and for
-    /// NVIDIA's GPUs. A wrapper that must see all writes has none. A device has them for its whole life,
-    /// or never.
+    /// Returns access to the addresses of the device's memory, if other libraries can use them: for RAM and
+    /// NVIDIA GPUs. A wrapper that must see all writes returns `None`. The support does not change during the
+    /// device's life.
     ///
     /// ```
     /// use backend_api::Device;
@@ -544,13 +538,13 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Submits copies.
     ///
-    /// - Returns before they are done.
-    /// - All names and ranges are checked before any copy starts.
-    /// - The copies of one call may run in any order and at once. If one copy writes bytes that another
-    ///   copy reads or writes, these bytes are unspecified.
+    /// - Returns before the copies are done.
+    /// - The call checks all memory and ranges before any copy starts.
+    /// - The copies of one call may run in any order and at the same time. If one copy writes bytes that
+    ///   another copy reads or writes, these bytes are unspecified.
     /// - Places of [`Transfer::Internal`] may be in memory of devices that this device
     ///   [reaches](Self::reaches).
-    /// - An empty slice returns a ticket for the work before it.
+    /// - With an empty slice, the ticket stands for the work before the call.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a range outside of its memory,
@@ -559,17 +553,18 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// changed.
     fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket>;
 
-    /// The routes by which the device can carry the copies of one call, for a program that measures them.
+    /// Returns the routes by which the device can carry out the copies of one call, for programs that measure
+    /// them.
     ///
     /// - Empty, the default, if the device has a single route.
     fn routes(&self) -> &[Route] {
         &[]
     }
 
-    /// Submits like [`submit`](Self::submit), by a given route.
+    /// Submits copies like [`submit`](Self::submit), but by a given route.
     ///
-    /// - Copies that the route cannot carry go as `submit` sends them. So do all copies on devices without
-    ///   the route, which is the default.
+    /// - If the route cannot carry out a copy, or if the device does not have the route (the default), the
+    ///   device carries out the copies as in `submit`.
     ///
     /// # Errors
     /// The errors of [`submit`](Self::submit).
@@ -582,78 +577,76 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// choice; an empty table restores that choice.
     ///
     /// - Never blocks, and changes no effect of any call.
-    /// - Devices with one route ignore the table. A device also ignores each class that names a route that
-    ///   it lacks.
+    /// - A device with a single route ignores the table. A device also ignores entries with a route that it
+    ///   does not have.
     fn set_routing(&self, routing: Routing) {
         let _ = routing;
     }
 
-    /// Returns the table that was [set](Self::set_routing); empty if none was set, or if the device
+    /// Returns the table that was [set](Self::set_routing); an empty table if none was set, or if the device
     /// ignored it.
     fn routing(&self) -> Routing {
         Routing::new()
     }
 
-    /// Submits a fill with a pattern.
+    /// Submits a fill: writes copies of a pattern to device memory.
     ///
-    /// - Returns before it is done. The call copies the pattern before it returns.
+    /// - Returns before the work is done. The call copies the pattern before it returns.
     ///
     /// # Errors
     /// The errors of [`submit`](Self::submit); an empty or overlong pattern is an invalid argument.
     fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket>;
 
-    /// Submits a search.
+    /// Submits a search for elements that have a value.
     ///
-    /// - Returns before it is done. The call copies the value before it returns.
+    /// - Returns before the work is done. The call copies the value before it returns.
     ///
     /// # Errors
     /// The errors of [`submit`](Self::submit); an empty or overlong value, or a field outside of its
     /// element, is an invalid argument.
     fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket>;
 
-    /// Submits a gather: collects elements by index.
+    /// Submits a gather: copies elements by index to the host.
     ///
-    /// - Returns before it is done.
-    /// - The work itself checks each index, in the same reading that it uses; it reads no byte outside of
-    ///   the elements.
+    /// - Returns before the work is done.
+    /// - The device checks each index when it uses the index, and reads no byte outside of the elements.
     ///
     /// # Errors
     /// The errors of [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
     /// [`KernelFailed`](ErrorKind::KernelFailed).
     fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket>;
 
-    /// Submits a scatter: distributes elements by index.
+    /// Submits a scatter: copies elements by index to the device.
     ///
-    /// - Returns before it is done.
-    /// - The work itself checks each index, in the same reading that it uses; it writes no byte outside of
-    ///   the elements.
+    /// - Returns before the work is done.
+    /// - The device checks each index when it uses the index, and writes no byte outside of the elements.
     ///
     /// # Errors
     /// The errors of [`gather`](Self::gather).
     fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket>;
 
-    /// Submits the evaluation of a program for each of some elements.
+    /// Submits a compute request: evaluates a program for each element, and reduces or stores its values.
     ///
-    /// - Returns before it is done. The call copies all arguments except the memory before it returns.
-    /// - The first call with a program may take long, if the device must translate it.
+    /// - Returns before the work is done. The call copies all arguments except the memory before it returns.
+    /// - The first call with a program may take long, if the device must compile it.
     ///
     /// # Errors
-    /// The errors of [`submit`](Self::submit); a violation of a rule of [`Compute`] is an invalid
-    /// argument; [`Unsupported`](ErrorKind::Unsupported) for types that the device does not know, such as
-    /// `f64` on some: then, too, no byte was changed.
+    /// The errors of [`submit`](Self::submit); a violation of a rule of [`Compute`] is an invalid argument;
+    /// [`Unsupported`](ErrorKind::Unsupported) for types that the device does not support, such as `f64` on
+    /// some devices (no byte was changed).
     fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket>;
 
-    /// Translates the program of a request for the device, so that a later [`compute`](Self::compute) need
-    /// not. It is for callers that hold a lock or a page while they call `compute`.
+    /// Compiles the program of a request, so that a later [`compute`](Self::compute) does not have to. For
+    /// callers that hold a lock or a page while they call `compute`.
     ///
-    /// - Blocks for the whole translation, which may take some milliseconds or more; for a known request
+    /// - Blocks until the program is compiled, which may take some milliseconds or more. For a known request
     ///   it costs a look-up in a table. The default does nothing.
     /// - The call uses no queue and returns no ticket. It evaluates, reads and writes nothing.
-    /// - A later request profits if it has the same program, up to its literals, and the same kind of
-    ///   action on the same values. Its sources must have the same strides, and starts of the same
-    ///   alignment. If the program uses the index, the page length and the number of channels must be
-    ///   equal as well. The number of elements does not matter, and may be 0 here.
-    /// - A device may evict a translation; `compute` repeats it.
+    /// - A later request profits if it has the same program (literals may differ), the same kind of action on
+    ///   the same values, and sources with the same strides and start alignments. If the program uses the
+    ///   index, the page length and the number of channels must be equal as well. The number of elements does
+    ///   not matter, and may be 0 here.
+    /// - A device may evict a compiled program; `compute` then compiles it again.
     ///
     /// # Errors
     /// Any error that `compute` would return for the request; `compute` returns it again.
@@ -664,15 +657,15 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Submits the launch of a kernel.
     ///
-    /// - Returns before it is done. The call copies all arguments except the memory before it returns.
-    /// - The first call with a kernel may take long, if the device must translate it.
+    /// - Returns before the work is done. The call copies all arguments except the memory before it returns.
+    /// - The first call with a kernel may take long, if the device must compile it.
     ///
     /// Failures of items do not make the ticket fail: the [report](crate::kernel::Report) lists them.
     ///
     /// # Errors
     /// The errors of [`submit`](Self::submit); a violation of a rule of [`Launch`] is an invalid argument;
     /// [`Unsupported`](ErrorKind::Unsupported) for types, operations or views that the device does not
-    /// know: then, too, no byte was changed. A device that runs no kernels supports none.
+    /// support, which is the default for all kernels (no byte was changed).
     fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
         let _ = (queue, launch);
         Err(Error::new(ErrorKind::Unsupported, "launch")
@@ -680,12 +673,12 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Prepares launches like these, such as by translating their kernels, so that they start quickly
-    /// later. Preparing several at once may cost little more than one. Blocks until it is done; launches
-    /// no kernel. The default does nothing.
+    /// Prepares launches like these, for instance compiles their kernels, so that later launches start
+    /// quickly. Preparing several launches at once may cost little more than preparing one. Blocks until it
+    /// is done; launches no kernel. The default does nothing.
     ///
     /// # Errors
-    /// The errors of [`launch`](Self::launch), if the device must prepare anything.
+    /// The errors of [`launch`](Self::launch).
     fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
         let _ = launches;
         Ok(())
@@ -705,23 +698,23 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Returns the state of the work up to a ticket.
     ///
-    /// - Never blocks. The call may advance the device's work, if it need not wait for that.
+    /// - Never blocks. The call may advance the device's work if this requires no waiting.
     /// - *Done* means that all effects of the call and of all earlier calls in the queue are visible to
     ///   the host and to all queues.
-    /// - Any result but *pending* means that none of the work will touch memory any more.
-    /// - A dead device is never pending for ever.
-    /// - Polling changes no result: many threads may poll one ticket, at any time.
+    /// - Any result except *pending* means that none of the work will access memory any more.
+    /// - Work of a lost device does not stay pending.
+    /// - Polling has no side effects: any number of threads may poll one ticket, at any time.
     ///
     /// # Errors
-    /// The error of the very call that returned the ticket, on each poll and in each thread, unless its
-    /// queue was [released](Self::release_queue). [`Lost`](ErrorKind::Lost) for all work that was pending
-    /// when the device was lost, unless it still ends. [`UnknownHandle`](ErrorKind::UnknownHandle) for a
-    /// ticket that this device did not issue.
+    /// The error of the work of the call that returned the ticket, on each poll and in each thread, unless
+    /// the queue was [released](Self::release_queue). [`Lost`](ErrorKind::Lost) for work that was pending
+    /// when the device was lost, unless the work still ends. [`UnknownHandle`](ErrorKind::UnknownHandle) for
+    /// a ticket that this device did not issue.
     fn poll(&self, ticket: Ticket) -> Result<Progress>;
 
     /// Blocks until the work up to a ticket is done.
     ///
-    /// - Spins briefly, then yields, then sleeps.
+    /// - The calling thread polls briefly, then yields its time slice, then sleeps.
     ///
     /// # Errors
     /// The errors of [`poll`](Self::poll).
@@ -730,10 +723,10 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Wakes `waker` once, when a ticket is done or has failed.
     ///
     /// - Wakes at once, before the call returns, if the ticket is done, failed or unknown.
-    /// - Never blocks, except for the time of a waker that the call wakes itself.
-    /// - A waker may call the device: it runs while no lock is held.
+    /// - Never blocks, except while it runs a waker.
+    /// - A waker may call the device: the device holds no lock while it runs a waker.
     ///
-    /// The call does for a task of any executor the same as [`wait`](Self::wait) for a thread:
+    /// Use this in a task of an executor, as [`wait`](Self::wait) in a thread:
     ///
     /// ```
     /// use std::{future::poll_fn, pin::pin, task::{Context, Poll, Waker}};
@@ -753,25 +746,24 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     fn wake(&self, ticket: Ticket, waker: Waker);
 
-    /// Returns the access that this device has to the memory of another device, which its facts identify.
+    /// Returns the access that this device has to the memory of another device, given by the facts about that
+    /// device.
     ///
-    /// - With [`Reach::Copies`], copies by [`Transfer::Internal`] may have a source or a target in the
-    ///   other device's memory. [`order_after`](Self::order_after) then takes the other's tickets. With
-    ///   [`Reach::Maps`], the same holds for views of [launches](Self::launch) and for the elements of
-    ///   [gathers](Self::gather) and [scatters](Self::scatter). No other call accepts such places.
-    /// - Only `order_after` and waiting order the work of two devices.
-    /// - The answer does not change while both devices live. It holds in this direction alone. The first
-    ///   call for a pair of devices may take long.
-    /// - The owner of the memory may release it, or drop its device, at any time. That call waits for the
-    ///   work that uses the memory, as for the device's own work.
+    /// - With [`Reach::Copies`], copies by [`Transfer::Internal`] may have a source or a target in the other
+    ///   device's memory, and [`order_after`](Self::order_after) accepts the other device's tickets. With
+    ///   [`Reach::Maps`], also views of [launches](Self::launch) and elements of [gathers](Self::gather) and
+    ///   [scatters](Self::scatter) may be in the other device's memory. No other call accepts such places.
+    /// - The work of two devices is ordered only by `order_after`, or by waiting for tickets.
+    /// - The answer does not change while both devices live. It says nothing about access in the opposite
+    ///   direction. The first call for a pair of devices may take long.
+    /// - The owner of the memory may release it, or drop its device, at any time: the call waits for all work
+    ///   that uses the memory, including work of this device.
     /// - Work on memory of a lost device may be refused, or fail as [`CopyFailed`](ErrorKind::CopyFailed)
     ///   or [`KernelFailed`](ErrorKind::KernelFailed). Bytes from that memory are unspecified. This device
     ///   continues.
-    /// - The call is not meant for the device itself. Its own facts may belong to another object for the
-    ///   same hardware, and the device answers accordingly.
+    /// - If `other` describes the same hardware, the device answers as for another object of that hardware.
     ///
-    /// A link between devices can be broken without an error: compare the bytes that the first copies over
-    /// it deliver.
+    /// A broken link between devices can corrupt data without an error. Check the first copies over a link.
     ///
     /// ```
     /// use backend_api::{Device, Reach};
@@ -787,12 +779,12 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Reach::No
     }
 
-    /// Delays work that is submitted to `queue` from now on until `ticket` is done or has failed. The
-    /// ticket may be of any queue of this device, or of a device that it [reaches](Self::reaches).
+    /// Delays the work that will be submitted to `queue` from now on until `ticket` is done or has failed.
+    /// The ticket can belong to any queue of this device, or of a device that it [reaches](Self::reaches).
     ///
     /// - Does not wait for the ticket.
-    /// - Consumes no ticket number.
-    /// - Tickets of a device that was dropped are unknown.
+    /// - Uses no ticket value of the queue.
+    /// - Tickets of a dropped device are unknown.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Lost`](ErrorKind::Lost), or the driver's error.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::DeviceInfo;
 
-/// A result of this crate.
+/// A result with the [`Error`] of devices.
 ///
 /// ```
 /// use backend_api::{Device, Result};
@@ -20,8 +20,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $Kind:ident $name:literal, $advice:literal;)*) => {
-        /// The kind of an error: the only part that paging logic reacts to. It is displayed as a few
-        /// words.
+        /// The kind of an error: the only part of an error that code should react to. Its `Display` text is a
+        /// few words.
         ///
         /// ```
         /// use backend_api::{Commit, Device, Error, ErrorKind};
@@ -45,8 +45,8 @@ macro_rules! kinds {
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$Kind,)*];
 
-            /// Returns the remedy in a few words. The text of an [`Error`] ends in it, unless the error
-            /// has its [own](Error::advice).
+            /// Returns the remedy in a few words. The text of an [`Error`] ends with the remedy of its kind,
+            /// unless the error has its [own](Error::advice).
             #[must_use]
             pub const fn advice(self) -> &'static str {
                 match self {
@@ -116,7 +116,7 @@ kinds! {
 pub struct DriverCode {
     /// The number that the driver returned.
     pub code: i64,
-    /// The driver's name for it, such as `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// Name of the code, such as `CUDA_ERROR_OUT_OF_MEMORY`.
     pub name: String,
 }
 
@@ -140,11 +140,11 @@ pub struct DriverCode {
 pub struct OverTime {
     /// The name of the function.
     pub function: String,
-    /// The place of the loop in the source; empty if it is unknown.
+    /// Source place (file and line) of the loop; empty if unknown.
     pub place: String,
     /// The limit.
     pub limit: Duration,
-    /// The index of the element, as the request's [geometry](crate::expr::Geometry) counts.
+    /// Index of the element, by the request's [geometry](crate::expr::Geometry).
     pub element: u64,
 }
 
@@ -162,10 +162,10 @@ struct Context {
     over_time: Option<OverTime>,
 }
 
-/// A failure of a device: the kind, the device, the operation, and the numbers that belong to it.
+/// An error of a device: the kind, the device, the operation, and details such as numbers of bytes.
 ///
-/// An error has the size of one pointer and is cheap to clone: all callers that wait for one copy get the
-/// same error.
+/// An error has the size of one pointer and is cheap to clone. If several callers wait for one ticket, each
+/// gets a clone.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DriverCode, Error, ErrorKind};
@@ -188,7 +188,7 @@ struct Context {
 pub struct Error(Arc<Context>);
 
 impl Error {
-    /// Creates an error of a kind, in an operation of the contract.
+    /// Creates an error of a kind. `operation` is the name of the method that failed, such as `"submit"`.
     #[must_use]
     pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
         Self(Arc::new(Context {
@@ -205,7 +205,7 @@ impl Error {
         }))
     }
 
-    /// Creates the error for an index of a list that a kernel found outside of the elements.
+    /// Creates the error of a gather or a scatter whose list has an index outside of the elements.
     #[doc(hidden)]
     #[must_use]
     pub fn index_outside(operation: &'static str) -> Self {
@@ -228,8 +228,8 @@ impl Error {
         self
     }
 
-    /// Names the device. A backend does so with each error that it returns: its helpers, such as
-    /// [`Extents`](crate::Extents) and [`Timeline`](crate::Timeline), do not know the device.
+    /// Adds the device's name. A backend does this with each error that it returns, because helpers such as
+    /// [`Extents`](crate::Extents) and [`Timeline`](crate::Timeline) do not know the device.
     #[must_use]
     pub fn on(self, device: &DeviceInfo) -> Self {
         let name = device.to_string();
@@ -242,8 +242,7 @@ impl Error {
         self.map(|c| c.detail = detail.into())
     }
 
-    /// Replaces the advice if that of the [kind](ErrorKind::advice) does not fit. The advice is a few
-    /// words, which the detail does not repeat.
+    /// Replaces the [advice of the kind](ErrorKind::advice) by advice that fits better, in a few words.
     #[must_use]
     pub fn with_advice(self, advice: &'static str) -> Self {
         self.map(|c| c.advice = Some(advice))
@@ -279,13 +278,13 @@ impl Error {
         self.0.kind
     }
 
-    /// The device, as [`DeviceInfo`] displays it; empty if no device is concerned.
+    /// Returns the device, as [`DeviceInfo`] displays it; empty if the error concerns no device.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.0.device
     }
 
-    /// The operation of the contract that failed.
+    /// Returns the name of the method that failed.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.0.operation
@@ -297,37 +296,37 @@ impl Error {
         &self.0.detail
     }
 
-    /// The remedy: the error's own advice, or else that of its kind. The text ends in it.
+    /// Returns the remedy, with which the text ends: the error's own advice, or else the advice of its kind.
     #[must_use]
     pub fn advice(&self) -> &'static str {
         self.0.advice.unwrap_or(self.0.kind.advice())
     }
 
-    /// The number of bytes that were requested or moved, if it matters.
+    /// Returns the number of bytes that were requested or moved, if known.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         self.0.bytes
     }
 
-    /// The number of bytes that were available, for the kinds that concern memory.
+    /// Returns the number of bytes that were available, for errors about a lack of memory.
     #[must_use]
     pub fn available_bytes(&self) -> Option<u64> {
         self.0.available_bytes
     }
 
-    /// The byte offset of the failure, if it has one.
+    /// Returns the byte offset at which the failure occurred, if known.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
-    /// The call of a function that exceeded its time limit, if that is the failure.
+    /// Returns the call of a function that exceeded its time limit, if this was the failure.
     #[must_use]
     pub fn over_time(&self) -> Option<&OverTime> {
         self.0.over_time.as_ref()
     }
 
-    /// The driver's own code, if a driver call failed.
+    /// Returns the code of the driver or system, if one of its calls failed.
     #[must_use]
     pub fn driver(&self) -> Option<&DriverCode> {
         self.0.driver.as_ref()
@@ -362,7 +361,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// Formats a number of bytes for people, such as `1.5 GiB`; small numbers exactly.
+/// Formats a number of bytes for people, such as `1.5 GiB`. Small numbers are exact.
 #[doc(hidden)]
 #[must_use]
 pub fn readable_bytes(bytes: u64) -> String {

@@ -1,9 +1,9 @@
 //! Expressions over the fields of elements, and the requests that evaluate them on a device.
 //!
-//! A [`Program`] is a list of [`Instruction`]s. Each computes one value of one [`Type`] from values before
-//! it. A device evaluates the program once for each element of one or several [sources](crate::Elements)
-//! of the same length. A [`Compute`] request selects the result: indices of matches, sums, extremes, a
-//! histogram, or fields that are written back.
+//! A [`Program`] is a list of [`Instruction`]s. Each instruction computes one value of one [`Type`] from
+//! earlier values. A device evaluates the program once for each element of the [sources](crate::Elements):
+//! one or several arrays of the same length. A [`Compute`] request selects the result: indices of matches, a
+//! sum, extremes, a histogram, or values to write to fields.
 //!
 //! # Arithmetic
 //!
@@ -30,11 +30,12 @@
 //! [kernels](crate::kernel#arithmetic). A function's access outside of its arrays and tables reads 0 or
 //! writes nothing, without a report.
 //!
-//! The operations in [`Unary::APPROXIMATE`] use the device's own instructions. Each has the stated
-//! accuracy, and two devices need not give the same bits.
+//! The operations in [`Unary::APPROXIMATE`] use the device's own instructions. They have the stated accuracy,
+//! but their bits can differ between devices.
 //!
-//! Subnormal numbers are kept, with one exception: OpenCL devices whose driver reports that it flushes
-//! subnormal `f32` to zero, or always rounds towards zero. See `vmarray-backend-opencl`.
+//! Operations do not flush subnormal numbers to zero. The exception are OpenCL devices whose driver reports
+//! that it flushes subnormal `f32` to zero, or that it always rounds towards zero. See
+//! `vmarray-backend-opencl`.
 //!
 //! ```
 //! use backend_api::expr::{Instruction, Program, Type, evaluate_all};

@@ -1,15 +1,14 @@
-//! Handles of a device's objects. Each has one owner, and borrowing the handle gives the right to use the
-//! object.
+//! Handles of a device's objects. Each handle has one owner; code that borrows the handle may use the object.
 
 use std::ptr::NonNull;
 
 use crate::id::{BufferId, HostId, QueueId};
 use crate::{DeviceSpan, HostMemory, HostSpan};
 
-/// An owned queue of a device. [`release_queue`](crate::Device::release_queue) ends it.
+/// Handle of a queue of a device. [`release_queue`](crate::Device::release_queue) releases the queue.
 ///
-/// Submitting work needs this handle; a [`QueueId`] is only a name. Dropping the handle ends nothing: the
-/// queue lives as long as its device. [`Queue`](crate::Queue) releases it on drop.
+/// Submitting work needs this handle; a [`QueueId`] is only a name. Dropping the handle does not release the
+/// queue, which then lives as long as its device. A [`Queue`](crate::Queue) releases its queue on drop.
 ///
 /// ```
 /// use backend_api::{Device, QueueHandle};
@@ -38,23 +37,23 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 pub struct QueueHandle(QueueId);
 
 impl QueueHandle {
-    /// Creates a handle with a name that is unique in the process. For backends: a device knows the handle
-    /// only after it enters it into its tables.
+    /// Creates a handle with an id that is unique in the process. For backends: a device knows the handle
+    /// only after adding it to its tables.
     pub fn unique() -> Self {
         Self(QueueId::unique())
     }
 
-    /// The name.
+    /// Returns the id.
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.0
     }
 }
 
-/// Owned device memory. [`release`](crate::Device::release) returns it to the device.
+/// Handle of device memory. [`release`](crate::Device::release) returns the memory to the device.
 ///
-/// Places in it borrow the handle, so no submission can name them after the release. Dropping the handle
-/// releases nothing. [`DeviceBuffer`](crate::DeviceBuffer) releases it on drop.
+/// Places in the memory borrow the handle, so no submission can use them after the release. Dropping the
+/// handle does not release the memory. A [`DeviceBuffer`](crate::DeviceBuffer) releases its memory on drop.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Commit, Device, Fill};
@@ -85,32 +84,32 @@ impl QueueHandle {
 pub struct BufferHandle(BufferId);
 
 impl BufferHandle {
-    /// Creates a handle with a name that is unique in the process. For backends: a device knows the handle
-    /// only after it enters it into its tables.
+    /// Creates a handle with an id that is unique in the process. For backends: a device knows the handle
+    /// only after adding it to its tables.
     pub fn unique() -> Self {
         Self(BufferId::unique())
     }
 
-    /// The name.
+    /// Returns the id.
     #[must_use]
     pub fn id(&self) -> BufferId {
         self.0
     }
 
-    /// The place at `offset` bytes. It may be outside; each use checks the bounds.
+    /// Returns the place at `offset` bytes from the start. It may be out of bounds; each use checks that.
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         DeviceSpan::new(self.0, offset)
     }
 }
 
-/// Owned host memory that a device can copy from and to. [`release_host`](crate::Device::release_host)
-/// returns it to the device.
+/// Handle of host memory that a device can copy from and to. [`release_host`](crate::Device::release_host)
+/// returns the memory to the device.
 ///
 /// Memory of [`allocate_host`](crate::Device::allocate_host) is aligned to at least 4096 bytes and zeroed.
-/// Its address stays the same until it is released or its device is dropped. Places in it borrow the
-/// handle. Dropping the handle releases nothing. [`HostBuffer`](crate::HostBuffer) releases it on drop and
-/// keeps its device alive.
+/// Its address stays the same until it is released or its device is dropped. Places in the memory borrow the
+/// handle. Dropping the handle does not release the memory. A [`HostBuffer`](crate::HostBuffer) releases its
+/// memory on drop and keeps its device alive.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -129,7 +128,7 @@ impl BufferHandle {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// A device releases no memory that another value owns: a name is not enough, and the handle in a
+/// Code cannot release memory that another value owns: an id is not enough, and the handle in a
 /// [`HostBuffer`](crate::HostBuffer) cannot be moved out:
 ///
 /// ```compile_fail,E0308
@@ -167,7 +166,7 @@ impl BufferHandle {
 /// }
 /// ```
 ///
-/// Safe code cannot create a handle of memory that does not exist:
+/// Safe code cannot create a handle of host memory:
 ///
 /// ```compile_fail,E0133
 /// use backend_api::{HostAllocation, HostMemory};
@@ -190,8 +189,8 @@ unsafe impl Send for HostAllocation {}
 unsafe impl Sync for HostAllocation {}
 
 impl HostAllocation {
-    /// Creates a handle of memory, with a name that is unique in the process. For backends: a device knows
-    /// the name only after it enters it into its tables.
+    /// Creates a handle of memory, with an id that is unique in the process. For backends: a device knows the
+    /// id only after adding it to its tables.
     ///
     /// # Safety
     /// Until the handle is passed to [`release_host`](crate::Device::release_host) of the device that
@@ -201,39 +200,39 @@ impl HostAllocation {
     /// - all access goes through this handle and places borrowed from it, which includes work on these
     ///   places.
     ///
-    /// If a device issues it for memory of the program ([`import_host`](crate::Device::import_host)),
-    /// these are promises of the importer. The importer may keep the handle to itself instead of keeping
-    /// all of them.
+    /// For memory of the program that a device imports ([`import_host`](crate::Device::import_host)), the
+    /// caller of the import makes these promises. As long as no other code has the handle, the caller need
+    /// not keep all of them.
     pub unsafe fn new(address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Self {
         Self { id: HostId::unique(), address, bytes, kind }
     }
 
-    /// The name.
+    /// Returns the id.
     #[must_use]
     pub fn id(&self) -> HostId {
         self.id
     }
 
-    /// The address of the first byte. Access through it needs care: see the section on races in the
-    /// [crate's documentation](crate).
+    /// Address of the first byte. Access through the address is subject to rules: see "Host memory and races"
+    /// in the [crate's documentation](crate).
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// The length in bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The kind of the memory.
+    /// Kind of the memory: page-locked or pageable.
     #[must_use]
     pub fn kind(&self) -> HostMemory {
         self.kind
     }
 
-    /// The place at `offset` bytes. It may be outside; each use checks the bounds.
+    /// Returns the place at `offset` bytes from the start. It may be out of bounds; each use checks that.
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         HostSpan::new(self.id, offset)

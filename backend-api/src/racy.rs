@@ -1,20 +1,19 @@
 //! Copies of memory that other threads or devices may access at the same time.
 //!
 //! An ordinary load or store that races with another thread's store is undefined behaviour, for any use of
-//! the bytes. These copies behave as one relaxed atomic access per byte: a race returns bytes of
-//! unspecified value and nothing worse. They order nothing; fences do that.
+//! the bytes. The copies of this module behave like one relaxed atomic access per byte: a race yields bytes
+//! of unspecified value, and no undefined behaviour. They do not order other accesses; use fences for that.
 //!
-//! [`read`] and [`write()`] are for the usual case in which one side is private to the caller, and only
-//! the other side may race. [`copy`] is for two sides that may both race. The difference matters for
-//! pointers, not for speed. A reference to an atomic is a reference to mutable memory. Under Stacked
-//! Borrows code must not make one from a pointer that came from a `&[u8]`, not even to load (Tree Borrows
-//! allows it). So the private side uses plain accesses.
+//! Use [`read`] and [`write()`] if only one side may race and the other is private to the caller, as usual;
+//! use [`copy`] if both sides may race. The difference matters for pointers, not for speed. A reference to an
+//! atomic is a reference to mutable memory. Under Stacked Borrows, code must not create such a reference from
+//! a pointer that came from a `&[u8]`, not even to load (Tree Borrows allows it). Therefore the private side
+//! uses plain accesses.
 //!
-//! On x86-64 and AArch64 copies are moves of any alignment in inline assembly. On x86-64 long copies are
-//! the processor's own string move, which runs at the speed of `memcpy`. On other processors, under Miri,
-//! and under `--cfg portable_copy` (sanitizers do not see into assembly), they are loops over atomic
-//! bytes. Longer words would be faster if both sides are aligned for them. Atomic accesses of different
-//! sizes must not race with each other, however.
+//! On x86-64 and AArch64, copies are unaligned moves in inline assembly. On x86-64, long copies use the
+//! string move (`rep movsb`), which runs at the speed of `memcpy`. On other processors, under Miri, and under
+//! `--cfg portable_copy` (for sanitizers, which do not see into assembly), copies are loops over atomic
+//! bytes. Atomic words would be faster, but atomic accesses of different sizes must not race with each other.
 //!
 //! ```
 //! use backend_api::racy;
@@ -44,46 +43,46 @@ macro_rules! in_assembly {
     };
 }
 
-/// Copies `bytes` bytes. Both sides may race.
+/// Copies `bytes` bytes from `from` to `to`. Other threads may access both ranges at the same time.
 ///
-/// A copy costs as much as `memcpy` on x86-64, up to twice that on AArch64, and about a nanosecond a byte
+/// Takes as long as `memcpy` on x86-64, up to twice as long on AArch64, and about a nanosecond per byte
 /// elsewhere.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other
 /// threads may read and write both ranges meanwhile through the functions of this module, or by atomic
-/// accesses byte by byte. `IN_ASSEMBLY` describes words. Devices may access them as well. No reference to
-/// a range that is being written may be in use. `from` must not come from a shared reference to plain
-/// data: use [`write()`] for that.
+/// accesses byte by byte (by words: see [`IN_ASSEMBLY`]). Devices may access both ranges as well. No
+/// reference to a range that is being written may be in use. `from` must not come from a shared reference to
+/// plain data: use [`write()`] for that.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_by::<Shared, Shared>(from, to, bytes) }
 }
 
-/// Copies racing memory into the whole of a private buffer.
+/// Copies memory that may race to the private buffer `into`, until `into` is full.
 ///
 /// # Safety
-/// The requirements of [`copy`] for the range of `into`'s length from `from` on. Devices must not touch
-/// `into` meanwhile.
+/// The requirements of [`copy`] for the `into.len()` bytes from `from` on. Devices must not access `into`
+/// meanwhile.
 #[inline]
 pub unsafe fn read(from: *const u8, into: &mut [u8]) {
     // SAFETY: the caller's promise; the exclusive borrow keeps other code away from `into`.
     unsafe { copy_by::<Shared, Private>(from, into.as_mut_ptr(), into.len()) }
 }
 
-/// Copies the whole of a private buffer into racing memory.
+/// Copies the whole private buffer `from` to memory that may race.
 ///
 /// # Safety
-/// The requirements of [`copy`] for the range of `from`'s length from `to` on. Devices must not write to
-/// `from` meanwhile.
+/// The requirements of [`copy`] for the `from.len()` bytes from `to` on. Devices must not write to `from`
+/// meanwhile.
 #[inline]
 pub unsafe fn write(to: *mut u8, from: &[u8]) {
     // SAFETY: the caller's promise; the borrow keeps other code from writing to `from`.
     unsafe { copy_by::<Private, Shared>(from.as_ptr(), to, from.len()) }
 }
 
-/// Loads a word of 1, 2, 4 or 8 bytes, relaxed, as one step.
+/// Loads a word of 1, 2, 4 or 8 bytes by one relaxed atomic load.
 ///
 /// ```
 /// use backend_api::racy;
@@ -108,7 +107,7 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
     }
 }
 
-/// Changes a word of 4 or 8 bytes, relaxed, as one step, and returns the old word. It may call `change`
+/// Changes a word of 4 or 8 bytes by one relaxed atomic step, and returns the old word. It may call `change`
 /// more than once.
 ///
 /// ```
@@ -122,8 +121,8 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
 /// ```
 ///
 /// # Safety
-/// `at` must be readable and writable for `bytes` bytes, and a multiple of `bytes`. Other threads may use
-/// the word meanwhile by this function and by [`load`] of the same length.
+/// `at` must be readable and writable for `bytes` bytes, and aligned to `bytes`. Other threads may access the
+/// word meanwhile only by this function and [`load`], with the same length.
 #[inline]
 pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64) -> u64 {
     let relaxed = Ordering::Relaxed;
@@ -194,8 +193,8 @@ impl Side for Private {
     }
 }
 
-/// True if [`copy`] is inline assembly. Its loads and stores of several words then count as relaxed atomic
-/// accesses of each aligned word.
+/// True if [`copy`] is inline assembly. Then a copy of several words counts as one relaxed atomic access of
+/// each aligned word, so other threads may access the words atomically.
 #[doc(hidden)]
 pub const IN_ASSEMBLY: bool =
     cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))));
@@ -362,10 +361,10 @@ unsafe fn copy_bytes<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: 
     }
 }
 
-/// Writes `byte` to `bytes` bytes, which may race.
+/// Writes `byte` to the `bytes` bytes from `to` on. Other threads may access them at the same time.
 ///
 /// # Safety
-/// The requirements of [`copy`], for the one range.
+/// The requirements of [`copy`] for the range `to`.
 #[inline]
 pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     in_assembly! {{
@@ -379,8 +378,8 @@ pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     }}
 }
 
-/// Overwrites memory with zeroes before its release, in a way that the compiler does not remove. Bytes
-/// that are zero already are only read, so that pages that were never touched are not allocated here.
+/// Overwrites memory with zeroes before its release; the compiler does not remove these writes. Bytes that
+/// are zero already are only read, so that the system does not allocate pages that were never touched.
 ///
 /// # Safety
 /// The `bytes` bytes from `address` on are initialised, writable and the caller's alone: no work in flight

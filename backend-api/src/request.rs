@@ -1,14 +1,15 @@
-//! Requests to a queue: descriptions of copies and kernels.
+//! Requests to a queue: copies, fills, searches, gathers and scatters, and the places in memory that they
+//! use.
 //!
-//! All offsets, lengths, strides and sizes are in bytes unless a name says otherwise. Indices and counts are
-//! in elements. None of them needs any alignment.
+//! Offsets, lengths, strides and sizes are in bytes, unless a name says otherwise. Indices and counts are in
+//! elements. Offsets need no alignment, unless the documentation requires one.
 
 use std::marker::PhantomData;
 
 use crate::{BufferHandle, BufferId, HostAllocation, HostId, View};
 
-/// A place in device memory, borrowed from the memory's owner: [`DeviceBuffer::at`](crate::DeviceBuffer::at)
-/// or [`BufferHandle::at`].
+/// A place in device memory: a buffer and an offset. It borrows the owner of the memory, from which it comes:
+/// by [`DeviceBuffer::at`](crate::DeviceBuffer::at) or [`BufferHandle::at`].
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, DeviceSpan};
@@ -33,8 +34,9 @@ pub struct DeviceSpan<'a> {
     owner: PhantomData<&'a BufferHandle>,
 }
 
-/// A place in host memory that the device knows, borrowed from the memory's owner:
-/// [`HostBuffer::at`](crate::HostBuffer::at) or [`HostAllocation::at`].
+/// A place in host memory that the device can copy from and to: an allocation and an offset. It borrows the
+/// owner of the memory, from which it comes: by [`HostBuffer::at`](crate::HostBuffer::at) or
+/// [`HostAllocation::at`].
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};
@@ -49,7 +51,7 @@ pub struct DeviceSpan<'a> {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// A device cannot keep a place, and so cannot use it after the call:
+/// A device cannot store a place, and therefore cannot use it after the call:
 ///
 /// ```compile_fail,E0521
 /// # use backend_api::*;
@@ -88,33 +90,33 @@ macro_rules! span {
                 Self { $name, offset, owner: PhantomData }
             }
 
-            /// The name of the memory.
+            /// Returns the id of the memory.
             #[must_use]
             pub fn $name(self) -> $Id {
                 self.$name
             }
 
-            /// Bytes from its start.
+            /// Returns the offset in the memory, in bytes.
             #[must_use]
             pub fn offset(self) -> u64 {
                 self.offset
             }
 
-            /// The place `bytes` bytes further on. If the offset overflows, it becomes one outside of all
-            /// memory, which each use refuses.
+            /// Returns the place `bytes` bytes behind this one. If the offset overflows, every use of the
+            /// place is refused.
             #[must_use]
             pub fn plus(self, bytes: u64) -> Self {
                 self.with_offset(self.offset.saturating_add(bytes))
             }
 
-            /// The place `offset` bytes into the same memory.
+            /// Returns the place at `offset` bytes from the start of the same memory.
             #[must_use]
             pub fn with_offset(self, offset: u64) -> Self {
                 Self { offset, ..self }
             }
 
-            /// Returns the same place without the borrow of its owner. It is for code that owns the memory
-            /// and keeps places in it, or that delays its release until the last use is over.
+            /// Returns the same place without the borrow of the memory's owner. For code that owns the memory
+            /// and stores places in it, or that delays the release of the memory until the last use is over.
             ///
             /// # Safety
             /// Until the last use of the place, the caller owns the memory or acts for its owner. The
@@ -130,7 +132,7 @@ macro_rules! span {
 span!(DeviceSpan, buffer: BufferId);
 span!(HostSpan, host: HostId);
 
-/// One copy of `bytes` bytes.
+/// A copy of `bytes` bytes between host and device, or within devices.
 ///
 /// ```
 /// use backend_api::{Commit, Device, HostMemory, Transfer};
@@ -149,7 +151,7 @@ span!(HostSpan, host: HostId);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transfer<'a> {
-    /// Host to device.
+    /// A copy from the host to the device.
     Upload {
         /// The source.
         from: HostSpan<'a>,
@@ -158,7 +160,7 @@ pub enum Transfer<'a> {
         /// The number of bytes.
         bytes: u64,
     },
-    /// Device to host.
+    /// A copy from the device to the host.
     Download {
         /// The source.
         from: DeviceSpan<'a>,
@@ -167,8 +169,8 @@ pub enum Transfer<'a> {
         /// The number of bytes.
         bytes: u64,
     },
-    /// Within the device, or from or to a device that it [reaches](crate::Device::reaches). Source and
-    /// target must not overlap.
+    /// A copy within the device, or from or to another device that it [reaches](crate::Device::reaches).
+    /// Source and target must not overlap.
     Internal {
         /// The source.
         from: DeviceSpan<'a>,
@@ -180,7 +182,7 @@ pub enum Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// The number of bytes that it moves.
+    /// Returns the number of bytes to copy.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match *self {
@@ -189,9 +191,9 @@ impl Transfer<'_> {
     }
 }
 
-/// `count` contiguous elements of `stride` bytes each, from a place in device memory on.
+/// Contiguous elements in device memory.
 ///
-/// Element `i` begins `i * stride` bytes after [`start`](Self::start).
+/// Element `i` is the `stride` bytes from `i * stride` bytes after [`start`](Self::start) on.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Elements};
@@ -210,7 +212,7 @@ pub struct Elements<'a> {
     pub stride: u64,
 }
 
-/// Writes one pattern repeatedly.
+/// A request to fill device memory with copies of a pattern.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
@@ -228,21 +230,20 @@ pub struct Elements<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fill<'a> {
-    /// The place of the first copy of the pattern.
+    /// Start of the memory to fill.
     pub to: DeviceSpan<'a>,
-    /// The number of bytes to write. It need not be a multiple of the pattern's length: the last copy is
-    /// truncated.
+    /// Number of bytes to write. If it is not a multiple of the pattern's length, the last copy is truncated.
     pub bytes: u64,
     /// The pattern: 1 to [`Fill::PATTERN_MAX_BYTES`] bytes. The call copies it before it returns.
     pub pattern: &'a [u8],
 }
 
 impl Fill<'_> {
-    /// The greatest length of a pattern.
+    /// Maximum length of a pattern, in bytes.
     pub const PATTERN_MAX_BYTES: usize = 4096;
 }
 
-/// Finds elements whose bytes at an offset equal a value.
+/// A request to find the elements whose bytes at an offset equal a value.
 ///
 /// The device writes the answer to host memory as unsigned 64-bit numbers in the host's byte order:
 ///
@@ -273,35 +274,35 @@ impl Fill<'_> {
 pub struct Search<'a> {
     /// The elements to search.
     pub elements: Elements<'a>,
-    /// The offset of the compared bytes in an element. `field_offset + value.len() <= stride`.
+    /// Offset of the compared bytes in an element, in bytes, with `field_offset + value.len() <= stride`.
     pub field_offset: u64,
     /// The bytes to find: 1 to [`Search::VALUE_MAX_BYTES`]. The call copies them before it returns.
     pub value: &'a [u8],
-    /// The most indices to return; 0 only counts.
+    /// Maximum number of indices to list; 0 to count matches only.
     pub limit: u64,
-    /// True if the total must be exact. If not, the search may stop once the first `limit` matches are
-    /// known.
+    /// True if the number of matches must be exact. If false, the search may stop as soon as it knows the
+    /// first `limit` matches.
     pub count_all: bool,
-    /// The place for the answer, at a multiple of 8: [`Search::answer_bytes`] bytes for the smaller of
-    /// `limit` and the number of elements. The bytes behind the listed indices are unspecified.
+    /// Place for the answer, at a multiple of 8. The answer takes [`Search::answer_bytes`] bytes, for the
+    /// smaller of `limit` and the number of elements. The bytes behind the listed indices are unspecified.
     pub answer: HostSpan<'a>,
 }
 
 impl Search<'_> {
-    /// The greatest length of a value.
+    /// Maximum length of a value, in bytes.
     pub const VALUE_MAX_BYTES: usize = 4096;
-    /// The length of the answer before its indices.
+    /// Size of the part of an answer before the indices, in bytes.
     pub const HEADER_BYTES: u64 = 16;
 
-    /// The greatest length of an answer with this limit, in bytes.
+    /// Returns the maximum size in bytes of an answer that lists `limit` indices.
     #[must_use]
     pub fn answer_bytes(limit: u64) -> u64 {
         limit.saturating_mul(8).saturating_add(Self::HEADER_BYTES)
     }
 }
 
-/// The entry of a list of indices that skips a value: the request moves no element for it. A gather leaves
-/// its value unspecified.
+/// An entry in the list of indices of a [`Gather`] or a [`Scatter`] that skips a value: no element is read or
+/// written for it. A gather leaves the value unspecified.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, LEFT_OUT, Queue, Scatter};
@@ -324,7 +325,7 @@ impl Search<'_> {
 /// ```
 pub const LEFT_OUT: u64 = u64::MAX;
 
-/// Collects elements by index: `values[k] = elements[indices[k]]`.
+/// A request to copy elements by index from the device to the host: `values[k] = elements[indices[k]]`.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue};
@@ -344,24 +345,24 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Some devices do not support elements in pages that are [interleaved](View::Striped) over several places
-/// ([`Unsupported`](crate::ErrorKind::Unsupported)). The places can be in memory of devices that this
-/// device [maps](crate::Reach::Maps). If a device supports a request of this kind with no indices, it
-/// supports all of this kind.
+/// Some devices refuse elements in [striped pages](View::Striped) as
+/// [`Unsupported`](crate::ErrorKind::Unsupported). The pages can be in memory of other devices that this
+/// device [maps](crate::Reach::Maps). To find out if a device supports a kind of request, submit one without
+/// indices.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
-    /// The elements to read; an element's `stride` bytes are moved as a whole.
+    /// Elements to read. Each value is a whole element of `stride` bytes.
     pub elements: View<'a>,
-    /// The indices, or [`LEFT_OUT`]: `count` unsigned 64-bit numbers in the host's byte order, at a
-    /// multiple of 8. They must not change until the ticket is done.
+    /// Indices: `count` unsigned 64-bit numbers in the host's byte order, at a multiple of 8. The entry
+    /// [`LEFT_OUT`] skips a value. The list must not change until the ticket is done.
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,
-    /// The place for the values, which are contiguous.
+    /// Place for the values, which are contiguous.
     pub values: HostSpan<'a>,
 }
 
-/// Distributes elements by index: `elements[indices[k]] = values[k]`.
+/// A request to copy elements by index from the host to the device: `elements[indices[k]] = values[k]`.
 ///
 /// ```
 /// use backend_api::{Commit, Device, Elements, ErrorKind, HostMemory, Scatter};
@@ -379,13 +380,13 @@ pub struct Gather<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter<'a> {
-    /// The elements to write, as for [`Gather`]; an element's `stride` bytes are moved as a whole.
+    /// Elements to write, with the rules of [`Gather`]. Each value is a whole element of `stride` bytes.
     pub elements: View<'a>,
-    /// The indices, as for [`Gather`]. No index may occur twice: otherwise the element may be either value
-    /// or a mixture.
+    /// Indices, with the rules of [`Gather`]. If an index occurs twice, the element becomes either value or a
+    /// mixture of both.
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,
-    /// The values. They must not change until the ticket is done.
+    /// Values, which are contiguous. They must not change until the ticket is done.
     pub values: HostSpan<'a>,
 }

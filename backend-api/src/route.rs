@@ -1,6 +1,7 @@
-//! Routes of copies, and the table by which a device selects one.
+//! Routes: the methods by which a device can carry out copies, and the table that selects one.
 
-/// A method by which a device carries out the copies of one call to [`submit`](crate::Device::submit).
+/// A route: a method by which a device carries out the copies of one call of
+/// [`submit`](crate::Device::submit).
 ///
 /// The fastest route depends on the GPU, its bus and its driver, and on the number and the length of the
 /// copies.
@@ -19,20 +20,21 @@
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Route {
-    /// One asynchronous copy after the other.
+    /// One asynchronous copy of the driver for each requested copy.
     Single,
-    /// The driver's own batch copy.
+    /// One batch copy of the driver for all requested copies.
     Batch,
-    /// One kernel that moves all pieces.
+    /// One kernel that carries out all requested copies.
     Kernel,
 }
 
-/// A table that selects the [`Route`] of a call's copies by direction, number of pieces and mean length. A
-/// program measures it for a GPU; it replaces the backend's assumptions about all GPUs.
+/// A table that selects the [`Route`] of a call of [`submit`](crate::Device::submit) by the direction, the
+/// number and the mean length of the call's copies (*pieces*). A program can measure the table for its GPU;
+/// it replaces the backend's defaults.
 ///
-/// Classes are numbers of pieces by powers of two, and lengths by powers of four. A class without a route
-/// leaves the choice to the device, so an empty table changes nothing. For calls in both directions, or
-/// within the device, the device always chooses.
+/// The table has a row for each class of lengths (by powers of four) and a column for each class of numbers
+/// (by powers of two). A class without a route leaves the choice to the device, so an empty table changes
+/// nothing. For calls with copies in both directions, or within the device, the device always chooses.
 ///
 /// ```
 /// use backend_api::{Route, Routing};
@@ -63,51 +65,53 @@ type Table = [[Option<Route>; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()
 const EMPTY: Table = [[None; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
 
 impl Routing {
-    /// The least number of pieces of each class. A single piece needs no table.
+    /// Minimum number of pieces of each class. A call with a single piece does not use the table.
     pub const PIECES: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 
-    /// The typical length of the pieces of each class, in bytes. A class begins at half of it.
+    /// Typical length of the pieces of each class, in bytes. A class begins at half of its typical length.
     pub const PIECE_BYTES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-    /// Creates a table that leaves everything to the device.
+    /// Creates an empty table, which leaves every choice to the device.
     #[must_use]
     pub const fn new() -> Self {
         Self { uploads: EMPTY, downloads: EMPTY }
     }
 
-    /// Creates a table with one route for all calls of several copies in one direction.
+    /// Creates a table that selects `route` for all calls with at least two copies, all in one direction.
     #[must_use]
     pub fn only(route: Route) -> Self {
         let table = [[Some(route); Self::PIECES.len()]; Self::PIECE_BYTES.len()];
         Self { uploads: table, downloads: table }
     }
 
-    /// Returns true if the table leaves everything to the device.
+    /// Returns true if the table leaves every choice to the device.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::new()
     }
 
-    /// The route of `pieces` copies to the device, of `bytes` bytes together.
+    /// Returns the route for a call with `pieces` copies to the device, of `bytes` bytes in total; `None`
+    /// leaves the choice to the device.
     #[must_use]
     pub fn upload(&self, pieces: usize, bytes: u64) -> Option<Route> {
         look_up(&self.uploads, pieces, bytes)
     }
 
-    /// The route of `pieces` copies from the device, of `bytes` bytes together.
+    /// Returns the route for a call with `pieces` copies from the device, of `bytes` bytes in total; `None`
+    /// leaves the choice to the device.
     #[must_use]
     pub fn download(&self, pieces: usize, bytes: u64) -> Option<Route> {
         look_up(&self.downloads, pieces, bytes)
     }
 
-    /// Sets the route of copies to the device in the class of `pieces` pieces of `piece_bytes` each. Has
-    /// no effect for less than two pieces.
+    /// Sets the route of uploads, for the class of calls with about `pieces` pieces of about `piece_bytes`
+    /// bytes each. Has no effect for fewer than two pieces.
     pub fn set_upload(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.uploads, pieces, piece_bytes, route);
     }
 
     /// Sets the route of downloads, for the class of calls with about `pieces` pieces of about `piece_bytes`
-    /// bytes each. Has no effect for less than two pieces.
+    /// bytes each. Has no effect for fewer than two pieces.
     pub fn set_download(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.downloads, pieces, piece_bytes, route);
     }

@@ -1,10 +1,12 @@
-//! Requests to evaluate a program on a device.
+//! Requests to evaluate a program for each element on a device.
 
 use super::{Program, Value};
 use crate::{Elements, HostSpan, Search};
 
-/// The mapping from an element's number within a request to its index. Element numbers continue from
-/// `first` through the pages of channel `channel`; pages are interleaved over `channels` channels.
+/// The mapping from an element's number in a request to its index in the program's array. The array is stored
+/// in pages of `page_len` elements, dealt in turn over `channels` channels, such as devices: page `p` is in
+/// channel `p % channels`. A request covers elements of one channel: element 0 of the request is element
+/// `first` of channel `channel`.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -14,9 +16,9 @@ use crate::{Elements, HostSpan, Search};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
-    /// The number of elements of the channel before element 0 of the request.
+    /// Number of elements of the channel before element 0 of the request.
     pub first: u64,
-    /// Elements of a page; at least 1.
+    /// Number of elements of a page; at least 1.
     pub page_len: u64,
     /// The index of the channel.
     pub channel: u64,
@@ -25,13 +27,13 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of contiguous elements, the first of which has the index `first`.
+    /// Creates the geometry of elements with consecutive indices, from `first` on.
     #[must_use]
     pub const fn plain(first: u64) -> Self {
         Self { first, page_len: 1 << 63, channel: 0, channels: 1 }
     }
 
-    /// Returns the index of element `number` of the request. Wraps.
+    /// Returns the index of element `number` of the request. The arithmetic wraps.
     #[must_use]
     pub const fn index(&self, number: u64) -> u64 {
         let at = self.first.wrapping_add(number);
@@ -40,7 +42,7 @@ impl Geometry {
     }
 }
 
-/// A write of a value to a field of each element.
+/// A write of a value of the program to a field of each element.
 ///
 /// ```
 /// use backend_api::expr::{Action, Store, Value};
@@ -51,17 +53,17 @@ impl Geometry {
 pub struct Store {
     /// The value to write; not a bool.
     pub value: Value,
-    /// The number of the source to write to.
+    /// Index of the source to write to.
     pub source: u8,
-    /// Bytes from the start of the element.
+    /// Offset of the field in an element, in bytes.
     pub offset: u32,
 }
 
-/// The reduction or the store that a request applies to the values.
+/// The operation that a request applies to the values of its program: a search, a reduction or stores.
 ///
-/// A device writes answers to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's
-/// byte order. [`Compute::answer_bytes`] is their length. A `filter` is a bool: only elements for which it
-/// is true count.
+/// A device writes the answer to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's
+/// byte order. The answer takes [`Compute::answer_bytes`] bytes. `filter` is a bool value of the program:
+/// only elements for which it is true count.
 ///
 /// ```
 /// use backend_api::expr::{Action, Store, Value};
@@ -71,63 +73,65 @@ pub struct Store {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {
-    /// Find the numbers of the elements for which a bool is true, as for [`Search`].
+    /// Finds the elements for which a bool is true. The answer has the form of [`Search`], with the numbers
+    /// of the elements in the request.
     Find {
         /// The bool.
         predicate: Value,
-        /// The most numbers to return; 0 only counts.
+        /// Maximum number of elements to list; 0 to count matches only.
         limit: u64,
-        /// True if the total must be exact.
+        /// True if the number of matches must be exact.
         count_all: bool,
-        /// The place for the answer.
+        /// Place for the answer.
         answer: HostSpan<'a>,
     },
-    /// The sum of a number, as [`Partial`]s: integers exactly, `F32` and `F64` in `f64`.
+    /// Sums a number over all elements: integers exactly, `F32` and `F64` in `f64`. The answer is a list of
+    /// [`Partial`]s.
     Sum {
         /// The number.
         value: Value,
-        /// The filter of the elements that count.
+        /// Filter of the elements that count.
         filter: Option<Value>,
-        /// The place for the answer.
+        /// Place for the answer.
         answer: HostSpan<'a>,
     },
-    /// The least and the greatest of a number, with the first element that has each, as [`Partial`]s. NaNs
-    /// do not count.
+    /// Finds the least and the greatest of a number over all elements, each with the first element that has
+    /// it. NaNs do not count. The answer is a list of [`Partial`]s.
     Extremes {
         /// The number.
         value: Value,
-        /// The filter of the elements that count.
+        /// Filter of the elements that count.
         filter: Option<Value>,
-        /// True if the least is requested. The words of a [`Partial`] for an extreme that is not requested
+        /// True if the least number is requested. If an extreme is not requested, its words in a [`Partial`]
         /// are unspecified.
         least: bool,
-        /// True if the greatest is requested.
+        /// True if the greatest number is requested.
         greatest: bool,
-        /// The place for the answer.
+        /// Place for the answer.
         answer: HostSpan<'a>,
     },
-    /// A histogram: for each number below `bins`, a 64-bit count of the elements that have it.
+    /// Counts the elements of each number below `bins`. The answer is a 64-bit count for each such number.
     Histogram {
         /// The number, a `U32`; numbers from `bins` on do not count.
         value: Value,
-        /// The filter of the elements that count.
+        /// Filter of the elements that count.
         filter: Option<Value>,
         /// The number of bins: 1 to [`Compute::BINS_MAX`].
         bins: u32,
-        /// The place for the answer.
+        /// Place for the answer.
         answer: HostSpan<'a>,
     },
-    /// Writes to fields. A device reads all fields of an element before it writes the first. It may read
-    /// and write whole elements for that, so no other work may write to them meanwhile.
+    /// Writes values to fields. A device reads all fields of an element before it writes the first one. It
+    /// may read and write whole elements, so no other work may write to the elements meanwhile.
     Store {
-        /// The stores: 1 to [`Compute::STORES_MAX`], each to other bytes.
+        /// The stores, 1 to [`Compute::STORES_MAX`]. No two stores may write the same bytes.
         stores: &'a [Store],
-        /// The filter of the elements that are written.
+        /// Filter of the elements that are written.
         filter: Option<Value>,
     },
 }
 
-/// Evaluates a program for each of some elements.
+/// A request to evaluate a program for each element, and to apply an [`Action`] to its values.
 ///
 /// The call copies all arguments except the memory before it returns.
 ///
@@ -157,24 +161,24 @@ pub enum Action<'a> {
 pub struct Compute<'a> {
     /// The program.
     pub program: &'a Program,
-    /// The memory of the program's fields: 1 to [`Compute::SOURCES_MAX`] sources, all with the same number
-    /// of elements. A written source must not overlap with another, unless both have the same start and
-    /// stride.
+    /// Elements that the program reads fields of: 1 to [`Compute::SOURCES_MAX`] sources, all with the same
+    /// number of elements. A written source must not overlap with another source, unless both have the same
+    /// start and stride.
     pub sources: &'a [Elements<'a>],
-    /// The geometry that gives the elements their index.
+    /// Mapping from element numbers to indices.
     pub geometry: Geometry,
-    /// The reduction or the store of the values.
+    /// The operation on the program's values.
     pub action: Action<'a>,
 }
 
 impl<'a> Compute<'a> {
-    /// The most sources of a request.
+    /// Maximum number of sources of a compute request.
     pub const SOURCES_MAX: usize = 8;
-    /// The most stores of a request.
+    /// Maximum number of stores of a compute request.
     pub const STORES_MAX: usize = 8;
-    /// The most bins of a histogram.
+    /// Maximum number of bins of a histogram.
     pub const BINS_MAX: u32 = 4096;
-    /// The most [`Partial`]s of an answer.
+    /// Maximum number of [`Partial`]s in an answer.
     pub const PARTIALS_MAX: u64 = 4096;
 
     /// The number of elements.
@@ -183,13 +187,13 @@ impl<'a> Compute<'a> {
         self.sources.first().map_or(0, |source| source.count)
     }
 
-    /// Returns true if the action writes to the source of this number.
+    /// Returns true if the action writes to the source at this index.
     #[must_use]
     pub fn writes(&self, source: usize) -> bool {
         matches!(self.action, Action::Store { stores, .. } if stores.iter().any(|store| usize::from(store.source) == source))
     }
 
-    /// The number of bytes of the elements of all sources.
+    /// Returns the size of the elements of all sources together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.sources
@@ -197,7 +201,7 @@ impl<'a> Compute<'a> {
             .fold(0, |sum, source| sum.saturating_add(source.count.saturating_mul(source.stride)))
     }
 
-    /// The place for the answer, if the action has one.
+    /// Returns the place for the answer, if the action has an answer.
     #[must_use]
     pub fn answer(&self) -> Option<HostSpan<'a>> {
         match self.action {
@@ -209,7 +213,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// The length of the answer's room, in bytes.
+    /// Returns the size of the place for the answer, in bytes.
     #[must_use]
     pub fn answer_bytes(&self) -> u64 {
         match self.action {
@@ -220,13 +224,13 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// The length of the room of an answer of [`Partial`]s, in bytes.
+    /// Returns the size in bytes of the place for an answer of [`Partial`]s.
     #[must_use]
     pub const fn partials_bytes() -> u64 {
         8 + Self::PARTIALS_MAX * Partial::BYTES
     }
 
-    /// The values that the action needs.
+    /// Returns the values of the program that the action needs.
     #[must_use]
     pub fn results(&self) -> Vec<Value> {
         match self.action {
@@ -242,7 +246,8 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Returns true if the action needs the program's index.
+    /// Returns true if the action needs a value that depends on
+    /// [`Instruction::Index`](super::Instruction::Index).
     #[must_use]
     pub fn needs_index(&self) -> bool {
         let needed = self.program.needed(&self.results());
@@ -251,9 +256,9 @@ impl<'a> Compute<'a> {
     }
 }
 
-/// The result of a part of the elements. An answer is the number of parts and a list of them. A part's
-/// elements may be spread over the whole request. The parts depend only on the device and the number of
-/// elements.
+/// The result for a part of the elements, such as the elements of one thread. The device answers with the
+/// number of parts and their results, for the host to combine. A part's elements may be spread over the whole
+/// request. The division into parts depends only on the device and the number of elements.
 ///
 /// | action | words |
 /// |---|---|
@@ -261,7 +266,7 @@ impl<'a> Compute<'a> {
 /// | `Sum` of floats | 0: the sum, as `f64` |
 /// | `Extremes` | 0, 1: [key](super::Type::key) of the least and the number of the first element that has it; 2, 3: likewise of the greatest |
 ///
-/// If no element of a part counted, the words of `Extremes` are unspecified.
+/// If no element of a part counts, the words of `Extremes` are unspecified.
 ///
 /// ```
 /// use backend_api::expr::{Partial, Type};
@@ -281,43 +286,44 @@ impl<'a> Compute<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Partial {
-    /// The number of elements that counted.
+    /// Number of elements of the part that counted.
     pub count: u64,
-    /// The result of the part.
+    /// Result of the part: see the table above.
     pub words: [u64; 4],
 }
 
 impl Partial {
-    /// The length of a partial result in the answer of a [`Compute`](crate::Compute) request.
+    /// Size in bytes of a partial result in the answer of a [`Compute`](crate::Compute) request.
     pub const BYTES: u64 = 40;
 
-    /// The sum of `count` integers.
+    /// Creates the result of a part in which `count` integers have this sum.
     #[must_use]
     pub const fn of_integers(count: u64, sum: i128) -> Self {
         Self { count, words: [sum as u64, (sum >> 64) as u64, 0, 0] }
     }
 
-    /// The sum of `count` floats.
+    /// Creates the result of a part in which `count` floats have this sum.
     #[must_use]
     pub const fn of_floats(count: u64, sum: f64) -> Self {
         Self { count, words: [sum.to_bits(), 0, 0, 0] }
     }
 
-    /// The extremes of `count` numbers, each as its [key](super::Type::key) and the number of the first
-    /// element that has it.
+    /// Creates the result of a part in which `count` numbers have these extremes, each as its
+    /// [key](super::Type::key) and the number of the first element that has it.
     #[must_use]
     pub const fn of_extremes(count: u64, least: (u64, u64), greatest: (u64, u64)) -> Self {
         Self { count, words: [least.0, least.1, greatest.0, greatest.1] }
     }
 
-    /// The words of an answer with these partial results, at most [`Compute::PARTIALS_MAX`].
+    /// Returns the words of an answer with these partial results; at most [`Compute::PARTIALS_MAX`] are
+    /// allowed.
     #[must_use]
     pub fn answer(parts: &[Self]) -> Vec<u64> {
         let words = parts.iter().flat_map(|part| [part.count].into_iter().chain(part.words));
         [parts.len() as u64].into_iter().chain(words).collect()
     }
 
-    /// The partial results of an answer.
+    /// Returns the partial results in the words of an answer.
     #[must_use]
     pub fn list(answer: &[u64]) -> Vec<Self> {
         let Some((&number, rest)) = answer.split_first() else { return Vec::new() };
@@ -326,28 +332,28 @@ impl Partial {
         rest.as_chunks().0.iter().take(number as usize).map(one).collect()
     }
 
-    /// The sum of sums of integers. Exact unless it leaves 128 bits.
+    /// Returns the total of partial sums of integers. It is exact unless it overflows 128 bits.
     #[must_use]
     pub fn sum_of_integers(list: &[Self]) -> i128 {
         let one = |part: &Self| (u128::from(part.words[1]) << 64 | u128::from(part.words[0])) as i128;
         list.iter().map(one).fold(0, i128::wrapping_add)
     }
 
-    /// The sum of sums of floats, in their order.
+    /// Returns the total of partial sums of floats, added in the order of the list.
     #[must_use]
     pub fn sum_of_floats(list: &[Self]) -> f64 {
         list.iter().map(|part| f64::from_bits(part.words[0])).fold(0.0, |sum, part| sum + part)
     }
 
-    /// The [key](super::Type::key) of the least and the number of the first element that has it, if anything
-    /// counted.
+    /// Returns the [key](super::Type::key) of the least number and the number of the first element that has
+    /// it; `None` if no element counted.
     #[must_use]
     pub fn least(list: &[Self]) -> Option<(u64, u64)> {
         list.iter().filter(|part| part.count > 0).map(|part| (part.words[0], part.words[1])).min()
     }
 
-    /// The [key](super::Type::key) of the greatest and the number of the first element that has it, if
-    /// anything counted.
+    /// Returns the [key](super::Type::key) of the greatest number and the number of the first element that
+    /// has it; `None` if no element counted.
     #[must_use]
     pub fn greatest(list: &[Self]) -> Option<(u64, u64)> {
         let parts = list.iter().filter(|part| part.count > 0).map(|part| (part.words[2], part.words[3]));

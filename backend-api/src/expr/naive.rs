@@ -1,4 +1,4 @@
-//! Evaluation of one element after the other: the reference for all backends.
+//! Evaluation of a program for one element: the reference for all backends.
 
 use super::{Binary, Instruction, Integer, Number, Program, Type, Value};
 use crate::kernel::arithmetic::{fma, unary};
@@ -30,9 +30,10 @@ pub(crate) fn cast(from: Type, to: Type, a: u64) -> u64 {
     }
 }
 
-/// The values of all instructions for one element: its index, and its bytes in each source.
+/// Evaluates a program for one element. Returns the values of all instructions, in the form of
+/// [`Type`](super::Type). `index` is the element's index, and `elements` its bytes in each source.
 ///
-/// Fields that leave their element, and sources that are missing, read as 0.
+/// A field reads as 0 if its source is missing or if it ends beyond its element.
 #[must_use]
 pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u64> {
     let mut values: Vec<u64> = Vec::with_capacity(program.instructions().len());

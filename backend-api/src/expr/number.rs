@@ -1,8 +1,8 @@
-//! The arithmetic that all backends follow, as Rust code.
+//! The arithmetic of [expressions](super) as Rust code, the same as on all devices.
 
 use super::Type;
 
-/// A number that values can have, with the [arithmetic](super) of expressions.
+/// A number that a value of an expression can be, with the [arithmetic](super) of expressions.
 ///
 /// ```
 /// use backend_api::expr::Number;
@@ -15,61 +15,61 @@ use super::Type;
 /// assert_eq!((0.5_f32.to_f64(), (-2.75_f64).to_i128()), (0.5, -2));
 /// ```
 pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'static {
-    /// The type of the number.
+    /// Type of the number in expressions.
     const NUMBER_TYPE: Type;
 
-    /// The number of these bits; higher ones are ignored.
+    /// Returns the number with these bits; ignores higher bits than the type has.
     fn from_value(bits: u64) -> Self;
 
-    /// Its bits, the higher ones zero.
+    /// Returns the bits of the number, padded with zeros.
     fn to_value(self) -> u64;
 
-    /// The sum.
+    /// Returns the sum.
     fn plus(self, other: Self) -> Self;
 
-    /// The difference.
+    /// Returns the difference.
     fn minus(self, other: Self) -> Self;
 
-    /// The product.
+    /// Returns the product.
     fn times(self, other: Self) -> Self;
 
-    /// The quotient.
+    /// Returns the quotient.
     fn divide(self, other: Self) -> Self;
 
-    /// The smaller one.
+    /// Returns the smaller number.
     #[inline(always)]
     fn least(self, other: Self) -> Self {
         // Only a NaN differs from itself.
         if self < other || other.is_nan() { self } else { other }
     }
 
-    /// The larger one.
+    /// Returns the larger number.
     #[inline(always)]
     fn greatest(self, other: Self) -> Self {
         if self > other || other.is_nan() { self } else { other }
     }
 
-    /// The negative.
+    /// Returns the negative.
     fn negative(self) -> Self;
 
-    /// The absolute value.
+    /// Returns the absolute value.
     fn absolute(self) -> Self;
 
-    /// Returns true if it is a NaN.
+    /// Returns true for a NaN.
     #[inline(always)]
     #[allow(clippy::eq_op, reason = "only a NaN differs from itself")]
     fn is_nan(self) -> bool {
         self != self
     }
 
-    /// Converts to `f64`, rounded if need be.
+    /// Converts to `f64`, rounded to the nearest.
     fn to_f64(self) -> f64;
 
     /// Converts to `i128`; floats are truncated.
     fn to_i128(self) -> i128;
 }
 
-/// A [`Number`] without fractions.
+/// A [`Number`] that is an integer.
 ///
 /// ```
 /// use backend_api::expr::Integer;
@@ -79,25 +79,25 @@ pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'stati
 /// assert_eq!((1_i16.shift_left(-1), 255_u8.shift_right(9)), (i16::MIN, 127));
 /// ```
 pub trait Integer: Number {
-    /// The remainder.
+    /// Returns the remainder.
     fn remainder(self, other: Self) -> Self;
 
-    /// The bitwise and.
+    /// Returns the bitwise and.
     fn both(self, other: Self) -> Self;
 
-    /// The bitwise or.
+    /// Returns the bitwise or.
     fn either(self, other: Self) -> Self;
 
-    /// The bitwise exclusive or.
+    /// Returns the bitwise exclusive or.
     fn differing(self, other: Self) -> Self;
 
-    /// The bitwise complement.
+    /// Returns the bitwise complement.
     fn complement(self) -> Self;
 
-    /// Shifted up.
+    /// Returns the number shifted left.
     fn shift_left(self, by: Self) -> Self;
 
-    /// Shifted down.
+    /// Returns the number shifted right.
     fn shift_right(self, by: Self) -> Self;
 }
 

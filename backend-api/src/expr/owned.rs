@@ -1,9 +1,9 @@
-//! Owned copies of requests, for queues.
+//! Owned copies of compute requests, for queues that execute them later.
 
 use super::{Action, Compute, Geometry, Program, Store};
 use crate::{Elements, HostSpan};
 
-/// A [`Compute`] that owns its program and lists and has no lifetime, as a queue keeps it.
+/// A [`Compute`] request without a lifetime, which owns its program and lists. A queue can store it.
 ///
 /// ```
 /// use backend_api::expr::OwnedCompute;
@@ -23,7 +23,7 @@ pub struct OwnedCompute {
 }
 
 impl OwnedCompute {
-    /// A copy of a request.
+    /// Copies a request.
     ///
     /// # Safety
     /// The requirements of [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
@@ -61,7 +61,7 @@ impl OwnedCompute {
         }
     }
 
-    /// Calls `run` with the request.
+    /// Calls `run` with the request, and returns the result.
     pub fn with<R>(&self, run: impl FnOnce(&Compute<'_>) -> R) -> R {
         let action = match self.action {
             Action::Store { filter, .. } => Action::Store { stores: &self.stores, filter },

@@ -1,10 +1,10 @@
-//! Programs: checked lists of instructions.
+//! Programs: checked lists of instructions, evaluated once for each element.
 
 use super::Type;
 use crate::kernel::Function;
 use crate::{Error, ErrorKind, Result};
 
-/// The number of an instruction, which names the value that it computes.
+/// The value of an instruction, given by the index of the instruction in the program.
 ///
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Unary, Value};
@@ -18,7 +18,7 @@ use crate::{Error, ErrorKind, Result};
 pub struct Value(pub u16);
 
 impl Value {
-    /// The index among the instructions.
+    /// Returns the index of the instruction.
     #[must_use]
     pub const fn at(self) -> usize {
         self.0 as usize
@@ -47,7 +47,7 @@ impl Value {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unary {
-    /// The negative of a signed number or float.
+    /// The negative of a signed integer or a float.
     Neg,
     /// The absolute value of a number.
     Abs,
@@ -71,17 +71,16 @@ pub enum Unary {
     TrailingZeros,
     /// The bits of an integer in the opposite order.
     ReverseBits,
-    /// About 2 to the power of an `F32`, by the device's own instruction: within 3 units in the last
-    /// place.
+    /// 2 to the power of an `F32`, approximated within 3 units in the last place.
     ApproxExp2,
-    /// About the logarithm to base 2 of an `F32`: within 3 units in the last place, or 2^-21 between 0.5
-    /// and 2.
+    /// The logarithm to base 2 of an `F32`, approximated within 3 units in the last place; between 0.5 and 2,
+    /// within 2^-21.
     ApproxLog2,
-    /// About the sine of an `F32`: within 2^-20 from -π to π, and less accurate outside.
+    /// The sine of an `F32`, approximated within 2^-20 from -π to π, and less accurately outside.
     ApproxSin,
-    /// About the cosine of an `F32`: as accurate as the sine.
+    /// The cosine of an `F32`, approximated as accurately as the sine.
     ApproxCos,
-    /// About one divided by the square root of an `F32`: within 2 units in the last place.
+    /// One divided by the square root of an `F32`, approximated within 2 units in the last place.
     ApproxRsqrt,
     /// The conversion to `F32` from a float of 16 bits (IEEE 754 binary16), whose bits a `U16` holds.
     FromF16,
@@ -94,15 +93,16 @@ pub enum Unary {
 }
 
 impl Unary {
-    /// The operations whose results differ in some bits between devices.
+    /// The operations whose results can differ in some bits between devices.
     pub const APPROXIMATE: [Self; 5] =
         [Self::ApproxExp2, Self::ApproxLog2, Self::ApproxSin, Self::ApproxCos, Self::ApproxRsqrt];
 
-    /// The conversions between `F32` and the floats of 16 bits. A float of 16 bits is a `U16` outside of
-    /// arithmetic.
+    /// The conversions between `F32` and 16-bit floats. A program represents a 16-bit float by its bits, a
+    /// `U16`.
     pub const CONVERSIONS: [Self; 4] = [Self::FromF16, Self::ToF16, Self::FromBf16, Self::ToBf16];
 
-    /// All other operations, which give the same bits on all devices, and the type of their operand.
+    /// All operations except the approximate ones and the conversions. They give the same bits on all
+    /// devices, and results of the operand's type.
     pub const ALL: [Self; 12] = {
         use Unary::{Abs, Ceil, CountOnes, Floor, LeadingZeros, Neg, Not, ReverseBits, RoundEven, Sqrt};
         use Unary::{TrailingZeros, Trunc};
@@ -139,7 +139,7 @@ impl Unary {
         }
     }
 
-    /// The type of the result for an operand of this type.
+    /// Returns the type of the result for an operand of this type.
     #[must_use]
     pub const fn gives(self, of: Type) -> Type {
         match self {
@@ -166,15 +166,15 @@ impl Unary {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binary {
-    /// Sum of numbers.
+    /// The sum of numbers.
     Add,
-    /// Difference of numbers.
+    /// The difference of numbers.
     Sub,
-    /// Product of numbers.
+    /// The product of numbers.
     Mul,
-    /// Quotient of numbers.
+    /// The quotient of numbers.
     Div,
-    /// Remainder of integers.
+    /// The remainder of integers.
     Rem,
     /// The smaller number.
     Min,
@@ -192,7 +192,7 @@ pub enum Binary {
     Shr,
     /// True if numbers or bools are equal.
     Eq,
-    /// True if they differ.
+    /// True if numbers or bools differ.
     Ne,
     /// True if the first number is less.
     Lt,
@@ -238,20 +238,20 @@ impl Binary {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
-    /// A field of the element: of source `source`, at `offset` bytes from its start, of any type but bool.
+    /// A field of the element, of any type except bool.
     Field {
-        /// The number of the source.
+        /// Index of the source.
         source: u8,
-        /// Bytes from the start of the element.
+        /// Offset of the field in the element, in bytes.
         offset: u32,
         /// The field's type.
         of: Type,
     },
     /// A constant.
     Literal {
-        /// Its type.
+        /// Type of the constant.
         of: Type,
-        /// Its bits.
+        /// Bits of the constant, in the form of [`Type`].
         bits: u64,
     },
     /// The index of the element, a `U64`; see [`Geometry`](super::Geometry).
@@ -302,12 +302,13 @@ pub enum Instruction {
     Call {
         /// The function.
         function: Function,
-        /// Its arguments, of the types of its parameters.
+        /// Arguments, with the types of the function's parameters.
         arguments: Vec<Value>,
     },
 }
 
-/// Checked instructions: their types fit, and they refer only to earlier values.
+/// A program: a list of instructions to evaluate for each element. It is checked: types fit, and instructions
+/// refer only to earlier values.
 ///
 /// ```
 /// use backend_api::{ErrorKind, expr::{Binary, Instruction, Program, Type, Unary, Value}};
@@ -331,10 +332,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// The longest program, in instructions.
+    /// Maximum number of instructions of a program.
     pub const INSTRUCTIONS_MAX: usize = 256;
 
-    /// Creates a program of these instructions after checking them.
+    /// Checks instructions, and creates a program from them.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is too long, if a type does not fit, or
@@ -366,13 +367,13 @@ impl Program {
         &self.types
     }
 
-    /// The type of a value; `None` if the program has no value of this number.
+    /// Returns the type of a value; `None` if the program does not have the value.
     #[must_use]
     pub fn type_of(&self, value: Value) -> Option<Type> {
         self.types.get(value.at()).copied()
     }
 
-    /// Returns, for each instruction, true if one of `values` is its result or depends on it.
+    /// Returns, for each instruction, true if one of `values` is its result or is computed from its result.
     #[must_use]
     pub fn needed(&self, values: &[Value]) -> Vec<bool> {
         let mut needed = vec![false; self.instructions.len()];

@@ -1,4 +1,4 @@
-//! The parts of a computation that decide the code of its kernels, for backends that generate kernels.
+//! The parts of a compute request that determine the code of its kernels, for backends that generate kernels.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::{Action, Compute, Instruction, Store, Type, Value};
 
-/// A program specialised for one task. All other parts of the request are parameters of its kernels.
+/// The parts of a compute request that determine the code of its kernels: the program, and the task. All
+/// other parts of the request are parameters of the kernels.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Specialization, Store, Type, Value};
@@ -27,19 +28,21 @@ use super::{Action, Compute, Instruction, Store, Type, Value};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Specialization {
-    /// The program. Literals that are parameters are 0, and instructions that are not needed `Index`.
+    /// Instructions of the program, in which literals that are parameters have the bits 0, and unneeded
+    /// instructions are `Index`.
     pub instructions: Vec<Instruction>,
-    /// The type of each instruction's value.
+    /// Type of each instruction's value.
     pub types: Vec<Type>,
     /// True for each instruction that the task needs.
     pub needed: Vec<bool>,
-    /// For each literal, the number of the kernel parameter that replaces it, if any.
+    /// For each instruction, the index of the kernel parameter that replaces it, if it is a literal with a
+    /// parameter.
     pub literals: Vec<Option<usize>>,
-    /// The task of the kernels.
+    /// Task of the kernels.
     pub task: Task,
-    /// The page length of the geometry if the program uses indices; else 1.
+    /// Page length of the geometry if the program uses indices; else 1.
     pub page_len: u64,
-    /// The number of channels of the geometry if the program uses indices; else 1.
+    /// Number of channels of the geometry if the program uses indices; else 1.
     pub channels: u64,
 }
 
@@ -66,7 +69,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// The value to reduce.
+    /// Returns the value to reduce, if the task is a reduction.
     #[must_use]
     pub fn value(&self) -> Option<Value> {
         match *self {
@@ -77,7 +80,7 @@ impl Task {
         }
     }
 
-    /// The filter of the elements that count.
+    /// Returns the filter of the elements that count, if any.
     #[must_use]
     pub fn filter(&self) -> Option<Value> {
         match *self {
@@ -91,8 +94,8 @@ impl Task {
 }
 
 impl Specialization {
-    /// Returns the specialization of a request, and the values of the literals that become parameters: at
-    /// most `literals_max`.
+    /// Returns the specialization of a request, and the bits of the literals that become parameters: at most
+    /// `literals_max` literals.
     #[must_use]
     pub fn new(compute: &Compute<'_>, literals_max: usize) -> (Self, Vec<u64>) {
         let program = compute.program;
@@ -134,7 +137,7 @@ impl Specialization {
         (made, values)
     }
 
-    /// The type of a value.
+    /// Returns the type of a value.
     #[must_use]
     pub fn of(&self, value: Value) -> Type {
         self.types[value.at()]
@@ -144,7 +147,8 @@ impl Specialization {
 /// The most translated programs in the cache.
 const PROGRAMS_MAX: usize = 256;
 
-/// A cache of the most recently used translated programs, by the specialization that decides their code.
+/// A cache of the most recently used translated programs. `K` is the key, such as a [`Specialization`]; `P`
+/// is the translated program.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct ProgramCache<K, P>(Mutex<Entries<K, P>>);
@@ -163,7 +167,7 @@ impl<K, P> Default for ProgramCache<K, P> {
 }
 
 impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
-    /// Returns the program for a key.
+    /// Returns the program for a key, if it is in the cache.
     pub fn find(&self, key: &K) -> Option<Arc<P>> {
         let mut entries = self.0.lock();
         entries.clock += 1;
@@ -173,8 +177,8 @@ impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
         Some(Arc::clone(found))
     }
 
-    /// Adds a program, unless another thread was faster. Returns the program to use, and the least
-    /// recently used one if the cache is full; programs in use stay.
+    /// Adds a program, unless another thread has added one for this key. Returns the program to use. If the
+    /// cache is full, also removes and returns the least recently used program; programs in use stay valid.
     pub fn add(&self, key: K, made: P) -> (Arc<P>, Option<Arc<P>>) {
         let mut entries = self.0.lock();
         let Entries { programs, clock } = &mut *entries;

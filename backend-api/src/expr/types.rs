@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The type of a value.
 ///
-/// A value is represented as 64 bits: integers by their own bits, the higher ones zero; `f32` and `f64` by
-/// their bits; bools as 0 and 1.
+/// A value is represented as 64 bits: integers, `f32` and `f64` by their own bits, padded with zeros; bools
+/// as 0 and 1.
 ///
 /// ```
 /// use backend_api::expr::Type;
@@ -19,38 +19,38 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Type {
-    /// A truth value. Elements do not store it.
+    /// A truth value. Elements in memory cannot have this type.
     Bool,
-    /// Unsigned, 8 bits.
+    /// Unsigned integer, 8 bits.
     U8,
-    /// Unsigned, 16 bits.
+    /// Unsigned integer, 16 bits.
     U16,
-    /// Unsigned, 32 bits.
+    /// Unsigned integer, 32 bits.
     U32,
-    /// Unsigned, 64 bits.
+    /// Unsigned integer, 64 bits.
     U64,
-    /// Signed, 8 bits.
+    /// Signed integer, 8 bits.
     I8,
-    /// Signed, 16 bits.
+    /// Signed integer, 16 bits.
     I16,
-    /// Signed, 32 bits.
+    /// Signed integer, 32 bits.
     I32,
-    /// Signed, 64 bits.
+    /// Signed integer, 64 bits.
     I64,
-    /// IEEE 754, 32 bits.
+    /// IEEE 754 float, 32 bits.
     F32,
-    /// IEEE 754, 64 bits.
+    /// IEEE 754 float, 64 bits.
     F64,
 }
 
 impl Type {
-    /// All types of numbers, that is all but [`Bool`](Self::Bool).
+    /// All types of numbers: all types except [`Bool`](Self::Bool).
     pub const NUMBERS: [Self; 10] = {
         use Type::{F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
         [U8, U16, U32, U64, I8, I16, I32, I64, F32, F64]
     };
 
-    /// The length in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -61,25 +61,25 @@ impl Type {
         }
     }
 
-    /// Returns true if it is `F32` or `F64`.
+    /// Returns true for `F32` and `F64`.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
     }
 
-    /// Returns true if it is a signed integer.
+    /// Returns true for a signed integer.
     #[must_use]
     pub const fn is_signed(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// Returns true if it is an integer, signed or not.
+    /// Returns true for an integer, signed or not.
     #[must_use]
     pub const fn is_integer(self) -> bool {
         !self.is_float() && !matches!(self, Self::Bool)
     }
 
-    /// The mask of the bits that a value of this type uses.
+    /// Returns the mask of the bits that a value of this type uses.
     #[must_use]
     pub const fn mask(self) -> u64 {
         match self {
@@ -106,7 +106,7 @@ impl Type {
         }
     }
 
-    /// The bits of the value that has this [key](Self::key); a zero returns as +0.
+    /// Returns the bits of the value with this [key](Self::key); for a zero, the bits of +0.
     #[must_use]
     pub const fn from_key(self, key: u64) -> u64 {
         let top = 1 << (8 * self.bytes() - 1);

@@ -548,7 +548,7 @@ impl Op {
         }
     }
 
-    /// Returns 1 plus the number of nested operations.
+    /// Returns the number of operations: this operation and all nested ones.
     #[must_use]
     pub fn count(&self) -> usize {
         1 + self.within().into_iter().flatten().map(Self::count).sum::<usize>()

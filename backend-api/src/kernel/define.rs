@@ -7,7 +7,8 @@ use super::hash::StableHasher;
 use super::{Body, Code, HostForm, Memory, Op, Space, Type};
 use crate::{Error, ErrorKind, Result};
 
-/// A kernel: a verified [`Body`], with a name and optional native code. Cheap to clone.
+/// A kernel: a verified [`Body`], with a name and optional native code. Cheap to clone. Two kernels are equal
+/// if their bodies and their foreign code are equal.
 ///
 /// ```
 /// use backend_api::kernel::{Body, Kernel, Op, Reg, Type};
