@@ -1,5 +1,5 @@
-//! Operations by [expressions](crate::expr), which devices carry out on elements in place. The operations
-//! themselves are methods of [`View`](crate::views::View) and [`ViewMut`](crate::views::ViewMut).
+//! Operations with [expressions](crate::expr) on elements in place, by the devices. Their methods are in
+//! [`View`](crate::views::View) and [`ViewMut`](crate::views::ViewMut).
 
 mod array;
 mod assign;

@@ -163,7 +163,7 @@ pub trait Question: Sync {
     /// The combined answers of all channels.
     type Whole;
 
-    /// True if results are rounded, so that they depend on the division into runs.
+    /// True if results are rounded, and therefore depend on the division into runs.
     fn is_rounded(&self) -> bool {
         false
     }
@@ -183,13 +183,13 @@ pub trait Question: Sync {
         true
     }
 
-    /// The number of list entries that the first answer about `count` elements has room for.
+    /// The number of list entries that fit into the first answer about `count` elements.
     fn room(&self, count: u64) -> u64 {
         let _ = count;
         0
     }
 
-    /// The length of an answer in bytes.
+    /// The length in bytes of an answer with room for `room` list entries.
     fn answer_bytes(&self, room: u64) -> u64 {
         let _ = room;
         Compute::partials_bytes()
@@ -197,13 +197,13 @@ pub trait Question: Sync {
 
     fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> Kernel<'a>;
 
-    /// Takes an answer.
+    /// Adds a device's answer to the part of its channel.
     ///
     /// # Errors
-    /// A shortage of memory.
+    /// An error if memory is short.
     fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<TakenAnswer>;
 
-    /// Combines the parts of all channels, in their order.
+    /// Combines the parts of all channels, in the order of channels.
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
 }
 
@@ -257,7 +257,7 @@ impl Question for Examination<'_> {
     fn whole(&self, _: Vec<()>) {}
 }
 
-/// The result of taking an answer.
+/// What to do after an answer was taken.
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
     Yes,
@@ -348,7 +348,7 @@ pub(crate) struct AskedRun {
 }
 
 impl AskedRun {
-    /// Submits the question.
+    /// Submits a question about a run to its device.
     pub fn new<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>) -> Result<Self> {
         Self::with_room(lane, question, run, question.room(run.count() as u64))
     }

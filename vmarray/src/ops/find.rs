@@ -169,7 +169,8 @@ impl<'a> What<'a> {
     }
 }
 
-/// The question for the first `limit` matches. If `count_all` is set, their total is exact.
+/// A search for the first `limit` matches, as a question to devices. If `count_all` is set, the total is
+/// exact.
 #[derive(Clone, Copy, Debug)]
 pub struct Seek<'a> {
     pub(crate) what: What<'a>,

@@ -1,5 +1,5 @@
-//! Arrays as stores of views, and as runs of elements on devices: one for each channel, over its home
-//! slots.
+//! Arrays as stores of views, and the runs of their elements on devices. A channel is one run, which consists
+//! of its home slots.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ pub(super) struct Colocated<'a> {
 }
 
 impl Colocated<'_> {
-    /// Returns true if corresponding elements have the same places in their pages, and the pages have the
-    /// same length.
+    /// Returns true if both arrays have the same page length, and corresponding elements have the same place
+    /// in their pages.
     pub fn is_alike(&self, page_len: usize) -> bool {
         self.start == self.own_start && page_len == self.page_len()
     }
@@ -61,7 +61,7 @@ impl Colocated<'_> {
         self.pager.page_bytes() / self.stride
     }
 
-    /// The pages with the elements that correspond to a range.
+    /// The pages of the other array with the elements that correspond to a range.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
         let of = |index: usize| self.start + (index - self.own_start);
         (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
@@ -74,8 +74,7 @@ impl<'a> ArrayLane<'a> {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Lets runs read the home slots of whole arrays too, in all of their channels that the device can
-    /// access.
+    /// Lets runs also read the home slots of whole arrays, on all channels that the run's device can access.
     pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
         let channels = striped.iter().flat_map(|(pager, _)| pager.channels());

@@ -311,8 +311,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         Ok(slots.end)
     }
 
-    /// Returns true if a run may end before a slot, because no group has elements on both sides of it. Groups
-    /// of several channels are within pages.
+    /// Returns true if a run may end before a slot, because no group crosses this boundary. With several
+    /// channels, groups are within pages.
     fn is_cut(&self, work: &ChannelWork, slot: u64) -> bool {
         let group_len = self.change.group_len() as u64;
         let is_single = self.target.pager().channels().len() == 1;
@@ -320,19 +320,19 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         slot == work.rest.end || !is_single || before.is_multiple_of(group_len)
     }
 
-    /// The last slot up to one in front of which a run may end; the first that was not taken, if there is
-    /// none.
+    /// Returns the last boundary up to a slot at which a run may end. If there is none, returns the first
+    /// slot that was not taken.
     fn cut_down(&self, work: &ChannelWork, slot: u64) -> u64 {
         let first = work.rest.start;
         (first + 1..=slot).rev().find(|slot| self.is_cut(work, *slot)).unwrap_or(first)
     }
 
-    /// The first slot from one on in front of which a run may end.
+    /// Returns the first boundary from a slot on at which a run may end.
     fn cut_up(&self, work: &ChannelWork, slot: u64) -> u64 {
         (slot..work.rest.end).find(|slot| self.is_cut(work, *slot)).unwrap_or(work.rest.end)
     }
 
-    /// The last slot up to one in front of which a run may end, or the first one after it.
+    /// Returns the last boundary up to a slot at which a run may end, or the first boundary after it.
     fn cut_near(&self, work: &ChannelWork, slot: u64) -> u64 {
         Some(self.cut_down(work, slot))
             .filter(|end| *end > work.rest.start)

@@ -1,4 +1,4 @@
-//! Several arrays and sources of the same length, element by element.
+//! Joins of several arrays and sources of the same length, element by element.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -142,12 +142,12 @@ impl<S, T: Element> Row<(T, S), T, 0> {
 pub trait Column<'a>: Sealed + Copy {
     /// The type of its elements.
     type Element: Element;
-    /// Returns the elements by position.
+    /// Returns the elements in the form that joins process.
     #[doc(hidden)]
     fn listed(self, _: Internal) -> ColumnElements<'a>;
 }
 
-/// The elements of a column, to be joined to a view.
+/// The elements of a column, in the form that joins process.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "holds what reads elements")]
 pub struct ColumnElements<'a> {
@@ -192,8 +192,8 @@ impl<'a> ColumnElements<'a> {
     }
 }
 
-/// A [`Column`] of elements of any type, for a number of columns known only at run time. A slice of such
-/// columns can be joined. Expressions over the join are made [from programs](Expr::from_program).
+/// A [`Column`] without a static element type, for a number of columns that is known only at run time. Join a
+/// slice of them to a view, and make expressions over the join [from programs](Expr::from_program).
 ///
 /// ```
 /// use vmarray::compute::AnyColumn;
@@ -219,7 +219,7 @@ impl<'a> ColumnElements<'a> {
 pub struct AnyColumn<'a>(Box<dyn Fn() -> ColumnElements<'a> + 'a>);
 
 impl<'a> AnyColumn<'a> {
-    /// Creates a column without a static element type from one with an element type.
+    /// Converts a column of any element type.
     pub fn new(column: impl Column<'a> + 'a) -> Self {
         Self(Box::new(move || column.listed(INTERNAL)))
     }
@@ -260,11 +260,11 @@ impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
-    /// The element types of the columns, as a part of the row type in expressions.
+    /// The element types of the columns. With the type of the first view, they are the row of an expression.
     type Elements;
-    /// The rows of all views, including the first.
+    /// One [`Row`] for each joined view, in a tuple that begins with the first view.
     type Rows;
-    /// Returns the rows: see [`Joined::rows`].
+    /// Returns one [`Row`] for each joined view.
     #[doc(hidden)]
     fn rows() -> Self::Rows;
     #[doc(hidden)]
@@ -330,8 +330,8 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
         Ok(Self { target, others, stored, marker: PhantomData })
     }
 
-    /// Returns each of the joined views, for use in expressions. The first belongs to the view that
-    /// operations write to.
+    /// Returns one [`Row`] for each joined view, for use in expressions. The first is the row of the view
+    /// that operations write to.
     #[must_use]
     pub fn rows(&self) -> O::Rows {
         O::rows()

@@ -21,15 +21,15 @@ impl Condition {
         Ok(Self { program, predicate })
     }
 
-    /// The search for the first `limit` elements that meet the condition. If `count_all` is set, the
-    /// search counts all of them exactly.
+    /// Returns the search for the first `limit` elements that meet the condition. If `count_all` is set, the
+    /// search also counts all matches exactly.
     pub fn seek(&self, limit: usize, count_all: bool) -> Seek<'_> {
         let what = What::Holds { program: &self.program, predicate: self.predicate };
         Seek { what, limit, count_all }
     }
 }
 
-/// The assignments of a change, and its condition.
+/// The assignments of an operation, and the condition for an element to be assigned.
 #[derive(Debug)]
 pub struct Plan {
     program: Program,

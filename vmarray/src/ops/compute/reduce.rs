@@ -1,4 +1,4 @@
-//! Reductions by expressions: sums, extremes, histograms.
+//! Reductions of expressions over elements: sums, extremes, histograms.
 
 use std::cmp::Reverse;
 use std::marker::PhantomData;

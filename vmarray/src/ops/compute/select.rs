@@ -1,4 +1,4 @@
-//! Elements that meet a condition, in order and in bounded memory.
+//! Iteration over the elements that meet a condition, in order and in bounded memory.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -85,7 +85,7 @@ impl<'a, Q: Query<'a>> Ordered<'a, Q> {
     }
 }
 
-/// Elements that meet a condition, with their indices; see [`View::select_where`].
+/// Iterator over the elements that meet a condition, with their indices; see [`View::select_where`].
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};

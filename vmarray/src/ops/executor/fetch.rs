@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::links::reach;
 
-/// Target of a copy without the host: memory of one device that all devices of the store can
+/// A copy without the host to memory of one device, which all devices of the store can
 /// [access](crate::engine::links::reach).
 #[derive(Debug)]
 pub struct PeerCopy<'a> {

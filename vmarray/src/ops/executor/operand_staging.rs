@@ -1,5 +1,5 @@
-//! Elements of other stores, which are copied to the device of a run: directly if the devices can access
-//! each other, otherwise through the host.
+//! Staging of operands: elements of other stores are copied to the device of a run, directly if the devices
+//! can access each other, and otherwise through the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ enum StagedFrom {
 }
 
 impl<'a> ReadOperand<'a> {
-    /// Reads the elements that correspond to a part of a range that begins at `first`, or copies them to
-    /// devices.
+    /// Prepares the elements that correspond to a part of a range, which begins at `first`: reads them into
+    /// host memory, or copies them to devices.
     pub fn new(
         (column, operand): &(usize, Operand<'a>),
         part: &Range<usize>,
@@ -129,7 +129,7 @@ impl<'a> ReadOperand<'a> {
         self.operand.target.is_some()
     }
 
-    /// Writes the elements back if they are changed.
+    /// Writes changed elements back to their store.
     pub fn write_back(&self) -> Result<()> {
         let Some(target) = self.operand.target else { return Ok(()) };
         if let Some((device, memory)) = self.on_devices.first() {

@@ -1,5 +1,5 @@
-//! Work on rows whose elements are not contiguous, or whose runs would cut groups: they are copied to one
-//! device, a piece at a time, and back if they are changed.
+//! Work on rows whose elements are not contiguous, or whose runs would cut groups. The elements are copied to
+//! one device, a piece at a time. Changed elements are copied back.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -31,13 +31,13 @@ pub trait Change: Sync {
         false
     }
 
-    /// Elements of a group. A run begins at a multiple of it, counted from the start of the range that is
-    /// changed, and ends at one or with the range.
+    /// Number of elements in a group. Each run begins and ends between groups, counted from the start of the
+    /// changed range, or at the end of the range.
     fn group_len(&self) -> usize {
         1
     }
 
-    /// Arrays of which all these pages are read in place, on the device of every run.
+    /// Arrays that the change also reads in place, on the device of every run, each with the range of pages.
     fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
     }
@@ -48,7 +48,7 @@ pub trait Change: Sync {
         0
     }
 
-    /// Returns true if results are rounded, so that they depend on the division into runs.
+    /// Returns true if results are rounded, and therefore depend on the division into runs.
     fn is_rounded(&self) -> bool {
         false
     }
@@ -58,12 +58,13 @@ pub trait Change: Sync {
         usize::MAX
     }
 
-    /// The number of bytes for each element that the change copies to devices before each part.
+    /// Bytes that [`begin_part`](Self::begin_part) copies to devices for each element of a part.
     fn part_stride(&self) -> usize {
         0
     }
 
-    /// Copies these bytes for the elements of a range. The caller holds no pages, and no run is in flight.
+    /// Copies additional data for the elements of a range to devices, before the change of this part. The
+    /// caller holds no pages, and no run is in flight.
     fn begin_part(&self, part: &Range<usize>) -> Result<()> {
         let _ = part;
         Ok(())
@@ -73,7 +74,7 @@ pub trait Change: Sync {
     /// any error again.
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>);
 
-    /// Submits the change of a run: of its first column, and of the other columns that it writes.
+    /// Submits the change of a run. It writes the run's first column, and some of the other columns.
     fn submit(
         &self,
         queue: &Queue<dyn Device>,
@@ -81,7 +82,7 @@ pub trait Change: Sync {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket>;
 
-    /// Takes the report about a run, as words.
+    /// Receives a device's report about a run, as words.
     fn take_report(&self, geometry: Geometry, report: &[u64]) {
         let _ = (geometry, report);
     }
@@ -91,7 +92,7 @@ pub trait Change: Sync {
 pub trait OperandStore: Sync {
     /// The size of an element in bytes.
     fn stride(&self) -> usize;
-    /// Reads elements as bytes. The calling thread must not hold pages: it may wait for any other thread.
+    /// Reads elements as bytes. The call may wait for any other thread, so the caller must hold no pages.
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()>;
     /// Copies elements directly to memory of a device, if a link exists. Returns false if none does. The
     /// rules of [`read_bytes`](Self::read_bytes) apply.
@@ -99,28 +100,28 @@ pub trait OperandStore: Sync {
         let _ = (range, device, to);
         Ok(false)
     }
-    /// The pager of the pages that are homed on devices, if they are.
+    /// The pager of the store, if its pages have home slots on devices.
     fn pager(&self) -> Option<&Pager> {
         None
     }
-    /// The number of channels over which its pages are striped.
+    /// The number of channels over which the store's pages are striped.
     fn channel_count(&self) -> usize {
         1
     }
-    /// Returns true if runs of a range can have whole groups of elements.
+    /// Returns true if the store can divide a range into runs that cut no group.
     fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
         let _ = (group_len, range);
         true
     }
-    /// The devices with parts of the store, each once, and the counters of copies to them.
+    /// The devices that store a part of the elements, each once, with the counters of copies to each.
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
-    /// Runs a kernel that changes neither the elements of a range nor the corresponding elements of
+    /// Runs a kernel that changes no elements over a range, and the corresponding elements of other stores.
     /// others.
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
-/// Work that changes the elements of all channels' shares; no share is empty. The work calls the function
-/// before its first write.
+/// Work that changes the elements of all channels' shares. Each share has elements. The work calls its last
+/// argument before the first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
 /// A writable store.
@@ -128,7 +129,7 @@ pub trait ResultStore: OperandStore {
     /// Writes elements as bytes. The rules of [`read_bytes`](OperandStore::read_bytes) apply.
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;
 
-    /// Changes the elements of a range, together with the corresponding elements of others.
+    /// Changes the elements of a range, and possibly the corresponding elements of other stores.
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
 
     /// Runs work in the memory of the devices with the elements of a range, and with as many elements of
@@ -158,7 +159,7 @@ pub trait ResultStore: OperandStore {
     }
 }
 
-/// Elements of another store, which correspond to an operation's own elements.
+/// Elements of another store: one for each element of an operation's own range.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,
@@ -402,7 +403,7 @@ impl Writing {
         }
     }
 
-    /// Waits until no work of the change is in flight.
+    /// Waits until all submitted work of the change is done.
     pub fn wait(
         self,
         lane: &impl Lane,
@@ -415,7 +416,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Takes the device's results and releases memory, after the device has finished.
+    /// Takes the report and the changed operands, and releases memory. The device must have finished.
     pub fn end(self, lane: &impl Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
         for staged in self.staged {
             let own = read.iter().find(|operand| operand.column == staged.column);

@@ -1,4 +1,4 @@
-//! The instructions of an expression.
+//! The list of instructions of an expression.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// A list of instructions without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Instructions {
-    /// The instructions, at most one more than a program can have, so that the program's check fails.
+    /// The instructions. A list stops growing at one more than a program can have; the check of the program
+    /// then fails.
     pub instructions: Vec<Instruction>,
-    /// The reason why a function cannot be called, if there is such a function.
+    /// The reason for a refusal, if the expression calls a function that cannot be called.
     pub refused: Option<Box<vmarray_kernel::Error>>,
 }
 

@@ -1,4 +1,4 @@
-//! Operators and methods, the same on fields and on expressions.
+//! Operators and methods of both fields and expressions.
 
 use std::cmp;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};

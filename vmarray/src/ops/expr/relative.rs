@@ -1,4 +1,4 @@
-//! Expressions with shifted indices, and expressions over the elements of a joined view.
+//! Conversions of expressions: to shifted indices, and to the rows of a join.
 
 use backend_api::expr::{Instruction, Value};
 

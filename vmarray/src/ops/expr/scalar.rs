@@ -1,4 +1,4 @@
-//! The types of values.
+//! The types of values and fields in expressions.
 
 use backend_api::expr::{Number, Type, Unary};
 use bytemuck::NoUninit;
@@ -72,7 +72,7 @@ impl Scalar for bool {
 pub trait FieldType: sealed::SealedFieldType + NoUninit {
     /// The type of the field's value in expressions.
     type Value: Scalar + Number;
-    /// The type in memory, and the operations that convert from it and to it.
+    /// The type in memory; for 16-bit floats also the conversions from it and to it.
     #[doc(hidden)]
     const AS: (Type, Option<(Unary, Unary)>);
 }
@@ -93,7 +93,7 @@ halves! {
     bf16 FromBf16 ToBf16;
 }
 
-/// Values whose bits can be combined: integers, and bools.
+/// Values that `&`, `|`, `^` and `!` apply to: integers, and bools.
 ///
 /// ```
 /// use vmarray::prelude::*;

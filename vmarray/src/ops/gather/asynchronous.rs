@@ -1,4 +1,4 @@
-//! Gathers for asynchronous tasks.
+//! Gathers in async tasks.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Reads of the states of many elements' pages.
+//! Batched reads of page states: one call reads the states of the pages of many elements.
 
 use std::sync::atomic::{Ordering, fence};
 

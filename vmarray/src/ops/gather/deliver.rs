@@ -1,5 +1,5 @@
-//! Scatters: the host writes to pages in RAM, and the devices write to the homes of all others, without
-//! frames.
+//! Scatters: writes of listed elements. The host writes to pages in RAM. The devices write to the home slots
+//! of all other pages, without frames.
 //!
 //! The list is cut into segments. Threads prepare segments concurrently, and commit them in order: a
 //! commit starts the segment's kernels, and writes to pages in RAM. If several values have the same

@@ -1,4 +1,4 @@
-//! Detection of elements that occur again later in a list.
+//! Detection of list entries whose index occurs again later in the list.
 
 /// Memory that is reused from list to list.
 #[derive(Debug, Default)]

@@ -1,4 +1,5 @@
-//! Gathers: the host reads elements in RAM, and kernels gather the others, several of them in flight.
+//! Gathers: the host reads elements of pages in RAM, and kernels gather all other elements. Several kernels
+//! are in flight.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Initial contents for pages without any, so that devices can write elements to their home slots.
+//! Initialization of home slots that were never written, so that devices can write single elements there.
 
 use crate::base::error::Result;
 use crate::engine::page::Holder;

@@ -1,4 +1,4 @@
-//! The kernels of one thread's or one task's gather, for elements that are only in home slots.
+//! The kernels that one gather runs for elements of pages outside the cache.
 
 use std::collections::VecDeque;
 

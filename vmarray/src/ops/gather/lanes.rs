@@ -29,7 +29,7 @@ impl<'a> Lanes<'a> {
         Self::with(array, array.pager().pool())
     }
 
-    /// Creates lanes, each of which moves the elements that are stored on its device.
+    /// Divides a list by home devices: each lane moves the elements that are stored on its device.
     pub fn divided<T: Element, D: Device>(array: &'a VirtualArray<T, D>) -> Self {
         Self::with(array, None)
     }
@@ -47,7 +47,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Returns true if a device is lost, after a failure. The other devices must then continue separately.
+    /// After a failure: returns true if a device is lost. The caller must then divide the list by home
+    /// devices.
     pub fn divide_if_lost(&self) -> bool {
         let is_lost = |device: &Arc<dyn Device>| {
             device.memory().is_err_and(|error| error.kind() == backend_api::ErrorKind::Lost)
@@ -55,12 +56,12 @@ impl<'a> Lanes<'a> {
         self.pool.filter(|_| self.devices().any(is_lost)).inspect(|pool| pool.end()).is_some()
     }
 
-    /// Returns true if a list is divided by the elements' home devices.
+    /// Returns true if each device moves only the elements that it stores.
     pub fn is_divided(&self) -> bool {
         self.pool.is_none() && self.pager.channels().len() > 1
     }
 
-    /// The channels that can each move any part of a list, or the only channel.
+    /// The channels that can each move any part of a list. If there is only one channel, that channel.
     pub fn any_part(&self) -> &[usize] {
         self.pool.map_or(&[0], SharedHomes::lanes)
     }
@@ -69,19 +70,19 @@ impl<'a> Lanes<'a> {
         self.pager.channels().iter().map(|channel| channel.device())
     }
 
-    /// The home locations of elements.
+    /// Returns the mapping from indices to home slots.
     pub fn homes(&self) -> Places {
         Places::new(self.len, self.page_len, self.pager.channels().len())
     }
 
-    /// Returns the places of elements in a part of a list that one device moves. If each device can move
-    /// any part, elements are counted as in the array.
+    /// Returns the mapping from indices to the numbers that the device of a lane uses: indices of the array
+    /// if each device can move any part, and otherwise numbers in its channel.
     pub fn places(&self) -> Places {
         let places = self.homes();
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
     }
 
-    /// Elements that the device of a channel moves, counted as in their [places](super::places::ListedPlace).
+    /// A view of the elements that a channel's device can move, numbered as in [`places`](Self::places).
     pub fn elements(&self, channel: usize) -> View<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {
@@ -104,7 +105,8 @@ impl<'a> Lanes<'a> {
         start.is_multiple_of(row).then(|| self.bases.iter().map(|base| base.plus(before as u64)).collect())
     }
 
-    /// The first `count` elements from [`bases_from`](Self::bases_from) on.
+    /// A view of the first `count` elements from these addresses on, which [`bases_from`](Self::bases_from)
+    /// returns.
     pub fn elements_at<'b>(&self, bases: &'b [DeviceSpan<'b>], count: usize) -> View<'b> {
         let (page_len, count, stride) = (self.page_len as u64, count as u64, self.stride as u64);
         match bases {
@@ -129,7 +131,7 @@ impl<'a> Lanes<'a> {
         &self.pager.channels()[channel]
     }
 
-    /// The number of submitted loads and fills of slots on the device of a channel.
+    /// The number of loads and fills of slots that were submitted on a channel's device.
     pub fn loads_begun(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.queues.iter().map(|queues| queues.loads_begun()).sum(),

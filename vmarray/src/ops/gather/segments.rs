@@ -1,4 +1,4 @@
-//! The division of a list into segments.
+//! Division of a list into segments that threads process.
 
 use std::ops::Range;
 

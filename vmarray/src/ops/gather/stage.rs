@@ -1,4 +1,4 @@
-//! A piece of pinned memory with a list of elements of one channel, and their values.
+//! Stages of gathers and scatters: pinned memory with a list of elements of one channel, and their values.
 //!
 //! If the program's values are in [registered](crate::access::Registered) memory, the stage has only the
 //! list, and the device reads or writes the values in place. Entries then follow one another as in the

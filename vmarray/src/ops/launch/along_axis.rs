@@ -1,10 +1,10 @@
 //! Reductions along an axis: each line of elements along it becomes one number.
 //!
 //! A line consists of blocks of [`BLOCK`] elements. A block is eight interleaved sums, added in pairs, and
-//! blocks are added in ascending order. So a float result does not depend on the places of elements and the
-//! division of the work. If there are many lines compared with their length, an item reduces a whole line and
-//! writes its result. Otherwise an item reduces a block, and the host combines the blocks. The kernel reads
-//! elements in place if one device has them in rows; other elements are copied piece by piece.
+//! blocks are added in ascending order. A float result therefore depends neither on the places of elements
+//! nor on the division of the work. If there are many lines compared with their length, an item reduces a
+//! whole line and writes its result. Otherwise an item reduces a block, and the host combines the blocks. The
+//! kernel reads elements in place if one device has them in rows; other elements are copied piece by piece.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub fn converted<T: Number, S: Number>(x: T) -> S {
     x as S
 }
 
-/// Returns 1 if a predicate is true, else 0.
+/// Returns 1 if the predicate `F` is true for a number, otherwise 0.
 #[kernel(crate = vmarray_kernel)]
 pub fn counted<T: Number, F: Function<(T,), bool>>(x: T) -> u64 {
     if F::call((x,)) { 1 } else { 0 }
@@ -123,7 +123,7 @@ pub(crate) struct Lines<'a, T> {
     /// Name of the operation, for errors.
     pub name: &'static str,
     pub store: &'a dyn OperandStore,
-    /// The places of the elements in the store, unless the store has other axes.
+    /// Positions of the elements in the store; `None` if the store has other axes than the view.
     pub stored: Option<StoredBox>,
     pub extents: Vec<usize>,
     pub axis: usize,
@@ -131,8 +131,8 @@ pub(crate) struct Lines<'a, T> {
 }
 
 impl<T: PrefixSummed> Lines<'_, T> {
-    /// Maps each element by a function, combines the results along the axis by another one, and writes them.
-    /// An empty line gives zero, or an error if the operation needs an element.
+    /// Maps each element by a function, combines the results along the axis by another function, and writes
+    /// the combined results. An empty line gives zero, or an error if the operation needs an element.
     pub fn reduce<S, F, O>(&self, into: Bound<'_>, is_partial: bool) -> Result<()>
     where
         S: PrefixSummed,

@@ -92,12 +92,12 @@ pub trait AppendTo {
     /// Appends elements, as bytes.
     fn append(&mut self, bytes: &[u8]);
 
-    /// Appends elements that follow the index of their item, in the order of items.
+    /// Appends elements in the order of items. In `numbered`, each element follows the index of its item.
     fn append_in_order(&mut self, numbered: &[u8]);
 }
 
-/// Target of a kernel's [appended](vmarray_kernel::Append) elements: the end of a vector, with a maximum. If
-/// items append more, none is appended, and the launch returns
+/// Target of a kernel's [appended](vmarray_kernel::Append) elements: a vector that gets at most `most`
+/// elements more. If items append more, the vector is unchanged, and the launch returns
 /// [`KernelAppend`](crate::ErrorKind::KernelAppend).
 ///
 /// ```
@@ -130,14 +130,15 @@ pub struct Appended<'a, T> {
 impl<'a, T> Appended<'a, T> {
     /// Appends at most `most` elements to the end of a vector, in an unspecified order.
     ///
-    /// If the kernel has a `&mut Own`, each device allocates memory for `most` elements. Other kernels have
-    /// no visible effect before the end: they start with less memory, and run once more if it was too small.
+    /// Each device allocates memory for `most` elements if the kernel has a `&mut Own`. The launch of any
+    /// other kernel starts with less memory, and runs the kernel a second time if that was too small.
     pub fn to(vector: &'a mut Vec<T>, most: usize) -> Self {
         Self { to: vector, most, is_ordered: false }
     }
 
-    /// Appends in the order of items, and the elements of one item in their order: the same on all devices.
-    /// Items are ordered as their elements are stored: row by row, or tile by tile.
+    /// Appends at most `most` elements in the order of items, and in the order of calls within an item. The
+    /// result is therefore the same on all devices. Items are in the order in which their elements are
+    /// stored: row by row, or tile by tile.
     ///
     /// Each element takes 8 bytes more and some padding on the devices, and the host sorts them. Kernels
     /// whose groups are tiles of a result fail with [`KernelRefused`](crate::ErrorKind::KernelRefused).
@@ -199,8 +200,8 @@ impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<
     }
 }
 
-/// Elements of a view with a halo around each item, for a [`Window`] of a kernel.
-/// Created by [`window`](crate::views::View::window) of a view, or of a view [with a boundary
+/// Elements of a view with a halo around each item: the argument for a kernel's [`Window`]. Created by
+/// [`window`](crate::views::View::window) of a view, or of a view [with a boundary
 /// mode](crate::boundary::BoundaryView::window).
 ///
 /// ```

@@ -1,5 +1,5 @@
-//! Elements that many items read: windows and whole arrays. Devices get copies; windows are copied part by
-//! part.
+//! Arguments that many items read: windows and whole arrays. Each device gets a copy; windows are copied one
+//! part at a time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,25 +51,25 @@ pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: St
     }
 }
 
-/// Elements that are read by positions, which may be out of bounds.
+/// Elements that a kernel reads by position. Positions may be out of bounds.
 #[doc(hidden)]
 pub trait Broadcast: Sync {
     /// Bytes of an element.
     fn stride(&self) -> usize;
 
-    /// Part of a box of positions that can be read.
+    /// Returns the part of a box of positions that can be read.
     fn shown(&self, positions: &[Range<isize>]) -> Bounds;
 
     /// Reads the elements of a box as bytes, row by row. The calling thread holds no locks.
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()>;
 
-    /// Copies the elements to device memory without the host, if there is a link; else returns false.
+    /// Copies the elements to device memory without the host. Returns false if there is no link.
     fn fetch_to(&self, of: &[Range<isize>], device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let _ = (of, device, to);
         Ok(false)
     }
 
-    /// Returns true if it is memory that a kernel writes before it reads it.
+    /// Returns true if this is scratch memory, which a kernel writes before it reads it.
     fn is_room(&self) -> bool {
         false
     }
@@ -216,7 +216,7 @@ impl BroadcastArgument<'_> {
         self.extents.iter().product()
     }
 
-    /// Number of elements that the items of a box need.
+    /// Number of elements that the items of a box read: the box with its halo.
     pub fn count_around(&self, items: &[Range<isize>]) -> usize {
         let lens = self.wanted(items).into_iter().map(|positions| positions.len());
         lens.fold(1, usize::saturating_mul)
@@ -252,7 +252,7 @@ pub(super) struct StripedArgument<'a> {
 }
 
 impl<'a> StripedArgument<'a> {
-    /// Returns an argument if one device has the runs of a store and the whole array.
+    /// Returns an argument that is read in place, if one device has the runs of a store and the whole array.
     pub fn new(
         number: usize,
         of: &Operand<'a>,
@@ -367,7 +367,7 @@ impl<'a> DeviceCopies<'a> {
         self.copied[argument] = None;
     }
 
-    /// Copies elements to the device, at an offset in bytes from the first.
+    /// Copies bytes to the device copy of an argument, at `offset` bytes from its start.
     pub fn upload(&self, argument: usize, offset: u64, bytes: &[u8]) -> Result<()> {
         let Some(copied) = &self.copied[argument] else {
             unreachable!(
@@ -405,7 +405,7 @@ impl<'a> DeviceCopies<'a> {
         }
     }
 
-    /// Copies the first bytes of an argument back.
+    /// Copies the first `bytes` bytes of an argument's device copy to the host.
     pub fn download(&self, argument: usize, bytes: usize) -> Result<Vec<u8>> {
         let mut all = zeroed_vec(bytes)?;
         let Some(copied) = &self.copied[argument] else { return Ok(all) };
@@ -419,7 +419,7 @@ impl<'a> DeviceCopies<'a> {
         Ok(all)
     }
 
-    /// Elements of an argument, and their positions.
+    /// Returns the device copy of an argument, and the positions of its elements.
     pub fn elements(&self, argument: usize, stride: u64) -> Option<(Elements<'_>, &[Range<isize>])> {
         let Some(Copied { memory, positions }) = &self.copied[argument] else {
             let memory = self.nothing.as_ref()?;

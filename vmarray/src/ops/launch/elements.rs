@@ -1,4 +1,4 @@
-//! Launches of this crate's kernels over elements of stores, independent of their element type.
+//! Launches of the library's own kernels over elements of any type.
 
 use std::ops::Range;
 

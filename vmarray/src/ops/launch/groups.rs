@@ -1,5 +1,5 @@
-//! Groups along one axis: they start at multiples of their length in a whole view, and are numbered in it,
-//! for any distribution over pages, channels and devices.
+//! Groups of items along one axis. They start at multiples of their length in the whole view, and are
+//! numbered in it, for any distribution over pages, channels and devices.
 
 use backend_api::expr::Geometry;
 use vmarray_kernel::{GroupPart, ScalarSource};
@@ -16,7 +16,7 @@ pub(super) struct LinearGroups {
 }
 
 impl LinearGroups {
-    /// Sets the scalars about groups for a run.
+    /// Sets the scalar parameters that describe groups, for a run.
     pub fn set(&self, scalars: &[ScalarSource], params: &mut [u64], geometry: Geometry, count: u64) {
         for (source, param) in scalars.iter().zip(params) {
             if let ScalarSource::Groups(part) = *source {

@@ -71,7 +71,7 @@ impl<'a> IndexDomainStore<'a> {
         Self { first: 0, together, devices, pager: store.pager(), results: None }
     }
 
-    /// Memory for `count` results of `stride` bytes, on the first device of a store.
+    /// Allocates memory for `count` results of `stride` bytes, on the first device of a store.
     pub fn with_results(store: &'a dyn OperandStore, count: usize, stride: usize) -> Result<Self> {
         let mut numbers = Self::colocated(store, 1);
         numbers.devices.truncate(1);
@@ -82,7 +82,7 @@ impl<'a> IndexDomainStore<'a> {
         Ok(numbers)
     }
 
-    /// Parts of a range, one for each of the first devices.
+    /// Divides a range into one part for each device; a short range needs only the first devices.
     pub fn parts(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (each, range) = (range.len().div_ceil(self.devices.len()), range.clone());
         let each = each.next_multiple_of(self.together).max(1);

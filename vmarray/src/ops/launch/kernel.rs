@@ -1,4 +1,4 @@
-//! Kernels for devices, each lowered once.
+//! Cache of lowered kernels: each kernel is lowered once for each variant of a launch.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub(super) struct Kernels {
     /// Number of items in a group along each axis, if groups are tiles of the result.
     pub tile: Vec<usize>,
     prepared: fn(LaunchVariant) -> Result<Arc<PreparedKernel>>,
-    /// Foreign code that supporting devices run instead.
+    /// Foreign code, which devices that support it run instead of the kernel.
     pub code: Option<Code>,
     /// Native form that runs groups on the host. Without it, groups are interpreted.
     pub host: Option<HostForm>,
@@ -54,7 +54,7 @@ impl Kernels {
         })
     }
 
-    /// Returns a variant, and lowers it if it is not in the cache.
+    /// Returns the kernel lowered for a variant of launches, from the cache if possible.
     pub fn prepared(&self, form: LaunchVariant) -> Result<Arc<PreparedKernel>> {
         let prepared = (self.prepared)(form)?;
         if self.code.is_none() && self.host.is_none() {
@@ -122,7 +122,7 @@ impl PreparedKernel {
         }
     }
 
-    /// Returns the outcome of a report; `item` is the number of the failed item.
+    /// Converts a device's report to the launch's result; `item` is the index of the item that failed.
     pub fn outcome(
         &self,
         report: Report,

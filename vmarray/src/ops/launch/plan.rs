@@ -1,4 +1,4 @@
-//! Plan of a launch: arguments of each run of elements, and its report.
+//! Plan of a launch: the arguments for each run of elements, and the evaluation of the reports.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -781,7 +781,7 @@ impl Launching<'_> {
         Ok(self.kernel.outcome(report, item, self.options)?)
     }
 
-    /// Returns an error if an item exceeded the time limit: some items have not run.
+    /// Returns an error if an item exceeded the time limit, because some items have not run then.
     pub fn in_time(&self) -> Result<()> {
         let is_late = self.reported.lock().0.loop_over_time().is_some();
         if is_late { self.result() } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! Reductions of return values on the devices. A piece of items writes its values to memory that stays in the
-//! device's cache, and the reductions of array elements reduce them there.
+//! Reductions of return values on the devices. The items of a piece write their values to memory that stays
+//! in the device's cache, and the device reduces them there like elements of arrays.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -155,7 +155,7 @@ impl Reduction {
         })
     }
 
-    /// Returns true if the result depends on the division into pieces.
+    /// Returns true if the result is rounded, and therefore depends on the division into pieces.
     pub fn is_rounded(&self) -> bool {
         self.how == How::Sum && self.scalars.iter().any(|scalar| scalar.of.is_float())
     }
@@ -164,7 +164,7 @@ impl Reduction {
         REPORT_WORDS + self.scalars.len() * ANSWER_WORDS
     }
 
-    /// Bytes of the reports for this number of items.
+    /// Bytes of the reports about `items` items.
     pub fn report_bytes(&self, items: usize) -> usize {
         (items as u64).div_ceil(self.piece_items).max(1) as usize * self.piece_words() * 8
     }
@@ -254,7 +254,8 @@ impl Reduction {
         }
     }
 
-    /// Translates the programs for runs like this one; `launch` as for a submission.
+    /// Translates the programs for runs like this one in advance; `launch` is as for
+    /// [`submit`](Self::submit).
     pub fn prepare(
         &self,
         device: &dyn Device,
@@ -296,7 +297,7 @@ impl Reduction {
         self.begun.lock().extend(ticket.map(|ticket| (Arc::clone(device), ticket)));
     }
 
-    /// Merges the results of a run. Returns the reports of its pieces, and their first items.
+    /// Merges the results of a run. Returns the report and the location of each piece.
     pub fn take(&self, geometry: Geometry, words: &[u64]) -> Vec<(Geometry, Report)> {
         let mut reports = Vec::new();
         let firsts = (geometry.first..).step_by(self.piece_items as usize);
@@ -327,7 +328,7 @@ impl Reduction {
         }
     }
 
-    /// Returns the errors of all submissions, once the last one is done.
+    /// Returns the errors of all submissions. The last one must be done.
     pub fn outcome(&self) -> backend_api::Result<()> {
         let mut begun = self.begun.lock();
         let waits = begun.drain(..).map(|(device, ticket)| device.wait(ticket));

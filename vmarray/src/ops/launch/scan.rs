@@ -1,7 +1,7 @@
 //! Prefix sums: each element becomes the sum of all elements up to it, or of all before it.
 //!
 //! Elements are added in blocks of [`BLOCK`], counted from the start of their store, and blocks in a binary
-//! [`tree`]. So the order of additions depends neither on devices nor on the division of the work.
+//! [`tree`]. The order of additions therefore depends neither on devices nor on the division of the work.
 //!
 //! GPUs with access to each other's memory use special kernels: see [`on_cards`]. Otherwise one launch
 //! computes the sum of each block, the host scans the sums, and another launch writes the prefix sums of each

@@ -97,7 +97,7 @@ impl<'a> TileStates<'a> {
     /// Allocates states of `tiles` tiles.
     ///
     /// # Errors
-    /// A [refusal](is_unsupported) of the device, and other errors.
+    /// A [refusal](is_unsupported) if the device does not support this; other errors.
     pub fn new(share: &'a ChannelShare<'a>, tiles: u64) -> Result<Self> {
         let bytes = STATE_BYTES.0 + tiles * STATE_BYTES.1;
         // The last 8 bytes serve as an empty list.

@@ -24,7 +24,7 @@ impl StripedRange {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
 
-    /// The number of tiles that write the elements; a tile never crosses a page boundary.
+    /// The number of tiles that write the elements. A tile never crosses a page boundary.
     pub fn tiles(&self) -> u64 {
         let tile = |own: u64| {
             own / self.page_len * self.page_len.div_ceil(MERGE_TILE) + own % self.page_len / MERGE_TILE
@@ -32,7 +32,7 @@ impl StripedRange {
         if self.count == 0 { 0 } else { tile(self.first + self.count - 1) - tile(self.first) + 1 }
     }
 
-    /// The parameters of the kernels.
+    /// Returns the six parameters that describe this range to kernels.
     pub fn params(&self) -> [u64; 6] {
         [self.first, self.count, self.page_len, self.channels, self.channel, self.base]
     }
@@ -41,7 +41,7 @@ impl StripedRange {
 /// Part of a merge: elements of one piece of the first run, and of one of the second.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
-    /// For each run, the number of a piece and the range in it.
+    /// For each of the two runs, the index of a piece and the range in it.
     pub from: [(usize, Range<u64>); 2],
     /// The position of the first key in the result.
     pub base: u64,

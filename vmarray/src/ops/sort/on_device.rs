@@ -93,8 +93,10 @@ pub(super) struct Sorter<'a> {
 }
 
 impl<'a> Sorter<'a> {
+    /// Allocates the memory for a sort.
+    ///
     /// # Errors
-    /// A [refusal](super::onesweep::is_unsupported) of the device, and other errors.
+    /// A [refusal](super::onesweep::is_unsupported) if the device does not support the sort; other errors.
     pub fn new(share: &'a ChannelShare<'a>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
         let value_bytes = share.values.map(|of| of.stride);
@@ -192,7 +194,7 @@ impl<'a> Sorter<'a> {
         Ok(from_to.0)
     }
 
-    /// Copies keys and their values, in any order. No memory may be both source and target.
+    /// Copies keys and their values between places. No memory may be both source and target.
     pub fn copy(&self, copies: &[(KeysPlace<'_>, KeysPlace<'_>, u64)]) -> backend_api::Result<()> {
         let ChannelShare { keys: of_keys, values: of_values, .. } = self.share;
         let mut transfers = Vec::new();
@@ -212,6 +214,7 @@ impl<'a> Sorter<'a> {
     /// Launches a kernel over `items` items, in the queue of the key moves. Returns after its results for the
     /// next step are available.
     ///
+    /// # Errors
     /// A [refusal](super::onesweep::is_unsupported) if the device does not support the kernel, such as over
     /// memory in several pieces; other errors.
     pub fn launch(
@@ -230,7 +233,7 @@ impl<'a> Sorter<'a> {
         if Report::from_words(report).failures == 0 { Ok(()) } else { Err(refusal()) }
     }
 
-    /// Reads a key in the sort order's form.
+    /// Reads a key, converted to the unsigned number by which the sort orders it.
     pub fn key_at(&self, place: KeysPlace<'_>, number: u64) -> backend_api::Result<u64> {
         let bytes = self.share.keys.stride;
         let from = self.further(place, number).keys;
@@ -263,13 +266,13 @@ impl<'a> Sorter<'a> {
     /// Reports that the sort is about to move `keys` keys.
     ///
     /// # Errors
-    /// An error of the device type if the program cancels.
+    /// A cancellation by the program, as an error of a device.
     pub fn report(&self, keys: u64) -> backend_api::Result<()> {
         let reported = self.steps.report(keys * self.share.bytes_of_each());
         reported.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
-    /// Moves keys and values by one digit, for these counts.
+    /// Sorts keys by one digit, together with their values. `counts` has the counts of the digit.
     pub fn pass(
         &self,
         place: u64,

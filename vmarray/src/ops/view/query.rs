@@ -92,8 +92,8 @@ pub trait Query<'a>: Sealed + Copy {
     /// Returns the indices of the first `limit` elements within bounds that meet a condition, in ascending
     /// order. Also returns the number of all matches.
     ///
-    /// A tiled array does not store its elements in the order of their indices. If the limit is smaller
-    /// than the number of matches, devices search tiles again to determine the first matches.
+    /// In a tiled array, elements are not stored in the order of their indices. If there are more matches
+    /// than `limit`, the devices therefore search tiles again to determine the first ones.
     ///
     /// # Errors
     /// The errors of [`section`](View::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong),
@@ -198,7 +198,7 @@ pub trait Query<'a>: Sealed + Copy {
         reduced(self, bounds, what, |what| Total::new(what))
     }
 
-    /// Returns the least value; `None` without a value. NaNs are ignored, and a zero is returned as +0.
+    /// Returns the least value; `None` if there is no value. NaNs are ignored, and a zero is returned as +0.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -235,8 +235,8 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(least.zip(greatest).map(|((_, least), (_, greatest))| (least, greatest)))
     }
 
-    /// Returns the least value and the index of its first element, in the order of the store; see
-    /// [`min`](Self::min).
+    /// Returns the least value and the index of its first element; see [`min`](Self::min). The first element
+    /// is the first in the order of the store.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).

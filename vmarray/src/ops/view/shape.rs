@@ -32,7 +32,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// The type of an element's index: `usize`, or `[usize; N]`.
     type Index: Copy + fmt::Debug + Ord + Send + Sync + Unpin + 'static;
 
-    /// The shape of a copy of the elements, row by row.
+    /// The shape of a copy of the elements that is stored row by row.
     #[doc(hidden)]
     type Copied: Shape<Index = Self::Index>;
 
@@ -47,7 +47,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     #[doc(hidden)]
     fn checked(&self, bounds: impl RangeBounds<Self::Index>) -> Result<Range<Self::Index>>;
 
-    /// Returns a region as a separate shape.
+    /// Returns the shape of a region.
     #[doc(hidden)]
     fn cut(&self, of: &Range<Self::Index>) -> Self;
 
@@ -161,7 +161,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A region in the form that devices receive.
+/// A region as a range of the store with a condition, the form that devices process.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Lowered<T> {

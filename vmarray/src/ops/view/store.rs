@@ -41,8 +41,8 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn read_at(&self, place: usize, into: &mut [Self::Element], _: Internal) -> Result<()>;
 
-    /// Asks the devices about the elements of a range, together with the corresponding elements of other
-    /// stores.
+    /// Submits a question to the devices about the elements of a range, and the corresponding elements of
+    /// other stores.
     #[doc(hidden)]
     fn ask<Q: Question>(
         &self,

@@ -2,7 +2,7 @@
 //! carry into a right half is the carry into the whole plus the left half. G. Blelloch, "Prefix Sums and
 //! Their Applications", 1990.
 //!
-//! So results do not depend on the computation of nodes: devices and the host agree to the bit.
+//! Results do not depend on the place where a node is computed: devices and the host agree to the bit.
 
 use super::PrefixSummed;
 

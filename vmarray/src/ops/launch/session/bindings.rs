@@ -1,4 +1,4 @@
-//! Elements of a session, as arguments of its launches.
+//! Elements that a session holds or has copied, as arguments of its launches.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -43,7 +43,7 @@ pub trait Bindable {
     /// Shape of its indices.
     type Shape: Shape;
 
-    /// Returns its pager, the number of stored elements, and its shape.
+    /// Returns the array's pager, the number of stored elements, and the array's shape.
     #[doc(hidden)]
     fn homes(&self, _: Internal) -> (&Pager, usize, Self::Shape);
 }
