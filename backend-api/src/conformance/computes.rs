@@ -165,7 +165,7 @@ fn looping(of: Type) -> Function {
     let table = (0..5 * width as u8).map(|byte| if of.is_float() { byte % 0x60 } else { 0x55 ^ byte });
     let table: Vec<u8> = table.chain([0; 8]).take((5 * width).next_multiple_of(8)).collect();
     // Loops with and without a limit are different code.
-    let limit = (width % 4 == 0).then_some(Duration::from_secs(600));
+    let limit = width.is_multiple_of(4).then_some(Duration::from_secs(600));
     Function::new(body, table).expect("a sound function").with_time_limit(limit)
 }
 
