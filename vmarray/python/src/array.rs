@@ -391,7 +391,9 @@ impl Core {
     /// A view by an attribute of NumPy's arrays that is a view.
     fn by_attribute(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
         if !["real", "imag"].contains(&name) || self.descr.bind(py).kind() != b'c' {
-            return Err(PyTypeError::new_err(format!("no view of attribute {name}: only arrays of complex numbers have `real` and `imag`")));
+            return Err(PyTypeError::new_err(format!(
+                "no view of attribute {name}: only arrays of complex numbers have `real` and `imag`"
+            )));
         }
         self.viewed(py, self.grid(py)?.getattr(name)?)
     }
@@ -399,7 +401,9 @@ impl Core {
     /// A view by a method of NumPy's arrays that returns views.
     fn by_method(&self, py: Python<'_>, name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Self> {
         if !["transpose", "swapaxes", "squeeze", "diagonal", "view"].contains(&name) {
-            return Err(PyTypeError::new_err(format!("no view of attribute {name}: only arrays of complex numbers have `real` and `imag`")));
+            return Err(PyTypeError::new_err(format!(
+                "no view of attribute {name}: only arrays of complex numbers have `real` and `imag`"
+            )));
         }
         self.viewed(py, self.grid(py)?.call_method1(name, arguments)?)
     }

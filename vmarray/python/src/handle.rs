@@ -14,10 +14,8 @@ use crate::node::Lazy;
 use crate::store::{Elements, Options, Place, build, interrupted};
 
 /// Class and text of the exception for the use of an exported array.
-const EXPORTED: (&str, &str) = (
-    "ExportError",
-    "the items are exported; delete the tensors made of `device_memory`, and close it",
-);
+const EXPORTED: (&str, &str) =
+    ("ExportError", "the items are exported; delete the tensors made of `device_memory`, and close it");
 
 /// Bytes of work between two checks for signals.
 pub const PIECE_BYTES: usize = 256 << 20;
