@@ -1,5 +1,5 @@
-//! Public paths of the crate, one for each item: the root holds the items of a first program, modules the
-//! rest.
+//! Public paths of the crate; each item has one. The root exports the items of a first program, and modules
+//! export all other items.
 
 pub use crate::ops::expr;
 pub use crate::shapes::boundary;

@@ -257,7 +257,7 @@ impl Question for Examination<'_> {
     fn whole(&self, _: Vec<()>) {}
 }
 
-/// What to do after an answer was taken.
+/// Result of taking an answer: more answers are needed or not, or the question must be repeated.
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
     Yes,

@@ -108,7 +108,7 @@ pub struct Explained {
     pub bytes_in_ram: u64,
     /// The work of each device.
     pub devices: Vec<PlannedDevice>,
-    /// The least duration; `None` if the profile of a device with work is unknown or lacks a figure.
+    /// The least duration; `None` if a device with work has no profile, or one without the needed figures.
     pub time: Option<Duration>,
     /// The resource that takes the largest part of [`time`](Self::time).
     pub bound: Option<LimitedBy>,

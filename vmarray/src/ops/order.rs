@@ -126,7 +126,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         take::take(section(self, ..)?, section(indices, ..)?)
     }
 
-    /// Returns true if the elements of a range are in ascending order; floats have their total order.
+    /// Returns true if the elements of a range are in ascending order. Floats are compared by
+    /// [`f64::total_cmp`].
     ///
     /// # Errors
     /// The errors of [`section`](View::section), and of devices.

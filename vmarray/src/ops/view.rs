@@ -199,8 +199,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Ok(values)
     }
 
-    /// Returns the indices of all elements whose field has this value, in ascending order. Values are
-    /// equal if their bytes are.
+    /// Returns the indices of all elements whose field has this value, in ascending order. Values are equal
+    /// if their bytes are equal.
     ///
     /// # Errors
     /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
@@ -321,7 +321,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         store.gather_within(of, &list, into, INTERNAL)
     }
 
-    /// Returns the elements of a sequence of indices of any length, gathered in chunks of some megabytes.
+    /// Returns an iterator over the elements of a sequence of indices. The sequence can have any length: the
+    /// iterator gathers its elements in chunks of some megabytes.
     fn gather_iter<I: IntoIterator<Item = Self::Index>>(self, indices: I) -> Gathered<'a, Self, I::IntoIter> {
         Gathered::new(self, indices.into_iter())
     }
@@ -503,8 +504,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.replace_at(shape.place(index)?, value, INTERNAL)
     }
 
-    /// Atomically writes an element if it has a given value. Returns `Ok` with the old value after the
-    /// write, and otherwise `Err` with the present value. Values are equal if their bytes are.
+    /// Atomically writes an element if it has a given value. Returns `Ok` with the old value after the write,
+    /// and otherwise `Err` with the present value. Values are equal if their bytes are equal.
     ///
     /// # Errors
     /// The errors of [`get`](View::get).
@@ -688,8 +689,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         prefix_sums(self, bounds, true)
     }
 
-    /// Sorts the elements of a range in ascending order. Floats have their total order, in which `-0.0`
-    /// comes before `0.0`, and NaNs without a sign come last.
+    /// Sorts the elements of a range in ascending order. Floats are in the order of [`f64::total_cmp`]:
+    /// `-0.0` comes before `0.0`, and NaNs without a sign come last.
     ///
     /// GPUs sort elements in their own memory (with CUDA from compute capability 7.0 on, or with OpenCL).
     /// This needs as much additional memory on each GPU as the elements have there. With several channels,
@@ -823,8 +824,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.scatter_within(of, &list, values, INTERNAL)
     }
 
-    /// Writes a sequence of elements of any length, each with its index, in chunks. Returns the number of
-    /// elements.
+    /// Writes elements at the indices of a sequence of pairs, in chunks. The sequence can have any length.
+    /// Returns the number of written elements.
     ///
     /// # Errors
     /// The errors of [`scatter`](Self::scatter). The chunks before the one with the error are written.

@@ -493,6 +493,8 @@ impl Outcome {
         self.failure = self.failure.take().or(other.failure);
     }
 
+    /// Returns the result of the operation.
+    ///
     /// # Errors
     /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified; otherwise,
     /// and for [`KernelTime`](ErrorKind::KernelTime), the first error.

@@ -64,6 +64,8 @@ impl Instructions {
         }
     }
 
+    /// Returns the program of these instructions.
+    ///
     /// # Errors
     /// If the program is too long, or calls a function that cannot be called.
     pub fn program(self) -> Result<Program> {

@@ -75,14 +75,13 @@ impl<'a> Lanes<'a> {
         Places::new(self.len, self.page_len, self.pager.channels().len())
     }
 
-    /// Returns the mapping from indices to the numbers that the device of a lane uses: indices of the array
-    /// if each device can move any part, and otherwise numbers in its channel.
+    /// Returns the mapping from indices of the array to element numbers in [`elements`](Self::elements).
     pub fn places(&self) -> Places {
         let places = self.homes();
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
     }
 
-    /// A view of the elements that a channel's device can move, numbered as in [`places`](Self::places).
+    /// A view of the elements that a channel's device can move: all, or only the elements of the channel.
     pub fn elements(&self, channel: usize) -> View<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {

@@ -20,7 +20,8 @@ use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
-/// A launch of a kernel, with options: from [`RunKernel::launch`](super::RunKernel::launch).
+/// A launch of a kernel, to which options are added. [`RunKernel::launch`](super::RunKernel::launch) creates
+/// it.
 ///
 /// ```
 /// use vmarray::kernel::{At, Own};
@@ -86,9 +87,9 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The options of `run`.
+    /// The options of launches that set none, such as [`RunKernel::run`](super::RunKernel::run).
     pub const USUAL: Self = Self { time_limit: Some(TIME_LIMIT), ..Self::OF_LIBRARY };
-    /// The options for the library's own kernels that call no function of the program: their loops always
+    /// The options for the library's own kernels. They call no function of the program, so their loops always
     /// end.
     pub const OF_LIBRARY: Self =
         Self { budget: None, time_limit: None, private_heap_bytes: PRIVATE_HEAP_BYTES };

@@ -163,9 +163,9 @@ pub(crate) struct Scan<'a> {
     /// The number of elements in a page.
     pub page_len: usize,
     pub range: Range<usize>,
-    /// The number of elements in a row, at the start of which a new sum begins; 0 without rows.
+    /// The number of elements in a row; a new sum begins at the start of each row. 0 without rows.
     pub row: usize,
-    /// True for sums without the element's own value.
+    /// True for exclusive sums, which do not include the element itself.
     pub is_exclusive: bool,
 }
 

@@ -111,10 +111,10 @@ impl StoredBox {
     }
 }
 
-/// Elements in the storage order of another view.
+/// Elements of one view, to be read in the storage order of another view.
 pub(crate) struct Reordered<'a> {
     pub of: Box<dyn Broadcast + 'a>,
-    /// The places of the other view's elements, whose order to follow.
+    /// The places of the other view's elements.
     pub like: StoredBox,
 }
 

@@ -38,7 +38,7 @@ pub(super) struct TiledResult<'a> {
     pub target: &'a dyn ResultStore,
     pub stored: StoredBox,
     pub layout: Layout,
-    /// The number, among the copied arguments, of the memory that items write to.
+    /// The index, among the copied arguments, of the scratch memory that items write to.
     pub memory: usize,
 }
 
@@ -53,7 +53,8 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// Place in the store of an item's element; of the last element next to it, if the item has none.
+    /// Returns the place of an item's element in the store. For an item beyond the edge, which has no
+    /// element, the place of the nearest one.
     pub fn place(&self, item: usize) -> usize {
         let len: usize = self.axes.iter().map(|axis| axis.tile).product();
         let (mut tile, mut within, mut position) = (item / len, item % len, vec![0; self.axes.len()]);
@@ -87,7 +88,7 @@ impl TiledGroups {
         (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
     }
 
-    /// Maximal number of items in a band.
+    /// Maximum number of items in a band.
     pub fn most_items(&self, results: &[TiledResult<'_>]) -> usize {
         self.items(self.band_tiles(results))
     }

@@ -1,4 +1,4 @@
-//! Distinct elements, and elements in groups.
+//! Distinct elements of a view, and groups of elements with equal keys.
 
 use std::sync::OnceLock;
 

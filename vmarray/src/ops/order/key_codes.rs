@@ -1,7 +1,7 @@
 //! Groups of few keys in RAM: a hash table maps keys to short codes, without a sort.
 //!
-//! Reductions then add values in place, by their codes. The order of the elements is computed only for a
-//! request, or for sums of floats, which depend on it.
+//! Reductions then add values in place, by their codes. The order of the elements is computed only if the
+//! caller requests it, or for sums of floats, which depend on it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

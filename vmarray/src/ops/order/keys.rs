@@ -1,4 +1,5 @@
-//! Sorts by keys: positions are sorted together with each key, from the last key to the first.
+//! Sorts by keys: the positions of the elements are sorted by one key at a time, from the last key to the
+//! first.
 
 use backend_api::Device;
 
@@ -31,7 +32,7 @@ use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait SortBy<T>: Sealed {
-    /// Sorts positions by the key.
+    /// Sorts the positions by this key.
     #[doc(hidden)]
     fn order<S: Store<Element = T>>(&self, ordered: &mut KeyOrdering<'_, S>) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! Elements by their rank, without moves; random orders and samples.
+//! Selection of elements by rank without moving elements; random orders and samples.
 
 use std::collections::HashSet;
 

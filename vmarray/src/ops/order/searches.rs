@@ -1,7 +1,8 @@
 //! Searches in sorted elements, and merges of two sorted views: each item searches independently, by
 //! bisection.
 //!
-//! Elements are compared by the sort keys of `sort`, unsigned numbers, so floats have their total order.
+//! The searches compare elements by the unsigned sort keys of `sort`. Floats are therefore in the order of
+//! [`f64::total_cmp`].
 
 use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
 

@@ -14,7 +14,7 @@ pub(super) struct StripedRange {
     /// The number of channels: page `p` belongs to channel `p % channels`.
     pub channels: u64,
     pub channel: u64,
-    /// The position of the element that counts as 0.
+    /// Position from which the kernels count the elements.
     pub base: u64,
 }
 

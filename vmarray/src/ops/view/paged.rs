@@ -169,8 +169,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.pages_of(shape.range())
     }
 
-    /// Returns an iterator over the elements, from both ends. It holds one page at a time, so a write to
-    /// that page waits.
+    /// Returns a double-ended iterator over the elements. It holds one page at a time, so a write to that
+    /// page waits.
     #[must_use = "iterators are lazy: nothing is read unless they are consumed"]
     fn iter(self) -> Iter<'a, T, D> {
         let (array, shape) = self.parts();

@@ -1,4 +1,4 @@
-//! Prefix sums of one block on the host, with the additions of a group on a device in the same order.
+//! Prefix sums of one block on the host, with the additions in the same order as in a group on a device.
 
 use backend_api::kernel::{HostItems, Report};
 use vmarray_kernel::k::add;
@@ -31,8 +31,9 @@ impl<T: Number> BlockSums<T> {
         Self { within: [[T::ZERO; LANES]; LANES], all: [T::ZERO; LANES] }
     }
 
-    /// Scans elements from a place in the block on. `first` is the distance of the first one from the start
-    /// of its row, `row` the length of rows or 0. Returns the sum back to the start of the last row.
+    /// Computes prefix sums of elements, which begin at place `skip` of the block. `first` is the distance of
+    /// the first element from the start of its row, and `row` the length of rows, or 0 without rows. Returns
+    /// the sum from the start of the last row on.
     pub fn scan(&mut self, elements: &[T], skip: usize, first: usize, row: usize) -> T {
         match (row, first) {
             (0, 1..) => self.scan_by(elements, skip, |_| usize::MAX),

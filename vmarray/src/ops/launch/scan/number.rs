@@ -22,10 +22,10 @@ use crate::base::element::Element;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait PrefixSummed: Number<Native = Self> + expr::Number + Memory + Element {
-    /// True if sums are exact in their bits, in any order of additions.
+    /// True if sums have the same bits in any order of additions.
     #[doc(hidden)]
     const IS_EXACT: bool;
-    /// Type of sums of blocks.
+    /// Type of the sum of a block.
     #[doc(hidden)]
     type Sum: Clone + Default + Send;
     /// Kernel function that returns the bits of a number.
@@ -37,15 +37,15 @@ pub trait PrefixSummed: Number<Native = Self> + expr::Number + Memory + Element 
     fn added(sum: &Self::Sum, other: &Self::Sum) -> Self::Sum;
     #[doc(hidden)]
     fn rounded(sum: &Self::Sum) -> Self;
-    /// Sums as two words, and back.
+    /// Converts a sum to two words.
     #[doc(hidden)]
     fn words(sum: &Self::Sum) -> [u64; 2];
     #[doc(hidden)]
     fn of_words(words: [u64; 2]) -> Self::Sum;
 }
 
-/// A sum and its rounding error by Neumaier's algorithm, "Rundungsfehleranalyse einiger Verfahren zur
-/// Summation endlicher Summen", 1974.
+/// A sum with its rounding error, by the algorithm of A. Neumaier, "Rundungsfehleranalyse einiger Verfahren
+/// zur Summation endlicher Summen", 1974.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compensated {

@@ -10,7 +10,7 @@ use super::PrefixSummed;
 #[derive(Clone)]
 pub(super) struct Node<T: PrefixSummed> {
     pub sum: T::Sum,
-    /// True if a row starts in these blocks.
+    /// True if a row starts in the blocks of this node.
     pub begins: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Carried<T: PrefixSummed> {
 }
 
 impl<T: PrefixSummed> Carried<T> {
-    /// Returns an empty carry for block `number`.
+    /// Returns the state in front of block `number`, with carries of zero.
     pub fn before(number: u64) -> Self {
         let empty = || vec![Node::default(); u64::BITS as usize];
         Self { number, nodes: empty(), before: empty() }
@@ -56,7 +56,7 @@ impl<T: PrefixSummed> Carried<T> {
         self.before.get(number.trailing_zeros() as usize).cloned().unwrap_or_default()
     }
 
-    /// Advances past a block.
+    /// Advances to the next block, past a block with this sum.
     pub fn pass(&mut self, mut node: Node<T>) {
         let level = self.number.trailing_ones() as usize;
         for left in &self.nodes[..level] {
