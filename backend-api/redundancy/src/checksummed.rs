@@ -1,4 +1,4 @@
-//! A device that verifies the data it reads by checksums of the written data.
+//! A device that verifies data by checksums when it is read.
 
 mod checks;
 mod table;
@@ -17,28 +17,29 @@ use backend_api::{
     HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, View, forward,
 };
 
-/// A device that verifies memory by checksums when it copies it to the host. If a bit flips on the device,
-/// or on the way there or back, the read fails with [`Corrupted`](backend_api::ErrorKind::Corrupted) instead
-/// of a wrong value.
+/// A device that verifies data by checksums when it copies the data to the host. If a bit has flipped on the
+/// inner device or on the bus, the read fails with [`Corrupted`](backend_api::ErrorKind::Corrupted), instead
+/// of returning a wrong value.
 ///
-/// Memory is divided in units of a given length, counted from the start of each buffer. A unit has a
-/// checksum (64 bits of XXH3) after it was copied to or from the host as a whole. Copies of whole units
-/// within device memory copy their checksums. A write to a part of a unit invalidates its checksum, and so
-/// does a write by the device itself (fills, kernels, scatters). The next copy of the whole unit computes
-/// it again. Reads by the device itself, and copies of parts of a unit, are not verified.
+/// Each buffer is divided into units of a given length. A unit gets a checksum (64 bits of XXH3) when it is
+/// copied to or from the host as a whole. A copy of a whole unit within device memory copies the checksum. A
+/// write to a part of a unit, or by the device itself (fills, kernels, scatters), invalidates the checksum;
+/// the next copy of the whole unit computes it again. Reads by the device itself, and copies of parts of a
+/// unit, are not verified.
 ///
-/// - Copies of whole units take the time of one more read: before they are submitted, or in the thread
-///   that observes their end, such as by [`poll`](Device::poll). A corrupted unit is copied to the host
-///   nevertheless. It is valid again after the program has written all of it.
-/// - Memory that is copied to the device must not change until the copy is done. Copies that run unordered
-///   with other writes to the same memory, whose bytes are unspecified, may fail as corrupted.
-/// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more. The device has no
-///   [direct reads](Device::direct_reads).
-/// - The device verifies the data of a read before any caller learns that the read is over. A caller
-///   learns it by its ticket, by a later ticket of its queue, or by a ticket of a queue that was [ordered
-///   after](Device::order_after) it. A ticket of another device, or a waker, does not verify.
-/// - Kernels and copies of other devices that write to this device's memory must go through such wrappers,
-///   too: all wrappers of a process know each other's memory.
+/// - A copy of whole units takes the time to read the bytes once more on the host: uploads before the
+///   submission, downloads in the thread that observes the end, such as in [`poll`](Device::poll). The bytes
+///   of a corrupted unit do arrive in host memory. The unit is valid again after the program has written all
+///   of it.
+/// - Host memory that is copied to the device must not change until the copy is done. A copy of memory to
+///   which unordered work writes at the same time may fail as corrupted.
+/// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more on the host. The device has
+///   no [direct reads](Device::direct_reads).
+/// - The device verifies the data of a read before it reports that a ticket is done: the ticket of the read,
+///   a later ticket of the queue, or a ticket of a queue that was [ordered after](Device::order_after) it.
+///   Tickets of other devices, and calls of wakers, do not verify.
+/// - If another device writes to this device's memory, by kernels or copies, it must be wrapped in a
+///   `Checksummed`, too. All wrappers of a process know each other's memory.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -113,13 +114,13 @@ impl Extents for Lengths {
 }
 
 impl<D: Device + ?Sized> Checksummed<D> {
-    /// Creates a device with checksums of units of `unit_bytes` bytes, at least one.
+    /// Wraps a device. A unit has `unit_bytes` bytes, at least 1.
     ///
     /// # Safety
-    /// Host memory that this device allocates or imports must be released by this device, and not by the
-    /// inner one. Also, before the program treats work as over by the rules on
-    /// [races](crate#the-contract), it must poll this device: until then the device reads host memory that
-    /// the work has written.
+    /// Host memory that this device allocates or imports must be released by this device, not by the inner
+    /// one. The program must not treat work as over, by the rules on [races](crate#the-contract), until a
+    /// poll of this device has reported that the work is done: until then the device may read host memory
+    /// that the work has written.
     #[must_use]
     pub unsafe fn new(inner: Arc<D>, unit_bytes: usize) -> Self {
         Self {
@@ -131,7 +132,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
         }
     }
 
-    /// The length of a unit in bytes.
+    /// Length of a unit in bytes.
     #[must_use]
     pub fn unit_bytes(&self) -> usize {
         self.unit_bytes as usize

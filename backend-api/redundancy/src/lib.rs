@@ -1,12 +1,13 @@
-//! Devices around other devices that detect corruption, or keep data redundantly on several devices.
+//! Devices that wrap other devices to detect corruption, or to store data redundantly on several devices.
 //!
-//! Each is a [`Device`](backend_api::Device) itself and passes the conformance suite, so they can be nested.
+//! Each wrapper is a [`Device`](backend_api::Device) itself and passes the conformance suite, so wrappers can
+//! be nested.
 //!
 //! | device | purpose |
 //! |---|---|
-//! | [`Checksummed`] | detects bits that flip on a device, or on the way there and back |
-//! | [`Mirrored`] | keeps all data if a device is lost |
-//! | [`ParityMember`] | the same at the cost of one device's share of three or more, instead of half of the memory |
+//! | [`Checksummed`] | detects bits that flip on a device, or on the bus |
+//! | [`Mirrored`] | stores all data on each of several devices, so that one may be lost |
+//! | [`ParityMember`] | like `Mirrored`, but stores parity: one `n`th of the memory of `n` devices |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! A device that mirrors all of its memory on several devices.
+//! A device that stores all of its data on each of several devices.
 
 mod memory;
 mod rebuild;
@@ -24,30 +24,30 @@ use super::several::wakers::{Call, Chain, Woken};
 use memory::OwnMemory;
 use state::{Length, State};
 
-/// A mirror: one device made of several. Each of them holds all of its memory. No data is lost while one
-/// of them works.
+/// A mirror: a device that consists of several devices, each of which stores all data. No data is lost as
+/// long as one of them works.
 ///
-/// - **Writes** go to all devices, and are done when all have done them. **Reads** go to the least busy
-///   device.
-/// - **Computations and launches that write** run on all devices if that gives the same bytes. This holds
-///   on devices of one model, unless the kernel uses atomics or memory of a group: their results depend on
-///   the order of items. Otherwise one device runs them; the call waits and copies the written bytes to
-///   the other devices.
-/// - **A lost device** is excluded from then on. Another device repeats its reads; the other devices have
-///   done its writes. No call and no ticket fails because of the loss, with one exception. Work fails as a
-///   whole if its results were on one device alone, and that device was lost during their copy. When the
+/// - ***Writes** go to all devices, and are done when all devices have done them. **Reads** go to the least
+///   busy device.
+/// - ***Computations and launches that write** run on all devices if all devices compute the same bytes. This
+///   is so for devices of one model, unless the kernel uses atomics or memory of a group, whose results
+///   depend on the order of items. Otherwise one device runs them; the call waits, and copies the written
+///   bytes to the other devices.
+/// - ***A lost device** is no longer used. Another device repeats its unfinished reads; writes are on the
+///   other devices anyway. No call or ticket fails because of the loss, with one exception: work that ran on
+///   one device fails if this device is lost before its results are copied to the other devices. When the
 ///   last device is lost, every call fails with [`Lost`](ErrorKind::Lost).
 /// - **[`rebuild`](Self::rebuild)** replaces a lost device, and **[`replace`](Self::replace)** a working
 ///   one, while the mirror is used.
 ///
-/// Some requests need an order that the devices' own queues do not keep: they change host memory that work
-/// in flight uses, or device memory that only one device reads. Such requests wait for each other, on the
-/// submitting thread. Unspecified contents may differ between devices and between reads: memory that was
-/// never written, and the targets of failed work.
+/// The devices' own queues do not order all requests: some requests change host memory that work in flight
+/// uses, or device memory that work in flight reads on only one device. The submitting thread then waits for
+/// this work. Unspecified contents (memory that was never written, targets of failed work) may differ between
+/// devices, and therefore between reads.
 ///
-/// Cost: each write uses the buses of all devices, each byte the memory of all. A submission costs one
-/// lock and a look at the work in flight, besides the submission to each device. All devices know the host
-/// memory; it is page-locked if one of them can do that.
+/// Cost: each write uses the buses of all devices, and each byte takes memory on all devices. A submission
+/// costs a lock and a search in the list of work in flight, in addition to the submission to each device. All
+/// devices can use the mirror's host memory, which is page-locked if one of the devices can lock it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -82,7 +82,7 @@ pub struct Mirrored {
     core: Arc<Core>,
 }
 
-/// The state of a device of a [`Mirrored`].
+/// A device of a mirror or a parity group, with its state.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -98,14 +98,15 @@ pub struct Mirrored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replica {
-    /// The name of the device.
+    /// Name of the device.
     pub device: String,
-    /// The state of the device's contents.
+    /// State of the device's contents.
     pub state: ReplicaState,
 }
 
 impl Replica {
-    /// Returns the state of a device that is not a mirror: complete, or lost if a query of its memory fails.
+    /// Returns the state of a single device, outside of mirrors: `Lost` if a query of its memory fails, else
+    /// `Current`.
     #[must_use]
     pub fn of(device: &dyn Device) -> Self {
         let is_lost = device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost);
@@ -114,7 +115,7 @@ impl Replica {
     }
 }
 
-/// The contents of a device of a [`Mirrored`].
+/// State of the contents of a device of a mirror or a parity group.
 ///
 /// ```
 /// use vmarray_redundancy::ReplicaState;
@@ -155,8 +156,8 @@ impl Mirrored {
     /// Creates a mirror of these devices.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, or for a device that is listed
-    /// twice; the devices' errors at the creation of a first queue.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is empty or has a device twice; the
+    /// devices' errors at the creation of a first queue.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
         let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
@@ -188,7 +189,7 @@ impl Mirrored {
         Ok(Self { core: Arc::new(core) })
     }
 
-    /// Returns the devices and the state of each.
+    /// Returns the devices with the state of each.
     #[must_use]
     pub fn replicas(&self) -> Vec<Replica> {
         let state = self.core.lock();
@@ -227,7 +228,7 @@ impl Mirrored {
         self.core.lock().members.iter().any(|member| !member.is_current())
     }
 
-    /// Returns the first lost device.
+    /// Returns the first lost device, if any.
     #[must_use]
     pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
         let state = self.core.lock();

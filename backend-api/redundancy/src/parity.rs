@@ -1,4 +1,4 @@
-//! Parity over several devices: if one device is lost, its data is reconstructed from the others.
+//! Parity over several devices: if a device is lost, its data is reconstructed from the other devices.
 
 mod copies;
 mod degraded;
@@ -36,34 +36,31 @@ use scratch::Scratches;
 use stripe_layout::StripeLayout;
 use worker::MemberWorker;
 
-/// A group of three devices or more that keep parity for each other. If one device is lost, its data is
-/// reconstructed from the others. The cost is one device's share of the memory of all.
+/// A group of at least three devices that store parity for each other. If one device is lost, its data is
+/// reconstructed from the other devices. With `n` devices of equal memory, one `n`th of the memory is parity.
 ///
-/// A group makes a [`ParityMember`] of each device, which programs use in its place. For each piece of a
-/// member's memory the other devices keep *parity*, distributed among them: the XOR of the members' data
-/// at the same place. A member's memory has its full length on its device, plus parity on the other
-/// devices. With `n` devices of equal memory, an `n`th of all memory is parity.
+/// A group makes a [`ParityMember`] of each device, which programs use instead of the device. *Parity* is the
+/// XOR of data of all members but one, and is stored on the device of that member. A member's memory is on
+/// its own device in its full length; its parity is distributed over the other devices.
 ///
 /// - **Reads** go to the member's own device, as if there were no group.
-/// - **Writes** of all kinds are executed by a thread of the member, in the order of submission. It reads
-///   the old data, lets the device write, and adds the difference to the parities. A ticket is done when
-///   the parities are up to date. So a written byte is copied about four times: read, written, and the
-///   same for the parity. Launches and computations that write have their results read once more. They
-///   take as much host memory as they write, or 2 MiB at a time if possible.
-/// - **A lost device** is excluded from then on. Its member's thread executes its pending and later
-///   requests with the data of the other devices. Copies and gathers use reconstructed bytes; searches,
-///   sums and launches run on another device, over reconstructed memory there. No call and no ticket fails
-///   because of the loss, with one exception. The other device may have too little memory or lack support,
-///   which the error states.
-/// - **[`rebuild`](Self::rebuild)** replaces it by a spare, while the group is used.
-/// - **Two lost devices** lose their own data, and no more: the other devices continue without parity.
+/// - ***Writes** of all kinds are executed by a thread of the member, in the order of submission. It reads
+///   the old data, lets the device write, and adds the difference to the parities. A ticket is done when the
+///   parities are up to date. A written byte therefore costs about four copies: a read and a write of the
+///   data, and of the parity. The results of launches and computations are read once more. The thread needs
+///   as much host memory as the request writes, or 2 MiB if it can split the request.
+/// - ***A lost device** is no longer used. Its member's thread executes pending and later requests with
+///   reconstructed data. Searches, sums and launches run on another device, over reconstructed memory there.
+///   No call or ticket fails because of the loss, with one exception: the other device may have too little
+///   memory, or may not support the request.
+/// - ***[`rebuild`](Self::rebuild)** replaces a lost device by a spare, while the group is in use.
+/// - ***If two devices are lost**, their data is lost. The other devices continue without parity.
 ///
-/// Acknowledged data survives the loss of one device at any moment. Until the host knows the difference,
-/// the parities match the old data. From then on the host has everything that the parities still need.
+/// Data of finished tickets survives the loss of one device at any moment.
 ///
-/// If memory is released on one member while its counterparts on other members are in use, it is kept. It
-/// is freed with the counterparts, or reused by the next allocation of the same length. Only the device of
-/// the member knows its host memory.
+/// Buffers of different members share parity. If a member releases a buffer while buffers with the same
+/// parity are in use, the memory is freed later, with those buffers, or reused by the next allocation of
+/// about the same length. A member's host memory is known only to the member's device.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -95,7 +92,7 @@ pub struct ParityGroup {
     members: Vec<Arc<ParityMember>>,
 }
 
-/// A device of a [`ParityGroup`], whose parity the other devices keep.
+/// A device of a [`ParityGroup`]. Programs use it instead of the device that it wraps.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -132,12 +129,12 @@ struct Core {
 impl ParityGroup {
     /// Creates a group of these devices.
     ///
-    /// Starts a thread for each, which sleeps while it has no writes.
+    /// Starts a thread for each device. It sleeps while the member has no writes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for less than three devices, or for a device that
-    /// is listed twice; the devices' errors at the creation of a first queue;
-    /// [`System`](ErrorKind::System) if a thread cannot start.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list has fewer than three devices, or a device
+    /// twice; the devices' errors at the creation of a first queue; [`System`](ErrorKind::System) if a thread
+    /// cannot start.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
         let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
@@ -181,13 +178,14 @@ impl ParityGroup {
         Ok(Self { members })
     }
 
-    /// Returns the members to use in place of the devices, in the same order.
+    /// Returns the members, in the order of the devices. Programs use them instead of the devices.
     #[must_use]
     pub fn members(&self) -> &[Arc<ParityMember>] {
         &self.members
     }
 
-    /// Returns the bytes of parity on each device for `bytes` bytes on each member.
+    /// Returns the number of bytes of parity on each device, if each of `devices` members has `bytes` bytes
+    /// of data.
     ///
     /// ```
     /// use vmarray_redundancy::ParityGroup;
@@ -202,7 +200,7 @@ impl ParityGroup {
         &self.members[0].worker.core
     }
 
-    /// Returns the devices and the state of each.
+    /// Returns the devices with the state of each.
     #[must_use]
     pub fn replicas(&self) -> Vec<Replica> {
         let replica = |member_queue: &MemberQueue| {
@@ -226,10 +224,11 @@ impl ParityGroup {
         self.core().member_queues.iter().any(|member_queue| !member_queue.lock().member.is_current())
     }
 
-    /// Returns true if a member's data can be read, from its own device or from the others.
+    /// Returns true if the data of the member at index `member` can be read, from its own device or by
+    /// reconstruction.
     ///
     /// # Panics
-    /// If the group has no member of this number.
+    /// If the group has no member with this index.
     #[must_use]
     pub fn has_contents(&self, member: usize) -> bool {
         let is_current = |member_queue: &MemberQueue| member_queue.lock().member.is_current();
@@ -238,7 +237,7 @@ impl ParityGroup {
             || member_queues.iter().filter(|member_queue| !is_current(member_queue)).count() == 1
     }
 
-    /// Returns the first lost device.
+    /// Returns the first lost device, if any.
     #[must_use]
     pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
         let lost = |member_queue: &MemberQueue| {
@@ -248,19 +247,19 @@ impl ParityGroup {
         self.core().member_queues.iter().find_map(lost)
     }
 
-    /// Replaces a lost device by a spare, and copies all data to it. The group can be used meanwhile:
-    /// writes go to the spare from the beginning. A change of bytes that are being rebuilt waits for one
-    /// piece of at most 2 MiB. Returns when the spare has all data.
+    /// Replaces a lost device by a spare, and reconstructs all data on it. The group can be used meanwhile:
+    /// writes go to the spare from the beginning. A write to bytes that are being reconstructed waits, for at
+    /// most 2 MiB. Returns when the spare has all data.
     ///
-    /// Blocks until the work of the lost device is over. One thread rebuilds at a time; other callers
-    /// wait. It reads all data of the other devices, through host memory.
+    /// Before it starts, waits until the work of the lost device is over. One thread rebuilds at a time;
+    /// other callers wait. It reads all data of the other devices, through host memory.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is not one of the lost ones, or if
-    /// the spare already belongs to the group; the spare's error, such as
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the group is then unchanged); [`Lost`](ErrorKind::Lost) if
-    /// the spare is lost, which allows a call with another spare, or if another device is lost, too, so
-    /// that the data cannot be reconstructed.
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if `lost` is not a lost device of the group, or if
+    ///   the spare already belongs to the group.
+    /// - The spare's error, such as [`OutOfMemory`](ErrorKind::OutOfMemory); the group is then unchanged.
+    /// - [`Lost`](ErrorKind::Lost) if the spare is lost (try another spare), or if another device is lost,
+    ///   too, so that the data cannot be reconstructed.
     pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
         let _call = Call::begin();
         let worker: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.worker)).collect();

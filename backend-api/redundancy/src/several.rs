@@ -1,5 +1,5 @@
-//! Shared code of devices that consist of several devices: requests, the memory they touch, and the names
-//! on each device.
+//! Shared code of devices that combine several devices (members): stored requests, the memory that a request
+//! accesses, and the ids on each member.
 
 pub(crate) mod access_set;
 pub(crate) mod host;

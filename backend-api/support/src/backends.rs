@@ -1,4 +1,4 @@
-//! Helpers that the backends share.
+//! Parts of a device that the backends share: memory tables, byte counts, wakers, identities.
 
 pub mod copies;
 pub mod ram;
@@ -12,7 +12,7 @@ use backend_api::{
     BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap, Request, Result,
 };
 
-/// The table of a device's memory: each buffer and host allocation by its name, with its length.
+/// The table of a device's memory: each buffer `B` and each host allocation `H` by its id, with its length.
 #[derive(Debug)]
 pub struct Memory<B, H> {
     buffers: IdMap<BufferId, (u64, Arc<B>)>,
@@ -26,19 +26,19 @@ impl<B, H> Default for Memory<B, H> {
 }
 
 impl<B, H> Memory<B, H> {
-    /// Enters a buffer of `bytes` bytes under a new name.
+    /// Adds a buffer of `bytes` bytes. Returns its new handle.
     pub fn add_buffer(&mut self, bytes: u64, buffer: Arc<B>) -> BufferHandle {
         let handle = BufferHandle::unique();
         self.buffers.insert(handle.id(), (bytes, buffer));
         handle
     }
 
-    /// Enters a host allocation.
+    /// Adds a host allocation.
     pub fn add_host(&mut self, handle: &HostAllocation, piece: Arc<H>) {
         self.hosts.insert(handle.id(), (handle.bytes() as u64, piece));
     }
 
-    /// Replaces a buffer by a longer one. Later look-ups return the new one.
+    /// Replaces a buffer by an extended one of `bytes` bytes. Later look-ups return the new buffer.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the buffer is not in the table.
@@ -48,12 +48,12 @@ impl<B, H> Memory<B, H> {
         Ok(())
     }
 
-    /// Removes a buffer: no further work can touch it.
+    /// Removes a buffer, so that no further work can use it. Returns the buffer, if it was in the table.
     pub fn remove_buffer(&mut self, handle: &BufferHandle) -> Option<Arc<B>> {
         self.buffers.remove(&handle.id()).map(|(_, buffer)| buffer)
     }
 
-    /// Removes a host allocation.
+    /// Removes a host allocation. Returns the allocation, if it was in the table.
     pub fn remove_host(&mut self, handle: &HostAllocation) -> Option<Arc<H>> {
         self.hosts.remove(&handle.id()).map(|(_, piece)| piece)
     }
@@ -82,7 +82,7 @@ impl<B, H> Memory<B, H> {
         self.hosts.get(&id).map(|(_, piece)| piece).ok_or_else(unknown)
     }
 
-    /// Returns all buffers and host allocations.
+    /// Returns all buffers and all host allocations.
     pub fn all(self) -> (impl Iterator<Item = Arc<B>>, impl Iterator<Item = Arc<H>>) {
         let buffers = self.buffers.into_values().map(|(_, buffer)| buffer);
         (buffers, self.hosts.into_values().map(|(_, piece)| piece))
@@ -123,7 +123,7 @@ pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
     Ok(bytes > now)
 }
 
-/// Counts the allocated bytes of a device's memory.
+/// The count of a device's allocated bytes.
 #[derive(Debug, Default)]
 pub struct Account(AtomicU64);
 
@@ -141,14 +141,14 @@ impl Account {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Takes `bytes` bytes from the account.
+    /// Counts `bytes` more bytes as allocated, until the returned share is dropped.
     ///
-    /// `most` is the device's capacity. `available` returns the bytes that are free when the given number
-    /// is allocated.
+    /// `most` is the device's capacity in bytes. `available` must return the number of free bytes, given the
+    /// number of allocated bytes.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) for more than `most`, [`OutOfMemory`](ErrorKind::OutOfMemory) for
-    /// more than is available; both with the numbers of bytes.
+    /// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes, [`OutOfMemory`](ErrorKind::OutOfMemory)
+    /// for more bytes than are available; both with the numbers of bytes.
     pub fn take(self: &Arc<Self>, bytes: u64, most: u64, available: impl Fn(u64) -> u64) -> Result<Share> {
         let refused =
             |kind, available| Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available);
@@ -169,23 +169,23 @@ impl Drop for Share {
     }
 }
 
-/// The direction in which indexed elements are copied.
+/// The direction of a copy of elements by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Reads elements of the device.
+    /// From the device to the host.
     Gather,
-    /// Writes elements of the device.
+    /// From the host to the device.
     Scatter,
 }
 
 impl Direction {
-    /// Returns the direction of a request to gather or to scatter.
+    /// Returns the direction of a gather or a scatter request.
     #[must_use]
     pub fn of(request: &Request<'_>) -> Self {
         if matches!(request, Request::Scatter(_)) { Self::Scatter } else { Self::Gather }
     }
 
-    /// The operation that errors name.
+    /// Name of the operation, for errors.
     #[must_use]
     pub fn operation(self) -> &'static str {
         match self {
@@ -195,11 +195,12 @@ impl Direction {
     }
 }
 
-/// The advice for an error when the driver refuses to page-lock memory. The driver locks the pages, not
-/// this process, so the system's limit of locked memory does not apply.
+/// Advice for errors when the driver refuses to page-lock memory. It does not mention the system's limit of
+/// locked memory, which applies only to pages that the process itself locks.
 pub const PIN_ADVICE: &str = "request less, release pinned memory, or use HostMemory::Pageable";
 
-/// Wakes all wakers, even if one of them panics. Wakers are foreign code, so the caller must hold no lock.
+/// Calls all wakers, even if one of them panics. The caller must hold no lock, because wakers are foreign
+/// code.
 pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     for waker in due {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
@@ -208,11 +209,10 @@ pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// Returns the identity of a GPU, which is equal in all backends, and its aliases. The identity is the
-/// address on the bus, else the UUID, else `otherwise`. The aliases are the other names of the GPU.
+/// Returns the identity of a GPU, which is the same in all backends, and its aliases.
 ///
-/// The identity is the address on the bus, else the UUID, else `otherwise`. The aliases are the names that
-/// the GPU has besides.
+/// The identity is the PCI address, else the UUID, else `otherwise`. The alias is the UUID, if it is not the
+/// identity.
 #[must_use]
 pub fn identity(pci: Option<&str>, uuid: Option<&[u8; 16]>, otherwise: String) -> (String, Vec<String>) {
     let pci = pci.map(|address| format!("pci:{address}"));

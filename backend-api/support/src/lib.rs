@@ -1,11 +1,12 @@
-//! Parts that backends of `vmarray` share. The contract, `vmarray-backend-api`, does not depend on them.
+//! Code that the backends of `vmarray` share. The interface, `vmarray-backend-api`, does not depend on this
+//! crate.
 //!
 //! | part | purpose |
 //! |---|---|
-//! | `backends` | tables of memory by name, accounts of memory, merged copies |
-//! | `links` | tested links between devices |
+//! | `backends` | tables of memory by id, counts of allocated bytes, merging of copies |
+//! | `links` | links between devices, tested before use |
 //! | [`private_dir`] | files and folders that belong to one user |
-//! | `warn` | warnings that no call can return |
+//! | `warn` | warnings that a call cannot return as an error |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

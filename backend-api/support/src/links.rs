@@ -1,4 +1,4 @@
-//! Access of devices to each other's memory, after a test of the link between them.
+//! Access of devices to each other's memory. The link between two devices is tested before its first use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ const PATTERN_BYTES: usize = 256 << 10;
 /// The tested links, by the identities of their devices, and whether they are usable.
 static TRIED: Mutex<Option<HashMap<[String; 2], bool>>> = Mutex::new(None);
 
-/// Returns true if two objects are one device, even if they have different types.
+/// Returns true if both `Arc`s point to the same device object.
 #[must_use]
 pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// Returns the access of a device to memory of another: none if the link between them is broken. `report` is
-/// called if the test finds a broken link, or if the test itself fails, with its error; the link is then
-/// not used for now.
+/// Returns the access of a device to the memory of another device; no access if the link between them is
+/// broken. Calls `report` if the test finds a broken link, or with the error if the test fails. The link is
+/// then not used.
 ///
-/// The first use of a link in the process copies a pattern to the other device and back, which takes about
-/// 0.1 ms. Each link is tested once. The calling thread holds no lock that wakers take.
+/// The first call for a link copies a pattern to the other device and back, which takes about 0.1 ms. Each
+/// link is tested once in a process. The caller must hold no lock that a waker takes.
 pub fn reach(
     from: &Arc<dyn Device>,
     to: &Arc<dyn Device>,

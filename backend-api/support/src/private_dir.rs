@@ -1,7 +1,8 @@
-//! Private folders and files: only their user can have written them.
+//! Private folders and files, which only their user can write to.
 //!
-//! Data that outlives a run, such as compiled kernels, is trusted when it is read again. It is therefore
-//! in a folder in which no other user can create files. A file is accepted only if this user wrote it.
+//! A program trusts stored data, such as compiled kernels, when it reads the data in a later run. The data is
+//! therefore in a folder in which no other user can create files, and a file is accepted only if this user
+//! wrote it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{DirBuilder, File};
@@ -22,7 +23,7 @@ pub fn random_name() -> String {
     format!(".vmarray-{:016x}{:016x}", random(), random())
 }
 
-/// Waits until the names in the folder of a file are durable, on systems that can sync folders.
+/// Blocks until the entries of the folder that contains `path` are durable, on systems that can sync folders.
 ///
 /// # Errors
 /// The system's error.
@@ -40,7 +41,7 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     sync_folder(folder.unwrap_or(Path::new(".")))
 }
 
-/// Waits until the names in a folder are durable, on systems that can sync folders.
+/// Blocks until the entries of a folder are durable, on systems that can sync folders.
 ///
 /// # Errors
 /// The system's error.
@@ -60,8 +61,8 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path for files that programs of this user need only while they run: the folder `name` in
-/// `$XDG_RUNTIME_DIR`, else a folder of the user among temporary files. It need not exist.
+/// Returns the path of a folder for files that programs of this user need only while they run: `name` in
+/// `$XDG_RUNTIME_DIR`, else a folder of the user among temporary files. The folder need not exist.
 ///
 /// ```
 /// use vmarray_support::private_dir;
@@ -87,13 +88,12 @@ fn user() -> u32 {
 
 /// A folder that only its user can write to, held open.
 ///
-/// On Unix the process's effective user must own the folder, and no other user may have write access. The
-/// folder must not be a link. Files must be regular, and owned and writable likewise. Accesses go through
-/// the open folder. So a user with write access to a folder above cannot replace it. On other systems it must
-/// be a folder and no link, and files must be regular. The permissions of the folder above control write
-/// access there.
+/// On Unix, the process's effective user must own the folder and its files, and no other user may have write
+/// access. The folder must not be a link, and files must be regular. Accesses go through the open folder, so
+/// a user with write access to a parent folder cannot replace it. On other systems only the types are
+/// checked; the permissions of the parent folder control write access.
 ///
-/// Any number of threads and processes can use one folder: a file appears as a whole, by renaming.
+/// Any number of threads and processes can use one folder, because a file appears as a whole, by renaming.
 ///
 /// ```
 /// use vmarray_support::private_dir::{PrivateDir, random_name};
@@ -115,8 +115,8 @@ pub struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Opens a folder. If it does not exist, the call creates it for its user alone (mode 0700 on Unix).
-    /// It creates the missing folders above it likewise.
+    /// Opens a folder. Creates it and its missing parent folders if they do not exist, with access only for
+    /// their user (mode 0700 on Unix).
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and the system's error if the folder cannot be created.
@@ -129,11 +129,11 @@ impl PrivateDir {
         Self::open(path)
     }
 
-    /// Opens a folder that exists.
+    /// Opens an existing folder.
     ///
     /// # Errors
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a reason and a remedy, if other users
-    /// can write to it; otherwise the system's error.
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a reason and a remedy, if other users can
+    /// write to the folder; otherwise the system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
         // A slash at the end would make the system follow a link.
         let path: PathBuf = path.components().collect();
@@ -146,12 +146,13 @@ impl PrivateDir {
         &self.path
     }
 
-    /// Reads all bytes of a file of at most `bytes_max` bytes.
+    /// Reads a file of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it
-    /// is a link or no regular file, or if other users can write to it;
-    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge); otherwise the system's error.
+    /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if the
+    /// file is a link or not a regular file, or if other users can write to it;
+    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) for more than `bytes_max` bytes; otherwise the system's
+    /// error.
     pub fn read(&self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
         let file = self.place.open_file(name)?;
         let metadata = file.metadata()?;
@@ -166,12 +167,12 @@ impl PrivateDir {
         Ok(bytes)
     }
 
-    /// Writes a file for its user alone (mode 0600 on Unix), made of `parts`. It replaces the old file of
-    /// this name: a reader sees one of the two as a whole. The target of a link of this name is not
-    /// changed.
+    /// Writes the concatenation of `parts` to a file, with access only for its user (mode 0600 on Unix). The
+    /// file replaces an old file of this name; a reader sees either file as a whole. If the name is a link,
+    /// the file replaces the link, not its target.
     ///
     /// # Errors
-    /// The system's error. No part of the file is left behind.
+    /// The system's error. The old file then stays as it was.
     pub fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
         let scratch = random_name();
         let mut file = self.place.create_file(&scratch)?;

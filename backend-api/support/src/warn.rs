@@ -1,5 +1,5 @@
-//! Warnings that no call can return. They go to the program's subscriber of `tracing`, or to standard
-//! error if it has none.
+//! Warnings that a call cannot return as an error. They go to the program's `tracing` subscriber, or to
+//! standard error if it has none.
 
 use std::fmt;
 use std::io::Write;
@@ -10,13 +10,13 @@ use tracing::subscriber::NoSubscriber;
 /// The most different texts on standard error; a subscriber receives all.
 const SAID_MAX: usize = 64;
 
-/// Reports memory that was released without the required wipe.
+/// Warns about memory that was released without being wiped.
 #[doc(hidden)]
 pub fn not_wiped(what: &str, place: &dyn fmt::Display, reason: &dyn fmt::Display) {
     warn(format!("{what} of {place} was not wiped before it was given back: {reason}"));
 }
 
-/// Reports a text; on standard error only once.
+/// Reports a warning. On standard error, each text appears only once.
 #[doc(hidden)]
 pub fn warn(text: String) {
     if !tracing::dispatcher::get_default(|subscriber| subscriber.is::<NoSubscriber>()) {

@@ -1,4 +1,4 @@
-//! Pending verifications of submitted work, and the threads that wait for them.
+//! Pending verifications of submitted work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

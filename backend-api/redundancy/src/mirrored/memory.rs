@@ -1,4 +1,4 @@
-//! Queues and memory of a mirror, created alike on each device.
+//! Queues and memory of a mirror, which exist on each device.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

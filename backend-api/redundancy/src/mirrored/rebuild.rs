@@ -1,4 +1,4 @@
-//! Rebuilding: copies all data to a spare device while the mirror is used.
+//! Rebuilding: copies all data to a spare device while the mirror is in use.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,33 +39,33 @@ impl Mirrored {
     /// writes go to the spare from the beginning, and submissions wait for at most one piece at a time.
     /// Returns when the spare has all data.
     ///
-    /// Blocks until the work of the lost device is over. One thread rebuilds at a time; other callers
-    /// wait. If the devices [reach](Device::reaches) each other, data is copied over their link, for about
-    /// a millisecond at a time. Otherwise it is copied through host memory, 4 MiB at a time, at the
-    /// bandwidth of the slower of two buses.
+    /// Before it copies, waits until the work of the lost device is over. One thread rebuilds at a time;
+    /// other callers wait. If the devices [reach](Device::reaches) each other, data is copied over their
+    /// link, for about a millisecond at a time. Otherwise it is copied through host memory, 4 MiB at a time,
+    /// at the bandwidth of the slower of two buses.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is not a lost device of the mirror, or
-    /// if the spare already belongs to the mirror; the spare's error, such as
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the mirror is then unchanged); [`Lost`](ErrorKind::Lost)
-    /// if the spare is lost, which allows a call with another spare, or if the last complete device is
-    /// lost.
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if `lost` is not a lost device of the mirror, or if
+    ///   the spare already belongs to the mirror.
+    /// - The spare's error, such as [`OutOfMemory`](ErrorKind::OutOfMemory); the mirror is then unchanged.
+    /// - [`Lost`](ErrorKind::Lost) if the spare is lost (try another spare), or if the last complete device
+    ///   is lost.
     pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
         let _only = self.core.rebuilding.lock();
         let id = self.core.join(Some(lost), spare)?;
         self.core.complete(id, None)
     }
 
-    /// Moves a device's data to another device, which replaces it, while the mirror is used. The new
-    /// device is [rebuilt](Self::rebuild) next to the old one, and then the old one is removed. So the
-    /// data of a mirror with one device can move.
+    /// Replaces a device by another device while the mirror is in use. Copies all data to the new device,
+    /// like [`rebuild`](Self::rebuild), and then removes the old device. A mirror of a single device can thus
+    /// move to another device.
     ///
-    /// Returns when the new device has all data and the old one has no work in flight; then the memory of
-    /// the old one is released. If the old one is lost, this is `rebuild`.
+    /// Returns when the new device has all data, and the old device has finished its work and released its
+    /// memory. If the old device is lost, this is the same as `rebuild`.
     ///
     /// # Errors
-    /// As `rebuild`, and [`InvalidArgument`](ErrorKind::InvalidArgument) if `old` is not one of the
-    /// devices. The mirror is then unchanged, unless `old` is lost.
+    /// The errors of `rebuild`, and [`InvalidArgument`](ErrorKind::InvalidArgument) if `old` is not a device
+    /// of the mirror. After an error the mirror is unchanged, unless `old` is lost.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Rebuilding: a spare replaces a lost device while the group is used.
+//! Rebuilding: replaces a lost device by a spare while the group is used.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! A pool of a group's heap memory, through which data of the program passes.
+//! A pool of heap memory for temporary copies of data.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

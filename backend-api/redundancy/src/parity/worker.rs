@@ -1,4 +1,4 @@
-//! Submissions, and the thread of each member that executes work which one device cannot do by itself.
+//! Submissions, and the thread of each member. The thread executes work that needs several devices.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

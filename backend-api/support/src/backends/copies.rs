@@ -2,7 +2,7 @@
 
 use backend_api::Transfer;
 
-/// Returns the transfers without empty ones, merged if they are adjacent on both sides.
+/// Removes empty transfers, and merges consecutive transfers that are adjacent on both sides.
 pub fn joined<'a>(transfers: &[Transfer<'a>]) -> impl Iterator<Item = Transfer<'a>> {
     let mut rest = transfers.iter().filter(|transfer| transfer.bytes() > 0).peekable();
     std::iter::from_fn(move || {

@@ -8,13 +8,13 @@ use std::path::Path;
 pub struct SystemMemory {
     /// All RAM, in bytes.
     pub total_bytes: u64,
-    /// The bytes that a program can allocate before the system swaps or kills.
+    /// Bytes that a program can allocate before the system swaps, or kills processes.
     pub available_bytes: u64,
 }
 
 impl SystemMemory {
-    /// Reads the memory of the machine and of the process's control groups from Linux, and returns the
-    /// smaller one. `None` if Linux does not report it, and on other systems.
+    /// Returns the machine's memory, or the limits of the process's control groups if they are smaller.
+    /// `None` if Linux does not report it, and on other systems.
     #[must_use]
     pub fn of_linux() -> Option<Self> {
         let text = read_to_string("/proc/meminfo").ok()?;
@@ -32,8 +32,8 @@ impl SystemMemory {
         }))
     }
 
-    /// Returns the bytes that may be allocated: a sixteenth of the machine, at most 2 GiB, stays free for
-    /// other programs.
+    /// Returns the number of bytes to offer for allocation: the available bytes, less a reserve for other
+    /// programs (a sixteenth of all RAM, at most 2 GiB).
     #[must_use]
     pub fn usable_bytes(&self) -> u64 {
         let head_room = (self.total_bytes / 16).min(2 << 30);
