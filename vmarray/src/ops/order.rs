@@ -196,8 +196,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         searches::merge(section(self, ..)?, section(other, ..)?)
     }
 
-    /// Returns the element of a range with a rank in ascending order, 0 for the least. The devices read
-    /// elements of 32 bits three times, elements of 64 bits six times, and move none.
+    /// Returns the element with index `nth` in the ascending order of a range; 0 is the least. The devices
+    /// read elements of 32 bits three times, elements of 64 bits six times, and move none.
     ///
     /// # Errors
     /// The errors of [`section`](View::section); [`IndexOutside`](crate::ErrorKind::IndexOutside); errors

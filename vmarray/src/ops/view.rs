@@ -764,6 +764,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///   multiple of the page length times the number of channels.
     ///
     /// Other values pass through RAM.
+    ///
     /// ```
     /// use vmarray::prelude::*;
     /// let ages = VirtualArray::<u8>::new(4)?;

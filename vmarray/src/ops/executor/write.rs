@@ -116,7 +116,6 @@ pub trait OperandStore: Sync {
     /// The devices that store a part of the elements, each once, with the counters of copies to each.
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
     /// Runs a kernel that changes no elements over a range, and the corresponding elements of other stores.
-    /// others.
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 

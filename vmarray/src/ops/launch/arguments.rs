@@ -264,7 +264,7 @@ pub trait Argument<'a, P, Kind> {
     #[doc(hidden)]
     fn bound(self, _: Internal) -> Bound<'a>;
 
-    /// The same for all device parameters of this argument.
+    /// Appends one [`Bound`] for each device parameter of this argument: rows have two, others one.
     #[doc(hidden)]
     fn bounds(self, into: &mut Vec<Bound<'a>>, _: Internal)
     where

@@ -261,7 +261,7 @@ pub trait SessionArgument<P, Kind> {
     #[doc(hidden)]
     fn bind(self, _: Internal) -> Binding;
 
-    /// The same for all device parameters of this argument.
+    /// Appends one [`Binding`] for each device parameter of this argument: rows have two, others one.
     #[doc(hidden)]
     fn bind_all(self, into: &mut Vec<Binding>, _: Internal)
     where
