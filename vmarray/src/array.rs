@@ -103,14 +103,14 @@ const LONG_BYTES: usize = 256;
 ///
 /// # Lifetime
 ///
-/// The contents end with the array, on every device, and a new array starts with zeroes for any earlier
-/// contents of its devices. Dropping it waits for copies in flight, writes nothing back and frees all memory.
-/// To keep data, use an array [in a file](Self::create), or [save](Self::save) to one.
+/// Dropping an array loses its contents: the drop waits for copies in flight, writes nothing back and frees
+/// all memory. A new array reads as zeroes, even if its devices had other contents before. To keep data, use
+/// an array [in a file](Self::create), or [save](Self::save) to one.
 ///
 /// # Cost
 ///
-/// A hit takes no lock on its page, and writes only the element. For elements of other than 1, 2, 4 or 8
-/// bytes, a write also takes a lock that few elements share.
+/// A hit (an access to a cached page) takes no lock on its page, and writes only the element. For elements of
+/// other than 1, 2, 4 or 8 bytes, a write also takes a lock that few elements share.
 /// [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru) records every access under a lock. A miss copies one
 /// page, and a second one if the evicted page was modified. Threads that miss different pages do not wait for
 /// each other. Alternating single accesses and slices on one page cost a barrier on all cores, some
@@ -118,15 +118,15 @@ const LONG_BYTES: usize = 256;
 ///
 /// # Locks
 ///
-/// [Page guards](crate::access::PageRef), cursors and iterators hold pages. Other threads wait to write such
-/// a page, or to read the page of a [`PageMut`](crate::access::PageMut). A thread that holds guards never
-/// waits for a thread that could wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
-/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead, and
-/// [works alone](crate::access::must_work_alone). Guarded pages are ordered by the age of their arrays, then
-/// by number: a thread that takes guards in ascending order may wait for other guards. A leaked guard counts
-/// as held by its thread until its array is dropped. No other operation holds a page while a closure of the
-/// caller runs, except [sorts](crate::progress::with_progress) that report progress. For wakers see
-/// [tasks](crate::views::PagedView#for-tasks).
+/// [Page guards](crate::access::PageRef), cursors and iterators hold pages. Other threads wait before they
+/// write such a page, or read the page of a [`PageMut`](crate::access::PageMut). A thread that holds guards
+/// never waits for a thread that could wait for it: it gets
+/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
+/// instead, and [works alone](crate::access::must_work_alone). Guarded pages are ordered by the age of their
+/// arrays, then by number: a thread that takes guards in ascending order may wait for other guards. A leaked
+/// guard counts as held by its thread until its array is dropped. No other operation holds a page while a
+/// closure of the caller runs, except [sorts](crate::progress::with_progress) that report progress. For
+/// wakers see [tasks](crate::views::PagedView#for-tasks).
 ///
 /// # Example
 ///
@@ -416,8 +416,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Writes an element.
     ///
     /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes. Otherwise it takes a lock that few elements
-    /// share, for the time of the copy; above 16 KiB, the page's. A miss copies one page from its device,
-    /// unless the page was never written, and blocks until it has arrived.
+    /// share, for the time of the copy; an element above 16 KiB takes the lock of its page. A miss copies one
+    /// page from its device, unless the page was never written, and blocks until it has arrived.
     ///
     /// # Errors
     /// The errors of [`get`](Self::get).
@@ -658,12 +658,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Exchanges two elements. Each of the two is written atomically; the pair is not: another thread may see
-    /// one of the writes without the other, and its own writes to the two may be undone.
+    /// Exchanges two elements. Each of the two writes is atomic; the pair is not: another thread may see only
+    /// one of them, and its own writes to the two elements may be undone.
     ///
     /// # Errors
-    /// The errors of [`get`](Self::get). After a device's error on the second element, the first may hold a
-    /// copy of the second.
+    /// The errors of [`get`](Self::get). If a device fails at the second element, the first may hold a copy
+    /// of the second.
     pub fn swap(&self, a: usize, b: usize) -> Result<()> {
         self.checked(a)?;
         if Layout::<T>::HUGE { self.swap_large(a, b) } else { self.swap_by_value(a, b) }
@@ -723,7 +723,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if index < len { Ok(self.locate(index)) } else { Err(index_outside(index, len)) }
     }
 
-    /// Counters since the array was built, or since [`reset_stats`](Self::reset_stats).
+    /// Counters of accesses and copies since the array was built, or since
+    /// [`reset_stats`](Self::reset_stats).
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pager.stats()

@@ -53,7 +53,7 @@ pub use tuple_groups::TupleGroups;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::scratch_pool;
 
-/// The label of a column: the dimension of a space that its values are indices of.
+/// The label of a column: it names the dimension that the column's values index.
 ///
 /// ```
 /// use vmarray::{index_set::Dimension, IndexSet};
@@ -66,8 +66,8 @@ pub type Dimension = u32;
 
 /// A multiset of tuples of `u64`, all of one width, with a dimension label for each column.
 ///
-/// Tuples keep their order, and duplicates are kept. Labels are any distinct numbers in any order. The
-/// values are in one vector, tuple after tuple. A set of no dimensions holds empty tuples: only their
+/// Tuples keep their order, and duplicates are kept. Labels are any distinct numbers in any order. The values
+/// are in one vector, tuple after tuple. A set without dimensions holds empty tuples, so it stores only their
 /// number.
 ///
 /// Two sets are equal (`==`) if they have the same columns and the same tuples in the same order.
@@ -195,14 +195,14 @@ impl IndexSet {
         &self.values
     }
 
-    /// All tuples as slices, in order. `rows().nth(number)` returns one by its number, without a search.
+    /// All tuples as slices, in order. `rows().nth(index)` returns the tuple at an index in constant time.
     #[must_use]
     pub fn rows(&self) -> IndexSetRows<'_> {
         IndexSetRows { values: &self.values, width: self.width(), len: self.len }
     }
 
     /// The values of a dimension, in the order of the tuples. [`to_columns`](Self::to_columns) copies all
-    /// dimensions by all threads.
+    /// columns, on all threads.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension) if no column has this label.

@@ -41,7 +41,8 @@ pub use builder::SourceBuilder;
 pub use future::SourceFlushAsync;
 pub use home::{Home, HomeMut};
 
-/// Elements in memory of the program (a slice, a vector, a mapped file) on which devices work too.
+/// Elements in memory of the program (a slice, a vector, a mapped file) that devices can search and change
+/// too.
 ///
 /// Pages of an array live on devices and are cached in RAM. Pages of a source live in RAM and are cached on
 /// devices: an operation copies them there, and an access of the program copies newer ones back. Device
@@ -124,7 +125,7 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
     devices: PhantomData<fn() -> D>,
 }
 
-/// Places of the elements of a page, from [`Source::page_state`].
+/// Locations of the valid copies of a page's elements, from [`Source::page_state`].
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -141,7 +142,7 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
 pub struct PageState {
     /// The channel of the page, which determines its device.
     pub channel: usize,
-    /// Number of elements.
+    /// Number of elements of the page.
     pub elements: usize,
     /// True if the page has a slot in device memory.
     pub has_slot: bool,
@@ -151,7 +152,7 @@ pub struct PageState {
     pub newer: usize,
 }
 
-/// A source whose home cannot be returned yet: the error of [`Source::into_home`].
+/// Error of [`Source::into_home`]: the source, whose newer elements could not be copied home.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -163,9 +164,9 @@ pub struct PageState {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Unfinished<T: Element, H: Home<T>, D: Device = AnyDevice> {
-    /// The source, with everything that is newer on its devices.
+    /// The unchanged source, with the elements that are newer on its devices.
     pub source: Source<T, H, D>,
-    /// The error of copying that home.
+    /// Error of the copy to the home.
     pub error: Error,
 }
 
@@ -260,7 +261,8 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         })
     }
 
-    /// A range in place, in the program's memory: without a copy and without a lock, by exclusive access.
+    /// Returns a range as a slice of the program's memory, after newer elements were copied home. Reading it
+    /// takes no lock, because the access is exclusive.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
@@ -271,8 +273,8 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         Ok(self.core.slice(&range))
     }
 
-    /// Declares the home's elements of a range valid and drops device copies: for memory changed from
-    /// outside, such as a mapped file. Newer elements on a device are lost.
+    /// Drops device copies of a range, so its elements at home are valid. Call it after other code changed
+    /// the memory, such as a mapped file. Newer elements on a device are lost.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
@@ -282,9 +284,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         self.core.invalidate(&checked_range(range, self.len())?)
     }
 
-    /// Compares shared copies of a range on devices with the home. Returns the index of the first differing
-    /// element, if any: the memory was changed from outside, and needs [`invalidate`](Self::invalidate). The
-    /// comparison covers whole blocks of the range.
+    /// Compares device copies of a range with the home, except for copies that are newer. Returns the index
+    /// of the first element that differs, if any: other code has changed the memory, so call
+    /// [`invalidate`](Self::invalidate). The comparison covers all blocks that overlap the range.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
@@ -296,7 +298,8 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// Copies newer elements home and returns the memory.
     ///
     /// # Errors
-    /// The unchanged source, with the error. `?` makes an [`Error`] of it, and drops the source.
+    /// [`Unfinished`], which has the unchanged source and the error. The operator `?` converts it to an
+    /// [`Error`], and drops the source.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -314,8 +317,8 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         Ok(*home)
     }
 
-    /// Counters since the source was built, or since [`reset_stats`](Self::reset_stats). A hit is a page of a
-    /// device-side operation with all necessary data on its device; a miss is any other page.
+    /// Counters since the source was built, or since [`reset_stats`](Self::reset_stats). Each page of a
+    /// device-side operation counts: as a hit if all necessary data was on its device, else as a miss.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
@@ -328,9 +331,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
 }
 
 impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
-    /// A mutable range in place, in the program's memory: without a copy and without a lock, by exclusive
-    /// access. Device copies become invalid. Call [`discard`](crate::views::ViewMut::discard) first for data
-    /// that will be overwritten.
+    /// Returns a range as a mutable slice of the program's memory, after newer elements were copied home.
+    /// Takes no lock, because the access is exclusive. Device copies become invalid. If you overwrite the
+    /// whole range, call [`discard`](crate::views::ViewMut::discard) before, which saves the copies.
     ///
     /// # Errors
     /// The errors of [`slice`](Self::slice).

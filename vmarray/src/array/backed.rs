@@ -28,9 +28,10 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`flush`]: crate::views::View::flush
     ///
     /// # Errors
-    /// [`FileMismatch`](ErrorKind::FileMismatch) if its pages are no whole number of elements, or too few for
-    /// the length; [`FileRefused`](ErrorKind::FileRefused) for a movable array; [`Device`](ErrorKind::Device)
-    /// as [`BackedDevice::new`]. Later, errors of the backing, with the page.
+    /// [`FileMismatch`](ErrorKind::FileMismatch) if the backing's page length in bytes is no multiple of the
+    /// element's, or it has too few pages for the length; [`FileRefused`](ErrorKind::FileRefused) for a
+    /// movable array; [`Device`](ErrorKind::Device) with the errors of [`BackedDevice::new`]. Later accesses
+    /// return errors of the backing, with the page.
     ///
     /// ```
     /// use vmarray::prelude::*;

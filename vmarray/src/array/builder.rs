@@ -72,7 +72,7 @@ impl CommonSettings {
 #[derive(Debug)]
 pub(crate) enum Devices<D: Device> {
     Named(Vec<Arc<D>>),
-    /// Discovered when it is built.
+    /// Function that discovers the devices when the array is built.
     Found(fn() -> Result<Vec<Arc<D>>>),
 }
 
@@ -345,7 +345,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the devices of the pages. It may change their type, so call it first.
+    /// Sets the devices of the pages. The call may change the type of device, so it comes before the other
+    /// settings.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         let devices = Devices::Named(devices.into_iter().collect());
         let Self { len, max_len, settings, .. } = self;
@@ -353,10 +354,11 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Sets the greatest length of an array that [grows](VirtualArray#growth). The array starts with `len`
-    /// elements, and cannot grow unless this is more. [`usize::MAX`] stands for the capacity of the devices.
+    /// elements, and cannot grow unless `elements` is greater. [`usize::MAX`] stands for the capacity of the
+    /// devices.
     ///
-    /// It reserves addresses, on the devices and for the page table, which take no memory until they are
-    /// used. The cache and the default page length suit the greatest length.
+    /// The setting reserves addresses on the devices and for the page table; they take no memory before they
+    /// are used. The cache and the default page length are chosen for the greatest length.
     ///
     /// OpenCL devices cannot reserve addresses. They allocate in steps of up to 1/8 of the greatest size on
     /// each, and [`build`](Self::build) fails with [`Device`](ErrorKind::Device)
@@ -364,8 +366,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// devices whose memory cannot grow, such as CUDA drivers older than 10.2, and with
     /// [`ParityRefused`](ErrorKind::ParityRefused) for [`Placement::Parity`].
     ///
-    /// Arrays [in files](Self::create) grow without it; it limits them each time a program creates or opens
-    /// one.
+    /// Arrays [in files](Self::create) grow without this setting; it limits an array in files until that is
+    /// dropped.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -403,16 +405,16 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the maximum RAM of the cache in bytes: at least one page a channel, and at most the array itself.
-    /// [`frames_per_channel`](Self::frames_per_channel) sets the same in pages; the last call of the two
-    /// counts.
+    /// Sets the maximum RAM of the cache in bytes: at least one page for each channel, and at most the
+    /// array's length. [`frames_per_channel`](Self::frames_per_channel) sets the same limit in pages; the
+    /// later of the two calls is used.
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.settings.cache = Cache::Bytes(bytes);
         self
     }
 
-    /// Sets the maximum RAM of the cache in pages a channel: at least one, and at most the pages of the
-    /// channel.
+    /// Sets the maximum RAM of the cache, in pages for each channel: at least one, and at most the pages of
+    /// the channel.
     pub fn frames_per_channel(mut self, frames: usize) -> Self {
         self.settings.cache = Cache::FramesPerChannel(frames);
         self
@@ -434,9 +436,9 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Turns a refusal of page-locked memory into an error. The whole cache is page-locked when the array is
-    /// built, not on demand, so its speed cannot change later. That takes at least a quarter of a second for
-    /// 2 GiB.
+    /// Makes [`build`](Self::build) fail if the system refuses page-locked memory for the cache. The whole
+    /// cache is page-locked when the array is built, not on demand, so its speed cannot change later. That
+    /// takes at least a quarter of a second for 2 GiB.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -469,15 +471,15 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// names the page and the device. Writing the whole page repairs it. Off by default: GPUs with ECC memory
     /// correct single bits.
     ///
-    /// A page that a device wrote itself (assignments, kernels, scatters, partial copies) gets a checksum at
-    /// its next fetch or write-back. Reads within devices (searches, expressions, kernels, gathers) and
-    /// single elements read [past the cache](crate::views::PagedView::get_uncached) are not compared.
-    /// [`check_pages`](VirtualArray::check_pages) checks all pages.
+    /// After a device has written a page itself (assignments, kernels, scatters, partial copies), the page
+    /// gets a checksum at its next fetch or write-back. Reads within devices (searches, expressions, kernels,
+    /// gathers) and single elements read [past the cache](crate::views::PagedView::get_uncached) are not
+    /// compared. [`check_pages`](VirtualArray::check_pages) checks all pages.
     ///
-    /// The thread that fetches pages or writes them back reads them once more; hits cost the same. Tables
-    /// take 16 bytes of RAM a page. Copies to other arrays, also on the same devices, count as copies between
-    /// devices. If pages have replicas, only the replica that is read is compared, without a fallback to
-    /// others. Arrays [in files](VirtualArray::create) have their own checksums only.
+    /// A thread that fetches or writes back a page reads it once more; hits cost the same. Tables take 16
+    /// bytes of RAM a page. Copies to other arrays, also on the same devices, count as copies between
+    /// devices. If pages have replicas, only the replica that is read is compared; the other one is not used
+    /// instead. Arrays [in files](VirtualArray::create) have their own checksums only.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -491,7 +493,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Fetches pages ahead of threads that access the array in order.
+    /// Enables read-ahead (default: on): pages are fetched before a thread needs them, if it accesses the
+    /// array in order.
     pub fn read_ahead(mut self, on: bool) -> Self {
         self.settings.read_ahead = on;
         self
@@ -528,8 +531,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Publishes statistics of the array under a name for other processes of this user, such as the program
-    /// `vmarray-monitor`; see [`monitor`](crate::monitor). It costs accesses nothing. The environment
-    /// variable `VMARRAY_PUBLISH`, set to anything but `0`, publishes all arrays of a process.
+    /// `vmarray-monitor`; see [`monitor`](crate::monitor). Accesses cost the same. The environment variable
+    /// `VMARRAY_PUBLISH`, set to anything but `0`, publishes all arrays of a process.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -549,13 +552,13 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// memory (slots, and scratch memory of kernels), page-locked and pageable host memory (frames, stages,
     /// lists, answers), and contents of files. For confidential data. Off by default.
     ///
-    /// The devices wipe from now on until they are dropped: for all arrays that share them, whenever memory
-    /// is freed, also after a partial failure of `build` or the loss of another device. Dropping the array
-    /// then blocks for about the time of writing all its memory once.
+    /// From the call of [`build`](Self::build) until they are dropped, the devices wipe all memory that is
+    /// freed: also of other arrays that share them, after a partial failure of `build`, and after the loss of
+    /// another device. Dropping the array then blocks for about the time of writing all its memory once.
     ///
     /// Not wiped are:
     ///
-    /// - data handed to the program (vectors, values, arguments of closures), and small results on the heap;
+    /// - data given to the program (vectors, values, arguments of closures), and small results on the heap;
     /// - pieces of up to a page of other arrays that are copied or read by expressions;
     /// - arguments of searches and fills;
     /// - memory of a lost device, swap space, blocks moved by a drive or file system, registers and caches of
@@ -593,8 +596,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`NoChannels`](ErrorKind::NoChannels), [`TooManyChannels`](ErrorKind::TooManyChannels),
     /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`MirrorRefused`](ErrorKind::MirrorRefused),
     /// [`ParityRefused`](ErrorKind::ParityRefused), [`MoveRefused`](ErrorKind::MoveRefused),
-    /// [`DoesNotFit`](ErrorKind::DoesNotFit),
-    /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
+    /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
+    /// [`Device`](ErrorKind::Device) if a device refuses memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, max_len, devices, settings, .. } = self;
         #[cfg(feature = "host")]

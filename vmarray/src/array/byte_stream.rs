@@ -15,9 +15,9 @@ use crate::base::error::{Error, ErrorKind};
 /// [`BufReader`](io::BufReader) or a [`BufWriter`](io::BufWriter).
 ///
 /// # Errors
-/// [`io`] errors wrap errors of the array, as [`Other`](io::ErrorKind::Other). If the array cannot grow, they
-/// are [`StorageFull`](io::ErrorKind::StorageFull) or [`OutOfMemory`](io::ErrorKind::OutOfMemory), and the
-/// failed call has written nothing.
+/// [`io`] errors wrap errors of the array, as [`Other`](io::ErrorKind::Other). If the array cannot grow,
+/// their kind is [`StorageFull`](io::ErrorKind::StorageFull) or [`OutOfMemory`](io::ErrorKind::OutOfMemory),
+/// and the failed call has written nothing.
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};

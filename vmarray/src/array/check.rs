@@ -8,13 +8,13 @@ use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Fetches every page from its home, and returns the numbers of pages with a wrong checksum, each with
-    /// the error that names the device. For arrays with [`checksums`](crate::Builder::checksums), and arrays
-    /// in files; others have no checksums.
+    /// Fetches every page from its home. Returns the index of each page with a wrong checksum, with the error
+    /// that names the device. For arrays with [`checksums`](crate::Builder::checksums), and arrays in files;
+    /// other arrays have no checksums.
     ///
-    /// Blocks while dirty pages are written back and all pages are fetched, one after the other; the cache
-    /// then has other pages. The array may be in use meanwhile: each fetch by another thread compares too.
-    /// Writing a whole damaged page repairs it.
+    /// Blocks while dirty pages are written back and all pages are fetched, one after the other; this
+    /// replaces the pages in the cache. Other threads may use the array meanwhile. Writing a whole damaged
+    /// page repairs it.
     ///
     /// ```
     /// use vmarray::prelude::*;

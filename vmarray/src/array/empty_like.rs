@@ -157,13 +157,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// An array of `len` zeroes on the same devices, with the same settings and the same page length. The
-    /// page of an index is on the same device in both, so kernels, copies and sessions that take both copy
-    /// nothing through the host, unless the arrays are [movable](crate::Builder::movable) or have
+    /// page of an index is on the same device in both, so kernels, copies and sessions with both as arguments
+    /// copy nothing through the host, unless the arrays are [movable](crate::Builder::movable) or have
     /// [checksums](crate::Builder::checksums).
     ///
-    /// An array that [grows](Self#growth) makes one that grows as far. Statistics are not
-    /// [published](crate::Builder::publish). In place of files, which hold one array, the new one is in host
-    /// RAM, on one channel, with the same cache.
+    /// If this array can [grow](Self#growth), the new one can grow to the same length. Statistics are not
+    /// [published](crate::Builder::publish). A file holds only one array: if this array is in files, the new
+    /// one is in host RAM, on one channel, with the same cache.
     ///
     /// # Errors
     /// The errors of [`Builder::build`](crate::Builder::build).

@@ -14,8 +14,8 @@ use crate::engine::pager::Pager;
 /// Elements of an array that other libraries read and write in place; [`export`](VirtualArray::export)
 /// returns them.
 ///
-/// Pages are striped over channels. So all elements of an array on one device, with one channel, are
-/// contiguous; of other arrays, the elements of a page are.
+/// Pages are striped over channels. All elements of an array with one device and one channel are contiguous.
+/// In other arrays, only the elements of each page are.
 ///
 /// ```
 /// use vmarray::access::{ExportedElements, ExportedSlice};
@@ -50,9 +50,9 @@ pub struct ExportedElements<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportedSlice {
-    /// The device of the address.
+    /// Device, and kind of address, that `address` belongs to.
     pub space: AddressSpace,
-    /// The address of the first one.
+    /// Address of the first element.
     pub address: u64,
     /// Number of elements.
     pub len: usize,
@@ -65,10 +65,10 @@ impl std::fmt::Debug for ExportedElements<'_> {
 }
 
 impl ExportedElements<'_> {
-    /// The contiguous elements from an index on, which counts from the start of the array.
+    /// The longest run of contiguous elements that begins at an index of the array.
     ///
     /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside) of the shared elements.
+    /// [`IndexOutside`](ErrorKind::IndexOutside) if the index is outside of the shared range.
     pub fn run(&self, index: usize) -> Result<ExportedSlice> {
         const OPERATION: &str = "export";
         if !self.range.contains(&index) {
@@ -105,11 +105,12 @@ impl ExportedElements<'_> {
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Shares elements with other libraries of the process, which read and write them in place without a
-    /// copy. Cached elements are written back first, and all work of the array on them has ended.
+    /// copy. Before it returns, cached elements are written back, and all work of the array on the range has
+    /// ended.
     ///
-    /// The addresses are valid until the next use of the array, including reads, or until it is dropped. A
-    /// library that submits work on them to a device, such as kernels in a stream, must wait for it before,
-    /// or call [`synchronize`](ExportedElements::synchronize).
+    /// The addresses are valid until the next use of the array, including reads, or until it is dropped. If a
+    /// library submits work on the elements to a device, such as kernels in a stream, wait for that work
+    /// before the next use of the array, or call [`synchronize`](ExportedElements::synchronize).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -26,11 +26,11 @@ pub struct Footprint {
     /// RAM allocated by the cache so far, in bytes.
     pub cache_bytes: usize,
     /// Maximum RAM of the cache, in bytes: at most [`Builder::cache_bytes`](crate::Builder::cache_bytes), but
-    /// at least a page a channel.
+    /// at least one page for each channel.
     pub cache_max_bytes: usize,
-    /// RAM besides the cache allocated so far, in bytes, for operations that bypass it: stages of long
-    /// ranges, lists of indices, results of devices. The first such operation allocates it, and later ones
-    /// reuse it: up to 64 MiB of stages and some 130 MiB of lists and results a channel. Arrays
+    /// RAM in addition to the cache, allocated so far, in bytes, for operations that bypass the cache: stages
+    /// of long ranges, lists of indices, results of devices. The first such operation allocates it, and later
+    /// ones reuse it: up to 64 MiB of stages and some 130 MiB of lists and results for each channel. Arrays
     /// on the same devices share it, and each counts an equal part.
     pub staging_bytes: usize,
     /// True if the whole cache so far is page-locked.

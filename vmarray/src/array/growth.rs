@@ -31,8 +31,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Arrays [in files](crate::Builder::create) grow too, without a given greatest length.
 /// [`sync`](Self::sync) stores the length at the time of the call, with all elements below it.
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Greatest length: [`Builder::max_len`](crate::Builder::max_len), limited by the capacity of its
-    /// devices; or the length that it was built with.
+    /// Greatest length: [`Builder::max_len`](crate::Builder::max_len), limited by the capacity of the
+    /// devices; the initial length if the builder set none.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -96,10 +96,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager().extend(len.div_ceil(self.page_len()) as u64, spare)
     }
 
-    /// Adds an element at the end, and returns its index, at which this and other threads can then read it.
+    /// Adds an element at the end, and returns its index. All threads can then read the element.
     ///
-    /// Each pushing thread gets its own index, in the order of holding the last page. Blocks like
-    /// [`set`](Self::set), and at the [`capacity`](Self::capacity) like [`reserve`](Self::reserve).
+    /// Threads may push concurrently; each push gets its own index. Blocks like [`set`](Self::set), and like
+    /// [`reserve`](Self::reserve) when the array has reached its [`capacity`](Self::capacity).
     ///
     /// # Errors
     /// The errors of [`reserve`](Self::reserve) and [`set`](Self::set); nothing is added then.
@@ -178,8 +178,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Adds all elements of an iterator at the end, some thousands at a time.
     ///
     /// # Errors
-    /// The errors of [`extend_from_slice`](Self::extend_from_slice). Earlier elements of the iterator are
-    /// added, except the batch of the error: [`len`](Self::len) has their number, and the rest is lost.
+    /// The errors of [`extend_from_slice`](Self::extend_from_slice). The batches before the error are added,
+    /// so [`len`](Self::len) shows their number; all later elements of the iterator are lost.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -220,10 +220,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(Some(value))
     }
 
-    /// Removes all elements except the first `len`. Their pages release their frames without a write-back;
-    /// the memory stays. Files keep their length and reuse the places of these pages: at once if no
-    /// [`sync`](Self::sync) has stored them, else after the next one. Does nothing to an array of at most
-    /// `len` elements.
+    /// Removes all elements except the first `len`. Pages behind `len` leave the cache without a write-back;
+    /// the device memory stays allocated. Files keep their length and reuse the places of these pages: at
+    /// once if no [`sync`](Self::sync) has stored them, else after the next one. Does nothing to an array of
+    /// at most `len` elements.
     ///
     /// # Errors
     /// The errors of [`discard`](crate::views::ViewMut::discard), for pages held by leaked guards; the array
@@ -251,8 +251,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Changes the length to `len`, by adding copies of a value, or by [`truncate`](Self::truncate).
     ///
     /// # Errors
-    /// The errors of [`truncate`](Self::truncate), or as [`reserve`](Self::reserve) and
-    /// [`fill`](crate::views::ViewMut::fill); the array is as it was then.
+    /// The errors of [`truncate`](Self::truncate), and of [`reserve`](Self::reserve) and
+    /// [`fill`](crate::views::ViewMut::fill); the array is then unchanged.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -38,19 +38,19 @@ use crate::setup::profile;
 pub struct ChannelHome {
     /// Number of pages of the channel.
     pub pages: u64,
-    /// Number of lost pages: they had contents there, and are on no device and in no frame. All other pages
+    /// Number of lost pages: their contents were only on a lost device, and not in the cache. All other pages
     /// stay available.
     pub lost_pages: u64,
-    /// The devices with all of these pages: one, or two of a mirrored array. With parity, the devices of the
-    /// other channels together replace the one.
+    /// The devices that store the pages of the channel: one, or two in a mirrored array. With parity there is
+    /// one; the devices of the other channels can together reconstruct its pages.
     pub replicas: Vec<Replica>,
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The homes of pages, channel by channel, and their losses.
+    /// Home devices and lost pages of each channel.
     ///
-    /// Queries each device. For a lost device without redundancy, it examines all pages of its channels,
-    /// which may change meanwhile.
+    /// Queries each device. For a lost device without redundancy, the call examines all pages of its
+    /// channels; these may change meanwhile.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -78,7 +78,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Replaces a lost device with a spare, in an array with
     /// [`Placement::Mirrored`](crate::Placement::Mirrored) or [`Parity`](crate::Placement::Parity), and
     /// restores its pages: from a replica, or from the other devices and their parity. The array stays in use
-    /// meanwhile. Returns when the array is complete again; of several lost devices, one is replaced.
+    /// meanwhile. Returns when the array is complete again. If several devices are lost, one is replaced.
     ///
     /// Submissions wait for the piece being copied, about a millisecond; with parity, changes wait for the
     /// piece of 2 MiB being rebuilt. Until it returns, the loss of another device with these pages loses
@@ -86,9 +86,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has neither mirrors nor parity, or no
-    /// device is lost; [`ParityRefused`](crate::ErrorKind::ParityRefused) if no device of one with parity is;
-    /// [`Device`](crate::ErrorKind::Device) if the spare refuses memory, is lost itself, or is a device that
-    /// the array has already: then another one can be given.
+    /// device is lost; [`ParityRefused`](crate::ErrorKind::ParityRefused) if an array with parity has lost no
+    /// device; [`Device`](crate::ErrorKind::Device) if the spare refuses memory, is lost itself, or is a
+    /// device of the array already; the call can then be repeated with another spare.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -121,9 +121,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// will be removed or reports memory errors. For [movable](crate::Builder::movable) arrays, and for
     /// arrays with [`Placement::Mirrored`](crate::Placement::Mirrored).
     ///
-    /// Each device gets about the same number of channels; a device named twice gets twice as many. Channels
-    /// that are on one of the devices already stay there within its share. The number of channels does not
-    /// change; build with several a device if you plan to add others.
+    /// Each device gets about the same number of channels; a device named twice gets twice as many. A channel
+    /// that is on one of `devices` already stays there, unless that device has more than its share. The
+    /// number of channels does not change; build the array with several channels for each device if you plan
+    /// to add devices.
     ///
     /// Returns when all channels have moved, one after the other, and the old devices are unused. A direct
     /// link copies a channel's pages if the devices [reach each other](backend_api::Device::reaches), else
@@ -131,10 +132,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// wait. Both devices need memory for the channel meanwhile.
     ///
     /// # Errors
-    /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, no device is given, or one
-    /// alone for a mirror, or if the array has lost a device; [`Device`](crate::ErrorKind::Device) if a
-    /// device refuses memory or is lost. The channel it was about stays where it was then (of a mirror's
-    /// devices one may have moved), earlier channels are moved, and the call can be repeated.
+    /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, if `devices` is empty (or
+    /// has only one device for a mirrored array), or if the array has lost a device;
+    /// [`Device`](crate::ErrorKind::Device) if a device refuses memory or is lost. After such an error the
+    /// failed channel is on its old device (one replica of a mirror may have moved), and earlier channels
+    /// have moved; the call can be repeated.
     ///
     /// ```
     /// use std::sync::Arc;

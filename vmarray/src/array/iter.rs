@@ -14,13 +14,13 @@ use crate::setup::any::AnyDevice;
 
 /// An iterator over the elements of a range, by value, from both ends. It holds its current page.
 ///
-/// Each element is an item. An error applies to all remaining elements outside the held page: the iterator
-/// does not retry, and each of them is that error.
+/// Each item is one element, or an error. After an error the iterator does not retry: each remaining element
+/// outside the held page is that error.
 ///
 /// Alternating between both ends releases one page for the other each time.
 ///
 /// Internal iteration (`for_each`, `fold`, `rfold`, …) runs over slices, which the compiler vectorises; `for`
-/// loops, and adapters that may end early, take a comparison and a load for each element.
+/// loops, and adapters that may end early, cost a comparison and a load for each element.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -24,15 +24,15 @@ use crate::base::memory::zeroed_vec;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapMode {
-    /// The slice holds the elements; changes of the closure are dropped.
+    /// The slice holds the elements; changes that the closure makes are not written to the array.
     Read,
     /// The slice holds zeroes or, in a buffer of the caller, arbitrary data; all of it is written to the
     /// range. Completely covered pages are not fetched.
     Write,
     /// The slice holds the elements, and is written to the range.
     ReadWrite,
-    /// The slice holds zeroes or, in a buffer of the caller, arbitrary data, and is dropped: scratch memory
-    /// of the range's length. The array is neither read nor written.
+    /// The slice holds zeroes or, in a buffer of the caller, arbitrary data, and is not written to the array:
+    /// scratch memory of the range's length. The array is neither read nor written.
     Scratch,
 }
 
@@ -65,7 +65,8 @@ impl MapMode {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MapBuffer<'a, T> {
-    /// New memory, aligned to at least 64 bytes. [`NoMemory`](ErrorKind::NoMemory) if there is too little.
+    /// New memory, aligned to at least 64 bytes. The call returns [`NoMemory`](ErrorKind::NoMemory) if there
+    /// is too little.
     New,
     /// New page-locked memory of the array's first device, aligned to 4096 bytes; pageable memory if
     /// page-locking is refused. For closures that pass the slice to a GPU.

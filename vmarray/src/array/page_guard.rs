@@ -55,11 +55,11 @@ pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
     written: bool,
 }
 
-/// True if the calling thread must not wait for threads that use arrays, because these may wait for it. Such
-/// a thread holds page guards, cursors or iterators, or runs a progress function that the library called.
+/// True if the calling thread must not wait for threads that use arrays, because they may wait for it: while
+/// it holds page guards, cursors or iterators, or runs a progress function that the library called.
 ///
-/// Operations that have helper threads run on the calling thread only then. A program that starts threads,
-/// and waits for them, asks first.
+/// Operations that normally use helper threads then run on the calling thread alone. Call this function
+/// before you start threads and wait for them.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -78,11 +78,11 @@ pub fn must_work_alone() -> bool {
 /// Fate of a page after a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visit {
-    /// It stays as a used page.
+    /// The page stays in the cache, as a used page.
     Stay,
-    /// If it is new and unused by other threads, its frame is the next to be evicted: data written by a long
-    /// scan then stay in the processor's caches until the write-back. Fetched pages leave in frame order:
-    /// frames of neighbours are contiguous, so fetching other pages into them takes fewer copies.
+    /// If the page is new and unused by other threads, its frame is evicted next: data written by a long scan
+    /// are then still in the processor's caches at the write-back. Fetched pages leave in frame order: frames
+    /// of neighbours are contiguous, so fetching other pages into them takes fewer copies.
     Pass,
 }
 
@@ -224,7 +224,7 @@ macro_rules! common {
                 self.place.cut.page
             }
 
-            /// The indices of its elements in its view.
+            /// The indices of the guard's elements in its view.
             #[must_use]
             pub fn range(&self) -> Range<usize> {
                 self.place.cut.range.clone()

@@ -31,9 +31,9 @@ pub(crate) struct RegisteredRange {
 /// For values in such memory, the device executes [`gather_into`](crate::views::View::gather_into) and
 /// [`scatter`](crate::views::ViewMut::scatter) on uncached elements without a copy by the processor. If the
 /// list of a gather is registered too, and the array exceeds twice its cache, the devices also read the list:
-/// dirty pages are written back first, and the processor only checks bounds. Arrays over several devices that
-/// do not [reach](backend_api::Device::reaches) each other copy as without registration. The type
-/// dereferences to a slice; calls may use parts of it.
+/// dirty pages are written back before that, and the processor only checks bounds. If an array has several
+/// devices that do not [reach](backend_api::Device::reaches) each other, its copies go through the processor
+/// as without registration. The type dereferences to a slice; calls may use parts of the slice.
 ///
 /// Registering takes about a tenth of a second for each GB, so register once and reuse the memory.
 /// Page-locked memory cannot be swapped out, and systems limit it.
@@ -55,14 +55,14 @@ pub struct Registered<T: Element> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Registers memory with the devices of this array, for values or for indices. It serves all arrays on
-    /// these devices.
+    /// Registers a vector with the devices of this array, for use as values or indices of calls. The
+    /// registration is valid for all arrays on these devices.
     ///
     /// Blocks while the system locks the memory. Copies nothing.
     ///
     /// # Errors
-    /// [`PinRefused`](backend_api::ErrorKind::PinRefused) if the system locks no more memory, and
-    /// [`Unsupported`](backend_api::ErrorKind::Unsupported) from devices that cannot do so.
+    /// [`PinRefused`](backend_api::ErrorKind::PinRefused) if the system locks no more memory;
+    /// [`Unsupported`](backend_api::ErrorKind::Unsupported) if a device cannot register memory.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -140,16 +140,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// After a crash each page, and the length, has the state of the last completed `sync` or a later one; no
     /// page is torn, and no element below the length is missing. All pages of all files are from one `sync`.
-    /// A file that another program has replaced by a copy of another time is an error at
-    /// [`open`](Builder::open).
+    /// If a file was replaced by a copy from another time, [`open`](Builder::open) returns an error.
     ///
     /// Blocks until dirty pages are written back and the drives have stored them; hits continue meanwhile.
     ///
     /// # Errors
-    /// [`Device`](crate::ErrorKind::Device) with the error of the drive, or of kind `Unsupported` for an
-    /// array whose devices are no [files](Builder::create);
-    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the calling thread holds a page exclusively. The
-    /// next call repeats failed writes.
+    /// [`Device`](crate::ErrorKind::Device) with the error of the drive, or of kind `Unsupported` if the
+    /// array is not in [files](Builder::create); [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the
+    /// calling thread holds a page exclusively. The next call repeats failed writes.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -172,8 +170,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) takes a tier
     /// at its creation.
     ///
-    /// Creating or opening the array allocates the memory of the GPUs. A GPU without memory, or that fails
-    /// later, is not used, without an error: [`Tier::status`](crate::host::Tier::status) has the reason.
+    /// Creating or opening the array allocates the memory of the GPUs. A GPU that has too little memory, or
+    /// fails later, is skipped without an error: [`Tier::status`](crate::host::Tier::status) has the reason.
     /// Several arrays with one page length can share a tier.
     ///
     /// ```
@@ -218,11 +216,12 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// [`Ratios`](crate::Placement::Ratios) over the files, which may be on different drives.
     ///
     /// # Errors
-    /// [`FileRefused`](crate::ErrorKind::FileRefused) for no files, other placements, and arrays that are to
-    /// be movable; [`Device`](crate::ErrorKind::Device) of kind `AlreadyExists` if there is anything at a
-    /// path, which is left as it is, of kind `InvalidArgument` if element type, files and shares take more
-    /// than some 3900 bytes to describe, and errors of the system; else as [`build`](Self::build). No file is
-    /// left behind; a loss of power in the middle leaves one that cannot be opened.
+    /// [`FileRefused`](crate::ErrorKind::FileRefused) for an empty list of files, for other placements, and
+    /// for [movable](Self::movable) arrays; [`Device`](crate::ErrorKind::Device) of kind `AlreadyExists` if a
+    /// path exists (it is left unchanged), of kind `InvalidArgument` if the description of element type,
+    /// files and shares takes more than some 3900 bytes, and with errors of the system; the other errors of
+    /// [`build`](Self::build). No file is left behind; a loss of power in the middle leaves one that cannot
+    /// be opened.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -362,10 +361,11 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// page, and up to 16 MiB of pages if the array was not closed properly.
     ///
     /// # Errors
-    /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for elements of another type or byte order, and files
-    /// that do not belong to one array, with both sides named; [`Device`](crate::ErrorKind::Device) of kind
-    /// `InUse`, `WrongFormat` or `Corrupted`, also for a file that is older or newer than the others, or with
-    /// an error of the system; else as [`create`](Self::create).
+    /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for elements of another type or byte order, and for
+    /// files that do not belong to one array; the error names both sides;
+    /// [`Device`](crate::ErrorKind::Device) of kind `InUse`, `WrongFormat` or `Corrupted`, also for a file
+    /// that is older or newer than the others, or with an error of the system; the other errors of
+    /// [`create`](Self::create).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -11,7 +11,7 @@ use crate::base::stats::{ChannelStats, Stats};
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// Observation of an array from [`VirtualArray::watch`] on. It costs accesses nothing.
+/// Observation of an array since the call of [`VirtualArray::watch`]. Accesses cost the same.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -40,7 +40,8 @@ pub struct Watch<'a, T: Element, D: Device> {
 /// Report on the work of an array during a [watch](Watch).
 ///
 /// [Shares](ReportedDevice) refer to measured limits ([`Profile`]), so they exist only for devices whose
-/// profile is known in this process. They cover *this array*; other work may have used the rest.
+/// profile is known in this process. They count the work of *this array* only; other work may have used the
+/// rest.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -84,14 +85,15 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReportedDevice {
-    /// The device, as errors name it.
+    /// Name of the device, as in errors.
     pub device: String,
     /// The counters of the device.
     pub stats: ChannelStats,
-    /// The least time that the bytes need on the bus at its measured speed, as a share of the elapsed time.
+    /// Share of the bus's measured bandwidth that the array used, 0 to 1: the time that its bytes need at
+    /// full speed, divided by the elapsed time. `None` without a known profile.
     pub bus_share: Option<f64>,
-    /// The least time that the bytes need in the device's own memory at its measured speed, as a share of the
-    /// elapsed time.
+    /// Share of the device memory's measured bandwidth that the array used, 0 to 1, computed likewise. `None`
+    /// without a known profile.
     pub memory_share: Option<f64>,
 }
 
@@ -118,7 +120,7 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
         self.report_after(self.began.elapsed())
     }
 
-    /// As [`report`](Self::report), with another elapsed time: for devices with virtual time, such as
+    /// Returns the [`report`](Self::report) with a given elapsed time, for devices with virtual time, such as
     /// simulated ones.
     #[must_use]
     pub fn report_after(&self, elapsed: Duration) -> Report {
@@ -155,8 +157,9 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
 }
 
 impl Report {
-    /// The greatest share of a device limit, and the limit; `None` without a known profile. Near 1, only less
-    /// work is faster. Far below, the time went elsewhere: driver calls, waits, the program itself.
+    /// The greatest share of a device limit, and the limit; `None` without a known profile. Near 1, the array
+    /// can only become faster by doing less work. Far below 1, the time went into driver calls, waits, or the
+    /// program itself.
     #[must_use]
     pub fn share_of_limit(&self) -> Option<(f64, LimitedBy)> {
         let shares = self.devices.iter().flat_map(|device| {

@@ -29,17 +29,17 @@ use bytemuck::{NoUninit, Pod};
 ///
 /// # Size
 ///
-/// Operations on single elements pass them by value, so several copies must fit on the stack of the
-/// thread. The standard library gives a thread 2 MiB. An element may have an eighth of that (256 KiB) in
+/// Operations on single elements pass them by value, so several copies must fit on the stack of the thread.
+/// The standard library gives a thread 2 MiB. An element may have an eighth of that (256 KiB) in
 /// [`get`](crate::VirtualArray::get), [`set`](crate::VirtualArray::set),
 /// [`replace`](crate::VirtualArray::replace), [`compare_exchange`](crate::VirtualArray::compare_exchange),
 /// [`update`](crate::VirtualArray::update), [`swap`](crate::VirtualArray::swap) and their uncached forms,
-/// also in a program that is built without optimisation. Longer elements, and long ones in all other
-/// operations that take or return single elements, need a thread with a larger stack. Operations on slices
-/// and pages ([`read`](crate::views::View::read), [`write`](crate::views::ViewMut::write),
-/// [`map`](crate::views::PagedView::map), [`page`](crate::views::PagedView::page)) move no element over
-/// the stack. An operation that replaces an element of more than 16 KiB keeps it on the heap meanwhile; if
-/// the system has no memory for that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
+/// also in a program that is built without optimisation. Longer elements need a thread with a larger stack.
+/// So do long elements in all other operations that take or return single elements. Operations on slices and
+/// pages ([`read`](crate::views::View::read), [`write`](crate::views::ViewMut::write),
+/// [`map`](crate::views::PagedView::map), [`page`](crate::views::PagedView::page)) move no element over the
+/// stack. An operation that replaces an element of more than 16 KiB keeps it on the heap meanwhile; if the
+/// system has no memory for that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
 ///
 /// Types of zero bytes do not compile:
 ///
@@ -265,8 +265,8 @@ const fn assert_searchable(bytes: usize) {
 /// let too_long = vmarray::Field::<[u8; 8192], _>::whole();
 /// ```
 ///
-/// [Methods](Self::eq) compare fields, and return conditions on elements. Operators would return a `bool`
-/// at once, so they do not compile:
+/// [Methods](Self::eq) such as `eq` compare fields, and return conditions on elements. Operators would return
+/// a `bool` at once, so they do not compile:
 ///
 /// ```compile_fail,E0277
 /// use vmarray::prelude::*;

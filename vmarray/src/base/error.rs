@@ -40,12 +40,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// An index is not below the length.
     IndexOutside { index: usize, len: usize },
-    /// The number of a page is not below the number of pages.
+    /// The index of a page is not below the number of pages.
     PageOutside { page: usize, pages: usize },
     /// An index of a list is not below the length; `position` is the position of the first such index in
     /// the list.
     ListedIndexOutside { position: usize, index: usize, len: usize },
-    /// A share of elements, at this position of a list, is not a number between 0 and 1.
+    /// A share of elements, such as the share of a quantile, is not between 0 and 1; `position` is its
+    /// position in the list.
     ShareOutside { position: usize, share: String },
     /// A range ends after the last element.
     RangeOutside { start: usize, end: usize, len: usize },
@@ -64,11 +65,11 @@ pub enum ErrorKind {
     ZeroPageLength,
     /// Memory of the program begins at an address that is no multiple of its elements' alignment.
     Misaligned { address: usize, align: usize },
-    /// A page does not fit into memory, or into its length's type.
+    /// A page does not fit into memory, or its number of bytes overflows.
     PageTooLong { page_len: usize, element_bytes: usize },
     /// An array would exceed the length that it was built to grow to.
     LengthLimit { asked: usize, max_len: usize },
-    /// An index along one axis is outside of a shape. It may be negative with boundaries.
+    /// An index along one axis is outside of a shape. `index` may be negative if the view has boundary modes.
     PositionOutside { axis: usize, index: i128, extent: usize },
     /// A box ends after the last element of an axis.
     BoxOutside { axis: usize, start: usize, end: usize, extent: usize },
@@ -78,21 +79,21 @@ pub enum ErrorKind {
     ShapeOverflow { shape: Vec<usize> },
     /// A shape, given by its extents, has more or fewer elements than the data.
     ShapeMismatch { shape: Vec<usize>, expected: usize, got: usize },
-    /// A view has another number of axes.
+    /// The number of axes of a view differs from the expected one.
     RankMismatch { expected: usize, got: usize },
     /// The axis does not exist: the shape has `axes` axes.
     NoSuchAxis { axis: usize, axes: usize },
     /// A tile has no elements.
     EmptyTile { axis: usize },
-    /// An operation on tiles in place, of an array that is not stored in tiles.
+    /// An operation on tiles in place was called for an array that is not stored in tiles.
     NotTiled,
     /// The row does not exist: the array has `rows` rows.
     RowOutside { row: usize, rows: usize },
-    /// An earlier write of this row has failed, so it has no contents; rows before it have theirs.
+    /// An earlier write of this row has failed, so it has no contents; earlier rows are complete.
     RowIncomplete { row: usize },
     /// The list of devices is empty.
     NoDevices,
-    /// Discovery found no device for the request, or none that is used by default.
+    /// Discovery found no device for the request, or only devices that are not used by default.
     NoneFound {
         /// The parts of the request, each with the reason why discovery found no device. Empty without a
         /// request.
@@ -100,7 +101,7 @@ pub enum ErrorKind {
         /// The devices that exist, and the reasons why backends have none.
         found: Vec<String>,
     },
-    /// A request for devices that is empty, or not UTF-8.
+    /// A device filter is empty, or not UTF-8.
     DeviceFilter { filter: String },
     /// All of `devices` devices have zero channels.
     NoChannels { devices: usize },
@@ -114,11 +115,11 @@ pub enum ErrorKind {
     ParityRefused { reason: &'static str },
     /// Pages cannot be moved to other devices.
     MoveRefused { reason: &'static str },
-    /// An array cannot be kept in files.
+    /// An array with these settings cannot be stored in files, or files cannot be used in this way.
     FileRefused { reason: &'static str },
     /// The program's progress function has stopped the work.
     Cancelled,
-    /// A file differs from the request.
+    /// The contents of a file differ from the request, for example in the type of elements.
     FileMismatch {
         /// The file.
         path: String,
@@ -145,24 +146,25 @@ pub enum ErrorKind {
     NoTableMemory { pages: u64 },
     /// The system has no memory for a buffer.
     NoMemory { bytes: usize },
-    /// All frames of a channel that may be guarded are guarded. The calling thread holds guards itself, so
-    /// that waiting might never end.
+    /// A channel has no frame left for another page guard. The calling thread holds guards itself, so a wait
+    /// might never end.
     TooManyGuards { channel: u32, frames: u64 },
-    /// The calling thread holds guards, or runs a progress function of the program, and other threads may
-    /// wait for that. So its wait for the page, or for such a thread, might never end. `page` is 0 for a wait
-    /// that concerns no page of the array.
+    /// The calling thread would wait for a page or a thread, while other threads may wait for the guards that
+    /// it holds, or for the progress function that it runs. The wait might never end. `page` is 0 if the wait
+    /// concerns no page of the array.
     WouldDeadlock { page: u64 },
-    /// A label is given to two columns of an index set.
+    /// Two columns of an index set have the same label.
     DuplicateDimension { dimension: u32 },
-    /// An index set has no column of this label.
+    /// An index set has no column with this label.
     UnknownDimension { dimension: u32 },
-    /// A combination of two index sets without a common dimension.
+    /// Two index sets to be combined have no common dimension.
     NoCommonDimension,
-    /// A product of two index sets with a common dimension; this is the first.
+    /// Two index sets to be multiplied have common dimensions; `dimension` is the first of them.
     CommonDimension { dimension: u32 },
-    /// The number of values of a tuple, given by its number, differs from the number of dimensions.
+    /// The number of values of a tuple differs from the number of dimensions; `tuple` is the index of the
+    /// tuple.
     RaggedTuple { tuple: usize, expected: usize, got: usize },
-    /// The column of a label is longer or shorter than the first one.
+    /// The column with this label is longer or shorter than the first column.
     RaggedColumn { dimension: u32, expected: usize, got: usize },
     /// Tuples have changed between two readings, so that the number of results differs from the counted
     /// one.
@@ -171,9 +173,9 @@ pub enum ErrorKind {
     ExpressionTooLong { most: usize },
     /// The number of assignments is 0, or more than a device supports.
     AssignmentCount { assignments: usize, most: usize },
-    /// A histogram of zero bins, or of too many.
+    /// The number of bins of a histogram is 0 or too large.
     BinCount { bins: usize, most: usize },
-    /// A kernel cannot be lowered for devices.
+    /// A kernel cannot be translated for devices.
     KernelRefused { kernel: String, reason: String },
     /// A result of a kernel is also another of its arguments. `place` is the kernel's `file:line`; empty for
     /// an operation of the library.
@@ -187,8 +189,8 @@ pub enum ErrorKind {
     /// Items of a kernel exceeded their budget of loop iterations. `items` is their number; `item` is one
     /// of them, in a loop at `place` in the source, `file:line`.
     KernelBudget { kernel: String, place: String, turns: u64, item: usize, items: u64 },
-    /// Items of a kernel exceeded their private memory. `items` is their number; `item` is one of them,
-    /// which requested `asked` bytes at `place` in the source, `file:line`.
+    /// Items of a kernel requested more private memory than an item has. `items` is their number; `item` is
+    /// one of them, which requested `asked` bytes at `place` in the source, `file:line`.
     KernelPrivateHeap {
         kernel: String,
         place: String,
@@ -203,10 +205,10 @@ pub enum ErrorKind {
     /// items that had ended before, and for the others the old values or a part of the new ones.
     KernelTime { kernel: String, place: String, limit: Duration, item: usize },
     /// In a session, groups of `group_len` items would have elements on several channels, because the array
-    /// has pages of `page_len` elements and the launch begins at element `start`. Pages of `fits` elements,
-    /// and a start at a multiple of `group_len`, have whole groups.
+    /// has pages of `page_len` elements and the launch begins at element `start`. Use pages of `fits`
+    /// elements, and a start at a multiple of `group_len`.
     KernelGroups { kernel: String, group_len: usize, page_len: usize, start: usize, fits: usize },
-    /// Items of a kernel appended more elements to an argument than allowed. None is appended.
+    /// Items of a kernel appended more elements to an argument than allowed. No element is appended.
     KernelAppend { kernel: String, argument: String, asked: u64, most: usize },
     /// A device failed in the middle of writing to elements.
     Interrupted {
@@ -222,7 +224,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the remedy in a few words. The text of an error ends in it.
+    /// Returns the remedy in a few words. The text of an error ends with it.
     #[must_use]
     pub fn advice(&self) -> String {
         self.texts().1

@@ -25,7 +25,7 @@ use crate::base::error::{ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The bytes done, each counted as often as it is moved.
+    /// Bytes done so far; a byte that is moved several times counts as often.
     pub done_bytes: u64,
     /// All bytes to do. Work that turns out to be unnecessary counts as done.
     pub all_bytes: u64,
@@ -113,20 +113,20 @@ impl Drop for Before {
     }
 }
 
-/// Runs `work` on the calling thread, and reports the progress of the sorts in it. It calls `progress`
-/// before the first step of each sort and after every few GiB or less, from any thread, one at a time.
+/// Runs `work` on the calling thread, and reports the progress of each sort that `work` calls. The sort calls
+/// `progress` before its first step and after every few GiB or less: from any thread, but one call at a time.
 /// Sorts in RAM also report within a step. Sorts are [`sort`](crate::views::ViewMut::sort),
 /// [`sort_with`](crate::views::ViewMut::sort_with), and the sorting methods of
-/// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut). If a call has several
-/// sorts, each counts from 0.
+/// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut). If a call has several sorts,
+/// each counts from 0.
 ///
-/// `progress` must not use the elements of the sort. Of an array, that is
-/// [`WouldDeadlock`](ErrorKind::WouldDeadlock); of a source, it may block forever. `progress` runs without
-/// helper threads (see [`must_work_alone`](crate::access::must_work_alone)).
+/// `progress` must not access the elements that are sorted: an access to an array returns
+/// [`WouldDeadlock`](ErrorKind::WouldDeadlock), and an access to a source may block forever. `progress` runs
+/// without helper threads (see [`must_work_alone`](crate::access::must_work_alone)).
 ///
-/// If `progress` breaks, the sort ends with [`Cancelled`](ErrorKind::Cancelled) as soon as the work in
-/// flight is done. The elements are then in some order, none is lost, and values are still next to their
-/// keys.
+/// If `progress` breaks, the sort ends with [`Cancelled`](ErrorKind::Cancelled) as soon as the work in flight
+/// is done. The elements are then in an unspecified order, no element is lost, and each value is still next
+/// to its key.
 ///
 /// ```
 /// use std::ops::ControlFlow;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::readable_bytes;
 use parking_lot::Mutex;
 
-/// A number that any thread may add to. It orders no other accesses.
+/// A number that any thread may add to, with relaxed memory order.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -88,7 +88,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Accesses whose page had no frame and had to get one, with or without a fetch.
+    /// Accesses to a page that was not cached and had to enter the cache, with or without a fetch from the
+    /// device.
     misses,
     /// Pages prefetched, by request or by read-ahead.
     prefetches,
@@ -109,19 +110,19 @@ counters! {
     /// Bytes of the channel's elements that were copied to other device memory without the host: on the
     /// device itself, or over a link to another one.
     bytes_past_host,
-    /// Bytes of other elements that the channel's work on the device needed in addition, and that passed
-    /// through the host for lack of a direct link. [`bytes_to_device`](Self::bytes_to_device) includes
-    /// them.
+    /// Bytes of other channels' and arrays' elements that work on this channel's device needed, and that were
+    /// copied through the host because there is no direct link. [`bytes_to_device`](Self::bytes_to_device)
+    /// includes them.
     bytes_through_host,
-    /// Bytes of elements that work of the channel on the device read or wrote in place. Partially changed
-    /// rows count twice; work of a [session](crate::kernel::Session) does not count.
+    /// Bytes of the channel's elements that kernels and searches read or wrote in device memory. Partially
+    /// changed rows count twice; work of a [session](crate::kernel::Session) does not count.
     bytes_in_place,
     /// Batches of copies and kernels submitted to the device.
     submissions,
     /// Process-wide barriers on all cores, needed before the eviction, export or copy of pages that
     /// threads may be accessing without a lock. One barrier serves all pages of a batch.
     barriers,
-    /// Times that a thread had to wait: for a copy, a page held by another thread, or a frame.
+    /// Number of times that a thread waited for a copy, for a page held by another thread, or for a frame.
     waits,
 }
 
@@ -148,7 +149,7 @@ counters! {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Stats {
-    /// Accesses that found their page in its frame, if they are counted. A range counts once for each of
+    /// Accesses to pages that were cached; `None` if hits are not counted. A range counts once for each of
     /// its pages.
     pub hits: Option<u64>,
     /// The counters of each channel.
@@ -162,7 +163,7 @@ impl Stats {
         self.channels.iter().fold(ChannelStats::default(), |sum, c| sum + *c)
     }
 
-    /// Returns the share of hits in hits and misses, if hits are counted; 1 if there were neither.
+    /// Returns the share of hits in hits and misses, if hits are counted; 1 if there were no accesses.
     #[must_use]
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.hits?;

@@ -52,12 +52,12 @@ const SILENT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PublishedProgram {
-    /// The number of the process.
+    /// The process ID.
     pub process: u32,
     /// The name of the program's file.
     pub name: String,
-    /// The time of publication since the beginning of 1970. Differences between two readings are divided
-    /// by it.
+    /// The time of publication, since the beginning of 1970. To compute a rate, divide the difference of two
+    /// counters by the difference of their times.
     pub at: Duration,
     /// The arrays of the program, in the order in which they were built.
     pub arrays: Vec<PublishedArray>,
@@ -83,7 +83,7 @@ pub struct PublishedArray {
     pub bytes: u64,
     /// Hits since it was built, if they are counted.
     pub hits: Option<u64>,
-    /// Its channels.
+    /// The channels of the array.
     pub channels: Vec<PublishedChannel>,
 }
 
@@ -98,7 +98,7 @@ pub struct PublishedArray {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PublishedChannel {
-    /// The device, as errors name it.
+    /// Name of the device, as in errors.
     pub device: String,
     /// The counters since the array was built.
     pub stats: ChannelStats,
@@ -176,8 +176,8 @@ impl Drop for Publication {
     }
 }
 
-/// Updates the published statistics of this process at once. Otherwise that happens twice a second. Has no
-/// effect if no array is [published](crate::Builder::publish).
+/// Updates the published statistics of this process at once, in addition to the updates twice a second. Has
+/// no effect if no array is [published](crate::Builder::publish).
 pub fn publish_now() {
     publish(&mut PUBLISHER.lock());
 }
@@ -240,8 +240,8 @@ impl Publisher {
     }
 }
 
-/// Returns the running programs of this user that publish statistics of their arrays, by process. Programs
-/// that have ended are omitted, and their files removed; files with other contents are omitted.
+/// Returns the running programs of this user that publish statistics of their arrays, by process. The call
+/// omits programs that have ended, and removes their files. It skips files with other contents.
 #[must_use]
 pub fn programs() -> Vec<PublishedProgram> {
     PrivateDir::open(&folder()).map(|folder| read_all(&folder)).unwrap_or_default()

@@ -36,8 +36,8 @@ mod two_queue;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum EvictionPolicy {
-    /// CLOCK: a hand goes round the frames, and gives every page referenced since its last visit one more
-    /// turn.
+    /// CLOCK: a hand goes round the frames, and gives every page that was referenced since the hand's last
+    /// visit one more turn.
     ///
     /// Approximates least recently used. A hit sets one bit, once per turn of the hand, and takes no lock;
     /// the state is one byte a frame.
@@ -50,13 +50,13 @@ pub enum EvictionPolicy {
     /// access, the oldest first.
     ///
     /// The order is exact, but the first page in that order that can leave at once is evicted. A page in use,
-    /// or a dirty page, is skipped while there are others. A channel with many frames evicts several of the
-    /// oldest pages at a time.
+    /// or a dirty page, is skipped while other pages can leave. A channel with many frames evicts several of
+    /// the oldest pages at a time.
     ///
-    /// For few frames, for code that depends on the order, and for comparisons. Every hit latches the page
-    /// and is reported under the shard's lock. So there are no lock-free hits, and threads of a shard wait
-    /// for each other even if all their pages are resident. The state is eight bytes a frame; for repeated
-    /// hits of one page, a report is one comparison.
+    /// Use this policy for few frames, for code that depends on the order, and for comparisons. Every hit
+    /// latches the page and is reported under the shard's lock. So there are no lock-free hits, and threads
+    /// of a shard wait for each other even if all their pages are resident. The state is eight bytes a frame;
+    /// if one page is hit repeatedly, a report is one comparison.
     ///
     /// Source: L. A. Belady, "A Study of Replacement Algorithms for a Virtual-Storage Computer", 1966, and
     /// folklore.
@@ -88,7 +88,7 @@ pub(crate) enum Verdict {
     Skip,
     /// The referenced bit was set and the caller has cleared it. The frame gets a second chance.
     Referenced,
-    /// As [`Skip`](Self::Skip), and the search ends.
+    /// The frame cannot go now and keeps its place, as with [`Skip`](Self::Skip); the search ends.
     Stop,
 }
 

@@ -64,7 +64,7 @@ pub(crate) use snapshot::{PageSaver, Snapshot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetch {
     Contents,
-    /// The caller overwrites all of it: no fetch, and the frame holds arbitrary bytes.
+    /// The caller overwrites the whole page: it is not fetched, and the frame holds arbitrary bytes.
     Overwrite,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Fetch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Follow,
-    /// Part of an operation with its own prefetch.
+    /// No read-ahead: the access is part of an operation with its own prefetch.
     Ignore,
 }
 
@@ -127,7 +127,8 @@ pub struct Pager {
     extending: Mutex<()>,
     snapshots: Snapshots<snapshot::Saver>,
     pool: OnceLock<Option<SharedHomes>>,
-    /// Ends first when the array is dropped.
+    /// Publication of the statistics. The first field, because it must end before the other parts are
+    /// dropped.
     publication: Option<Publication>,
     keeps: Keeps,
     /// Least size in bytes of direct reads of pages without a frame at their home.
@@ -141,7 +142,7 @@ pub struct Pager {
 #[cfg(feature = "host")]
 #[derive(Clone, Debug, Default)]
 pub(crate) enum KeptLength {
-    /// None, or a fixed one.
+    /// No length is stored, or a fixed one.
     #[default]
     None,
     /// Length of the array.
@@ -153,9 +154,9 @@ pub(crate) enum KeptLength {
 /// Fate of the contents when the array is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
-    /// Contents are lost.
+    /// Contents are lost when the array is dropped.
     Nothing,
-    /// Contents persist.
+    /// Contents persist after the array is dropped.
     All,
     /// Contents are read-only.
     AsFound,

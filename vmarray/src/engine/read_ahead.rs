@@ -39,7 +39,7 @@ pub(crate) struct Streams {
 pub(crate) enum Use {
     /// The page was not resident.
     Missed,
-    /// First use of a prefetched page.
+    /// The page was prefetched, and this is its first use.
     FetchedAhead,
 }
 

@@ -1,4 +1,4 @@
-//! Redundancy of an array's pages: rebuilds the data of a lost device on a spare one, and moves pages from
+//! Redundancy of an array's pages: rebuilds the data of a lost device on a spare device, and moves pages from
 //! one device to another.
 
 use std::sync::Arc;

@@ -10,8 +10,8 @@ use super::{IndexSet, Tuples, count_of};
 use crate::base::error::Result;
 use crate::base::scratch_pool::unspecified_vec;
 
-/// The results of a [`Combination`](super::Combination) in sets of some length. Ends after the first
-/// error.
+/// An iterator over the results of a [`Combination`](super::Combination), in sets of at most the length given
+/// to [`chunks`](super::Combination::chunks). Ends after the first error.
 ///
 /// ```
 /// let a = vmarray::IndexSet::from_rows([0], [[1], [2], [3]])?;

@@ -1,4 +1,4 @@
-//! Conversion of index sets from and to columns, by all threads.
+//! Conversion between index sets and columns, on all threads.
 
 use super::{Dimension, IndexSet, count_of, distinct};
 use crate::base::error::{ErrorKind, Result};
@@ -20,8 +20,9 @@ fn threads_for(len: usize) -> usize {
 
 /// The columns of an [`IndexSet`], each in memory of its own.
 ///
-/// [`to_columns`](IndexSet::to_columns) makes them of a set, and
-/// [`Combination::to_columns`](super::Combination::to_columns) without an intermediate set.
+/// [`to_columns`](IndexSet::to_columns) creates them from a set;
+/// [`Combination::to_columns`](super::Combination::to_columns) writes results to columns without an
+/// intermediate set.
 ///
 /// ```
 /// use vmarray::IndexSet;
@@ -118,8 +119,8 @@ pub(super) fn to_columns(rows: &[u64], columns: &mut [&mut [u64]]) {
 }
 
 impl IndexSet {
-    /// Creates a set of the tuples in the given columns: the first values of all columns are the first
-    /// tuple. Copies them, by all threads.
+    /// Creates a set of the tuples in the given columns: the first values of all columns are the first tuple.
+    /// Copies the values, on all threads.
     ///
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a
@@ -149,7 +150,7 @@ impl IndexSet {
         Ok(Self::assemble(dimensions, values, len))
     }
 
-    /// Returns the columns, each in memory of its own. Copies them, by all threads.
+    /// Returns the columns, each in memory of its own. Copies the values, on all threads.
     ///
     /// ```
     /// use vmarray::IndexSet;

@@ -1,4 +1,4 @@
-//! The merged tuples of two sets, which can be written to several targets.
+//! The merged tuples of two sets, and their output to memory, columns, chunks or arrays.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,9 +22,9 @@ use crate::engine::shared_work;
 use crate::ops::view::{INTERNAL, Linear, Store as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
-/// The merged tuples of two sets: counted, and not written yet.
+/// The result of a join of two sets: the tuples are counted, but not written yet.
 ///
-/// This allows results larger than RAM: their number is known before a target exists.
+/// Their number is known before a target is allocated, so results can be larger than RAM.
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};
@@ -84,7 +84,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.engine.merge().width()
     }
 
-    /// Returns all results in memory, which is allocated once and written in place by all threads.
+    /// Returns all results in memory, which is allocated once; all threads write to it in place.
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong);
@@ -119,8 +119,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(columns)
     }
 
-    /// Returns all results in sets of `tuples` tuples each (at least one), the last one shorter. One of
-    /// them is in memory at a time.
+    /// Returns an iterator over all results in sets of `tuples` tuples (0 counts as 1); the last set may be
+    /// shorter. Only one set is in memory at a time.
     pub fn chunks(&self, tuples: usize) -> CombinationChunks<'_, 'a, A, B> {
         CombinationChunks::new(&self.engine, tuples.max(1), self.threads)
     }
@@ -149,7 +149,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(())
     }
 
-    /// Returns all results in a new array, for which `describe` may set devices and a cache.
+    /// Writes all results to a new array; `describe` receives its builder and may set devices and cache.
     ///
     /// # Errors
     /// The errors of [`Builder::build`] and [`write_to`](Self::write_to).

@@ -37,17 +37,17 @@ use crate::ops::sort::is_unsupported;
 ///
 /// # Cost
 ///
-/// The join groups the second set in memory by the common values. It uses about 100 bytes per tuple, plus
-/// a copy of the values that go into results. The first set takes 24 bytes per tuple during the look-ups,
-/// and 8 bytes afterwards. Then the number of results is known, and they are written on demand. If the
+/// The join groups the second set in memory by the common values. It uses about 100 bytes per tuple, plus a
+/// copy of the values that go into results. The first set takes 24 bytes per tuple during the look-ups, and 8
+/// bytes afterwards. After that the number of results is known; the results are written on demand. If the
 /// order does not matter, pass the smaller set as the second one.
 ///
-/// Sources that exceed the bound are processed in pieces: the first one is read twice (once to count, once
-/// to write) for each block of the second one.
+/// Sources that exceed the memory bound are processed in pieces: the first source is read twice (once to
+/// count, once to write) for each block of the second source.
 ///
-/// Threads that end before the call does share the work; no feature is needed. A thread that holds guards
-/// of pages works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) if it would have to wait.
-/// Hashes are not keyed: an attacker who chooses the values can make the operation slow, but not wrong.
+/// Scoped threads share the work, and end before the call returns; no feature is needed. A thread that holds
+/// guards of pages works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) if it would have to
+/// wait. Hashes are not keyed: an attacker who chooses the values can make the operation slow, but not wrong.
 ///
 /// ```
 /// use vmarray::{index_set::Combine, IndexSet};
@@ -105,14 +105,14 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self
     }
 
-    /// Sets an approximate bound of the memory for index structures of the inputs, and for loaded parts of
-    /// them. Results do not count.
+    /// Sets an approximate bound in bytes for the RAM of index structures, and of loaded parts of the
+    /// sources. Results do not count.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = Some(bytes);
         self
     }
 
-    /// Finds and counts the results. Writes none.
+    /// Finds and counts the results, without writing them.
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), or
@@ -125,17 +125,17 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)
     }
 
-    /// Finds the results on the devices of an array, which is otherwise not used. Writes them to a new
-    /// array there with the same page length. If both sets are in arrays on one GPU, which the program
+    /// Finds the results on the devices of an array, and writes them to a new array with the same devices and
+    /// page length. The elements of the given array are not used. If both sets are in arrays on one GPU,
     /// opened once for all of them, the GPU reads them in place: no tuple goes through the host. The GPU
     /// needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128 MiB.
     ///
     /// Sets in other places, such as files or RAM, are copied to the devices a part at a time.
-    /// [`memory_bytes`](Self::memory_bytes) then bounds the devices' memory, and the order is by blocks,
-    /// as [above](Self#order). With several devices, each has a copy of a part's index. [`run`](Self::run)
-    /// and [`write_to`](Combination::write_to) do the work instead if there is no GPU, for sets that do
-    /// not fit into the GPUs' memory, and for second sets of more than 64 dimensions. Other threads must
-    /// not write to the sets meanwhile.
+    /// [`memory_bytes`](Self::memory_bytes) then bounds the devices' memory, and the order is by blocks, as
+    /// [above](Self#order). With several devices, each has a copy of the index. [`run`](Self::run) and
+    /// [`write_to`](Combination::write_to) do the work instead if there is no GPU, for sets that do not fit
+    /// into the GPUs' memory, and for second sets of more than 64 dimensions. Other threads must not write to
+    /// the sets meanwhile.
     ///
     /// ```
     /// use vmarray::{IndexSet, VirtualArray, index_set::{Combine, Tuples}};

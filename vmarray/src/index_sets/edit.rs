@@ -7,9 +7,9 @@ use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
-    /// Merges each pair of tuples with equal values in the common dimensions. [`Combine`] has the details:
-    /// the order of the results, threads, bounded memory, results larger than RAM; also counting without
-    /// writing, and products.
+    /// Merges each pair of tuples with equal values in the common dimensions. [`Combine`] documents the order
+    /// of the results, and offers more: a number of threads, bounded memory, results larger than RAM,
+    /// counting without writing, products.
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), [`TooLong`](ErrorKind::TooLong),
@@ -48,8 +48,8 @@ impl IndexSet {
         Ok(self)
     }
 
-    /// Sorts the tuples: by the first column, equal ones by the second column, and so on. Up to eight
-    /// columns in place, more with a copy.
+    /// Sorts the tuples in lexicographic order: by the first column, then by the second, and so on. Sorts up
+    /// to eight columns in place, and more with a copy.
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory) for the copy.
@@ -76,8 +76,8 @@ impl IndexSet {
         Ok(())
     }
 
-    /// Removes tuples that equal the one before, as [`Vec::dedup`] does; in a sorted set, all duplicates.
-    /// In place.
+    /// Removes in place each tuple that equals the one before, as [`Vec::dedup`] does. In a sorted set this
+    /// removes all duplicates.
     pub fn dedup(&mut self) {
         let width = self.width();
         let mut kept = self.len.min(1);

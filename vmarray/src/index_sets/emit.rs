@@ -12,7 +12,7 @@ const STEP: usize = 1024;
 /// The partners of each tuple of the first set.
 #[derive(Debug)]
 pub(super) enum Matches {
-    /// All of the second set.
+    /// Each tuple of the first set is merged with all tuples of the second set.
     All { each: usize, total: usize },
     /// A run.
     Each {

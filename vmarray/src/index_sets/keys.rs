@@ -48,10 +48,10 @@ pub(super) struct Span {
 /// The encoding of a tuple's common values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Coder {
-    /// The place in the box that the second set's values span, if it has at most 2^64 places. Codes are
-    /// equal exactly if the values are. A tuple outside of the box has no partner.
+    /// Row-major index in the box that the second set's values span, if the box has at most 2^64 places.
+    /// Codes are equal exactly if the values are. A tuple outside of the box has no partner.
     Exact(Vec<Span>),
-    /// A hash: tuples of equal codes must be compared.
+    /// A hash: tuples with equal codes must be compared.
     Hashed,
 }
 

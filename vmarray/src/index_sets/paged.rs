@@ -16,8 +16,8 @@ use crate::setup::any::AnyDevice;
 /// An index set whose tuples are stored in a [`VirtualArray`], one after the other, so that they may
 /// exceed RAM.
 ///
-/// Any number of threads may use it. Tuples may span two pages; reading one is atomic by page, as all
-/// operations on ranges are. [`Tuples`] returns its labels and length.
+/// Any number of threads may use it. A tuple may span two pages; like all operations on ranges, a read of it
+/// is atomic for each page, not as a whole. [`Tuples`] returns its labels and length.
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};
@@ -40,12 +40,12 @@ pub struct PagedIndexSet<D: Device = AnyDevice> {
 }
 
 impl<D: Device> PagedIndexSet<D> {
-    /// Interprets an array's elements as tuples.
+    /// Creates a set of the tuples in an array's elements, one after the other. Copies nothing.
     ///
     /// # Errors
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension);
     /// [`RaggedTuple`](crate::ErrorKind::RaggedTuple) if the last tuple is incomplete, or if the array has
-    /// elements but the set no dimensions.
+    /// elements but there are no dimensions.
     pub fn new(dimensions: impl IntoIterator<Item = Dimension>, array: VirtualArray<u64, D>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
         let len = whole_tuples(array.len(), dimensions.len())?;
@@ -58,7 +58,7 @@ impl<D: Device> PagedIndexSet<D> {
         Self { dimensions, array, len }
     }
 
-    /// Copies a set to a new array, for which `describe` may set devices and a cache.
+    /// Copies a set to a new array; `describe` receives its builder and may set devices and cache.
     ///
     /// # Errors
     /// The errors of [`Builder::build`] and [`ViewMut::write`](crate::views::ViewMut::write).
@@ -71,21 +71,20 @@ impl<D: Device> PagedIndexSet<D> {
         Ok(Self::assemble(set.dimensions().to_vec(), array, set.len()))
     }
 
-    /// The elements: tuple after tuple.
+    /// The array with the values, tuple after tuple.
     #[must_use]
     pub fn array(&self) -> &VirtualArray<u64, D> {
         &self.array
     }
 
-    /// The elements, without a copy.
+    /// Returns the array with the values, without a copy.
     #[must_use]
     pub fn into_array(self) -> VirtualArray<u64, D> {
         self.array
     }
 
-    /// Merges each pair of tuples with equal values in the common dimensions, on the devices that store
-    /// this set, where the results stay. [`Combine::run_on_devices_of`] describes the copies of the other
-    /// set.
+    /// Merges each pair of tuples with equal values in the common dimensions, on the devices that store this
+    /// set. The results stay there. [`Combine::run_on_devices_of`] describes the copies of the other set.
     ///
     /// # Errors
     /// The errors of [`Combine::run_on_devices_of`].
@@ -103,7 +102,7 @@ impl<D: Device> PagedIndexSet<D> {
         Combine::new(self, other).run_on_devices_of(&self.array)
     }
 
-    /// Copies consecutive tuples to RAM.
+    /// Copies consecutive tuples to RAM; `tuples` is their range of indices.
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and

@@ -139,7 +139,7 @@ impl IndexSet {
 }
 
 impl<D: Device> PagedIndexSet<D> {
-    /// Writes all tuples to a file: [`IndexSet::save`].
+    /// Writes all tuples and labels to a file, as [`IndexSet::save`] does.
     ///
     /// # Errors
     /// The errors of [`IndexSet::save`].
@@ -181,8 +181,8 @@ impl<D: Device> PagedIndexSet<D> {
         save_values(path.as_ref(), words, Some(array.page_len()), read, progress)
     }
 
-    /// Builds a set with the tuples of a [saved](Self::save) one in a new array, for which `describe` may
-    /// set devices and a cache.
+    /// Copies the tuples of a [saved](Self::save) set to a new array; `describe` receives its builder and may
+    /// set devices and cache.
     ///
     /// # Errors
     /// The errors of [`Builder::load`].
@@ -232,8 +232,8 @@ impl<D: Device> PagedIndexSet<D> {
 }
 
 impl PagedIndexSet {
-    /// Opens the tuples of a [saved](Self::save) set in place, to read and write; their number is fixed.
-    /// `describe` may set a cache. Writes to their [array](Self::array) become durable by
+    /// Opens the tuples of a [saved](Self::save) set in their file, to read and write them; the number of
+    /// tuples is fixed. `describe` may set a cache. Writes to the [array](Self::array) become durable with
     /// [`sync`](VirtualArray::sync).
     ///
     /// # Errors

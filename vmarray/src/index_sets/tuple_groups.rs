@@ -1,4 +1,4 @@
-//! Groups of tuples in arrays.
+//! Groups of tuples with equal values in some dimensions, in arrays.
 
 use backend_api::Device;
 
@@ -30,15 +30,15 @@ pub struct TupleGroups<D: Device = AnyDevice> {
 }
 
 impl<D: Device> TupleGroups<D> {
-    /// The common values of each group, in ascending order: by the first of the given dimensions, then by
-    /// the second, and so on.
+    /// The groups' keys: one tuple of common values for each group. Ascending by the first of the given
+    /// dimensions, then by the second, and so on.
     #[must_use]
     pub fn tuples(&self) -> &PagedIndexSet<D> {
         &self.tuples
     }
 
-    /// The groups in the same order, whose keys are their numbers: their counts, their sums of
-    /// [columns](PagedIndexSet::column), and the numbers of their tuples.
+    /// The groups by their index, in the order of [`tuples`](Self::tuples): for counts, sums of
+    /// [columns](PagedIndexSet::column), and the indices of their tuples.
     #[must_use]
     pub fn by_number(&self) -> &Groups<u64, D> {
         &self.groups
@@ -63,8 +63,8 @@ impl<D: Device> PagedIndexSet<D> {
         on_devices::column(self, self.position(dimension)?)
     }
 
-    /// Groups the tuples by some dimensions, sorted on the devices that store them. It takes 24 bytes of
-    /// their memory per tuple meanwhile, and 16 afterwards.
+    /// Groups the tuples by some dimensions, by sorting them on the devices that store them. Takes 24 bytes
+    /// of device memory per tuple during the call, and 16 afterwards.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),

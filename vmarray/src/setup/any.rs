@@ -49,8 +49,8 @@ are_devices! {
 
 /// A device of any compiled-in backend, or of the program's own type.
 ///
-/// A comparison and a table dispatch calls, on misses only: hits do not know devices. An array over devices
-/// of one type can name that type instead and saves the dispatch.
+/// Each call to a device is dispatched by a comparison and a function table. Only misses call devices; hits
+/// do not. An array over devices of a single type can name that type instead, which saves the dispatch.
 ///
 /// ```
 /// use vmarray::{AnyDevice, host::HostDevice, prelude::*};
@@ -69,19 +69,19 @@ pub enum AnyDevice {
     /// Host RAM.
     #[cfg(feature = "host")]
     Host(backend_host::HostDevice),
-    /// A file.
+    /// A file as slow, large memory, whose contents do not persist.
     #[cfg(feature = "host")]
     File(backend_host::FileDevice),
-    /// A device for tests.
+    /// A simulated device for tests.
     #[cfg(feature = "host")]
     Simulated(backend_host::SimulatedDevice),
-    /// A persistent file.
+    /// A file whose contents persist.
     #[cfg(feature = "host")]
     Store(backend_host::StoreDevice),
     /// An NVIDIA GPU.
     #[cfg(feature = "cuda")]
     Cuda(backend_cuda::CudaDevice),
-    /// A GPU of any vendor.
+    /// An OpenCL device: a GPU of any vendor, or a processor.
     #[cfg(feature = "opencl")]
     OpenCl(backend_opencl::OpenClDevice),
     /// A device of another type, for arrays that mix it with others.

@@ -13,13 +13,13 @@ use crate::setup::open_devices::{self, CardKey};
 /// The environment variable that overrides the choice of [`devices`].
 const VARIABLE: &str = "VMARRAY_DEVICES";
 
-/// The devices of the machine: every discrete GPU once, host RAM without a GPU, or the devices that the
-/// environment variable `VMARRAY_DEVICES` selects in the form of [`Discovery::select`]. The program can
+/// The devices of the machine: every discrete GPU once; host RAM if there is no GPU; or the devices that the
+/// environment variable `VMARRAY_DEVICES` selects, in the syntax of [`Discovery::select`]. The program can
 /// [set other devices](crate::discovery::set_devices).
 ///
-/// They are the devices of everything that is made without a list of devices. Each card is open once in the
-/// process, so every call returns the same devices: see [`Discovery::open`]. The first call loads the drivers
-/// and opens the cards, which can take a second.
+/// Arrays, sources and index sets that are created without a list of devices use them. Each card is open once
+/// in the process, so every call returns the same devices: see [`Discovery::open`]. The first call loads the
+/// drivers and opens the cards, which can take a second.
 ///
 /// # Errors
 /// The errors of [`Discovery::open`].
@@ -45,9 +45,9 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 
 /// Discovery of devices, with a filter.
 ///
-/// The default is every discrete GPU once (through CUDA if both CUDA and OpenCL have it), and host RAM
-/// without a GPU. Integrated GPUs and CPUs share the RAM that the array should spare, so they are used on
-/// request only.
+/// The default is every discrete GPU once (through CUDA if both CUDA and OpenCL have it), and host RAM if
+/// there is no GPU. Integrated GPUs and CPUs share the RAM that the array should spare, so they are used only
+/// if a filter selects them.
 ///
 /// A GPU whose [health](CardHealth) recommends replacement is used only if the filter names its number
 /// (`cuda:0`) or identity (`pci:0000:81:00.0`), also through other backends. The library warns about it.
@@ -86,11 +86,11 @@ struct DeviceFilter {
 enum Term {
     All,
     Kind(DeviceKind),
-    /// The discrete GPUs of a backend; all its devices if it has none.
+    /// The discrete GPUs of a backend; all its devices if it has no discrete GPU.
     Backend(String),
-    /// One device of a backend.
+    /// One device of a backend, by its index.
     Number(String, usize),
-    /// All devices, of a backend or of any, whose name, vendor or identity contains this.
+    /// All devices of a backend (`None`: of any backend) whose name, vendor or identity contains the text.
     Text(Option<String>, String),
 }
 
@@ -190,7 +190,7 @@ fn is_built(backend: &str) -> bool {
     drivers.into_iter().find(|(name, _)| *name == backend).map_or(cfg!(feature = "host"), |(_, is_in)| is_in)
 }
 
-/// Report on all devices, and their use.
+/// Report on all devices of the machine, with the choice for each.
 ///
 /// ```
 /// use vmarray::{discovery::Choice, Discovery};
@@ -205,16 +205,16 @@ fn is_built(backend: &str) -> bool {
 pub struct DiscoveryReport {
     /// All devices, and the choice for each.
     pub devices: Vec<(DeviceInfo, Choice)>,
-    /// The memory health of each, in the same order. Only NVIDIA GPUs report it, with the feature `cuda`; for
-    /// other devices it is unknown.
+    /// Memory health of each device, in the order of `devices`. Only NVIDIA GPUs report it, with the feature
+    /// `cuda`; for other devices it is unknown.
     pub health: Vec<CardHealth>,
     /// Reasons for missing devices, by backend. Each compiled-in backend without devices has one.
     pub absences: Vec<Absence>,
-    /// The filters without a matching device.
+    /// Filters that match no device.
     pub unmet: Vec<Unmet>,
 }
 
-/// Choice of a device.
+/// Decision of [`Discovery`] to use a device or not.
 ///
 /// ```
 /// use vmarray::{discovery::Choice, Discovery};
@@ -332,13 +332,14 @@ impl Candidate {
 }
 
 impl Discovery {
-    /// The default choice.
+    /// Creates a discovery with the default choice.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The choice of the environment variable `VMARRAY_DEVICES`; the default if it is unset or empty.
+    /// Creates a discovery with the filters of the environment variable `VMARRAY_DEVICES`; the default choice
+    /// if it is unset or empty.
     ///
     /// # Errors
     /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable has an empty filter, or is not UTF-8.
@@ -361,8 +362,8 @@ impl Discovery {
 
     /// Adds a list of filters, separated by commas; a device is used if any filter selects it.
     ///
-    /// If no filter selects a device, opening fails. A single filter without a device is a warning, and [in
-    /// the report](DiscoveryReport::unmet).
+    /// If no filter selects a device, [`open`](Self::open) fails. If only some filters select no device, the
+    /// library warns and lists them [in the report](DiscoveryReport::unmet).
     ///
     /// | filter | devices |
     /// |---|---|
@@ -383,16 +384,17 @@ impl Discovery {
         Ok(self)
     }
 
-    /// Allows one GPU through several backends at once. They then share its memory; for tests.
+    /// Allows opening one GPU through several backends at once, as several devices that share its memory. For
+    /// tests.
     #[must_use]
     pub fn allow_duplicates(mut self, allow: bool) -> Self {
         self.duplicates = allow;
         self
     }
 
-    /// Opens devices for the caller alone, in place of the shared ones. For programs, and above all tests,
-    /// that lose a device, count its work or wipe its memory, and must not disturb other arrays. Kernels and
-    /// copies between an array on a separate device and one on the shared device go from device to device.
+    /// Opens devices for the caller alone, instead of the devices that all arrays share. For programs that
+    /// lose a device, count its work or wipe its memory, without an effect on other arrays; above all for
+    /// tests. Copies between a separate device and the shared device of the same GPU stay on the GPU.
     ///
     /// To open a device with other options (a memory limit, options of its driver), use the type of its
     /// backend, such as [`HostDevice`](crate::host::HostDevice).
@@ -413,8 +415,8 @@ impl Discovery {
         self
     }
 
-    /// Searches devices without opening them, and reports the choice for each with its reason, and the
-    /// reasons of backends without devices.
+    /// Searches devices without opening them. Reports the choice for each device with its reason, and the
+    /// reasons why backends have no devices.
     #[must_use]
     pub fn report(&self) -> DiscoveryReport {
         let (candidates, absences) = candidates();
@@ -434,15 +436,15 @@ impl Discovery {
         DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), health, absences, unmet }
     }
 
-    /// Searches devices and opens the chosen ones. A device whose [profile](crate::profile::Profile) is known
-    /// in this process copies by it.
+    /// Searches devices and opens the chosen ones. If the [profile](crate::profile::Profile) of a device is
+    /// known in this process, its copies use the routes of the profile.
     ///
-    /// The process opens each card once, and host RAM once: every filter that chooses a card returns the same
-    /// device. Arrays, sources and index sets without a list of devices share it, with its compiled kernels,
-    /// threads and page-locked memory, and count each other's allocations. It stays open until the process
-    /// ends, or until [`close_unused`](crate::discovery::close_unused). After the loss of a device the next
-    /// call opens its card again, as another device; arrays on the lost device keep their errors.
-    /// [`separate`](Self::separate) opens devices that are not shared.
+    /// The process opens each card once, and host RAM once: all calls whose filters choose a card return the
+    /// same device. Arrays, sources and index sets without a list of devices share that device, its compiled
+    /// kernels, threads and page-locked memory; its free memory accounts for all of them. A device stays open
+    /// until the process ends, or until [`close_unused`](crate::discovery::close_unused). After the loss of a
+    /// device the next call opens its card again, as another device; arrays on the lost device keep their
+    /// errors. [`separate`](Self::separate) opens devices that are not shared.
     ///
     /// A call with the same filters as an earlier one does not search again.
     ///

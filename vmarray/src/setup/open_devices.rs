@@ -117,11 +117,12 @@ impl CardKey {
     }
 }
 
-/// Closes the shared devices that nothing uses, and returns their number. The next array without a list of
-/// devices opens them again.
+/// Closes the unused shared devices, and returns their number. The next array without a list of devices opens
+/// them again.
 ///
-/// Shared devices stay open otherwise, until the process ends: an open card keeps its driver's context, its
-/// compiled kernels and some threads. A device is in use as long as an array, a source or the program has it.
+/// Without this call, shared devices stay open until the process ends: an open card keeps its driver's
+/// context, its compiled kernels and some threads. A device is in use while an array, a source or the program
+/// holds it.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -146,8 +147,9 @@ pub fn close_unused() -> usize {
     unused.len()
 }
 
-/// Puts these devices in place of [the machine's](crate::devices), for everything that this process
-/// makes later without a list of devices. An empty list restores the default. Existing arrays stay in place.
+/// Replaces the [devices of the machine](crate::devices) as the default, for all arrays, sources and index
+/// sets that this process creates later without a list of devices. An empty list restores the default.
+/// Existing arrays stay in place.
 ///
 /// For programs whose devices are opened on other terms: with a limit of memory, other options of a driver,
 /// or in a context of another library. Set them once, before the first array.

@@ -15,9 +15,9 @@ use stripe_pattern::stripe_pattern;
 
 /// Distribution of the pages of an array over its devices.
 ///
-/// A device's share is a number of *channels*. Page `p` is on channel `p % K` of the `K` channels of all
-/// devices. The channels of devices alternate, so a device with twice the channels has twice the pages, and
-/// any run of pages is spread evenly.
+/// A device's share is a number of *channels*. With `K` channels over all devices, page `p` is on channel `p
+/// % K`. The channels of devices alternate, so a device with twice the channels has twice the pages, and any
+/// run of pages is spread evenly.
 ///
 /// An array with fewer pages than channels has one channel for each page, the first in the sequence. Shares
 /// are then approximate, and a device without a channel gets no page.
@@ -25,8 +25,8 @@ use stripe_pattern::stripe_pattern;
 /// # Choosing a placement
 ///
 /// For device-side work, use [`Bandwidth(Direction::OnDevice)`](Direction::OnDevice): a call over the whole
-/// array ends at about the same time on each device, and a device too slow for 1/32 of the work gets nothing.
-/// Traffic to the host is bound by the bus; use the other directions for it.
+/// array ends at about the same time on each device, and a device that would get less than 1/32 of the work
+/// gets nothing. For traffic to the host, which the bus limits, use the other directions.
 ///
 /// A run of pages is as fast as the slowest device for its part. An array of 5 GB over a GPU of 11 GB behind
 /// one lane (0.8 GB/s) and GPUs of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
@@ -56,26 +56,30 @@ pub enum Placement {
     Equal,
     /// The given number of channels of each device. Zero excludes a device.
     ///
-    /// An array can have 65536 channels, and a few a device are enough. Larger numbers, such as sizes in
-    /// bytes, are reduced to lowest terms; building fails with
+    /// An array can have 65536 channels; a few channels for each device are enough. Larger numbers, such as
+    /// sizes in bytes, are reduced to lowest terms; building fails with
     /// [`TooManyChannels`](crate::ErrorKind::TooManyChannels) if the sum is still too large.
     Ratios(Vec<u32>),
-    /// Channels in proportion to the available memory of each device, for the longest arrays.
+    /// Channels in proportion to the available memory of each device, which allows the longest arrays.
     ///
-    /// Shares are rounded down to whole channels, about 32 in all, or 8 a device if that is more. A device
-    /// with less memory than one channel's part gets nothing: it would fill up first and limit the array.
+    /// Shares are rounded down to whole channels, about 32 in all, or 8 for each device if that is more. A
+    /// device with less memory than one channel's part gets nothing: it would fill up first and limit the
+    /// array.
     Capacity,
-    /// Channels in proportion to the [measured](crate::profile::Profile) bandwidth of each device, for any
-    /// memory: [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if a device has too little.
+    /// Channels in proportion to the [measured](crate::profile::Profile) bandwidth of each device, regardless
+    /// of their memory: [`build`](crate::Builder::build) returns [`DoesNotFit`](crate::ErrorKind::DoesNotFit)
+    /// if a device has too little.
     Bandwidth(Direction),
-    /// The highest measured bandwidth of all devices together at which the array fits the memory of each.
+    /// Channels that give the highest measured bandwidth of all devices together, among the distributions
+    /// that fit the memory of each device.
     Balanced(Direction),
     /// Every page on two devices, so that the loss of one device loses no data.
     ///
     /// Pages are striped over pairs of devices: first and second, second and third, and so on, last and
     /// first. Each device has equal shares of two pairs, so the array takes twice its length in device
-    /// memory. Write-backs go to both devices of a page and complete when both have it; reads come from the
-    /// less busy one. Writing device-side work runs on both, or its result is copied to the second.
+    /// memory. Write-backs go to both devices of a page and complete when both have the data; reads come from
+    /// the less busy device. Device-side work that writes runs on both devices, or its result is copied to
+    /// the second.
     ///
     /// After a loss, the other device of each pair continues; the loss of a second device may lose pages.
     /// [`homes`](crate::VirtualArray::homes) reports this, and [`rebuild`](crate::VirtualArray::rebuild)
@@ -93,10 +97,10 @@ pub enum Placement {
     /// completes when the parity is updated.
     ///
     /// After a loss the array continues: its pages are reconstructed from the other devices, and another
-    /// device does the work on them piece by piece; a launch needs memory there for everything it touches.
-    /// The loss of a second device loses the pages of both. [`homes`](crate::VirtualArray::homes) reports
-    /// this, and [`rebuild`](crate::VirtualArray::rebuild) installs a spare while the array is in use. Only
-    /// for arrays: the home of a source is in RAM.
+    /// device does the work on them piece by piece; a kernel launch needs memory on that device for all pages
+    /// that it accesses. The loss of a second device loses the pages of both.
+    /// [`homes`](crate::VirtualArray::homes) reports this, and [`rebuild`](crate::VirtualArray::rebuild)
+    /// installs a spare while the array is in use. Only for arrays: the home of a source is in RAM.
     ///
     /// The devices form a [`ParityGroup`], whose documentation lists the
     /// copies of each change.
@@ -106,9 +110,9 @@ pub enum Placement {
 /// Redundancy between devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redundant {
-    /// Each channel has one of these pairs; both devices have its pages.
+    /// The pair of devices of each channel; both devices have its pages.
     Pairs(Vec<[usize; 2]>),
-    /// Each of these devices has a channel, and a part of the parity.
+    /// The number of devices; each has a channel, and a part of the parity.
     Parity(usize),
 }
 

@@ -33,7 +33,7 @@ pub enum Direction {
     Read,
     /// To the device.
     Write,
-    /// Both at once, half each.
+    /// Both directions at once, half of the bytes each.
     #[default]
     Both,
     /// Within the device's own memory, as in expressions and kernels. Measured by a search.
@@ -43,24 +43,24 @@ pub enum Direction {
 /// Measured bandwidth of a device, and its best settings.
 ///
 /// # Measurement
-/// The probe copies batches of scattered pages between page-locked RAM and the device, like an array: 2 MiB a
-/// batch and two in flight, from the device, to it, and both at once. If a backend has several
-/// [routes](crate::device::Route) for a batch, the probe compares them by direction, number and length of
-/// pieces with the backend's own choice. A route wins if it is faster by a tenth, twice. The table is dropped
-/// if it slows down both directions at once.
+/// The probe copies batches of scattered pages between page-locked RAM and the device, as an array does: 2
+/// MiB in a batch and two batches in flight; from the device, to the device, and both at once. If a backend
+/// has several [routes](crate::device::Route) for a batch, the probe compares them by direction, number and
+/// length of pieces with the backend's own choice. A route is chosen if it is faster by a tenth in two
+/// measurements. The table of routes is dropped if it slows down copies in both directions at once.
 ///
 /// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB whose streams are within 10 % of the
-/// fastest in both directions, and that occupies the bus for as long as the array takes for a page. Pages
-/// longer than 64 KiB count only if a single copy, the cost of a random miss, takes at most a quarter longer
-/// than one of 64 KiB.
+/// fastest in both directions, and whose copy takes at least as long as the array's own work for a page.
+/// Pages longer than 64 KiB count only if a single copy, the cost of a random miss, takes at most a quarter
+/// longer than one of 64 KiB.
 ///
 /// The probe also times a copy and a search within the device's memory, and a copy within RAM by one thread.
 /// [`link`](Self::link) measures copies between devices.
 ///
-/// A measurement takes less than a second a device, up to 32 MiB of device memory and 64 MiB of RAM, and
-/// briefly 256 MiB more on discrete GPUs, whose caches hold less than that. Concurrent work on the GPU
-/// disturbs it. It uses the clock of the machine, so it is meaningless for simulated devices, whose tests
-/// [declare](Self::remember) a profile.
+/// For each device a measurement takes less than a second, up to 32 MiB of device memory and 64 MiB of RAM,
+/// and briefly 256 MiB more on discrete GPUs, because that exceeds their caches. Concurrent work on the GPU
+/// disturbs it. It uses the clock of the machine, so it is meaningless for simulated devices: tests
+/// [declare](Self::remember) a profile instead.
 ///
 /// # Use
 /// The library measures only on request, by [`Profile::of`] or by a [placement](crate::Placement) by
@@ -102,24 +102,25 @@ pub struct Profile {
     pub read: u64,
     /// Bytes per second to the device.
     pub write: u64,
-    /// Bytes per second of both directions at once, added up.
+    /// Bytes per second with both directions at once, as the sum of both.
     pub both: u64,
     /// The best page length of the device, in bytes.
     pub page_bytes: usize,
-    /// The fixed time of a single copy: the submission, and the wait for its end. Zero if unknown.
+    /// The fixed time of a single copy, in addition to its bytes: the submission, and the wait for its end.
+    /// Zero if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub call: Duration,
-    /// Bytes per second that the device reads and writes in its own memory, added up; 0 if unknown.
+    /// Bytes per second that the device reads and writes in its own memory, as the sum of both; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub device_memory: u64,
-    /// Bytes per second that the device reads in its own memory during a search, which for a slow processor
-    /// is less than in a copy; 0 if unknown.
+    /// Bytes per second that the device reads in its own memory during a search; 0 if unknown. A slow
+    /// processor searches more slowly than it copies.
     #[cfg_attr(feature = "serde", serde(default))]
     pub search: u64,
     /// Bytes per second that one thread copies from page-locked RAM; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub host_memory: u64,
-    /// The routes of batches that are faster than the backend's choice.
+    /// Copy routes that are faster than the backend's choice, for batches of each class.
     #[cfg_attr(feature = "serde", serde(default))]
     pub routing: Routing,
 }
@@ -149,8 +150,8 @@ fn key(info: &DeviceInfo) -> String {
 }
 
 impl Profile {
-    /// The profile of a device, known in this process or from a file; measures it otherwise, which blocks for
-    /// less than a second. The device copies by the profile from now on.
+    /// Returns the profile of a device: known in this process, read from a file, or else measured, which
+    /// blocks for less than a second. The device uses the profile's routes from now on.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.
@@ -178,7 +179,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The profile known in this process, without a measurement.
+    /// Returns the profile if it is known in this process. Measures nothing.
     #[must_use]
     pub fn known(info: &DeviceInfo) -> Option<Self> {
         let known = known();
@@ -190,7 +191,8 @@ impl Profile {
         known().declared.insert(identity.into(), self);
     }
 
-    /// Forgets the profile of a device, here and in the file, and lets the device choose its routes again.
+    /// Removes the profile of a device from this process and its file. The device then uses the default
+    /// routes again.
     pub fn forget<D: Device>(device: &D) {
         let info = device.info();
         let key = key(info);
@@ -204,8 +206,9 @@ impl Profile {
         device.set_routing(Routing::new());
     }
 
-    /// A profile of these figures: bytes per second from the device, to the device and in both directions at
-    /// once, and the page length in bytes. The device chooses its routes, and all other figures are unknown.
+    /// Creates a profile from bytes per second from the device (`read`), to the device (`write`) and in both
+    /// directions at once (`both`), and a page length in bytes. Routes are the backend's defaults; all other
+    /// figures are unknown.
     #[must_use]
     pub fn new(read: u64, write: u64, both: u64, page_bytes: usize) -> Self {
         let (call, device_memory, search, host_memory) = (Duration::ZERO, 0, 0, 0);

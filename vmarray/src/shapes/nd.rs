@@ -118,7 +118,7 @@ impl<T: Element, const N: usize> NdArray<T, N> {
 }
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Interprets the elements of an array as a shape, row-major.
+    /// Creates an array of this shape from the elements of `elements`, in row-major order, without a copy.
     ///
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more or fewer elements,
@@ -138,15 +138,16 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         self.geometry.layout()
     }
 
-    /// The elements in order of storage: for operations without positions, such as statistics, flushes and
-    /// evictions. A tiled array may have padding among them, which must stay zero, since counts on the
-    /// devices rely on it. Code that writes by index uses [`element_ranges`](Self::element_ranges).
+    /// The one-dimensional array with the elements in order of storage, for operations without positions,
+    /// such as statistics, flushes and evictions. In a tiled array, `elements` may contain padding, which
+    /// must stay zero because counts on the devices rely on that. To write by index, use
+    /// [`element_ranges`](Self::element_ranges).
     #[must_use]
     pub fn elements(&self) -> &VirtualArray<T, D> {
         &self.elements
     }
 
-    /// Returns the index in [`elements`](Self::elements) of a position.
+    /// Returns the index of a position's element in [`elements`](Self::elements).
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) for a position outside of the shape.
@@ -156,8 +157,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(self.geometry.index_of(&at))
     }
 
-    /// Returns the position of one of [`elements`](Self::elements); `None` for padding and for indices
-    /// outside.
+    /// Returns the position of the element at an index of [`elements`](Self::elements); `None` for padding
+    /// and for indices outside.
     #[must_use]
     pub fn position_of(&self, index: usize) -> Option<[usize; N]> {
         self.geometry.position_of(index)

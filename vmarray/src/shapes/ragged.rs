@@ -92,12 +92,12 @@ impl<S: Items, D: Device> Items for Ragged<S, D> {
 /// ```
 pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 
-/// Rows of different lengths: each consists of consecutive items.
+/// An array of rows of different lengths: each row consists of consecutive items.
 ///
-/// Items are elements, in a [`RaggedArray`], or rows themselves, and so on: a row of a
-/// `Ragged<RaggedArray<T>>` has rows of elements. A virtual array stores the offsets of the rows as well,
-/// eight bytes per row. The rows may therefore exceed RAM. The lengths of rows are fixed; any number of
-/// threads may change their elements. In [files](RaggedArray::create) they outlive the program.
+/// Items are elements (in a [`RaggedArray`]) or rows themselves: a row of a `Ragged<RaggedArray<T>>` consists
+/// of rows of elements. A virtual array stores the offsets of the rows as well, eight bytes per row. The
+/// offsets may therefore exceed RAM as well. The lengths of rows are fixed; any number of threads may change
+/// their elements. In [files](RaggedArray::create) they outlive the program.
 ///
 /// Rows are made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), or
 /// [over existing items](Self::new). Many threads at once can add them with a [`RaggedWriter`], which can
@@ -164,7 +164,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         self.rows
     }
 
-    /// Returns true if there are no rows. Rows without items count.
+    /// Returns true if there are no rows. An array of empty rows is not empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
@@ -176,7 +176,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         self.total
     }
 
-    /// The items of all rows, and possibly more behind [the last one's](Self::item_total). For a
+    /// The items of all rows, and possibly unused items behind [the last row](Self::item_total). For a
     /// [`RaggedArray`] these are its elements, for operations without rows: searches on the devices,
     /// statistics, flushes.
     #[must_use]
@@ -184,8 +184,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
         &self.items
     }
 
-    /// The offsets of rows, and the end of the last one; later entries are unused. They are flushed
-    /// separately, like the items.
+    /// The index of each row's first item, and then the end of the last row; later entries are unused. Flush
+    /// this array separately from the items.
     #[must_use]
     pub fn offsets(&self) -> &VirtualArray<u64, D> {
         &self.offsets
@@ -219,7 +219,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// Returns the row that contains an item, by a binary search.
     ///
     /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside) for items of no row, and errors of [`VirtualArray::get`].
+    /// [`IndexOutside`](ErrorKind::IndexOutside) for items behind the last row, and errors of
+    /// [`VirtualArray::get`].
     pub fn row_of(&self, item: usize) -> Result<usize> {
         if item >= self.total {
             return Err(index_outside(item, self.total));
@@ -234,8 +235,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(low)
     }
 
-    /// Returns the items without their rows. In an array in files, rows that were not
-    /// [synced](RaggedArray::sync) may then be lost.
+    /// Returns the items without their rows. If the array is in files, rows that were not
+    /// [synced](RaggedArray::sync) may be lost.
     #[must_use]
     pub fn into_items(self) -> S {
         #[cfg(feature = "host")]

@@ -78,7 +78,7 @@ impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
-    /// Sets the devices. It may change their type, so call it first.
+    /// Sets the devices. The call may change the type of device, so it comes before the other settings.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
         SourceBuilder {
             home: self.home,
@@ -114,16 +114,17 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Wipes memory as [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop). It does not wipe the home,
-    /// nor pieces of up to 16 MiB in transfer from and to homes outside memory.
+    /// Wipes device memory and staging memory before release, as
+    /// [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop) does. The home is not wiped, nor are pieces of
+    /// up to 16 MiB in transfer from and to homes outside memory.
     pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
         self.settings.wipe = wipe;
         self
     }
 
     /// Registers the elements' memory with the devices, which then copy it directly: page-locked
-    /// ([`HostMemory::Pinned`]), which takes long once and copies fast, or unchanged. If a device refuses,
-    /// copies use staging memory.
+    /// ([`HostMemory::Pinned`]), which takes long at the registration and copies fast, or unchanged
+    /// ([`HostMemory::Pageable`]). If a device refuses, copies use staging memory.
     ///
     /// Only for memory owned by the home:
     ///
@@ -157,9 +158,9 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// [`NoDevices`](ErrorKind::NoDevices), [`NoChannels`](ErrorKind::NoChannels),
     /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
     /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
-    /// [`Misaligned`](ErrorKind::Misaligned) for a file mapped from an odd offset,
-    /// [`Device`](ErrorKind::Device) for refused memory. The home is then dropped; pass a borrow (`&mut [T]`)
-    /// to keep it.
+    /// [`Misaligned`](ErrorKind::Misaligned) if the memory is not aligned for its elements, such as a file
+    /// mapped from an odd offset; [`Device`](ErrorKind::Device) if a device refuses memory. After an error
+    /// the home is dropped; pass a borrow (`&mut [T]`) to keep it.
     pub fn build(self) -> Result<Source<T, H, D>> {
         let mut home = Box::new(self.home);
         let memory = home.memory();

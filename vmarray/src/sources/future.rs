@@ -21,9 +21,9 @@ const PAGES: usize = 16;
 
 /// Future of [`View::flush_async`](crate::views::View::flush_async) of a source.
 ///
-/// It holds nothing between two polls: pages that change during their copy are copied again. The program may
-/// drop it at any time, which blocks until running copies end: pages handled by then are home, the rest is
-/// still newer on the devices.
+/// It holds no page between two polls: pages that change during their copy are copied again. The program may
+/// drop it at any time; the drop blocks until running copies end. Pages copied by then are valid at home; the
+/// others are still newer on the devices.
 ///
 /// ```
 /// use vmarray::prelude::*;

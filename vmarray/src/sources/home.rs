@@ -16,9 +16,10 @@ use crate::base::element::Element;
 /// ```
 ///
 /// # Safety
-/// [`memory`](Self::memory) returns the same initialised elements at the same address each time, also after
-/// the home was moved. From then on until the home is dropped, they stay allocated, and no other code writes
-/// to them. With [`OWNED`](Self::OWNED), they stay allocated even if the home is leaked.
+/// [`memory`](Self::memory) must return the same initialised elements at the same address each time, also
+/// after the home was moved. From the first call until the home is dropped, they must stay allocated, and no
+/// other code may write to them. If [`OWNED`](Self::OWNED) is true, they must stay allocated even if the home
+/// is leaked.
 pub unsafe trait Home<T: Element>: Send {
     /// True if the memory stays allocated when the home is forgotten instead of dropped. Borrowed memory may
     /// be freed then, so it is never registered with a driver.
@@ -37,8 +38,8 @@ pub unsafe trait Home<T: Element>: Send {
 /// ```
 ///
 /// # Safety
-/// As [`Home`]; in addition no other code reads the elements, and the pointer of [`memory`](Home::memory)
-/// allows writes.
+/// The requirements of [`Home`]. In addition, no other code may read the elements, and the pointer of
+/// [`memory`](Home::memory) must allow writes.
 pub unsafe trait HomeMut<T: Element>: Home<T> {}
 
 // SAFETY: a vector owns its elements, which do not move while no code accesses the vector.

@@ -20,7 +20,7 @@ const TURNS: u32 = 64;
 #[derive(Debug)]
 enum Wait {
     Nothing,
-    /// An answer; other events that may end the wait also wake the task.
+    /// The answer to its request; other events that may end the wait also wake the task.
     Answer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
     /// The release of a page or a guard.
     Asleep(Asleep),
@@ -38,9 +38,9 @@ pub(crate) enum Want {
 pub(crate) enum Got<R> {
     /// The page was in the cache.
     Tried(R),
-    /// Bytes that were copied out of it.
+    /// Bytes that were copied out of the page.
     Read(Bytes),
-    /// The task's bytes were written to it.
+    /// The task's bytes were written to the page.
     Written,
 }
 
@@ -278,7 +278,7 @@ impl Drop for Acquire<'_> {
 #[derive(Debug)]
 pub(crate) enum AcquireRefusal {
     Page(Refusal),
-    /// Waits for something other than the page.
+    /// Waits for an event other than the arrival of the page.
     Wait(TaskWait),
     Error(crate::Error),
 }

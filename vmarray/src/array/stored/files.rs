@@ -117,8 +117,8 @@ impl Files {
         Ok((made, Self::new(stores, paths, description, tier)))
     }
 
-    /// Opens files of elements `T`, in any order, with the result of `read` for their shape; `asked` is the
-    /// requested shape.
+    /// Opens files of elements `T`, in any order, and the result of `read`, which reads their shape; `asked`
+    /// is the requested shape.
     pub fn open<T: Element + KernelType, P: AsRef<Path>, S>(
         files: impl IntoIterator<Item = P>,
         is_read_only: bool,
@@ -215,7 +215,8 @@ impl Files {
         Ok(array)
     }
 
-    /// Makes later buffers of the devices scratch memory; all parts have their buffers.
+    /// Makes buffers that the devices allocate from now on scratch memory. Call it after all parts have their
+    /// buffers.
     pub fn serve_work(&self) {
         self.devices.iter().for_each(|device| store(device).serve_work());
     }

@@ -22,13 +22,13 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 /// A recording of the engines' work of all arrays of the process, until it is written or dropped.
 ///
 /// The result is a Chrome trace: open it at <https://ui.perfetto.dev> (no data leaves the machine) or in
-/// `chrome://tracing`. Each device is a process there, with a thread for each of its queues, which shows
-/// its work: `fetch`, `write`, `question`, `change`, with bytes and pieces. The program has a thread for
-/// each of its own that missed or evicted pages. Devices are not queried: work begins at its submission,
-/// or at the end of earlier work in its queue, and ends when a thread of the program observes it. Work of
-/// [sessions](crate::kernel::Session), of sources and of joins' own queues is not included.
+/// `chrome://tracing`. The trace shows each device as a process, and each of its queues as a thread with the
+/// work of the queue: `fetch`, `write`, `question`, `change`, with bytes and pieces. It shows the program's
+/// own threads that missed or evicted pages. Devices are not queried: work begins at its submission, or at
+/// the end of earlier work in its queue, and ends when a thread of the program observes it. Not included is
+/// work of [sessions](crate::kernel::Session), of sources, and in queues of joins.
 ///
-/// It stores the first million events; the number of further ones is under `otherData`.
+/// A recording stores the first million events; the number of further events is under `otherData`.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -92,7 +92,7 @@ pub(super) struct Events {
     pub work: Vec<DeviceWork>,
     /// Activities of threads of the program.
     pub threads: Vec<Doing>,
-    /// The number of events without room.
+    /// Number of events that were not stored, because the recording was full.
     pub left_out: u64,
     /// The names of devices, each once.
     pub devices: Vec<String>,
@@ -104,7 +104,7 @@ pub(super) struct Events {
 #[derive(Debug)]
 pub(super) struct DeviceWork {
     pub work: SubmittedWork,
-    /// The number of the device of the work.
+    /// Index of the device in the list of devices.
     pub device: usize,
     pub ticket: Ticket,
     pub submitted: Instant,

@@ -1,7 +1,7 @@
 //! Limit of frames with prefetched, unused pages.
 //!
-//! They may take half of a channel's frames: more would evict each other before their use, because threads do
-//! not know each other's streams.
+//! Such frames are at most half of a channel's frames. With more, prefetched pages would evict each other
+//! before their use, because a thread does not know the streams of other threads.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -55,9 +55,9 @@ pub(super) struct Serving {
 enum Stuck {
     /// There are no requests, or enough are in flight.
     No,
-    /// The state has changed meanwhile.
+    /// The state has changed meanwhile: check it again.
     Again,
-    /// The driver is woken when there may be a frame.
+    /// There is no free frame; the driver is woken when there may be one.
     Frames,
 }
 

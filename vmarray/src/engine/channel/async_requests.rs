@@ -33,9 +33,9 @@ const LONG_BYTES: usize = 256;
 /// Action on the page in its frame.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// Copies bytes out of it.
+    /// Copies bytes out of the page.
     Read { offset: usize, len: usize },
-    /// Writes bytes to it.
+    /// Writes bytes to the page.
     Write { offset: usize, bytes: Bytes },
     /// Reserves the frame for the guard of a task.
     Reserve,
@@ -57,8 +57,8 @@ pub(crate) enum RequestAnswer {
 enum RequestStage {
     Waiting(Waker),
     Answered(RequestAnswer),
-    /// The task has a frame reserved for its read: it is reading now, or waits for an exclusive holder of the
-    /// page.
+    /// A frame is reserved for the read of the task, which is reading now, or waits for an exclusive holder
+    /// of the page.
     Kept {
         frame: u32,
         is_at_page: bool,
@@ -85,11 +85,11 @@ pub(crate) struct Request {
 /// Result of taking a frame from a task.
 #[derive(Debug)]
 pub(super) enum TakenRequest {
-    /// With the waker, if the task knew of the frame.
+    /// The frame is taken back. Has the waker of the task, if the task knew of the frame.
     Yes(Option<Waker>),
     /// The task is using the page, and reports when it has finished.
     NotYet,
-    /// It has finished with the frame.
+    /// The task has finished with the frame.
     Over,
 }
 

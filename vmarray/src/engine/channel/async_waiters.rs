@@ -18,11 +18,11 @@ use crate::engine::page::{Asleep, PageTable, park_task, wake};
 /// Reason of a task's wait.
 #[derive(Debug)]
 pub(crate) enum TaskWait {
-    /// Nothing: it tries again at once.
+    /// Nothing: the task tries again at once.
     No,
-    /// It is woken for a retry.
+    /// The task is woken for a retry.
     Woken,
-    /// The same, while this lives.
+    /// The task is woken for a retry, while this value lives.
     Asleep(Asleep),
 }
 

@@ -5,9 +5,9 @@ use backend_api::{DeviceSpan, HostSpan, Transfer};
 /// Direction of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyWay {
-    /// From its slot to a frame.
+    /// Copies a page from its home slot to a frame.
     Fetch,
-    /// From its frame to its slot.
+    /// Copies a page from its frame to its home slot.
     WriteBack,
 }
 

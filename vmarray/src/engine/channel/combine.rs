@@ -49,13 +49,13 @@ const LOOKS: u32 = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadFor {
     Share(Holder),
-    /// The requester holds it exclusively, as a pin; a guard has to [count
+    /// The requesting thread holds the page exclusively, as a pin; a guard has to [count
     /// itself](crate::engine::page::Entry::hold_exclusive).
     Exclusive(Holder),
-    /// No thread holds it: a prefetch.
+    /// No thread holds the page: it was prefetched.
     Release,
-    /// No thread holds it: the requesting tasks have been [served](super::async_requests), so it is the next
-    /// victim.
+    /// No thread holds the page: the requesting tasks have been [served](super::async_requests), so the page
+    /// is the next victim.
     Leave,
 }
 
@@ -89,7 +89,7 @@ struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loaded {
     Yes,
-    /// It failed together with others, and one of these may be the cause. Retry it alone.
+    /// The load failed in a batch, and another load of the batch may be the cause. Retry it alone.
     NotWithOthers,
 }
 

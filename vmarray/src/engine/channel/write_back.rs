@@ -13,7 +13,7 @@ use crate::engine::page::{Access, PageTable};
 /// Reason of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteBackFor {
-    /// The pages are evicted next.
+    /// The pages are written back because they are evicted next.
     Evict,
     Flush,
 }

@@ -33,22 +33,22 @@ impl Holder {
 /// Reason of a failed acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It has no frame.
+    /// The page has no frame.
     Absent,
-    /// Another holder prevents it; the state at that moment.
+    /// Another holder prevents the transition; has the state at that moment.
     Busy(State),
 }
 
 /// Result of a sweep at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sweep {
-    /// It was used since the last sweep; the bit is cleared, and it gets another chance.
+    /// The page was used since the last sweep; the bit is now cleared, and the page gets another chance.
     SecondChance,
-    /// It is in use now.
+    /// The page is in use now.
     Busy,
-    /// It is clean; the caller now holds it exclusively. The previous state.
+    /// The page is clean; the caller now holds it exclusively. Has the previous state.
     Claimed(State),
-    /// It is dirty; the caller now holds a pin for a write-back. The previous state.
+    /// The page is dirty; the caller now holds a pin for a write-back. Has the previous state.
     WriteBack(State),
 }
 

@@ -16,9 +16,9 @@ use super::sync::{AtomicUsize, Ordering};
 /// Awaited lock-free accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Writes only.
+    /// Lock-free writes only.
     Writes,
-    /// Reads and writes.
+    /// Lock-free reads and writes.
     All,
 }
 

@@ -13,7 +13,7 @@ use crate::engine::page::{Refusal, State};
 /// Result of an attempt to hold a page without contents.
 enum Homeless<'a> {
     Held(ZeroedNext<'a>),
-    /// The page has contents, or its slot already has zeroes.
+    /// The slot needs no zeroes: the page has contents, or the slot already has zeroes.
     Not,
     /// The page has been written to.
     Dirty,

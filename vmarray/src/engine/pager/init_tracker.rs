@@ -1,7 +1,7 @@
 //! Cached knowledge of home slots, which saves a check of each page.
 //!
-//! Before a device works on a range, each of its home slots needs contents or zeroes. Checking the states of
-//! the pages of 8 GiB takes a tenth of the time in which a card reads them. So the tracker remembers the
+//! Before a device works on a range, each of its home slots needs contents or zeroes. For 8 GiB, checking the
+//! states of all pages takes a tenth of the time in which a GPU reads them. So the tracker remembers the
 //! checked pages, and forgets them when any page of the array loses the contents of its slot.
 
 use std::ops::Range;
@@ -45,7 +45,8 @@ impl InitTracker {
         (Since(losses), rest)
     }
 
-    /// Records that all of these slots have contents or zeroes, or had them since the check.
+    /// Records that the slots of all checked pages have contents or zeroes, or had them at some time since
+    /// `begin`.
     pub fn end(&self, Since(losses): Since, pages: &Range<u64>) {
         let mut known = self.known.lock();
         let touch = known.pages.start <= pages.end && pages.start <= known.pages.end;
@@ -56,8 +57,8 @@ impl InitTracker {
         }
     }
 
-    /// Records that a page lost the contents of its slot. Called after the change of its state, and before
-    /// another thread may rely on that.
+    /// Records that a page lost the contents of its slot. Call it after the change of the page's state, and
+    /// before another thread may rely on the new state.
     pub fn lose(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }

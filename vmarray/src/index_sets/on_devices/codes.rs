@@ -82,7 +82,7 @@ pub(super) struct DeviceRows<'a, D: Device> {
 }
 
 enum RowValues<'a, D: Device> {
-    /// The array that stores them, and its number of values.
+    /// The array that stores the tuples, and its number of values.
     InPlace(&'a dyn OperandStore, usize),
     /// Copied to the devices.
     Loaded(VirtualArray<u64, D>),
@@ -105,11 +105,11 @@ impl<D: Device> DeviceRows<'_, D> {
 
 /// A step of the encoding of column values. A column is identified by its place among these.
 pub(super) enum CodeStep<D: Device> {
-    /// The place of a value.
+    /// Encodes a value by its distance from the least value.
     Place { key: usize, least: u64, extent: u64, scale: u64 },
-    /// The rank of the code so far.
+    /// Replaces the code so far by its rank among the distinct codes.
     Rank { distinct: VirtualArray<u64, D> },
-    /// The rank of a value.
+    /// Encodes a value by its rank among the distinct values.
     RankOf { key: usize, distinct: VirtualArray<u64, D>, scale: u64 },
 }
 

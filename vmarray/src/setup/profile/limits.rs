@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Profile;
 
-/// The limit of work.
+/// Part of the machine that limits the speed of some work.
 ///
 /// ```
 /// use vmarray::explain::LimitedBy;

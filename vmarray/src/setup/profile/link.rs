@@ -22,11 +22,11 @@ const ROUNDS: usize = 3;
 static KNOWN: LazyLock<Mutex<HashMap<[String; 2], u64>>> = LazyLock::new(Mutex::default);
 
 impl Profile {
-    /// Bytes per second that one device copies to another past the host; 0 where it does not
-    /// [reach](Device::reaches) the other, or the link between them is broken.
+    /// Measures the bytes per second of copies from one device to another without the host; 0 if `from` does
+    /// not [reach](Device::reaches) `to`, or if the link between them transfers wrong bytes.
     ///
     /// Blocks for some milliseconds the first time, and takes 64 MiB of each device meanwhile; the process
-    /// remembers it. Other work of the devices disturbs it.
+    /// remembers the result. Other work of the devices disturbs the measurement.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.

@@ -9,8 +9,8 @@ use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdShape, Segment};
 
-/// Shapes whose positions can extend beyond the edges: boxes, and ranges, which are boxes of one axis. The
-/// trait is sealed.
+/// Shapes of views that can have a boundary mode: boxes, and ranges, which are boxes of one axis. The trait
+/// is sealed.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -20,8 +20,8 @@ where
     /// order. The next window is prefetched.
     ///
     /// # Errors
-    /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and as
-    /// [`read_window`](Self::read_window).
+    /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and the
+    /// errors of [`read_window`](Self::read_window).
     ///
     /// ```
     /// use vmarray::{boundary::Circular, prelude::*};

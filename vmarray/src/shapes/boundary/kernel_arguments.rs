@@ -78,7 +78,7 @@ fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
 }
 
 impl<T: Memory, S: Shape> SessionArray<T, S> {
-    /// Adds a boundary mode to the elements, one of the library's own or one for each axis: see
+    /// Adds a boundary mode to the elements: a mode of the library, or a tuple with a mode for each axis. See
     /// [`SessionWindow`].
     ///
     /// ```

@@ -5,7 +5,7 @@ use vmarray_kernel::launch::Mode;
 use crate::base::element::Element;
 use crate::ops::view::sealed::{Internal, Sealed};
 
-/// The origin of the value at a position that may be outside.
+/// Source of the value at a position that may be outside of the array.
 ///
 /// ```
 /// use vmarray::boundary::{Boundary, Checked, Circular, Constant, Place};
@@ -18,19 +18,19 @@ use crate::ops::view::sealed::{Internal, Sealed};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place<T> {
-    /// The element at an index inside.
+    /// The element at this index, which is inside.
     At(usize),
-    /// A value instead of an element.
+    /// This value instead of an element.
     Value(T),
-    /// No value: an error.
+    /// No value: the read is an error.
     Outside,
 }
 
-/// A boundary mode: the values of reads at indices outside of `N` axes.
+/// A boundary mode: it defines the values of reads outside of a view with `N` axes.
 ///
-/// A tuple of `N` modes has one for each axis. A reference to a mode is one, also to `dyn Boundary`, for
-/// programs that choose at run time. If a position is outside on several axes, the first axis that gives a
-/// value decides; an error has priority over all values.
+/// A tuple of `N` modes is a mode too, with one mode for each axis. So is a reference to a mode, including
+/// `&dyn Boundary`, for programs that choose a mode at run time. If a position is outside on several axes,
+/// the first axis that gives a value decides; an error has priority over all values.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -92,7 +92,7 @@ pub(super) fn is_inside(index: isize, extent: usize) -> bool {
     index.cast_unsigned() < extent
 }
 
-/// A mode in which reads and writes outside are errors.
+/// Boundary mode: reads and writes outside are errors.
 ///
 /// ```
 /// use vmarray::{boundary::Checked, prelude::*};
@@ -103,7 +103,7 @@ pub(super) fn is_inside(index: isize, extent: usize) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Checked;
 
-/// A mode in which writes outside are ignored.
+/// Boundary mode for writes: writes outside are ignored.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -116,7 +116,7 @@ pub struct Checked;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ignored;
 
-/// A mode in which all bytes outside are zero.
+/// Boundary mode: all bytes outside are zero.
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};
@@ -127,7 +127,7 @@ pub struct Ignored;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Zero;
 
-/// A mode in which all elements outside have this value.
+/// Boundary mode: all elements outside have this value.
 ///
 /// ```
 /// use vmarray::{boundary::Constant, prelude::*};
@@ -138,7 +138,7 @@ pub struct Zero;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Constant<T>(pub T);
 
-/// A mode in which the edge elements repeat outside. An error if there are no elements.
+/// Boundary mode: the edge elements repeat outside. Reads are errors if the view has no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};
@@ -149,7 +149,7 @@ pub struct Constant<T>(pub T);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clamp;
 
-/// A mode in which the first element follows the last. An error if there are no elements.
+/// Boundary mode: the first element follows the last. Reads are errors if the view has no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Circular, prelude::*};
@@ -160,7 +160,8 @@ pub struct Clamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Circular;
 
-/// A mode that mirrors at the edge elements, which are not repeated. An error if there are no elements.
+/// Boundary mode: mirrors at the edge elements, which are not repeated. Reads are errors if the view has no
+/// elements.
 ///
 /// ```
 /// use vmarray::{boundary::Mirror, prelude::*};
@@ -171,7 +172,7 @@ pub struct Circular;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mirror;
 
-/// A mode that mirrors between elements, so that the edge elements are repeated. An error if there are no
+/// Boundary mode: mirrors beyond the edge elements, so they are repeated. Reads are errors if the view has no
 /// elements.
 ///
 /// ```
@@ -183,7 +184,7 @@ pub struct Mirror;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Symmetric;
 
-/// A mode by which the program promises not to access elements outside.
+/// Boundary mode without checks: the program promises not to access elements outside.
 ///
 /// ```
 /// use vmarray::{boundary::Unchecked, prelude::*};
@@ -200,7 +201,7 @@ impl Unchecked {
     /// Creates the mode that checks nothing.
     ///
     /// # Safety
-    /// All indices used with views of this mode, and all indices passed to it, are inside.
+    /// All positions that are used with views of this mode, or passed to it, must be inside.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())

@@ -13,7 +13,8 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Shape, Store, View};
 use crate::shapes::nd::position_outside;
 
-/// The elements of a view at a distance from each position: from [`BoundaryView::shifted`].
+/// For each position of a view, the element at a fixed distance from it; [`BoundaryView::shifted`] returns
+/// it.
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};

@@ -91,9 +91,9 @@ where
         Windowed { of: self, halo }
     }
 
-    /// Returns the values at a distance from each element, to be [joined](View::join) to a view of the
-    /// same shape: a column for expressions. The host reads them, some MiB at a time; a
-    /// [kernel](Self::window) reads neighbours in place.
+    /// Returns the view shifted by a distance: at each position, the value `by` further along each axis.
+    /// [Join](View::join) it to a view of the same shape to use it in expressions. The host reads them, some
+    /// MiB at a time; a [kernel](Self::window) reads neighbours in place.
     ///
     /// ```
     /// use vmarray::boundary::Mirror;
@@ -180,9 +180,9 @@ where
     /// entirely inside costs as much as a box.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode gives no value, before anything is
-    /// read; [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice differs from the window's length;
-    /// and errors of the source.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode gives no value, before anything is read;
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice's length differs from the window's; and
+    /// errors of the source.
     ///
     /// ```
     /// use vmarray::{boundary::Symmetric, prelude::*};
@@ -222,8 +222,8 @@ where
         Ok(())
     }
 
-    /// Starts a prefetch of the part of a window that is inside, and returns without waiting. As
-    /// [`NdArray::prefetch`](crate::views::View::prefetch).
+    /// Starts a prefetch of the part of a window that is inside, and returns without waiting, as
+    /// [`NdArray::prefetch`](crate::views::View::prefetch) does.
     ///
     /// # Errors
     /// The errors of [`NdArray::prefetch`](crate::views::View::prefetch).
@@ -238,7 +238,7 @@ where
         self.view.prefetch(self.region(start, inside))
     }
 
-    /// Copies a window into a new vector, as [`read_window`](Self::read_window).
+    /// Copies a window into a new vector, as [`read_window`](Self::read_window) copies it into a slice.
     ///
     /// # Errors
     /// The errors of [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
@@ -259,8 +259,8 @@ where
     /// [`Ignored`](super::Ignored).
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and errors of the
-    /// source.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`](super::Checked), and
+    /// errors of the source.
     #[inline]
     pub fn set(&self, at: [isize; N], value: V::Element) -> Result<()> {
         let extents = self.extents();
@@ -276,8 +276,9 @@ where
         self.view.set(V::Shape::index(at.map(isize::cast_unsigned)), value)
     }
 
-    /// Copies a slice, in row-major order, to a window of an extent. Depending on the mode for writes,
-    /// elements outside are ignored, or an error before anything is written.
+    /// Copies a slice, in row-major order, to the window that begins at `origin` and has the given extent. If
+    /// parts of the window are outside, the mode for writes decides: their elements are ignored, or the call
+    /// fails before anything is written.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and

@@ -10,11 +10,11 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Returns the elements of a box as ranges of [`elements`](Self::elements), ascending and without gaps
-    /// between touching ones.
+    /// Returns the elements of a box as ranges of indices of [`elements`](Self::elements), ascending;
+    /// adjacent ranges are merged.
     ///
-    /// Through it, operations on ranges of a [`VirtualArray`](crate::VirtualArray), such as operations on
-    /// the devices, apply to boxes.
+    /// With them, operations on ranges of a [`VirtualArray`](crate::VirtualArray), such as operations on the
+    /// devices, apply to boxes.
     ///
     /// # Errors
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed).

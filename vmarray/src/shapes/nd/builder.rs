@@ -50,7 +50,8 @@ impl<T: Element, const N: usize> NdBuilder<T, N, AnyDevice> {
 }
 
 impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
-    /// Sets the devices of the elements. Their type may change, so call this first or never.
+    /// Sets the devices of the elements. The call may change the type of device, so it comes before the other
+    /// settings.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> NdBuilder<T, N, E> {
         let elements = self.elements.devices(devices);
         NdBuilder { shape: self.shape, layout: self.layout, elements }
@@ -62,13 +63,14 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         self
     }
 
-    /// Sets tiles of these extents, one per page. Powers of two are best: others cost divisions in each
-    /// access.
+    /// Sets a tiled layout with tiles of these extents, one per page. Powers of two are best: other extents
+    /// cost divisions in each access.
     pub fn tile(self, extent: [usize; N]) -> Self {
         self.layout(NdLayout::Tiled(extent))
     }
 
-    /// Sets tiles whose extents are powers of two and as equal as a page of 64 KiB and the shape allow.
+    /// Sets a tiled layout with tiles of at most 64 KiB. Their extents are powers of two, and as equal as the
+    /// shape allows.
     pub fn tiled(self) -> Self {
         let extent = tile_extent(&self.shape, size_of::<T>());
         self.tile(extent)
@@ -91,13 +93,13 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray::assemble(elements.build()?, geometry))
     }
 
-    /// Builds an array over existing pages of the program, a tile or a run of rows each:
-    /// [`Builder::build_over`]. Padding of tiles at the far edges is read and written, too, but never
-    /// shown.
+    /// Builds an array over pages that the program's code reads and writes, as [`Builder::build_over`] does;
+    /// each page is a tile or a run of rows. Tiles at the far edges are read and written with their padding.
     ///
     /// # Errors
     /// The errors of [`Builder::build_over`] and [`build`](Self::build);
-    /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for pages of another length than tiles.
+    /// [`FileMismatch`](crate::ErrorKind::FileMismatch) if the length of the pages differs from that of
+    /// tiles.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -17,12 +17,12 @@ use crate::base::error::{ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NdLayout<const N: usize> {
-    /// Rows follow one another; the last axis is the fastest. A page holds as many elements as fit.
+    /// Row-major: the last axis varies fastest. A page holds as many elements as fit.
     RowMajor,
     /// Each page holds one tile of these extents, row-major within; tiles follow one another in row-major
     /// order. Tiles at the far edges are stored whole, with hidden padding.
     ///
-    /// A box of the array then needs few pages: blocks of images and volumes, and windows around an
+    /// With this layout a box touches few pages, such as a block of an image or volume, or a window around an
     /// element.
     Tiled([usize; N]),
 }

@@ -22,7 +22,8 @@ use crate::ops::launch::StoredBox;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut};
 
-/// A box of a store of `N` dimensions with `M` of its axes: a [`Shape`].
+/// The [`Shape`] of a view: a box of an array or source of `N` dimensions, with `M` of its axes; the other
+/// axes are fixed.
 ///
 /// ```
 /// use vmarray::{nd::NdShape, prelude::*};

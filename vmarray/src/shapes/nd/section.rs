@@ -10,14 +10,14 @@ use crate::base::error::Result;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 
-/// A view of a box of several dimensions, over an array or a source; with `WRITES`, also for writing. Some
+/// A view of a box of several dimensions of an array or a source; if `WRITES` is true, also for writing. Some
 /// of the axes may be fixed: it has `M` axes of the store's `N`.
 ///
-/// Its positions count from the box's start. Any number of views may overlap, including writable ones;
-/// they are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],
+/// Its positions count from the box's start. Any number of views may overlap, including writable ones; they
+/// are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],
 /// [`NdView`](crate::nd::NdView) and [`NdViewMut`](crate::nd::NdViewMut) apply to boxes. In expressions
 /// [`coordinate`](crate::nd::NdView::coordinate) is the index along an axis of the view, and
-/// [`index`](crate::expr::index) the place in the store.
+/// [`index`](crate::expr::index) the index of the element in the store.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -62,7 +62,7 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
 impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
-    /// Views an array or a source by positions of several dimensions, row by row.
+    /// Creates a view of an array or a source by positions of several dimensions, in row-major order.
     ///
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the number of elements differs;
@@ -86,7 +86,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
 }
 
 impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
-    /// Views as [`over`](NdSection::over), also for writing.
+    /// Creates a view as [`over`](NdSection::over) does, also for writing.
     ///
     /// # Errors
     /// The errors of [`over`](NdSection::over).

@@ -116,8 +116,8 @@ impl<T: Element + KernelType, const N: usize> NdArray<T, N> {
         Self::builder([0; N]).open([path])
     }
 
-    /// Loads the shape, layout and elements of a [saved](Self::save) array: [`NdBuilder::load`] with the
-    /// default settings. To work on the file itself, [`open`](Self::open) it.
+    /// Copies a [saved](Self::save) array with its shape and layout to a new array: [`NdBuilder::load`] with
+    /// the default settings. To work on the file itself, [`open`](Self::open) it.
     ///
     /// # Errors
     /// The errors of [`NdBuilder::load`].
@@ -163,8 +163,8 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray::assemble(elements.create_as(files, &words)?, geometry))
     }
 
-    /// Opens an array in files, to read and write: [`Builder::open`](crate::Builder::open). Shape and
-    /// layout are unchanged since its creation.
+    /// Opens an array in files, to read and write: [`Builder::open`](crate::Builder::open). Shape and layout
+    /// come from the file.
     ///
     /// # Errors
     /// The errors of [`Builder::open`](crate::Builder::open).
@@ -181,8 +181,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.open_for(files, false)
     }
 
-    /// Opens as [`open`](Self::open), for reading alone:
-    /// [`Builder::open_read_only`](crate::Builder::open_read_only).
+    /// Opens an array in files for reading only: [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// # Errors
     /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
@@ -210,8 +209,8 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray::assemble(elements, Geometry::new(shape.0, shape.1)?.0))
     }
 
-    /// Builds an array of these settings with the shape, layout and elements of a [saved](NdArray::save)
-    /// one: [`Builder::load`](crate::Builder::load).
+    /// Builds an array with these settings, and with the shape, layout and elements of a
+    /// [saved](NdArray::save) array: [`Builder::load`](crate::Builder::load).
     ///
     /// # Errors
     /// The errors of [`Builder::load`](crate::Builder::load).

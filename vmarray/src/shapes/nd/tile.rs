@@ -27,7 +27,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok((tiling.number_of(&at), of))
     }
 
-    /// Borrows a tile of a tiled array in place. `[1, 2]` is the third tile of the second row of tiles. As
+    /// Borrows a tile of a tiled array in place. `at` counts tiles: `[1, 2]` is the third tile of the second
+    /// row of tiles. The tile is a guard, like a page of
     /// [`VirtualArray::page`](crate::views::PagedView::page).
     ///
     /// # Errors
@@ -48,7 +49,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(Tile { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
     }
 
-    /// Borrows a tile of a tiled array in place, mutably. As
+    /// Borrows a tile of a tiled array in place, mutably. The tile is a guard, like a page of
     /// [`VirtualArray::page_mut`](crate::views::PagedViewMut::page_mut).
     ///
     /// # Errors
@@ -59,8 +60,9 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 }
 
-/// A tile in place: the places of its page, row-major, including padding. The drop zeroes writes to
-/// padding. Otherwise it behaves like a [`PageRef`] or [`PageMut`].
+/// A guard of a tile in place. Dereferences to all places of its page, row-major, including padding. Values
+/// that were written to padding become zero when the guard is dropped. Otherwise it behaves like a
+/// [`PageRef`] or [`PageMut`].
 ///
 /// ```
 /// use vmarray::{nd::Tile, prelude::*};
@@ -102,7 +104,7 @@ pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>,
 /// ```
 pub type TileMut<'a, T, const N: usize, D = AnyDevice> = Tile<PageMut<'a, T, D>, N>;
 
-/// A page in place, shared or exclusive.
+/// A page guard, shared or exclusive.
 pub trait TilePage: Deref<Target = [Self::Element]> {
     type Element: Element;
 
@@ -133,7 +135,7 @@ impl<T: Element, D: Device> TilePage for PageMut<'_, T, D> {
 }
 
 impl<P: TilePage, const N: usize> Tile<P, N> {
-    /// The positions of the tile in the array; without padding.
+    /// The box of positions in the array that the tile covers, without padding.
     #[must_use]
     pub fn bounds(&self) -> Bounds<N> {
         self.bounds.clone()
@@ -150,20 +152,20 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
     }
 
-    /// Returns a row of the tile, without padding, by its positions within the tile on all axes but the
-    /// last. `M` is `N - 1`.
+    /// Returns a row of the tile, without padding. `at` is the row's position within the tile along all axes
+    /// but the last; `M` is `N - 1`.
     ///
     /// # Panics
-    /// If a position is outside of the tile.
+    /// If `at` is outside of the tile.
     #[must_use]
     pub fn row<const M: usize>(&self, at: [usize; M]) -> &[P::Element] {
         &self.page[self.places(at)]
     }
 
-    /// Returns a row as [`row`](Self::row), mutably.
+    /// Returns a mutable row, as [`row`](Self::row) returns a shared one.
     ///
     /// # Panics
-    /// If a position is outside of the tile.
+    /// If `at` is outside of the tile.
     #[must_use]
     pub fn row_mut<const M: usize>(&mut self, at: [usize; M]) -> &mut [P::Element]
     where

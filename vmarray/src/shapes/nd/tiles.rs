@@ -53,7 +53,8 @@ impl<const N: usize> Tiles<N> {
         Ok(Self { shape, extent, counts, next: 0, end: shape::volume(&counts) })
     }
 
-    /// Returns a box by its number in row-major order, independent of the iterator's state.
+    /// Returns the box at an index of the row-major order; `None` behind the last. Does not depend on the
+    /// iterator's position.
     #[must_use]
     pub fn number(&self, number: usize) -> Option<Bounds<N>> {
         let at = unravel(&self.counts, number)?;
@@ -113,8 +114,8 @@ impl<const N: usize> ExactSizeIterator for Tiles<N> {}
 impl<const N: usize> FusedIterator for Tiles<N> {}
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Returns the best boxes to process the array: the tiles of its layout or, row-major, whole rows of
-    /// about a page.
+    /// Returns the boxes that are fastest for processing the array box by box: its tiles or, in a row-major
+    /// array, whole rows of about a page.
     #[must_use]
     pub fn tiles(&self) -> Tiles<N> {
         let shape = self.geometry.shape;
@@ -137,8 +138,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Runs a closure on each of some boxes, in order: it receives the box, and a copy of its elements in
     /// row-major order.
     ///
-    /// The next boxes are prefetched. No lock is held while the closure runs. The mode decides whether the
-    /// copy is read before and written back afterwards; without the read it is zeroes at first.
+    /// The next boxes are prefetched. No lock is held while the closure runs. `mode` decides if the copy is
+    /// read before the closure runs, and written back afterwards; without the read it has zeroes at first.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes belong to a larger

@@ -23,7 +23,7 @@ use crate::ops::launch::{
 use crate::ops::sort::SortKey;
 use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut};
 
-/// A [`View`] of a box of several dimensions: `M` axes of a store of `N`.
+/// A [`View`] of a box of several dimensions: `M` of the `N` axes of an array or source.
 ///
 /// Implemented for `&NdArray` and [`NdSection`].
 ///

@@ -40,31 +40,33 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         Self { elements, offsets: None, capacity: (0, 0) }
     }
 
-    /// Sets the devices of elements and offsets. Their type may change, so call this first or never.
+    /// Sets the devices of elements and offsets. The call may change the type of device, so it comes before
+    /// the other settings.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {
         let devices: Vec<Arc<E>> = devices.into_iter().collect();
         let offsets = self.offsets.map(|offsets| offsets.devices(devices.iter().cloned()));
         RaggedBuilder { elements: self.elements.devices(devices), offsets, capacity: self.capacity }
     }
 
-    /// Changes the settings of the elements' array. Its length is set when it is built.
+    /// Changes the settings of the array of elements. Its length is set when it is built.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
     }
 
-    /// Changes the settings of the offsets' array. At first they are the current settings of the elements,
-    /// except for the page length. Later changes of the elements do not affect them.
+    /// Changes the settings of the offsets' array. They begin with the present settings of the elements,
+    /// except for the page length; later changes of the elements' settings do not affect them.
     pub fn offsets(mut self, change: impl FnOnce(Builder<u64, D>) -> Builder<u64, D>) -> Self {
         self.offsets = Some(change(self.describe_offsets()));
         self
     }
 
-    /// Sets the initial capacity of a writer, in rows and in elements. It grows beyond that, in its place,
-    /// until its devices are full. Some arrays cannot grow in place: on devices whose memory cannot grow,
-    /// with parity, and with pages shorter than 4 KiB from 65536 of them on. Such a writer copies its data
-    /// to a longer array next to the current one. So it fills at most half of the devices' memory and
-    /// reports [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow), unless its capacity was set.
+    /// Sets the initial capacity of a writer, in rows and in elements. Beyond it the writer's arrays grow in
+    /// place until the devices are full. Some arrays cannot grow in place: on devices whose memory cannot
+    /// grow, with parity, and with 65536 or more pages that are shorter than 4 KiB. The writer then copies
+    /// its data to a longer array next to the current one, so it can fill at most half of the devices'
+    /// memory. It reports [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow), then, unless its capacity was
+    /// set.
     pub fn capacity(mut self, rows: usize, elements: usize) -> Self {
         self.capacity = (rows, elements);
         self
@@ -86,13 +88,13 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// Builds zeroed rows of these lengths, to be written by any number of threads.
     ///
     /// # Errors
-    /// [`TooLong`](crate::ErrorKind::TooLong), and as [`Builder::build`].
+    /// [`TooLong`](crate::ErrorKind::TooLong), and the errors of [`Builder::build`].
     pub fn with_lengths(self, lengths: impl IntoIterator<Item = usize>) -> Result<RaggedArray<T, D>> {
         let (offsets, rows, total) = offsets_of(lengths, &self.describe_offsets())?;
         Ok(RaggedArray::of(offsets, (rows, total), self.elements.with_len(total).build()?))
     }
 
-    /// Copies rows, in order.
+    /// Builds an array of the given rows, in order. Copies their elements.
     ///
     /// # Errors
     /// The errors of [`RaggedWriter::push`].

@@ -37,7 +37,7 @@ impl<'a, S: Items> RaggedRow<'a, S> {
         Self { items, shape: Linear { start: range.start, len: range.len() } }
     }
 
-    /// The range of its items among all items.
+    /// The range of the row's items among all items.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()
@@ -71,10 +71,11 @@ impl<'a, T: Element, D: Device> ViewMut<'a> for RaggedRow<'a, VirtualArray<T, D>
 }
 
 impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
-    /// Returns a row of this row.
+    /// Returns an inner row, for rows whose items are rows; `row` counts from the start of this row.
     ///
     /// # Errors
-    /// [`RowOutside`](ErrorKind::RowOutside), with places in the row, and errors of [`VirtualArray::get`].
+    /// [`RowOutside`](ErrorKind::RowOutside), with row numbers relative to this row, and errors of
+    /// [`VirtualArray::get`].
     ///
     /// ```
     /// use vmarray::{prelude::*, ragged::Ragged};
@@ -90,7 +91,7 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
         self.items.row(self.shape.place(row).map_err(outside)?)
     }
 
-    /// Returns the rows of this row, in order.
+    /// Returns the inner rows of this row, in order.
     #[must_use]
     pub fn rows(&self) -> Rows<'a, S, D> {
         Rows::new(self.items, self.shape.range())

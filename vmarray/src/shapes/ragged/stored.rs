@@ -96,7 +96,7 @@ impl<T: Element + KernelType> RaggedArray<T> {
         Self::builder().create([path])
     }
 
-    /// Opens the rows of a file, to read and write: [`RaggedBuilder::open`] with the default settings.
+    /// Opens the array in a file, to read and write it: [`RaggedBuilder::open`] with the default settings.
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::open`].
@@ -115,8 +115,8 @@ impl<T: Element + KernelType> RaggedArray<T> {
         Self::builder().open([path])
     }
 
-    /// Loads the rows of a [saved](Self::save) array: [`RaggedBuilder::load`] with the default settings. To
-    /// work on the file itself, [`open`](Self::open) it.
+    /// Copies the rows of a [saved](Self::save) array to a new array: [`RaggedBuilder::load`] with the
+    /// default settings. To work on the file itself, [`open`](Self::open) it.
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::load`].
@@ -163,8 +163,8 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 
 impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Makes all rows of an array in files durable that were pushed before, as [`RaggedArray::sync`] does.
-    /// It waits for pushes in progress; later pushes may run meanwhile. Failed rows and all later rows do
-    /// not count.
+    /// Waits for pushes in progress; later pushes may run meanwhile. If a row has failed, that row and all
+    /// later rows do not become durable.
     ///
     /// # Errors
     /// The errors of [`RaggedArray::sync`].
@@ -276,10 +276,10 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     /// [writer](RaggedArray::into_writer) accepts rows at any time; [`sync`](RaggedWriter::sync) makes
     /// them durable.
     ///
-    /// All files share the elements as in [`Builder::create`](crate::Builder::create); the offsets of rows
-    /// are in the first one. Pages of both have equal lengths: the page length of elements counts, or the
-    /// next multiple of it that holds whole offsets of eight bytes. Each has its own
-    /// [`max_len`](crate::Builder::max_len).
+    /// The elements are distributed over all files as in [`Builder::create`](crate::Builder::create); the
+    /// offsets of rows are in the first file. Pages of elements and of offsets have equal lengths in bytes:
+    /// the page length of the elements, or the next multiple of it that holds whole offsets of eight bytes.
+    /// Elements and offsets have separate [`max_len`](crate::Builder::max_len) settings.
     ///
     /// # Errors
     /// The errors of [`Builder::create`](crate::Builder::create).
@@ -303,7 +303,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         Ok(RaggedArray::of_files(self.elements.with_len(0).create_rows(offsets, files, 0)?, 0))
     }
 
-    /// Opens the rows in files, to read, write and append: as [`Builder::open`](crate::Builder::open)
+    /// Opens the array in files, to read, write and append rows, as [`Builder::open`](crate::Builder::open)
     /// opens elements.
     ///
     /// # Errors
@@ -322,7 +322,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         self.open_for(files, false)
     }
 
-    /// Opens as [`open`](Self::open), for reading alone:
+    /// Opens the array in files for reading only:
     /// [`Builder::open_read_only`](crate::Builder::open_read_only).
     ///
     /// # Errors
@@ -356,8 +356,9 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         Ok(RaggedArray::of_files(stored, total))
     }
 
-    /// Builds an array of these settings with the rows of a [saved](RaggedArray::save) one, or of any in a
-    /// file: [`Builder::load`](crate::Builder::load). It can grow, if its devices can do that.
+    /// Builds an array with these settings, and with the rows of a file: of a [saved](RaggedArray::save)
+    /// array, or of an array in files. See [`Builder::load`](crate::Builder::load). The new array can grow if
+    /// its devices can.
     ///
     /// # Errors
     /// The errors of [`Builder::load`](crate::Builder::load).

@@ -15,15 +15,15 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::setup::any::AnyDevice;
 
-/// Accepts rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of
-/// them.
+/// A writer that accepts rows from any number of threads at once; [`freeze`](Self::freeze) returns them as a
+/// [`RaggedArray`].
 ///
-/// Rows are numbered in the order in which pushes begin. Threads share a lock while one adds two numbers,
-/// and copy in parallel, unless they copy to one page. A thread with many short rows pushes them
-/// [together](Self::push_joined). Beyond the [capacity](crate::ragged::RaggedBuilder::capacity), the
-/// arrays [grow](VirtualArray#growth) without copying. If devices cannot do that, and with parity, the
-/// writer builds longer arrays next to the current ones, of twice the length if there is room. All threads
-/// wait while it copies the elements. To fill more than half of such devices, set the capacity.
+/// Rows are numbered in the order in which pushes begin. A push takes a lock only to reserve the row's index
+/// and elements. Threads then copy in parallel, unless they copy to the same page. For many short rows, push
+/// them [together](Self::push_joined). Beyond the [capacity](crate::ragged::RaggedBuilder::capacity), the
+/// arrays [grow](VirtualArray#growth) without copying. On devices whose memory cannot grow, and with parity,
+/// the writer instead builds longer arrays next to the current ones (twice as long if there is room), and
+/// copies the elements while all threads wait. To fill more than half of such devices, set the capacity.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -89,24 +89,24 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         self.first_incomplete().unwrap_or_else(|| self.len())
     }
 
-    /// Adds a row and returns its number.
+    /// Adds a row and returns its index.
     ///
     /// # Errors
-    /// - [`TooLong`](ErrorKind::TooLong); without more memory, errors of [`VirtualArray::reserve`] or, if
-    ///   longer arrays are built, [`NoRoomToGrow`](ErrorKind::NoRoomToGrow) and errors of
+    /// - [`TooLong`](ErrorKind::TooLong); if there is too little memory, errors of [`VirtualArray::reserve`]
+    ///   or, if longer arrays are built, [`NoRoomToGrow`](ErrorKind::NoRoomToGrow) and errors of
     ///   [`Builder::build`]. The row is not added, and shorter rows may still fit.
-    /// - Errors of [`VirtualArray::write`](crate::views::ViewMut::write). The row then has a number but no
-    ///   contents, and [`freeze`](Self::freeze) refuses.
+    /// - Errors of [`VirtualArray::write`](crate::views::ViewMut::write). The row then has an index but no
+    ///   contents, and [`freeze`](Self::freeze) returns an error.
     pub fn push(&self, row: &[T]) -> Result<usize> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }
 
-    /// Adds several rows, whose elements are consecutive in `elements`, and returns their numbers, which
-    /// are consecutive as well. Costs one reservation and two copies.
+    /// Adds several rows, whose elements are consecutive in `elements`, and returns their range of indices.
+    /// Costs one reservation and two copies, for any number of rows.
     ///
     /// # Errors
-    /// The errors of [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), without an
-    /// effect, if the sum of the lengths differs from the number of elements.
+    /// The errors of [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), if the sum of the
+    /// lengths differs from the number of elements; no row is added then.
     pub fn push_joined(&self, elements: &[T], lengths: &[usize]) -> Result<Range<usize>> {
         let total = lengths.iter().try_fold(0_usize, |sum, len| sum.checked_add(*len));
         expect_len("the slice of all rows", total.unwrap_or(usize::MAX), elements.len())?;
@@ -170,11 +170,11 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         self.len() == 0
     }
 
-    /// Ends writing. It copies nothing; unused capacity stays with the array.
+    /// Ends writing and returns the array. Copies nothing; the array keeps unused capacity.
     ///
     /// # Errors
     /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows
-    /// are then lost: [`freeze_complete`](Self::freeze_complete) keeps the rows before it.
+    /// are then lost: [`freeze_complete`](Self::freeze_complete) keeps the rows before that row.
     pub fn freeze(self) -> Result<RaggedArray<T, D>> {
         match self.first_incomplete() {
             Some(row) => Err(ErrorKind::RowIncomplete { row }.into()),
@@ -182,7 +182,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// Returns the first row whose contents could not be written, if any.
+    /// Returns the index of the first row whose contents could not be written, if any.
     pub fn first_incomplete(&self) -> Option<usize> {
         self.failed.lock().map(|first| first.row)
     }
@@ -203,11 +203,11 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
 }
 
 impl<T: Element, D: Device> RaggedArray<T, D> {
-    /// Continues writing: pushed rows follow the existing ones, which are not copied.
+    /// Returns a writer that adds rows behind the existing ones, which are not copied.
     ///
     /// The arrays of elements and offsets must be able to [grow](VirtualArray#growth), or have unused
-    /// capacity. Arrays of a writer, of [`from_rows`](crate::ragged::RaggedBuilder::from_rows), and in
-    /// files can grow, if their devices can. Otherwise a push returns
+    /// capacity. Arrays of a writer, of [`from_rows`](crate::ragged::RaggedBuilder::from_rows), and in files
+    /// can grow, if their devices can. If an array cannot grow, a push returns
     /// [`LengthLimit`](ErrorKind::LengthLimit).
     ///
     /// ```
