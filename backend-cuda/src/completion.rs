@@ -36,8 +36,8 @@ impl Events {
         Self { context: Arc::clone(context), done: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// Records an event that announces `value` after all earlier work of the stream. The context is
-    /// current.
+    /// Records an event that signals `value` after all earlier work of the stream. The caller has made the
+    /// context current.
     pub fn record(&self, stream: &Stream, value: u64) -> Outcome {
         let mut state = self.state.lock();
         if state.idle.is_empty()
@@ -59,8 +59,7 @@ impl Events {
         Ok(())
     }
 
-    /// Returns the newest value that was reached. It is exact for values up to `wanted`. The context need
-    /// not be current.
+    /// Returns the newest completed value; exact for values up to `wanted`. The context need not be current.
     pub fn reached(&self, wanted: u64) -> Outcome<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -70,8 +69,8 @@ impl Events {
         self.advance(&mut self.state.lock(), wanted)
     }
 
-    /// Returns a value like [`reached`](Self::reached), but does not wait for another thread that polls or
-    /// submits at the moment: the value may then be somewhat old.
+    /// Returns the newest completed value as [`reached`](Self::reached) does, but never waits for another
+    /// thread that polls or submits. The value may then be outdated.
     pub fn glimpse(&self, wanted: u64) -> Outcome<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -82,7 +81,8 @@ impl Events {
         self.advance(&mut state, wanted)
     }
 
-    /// Makes `stream`, of another queue, wait for a value of this queue. The context is current.
+    /// Makes `stream`, of another queue, wait for a value of this queue. The caller has made the context
+    /// current.
     pub fn order(&self, stream: &Stream, value: u64) -> Outcome {
         let state = self.state.lock();
         let first = state.pending.partition_point(|(pending, _)| *pending < value);

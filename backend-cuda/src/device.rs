@@ -37,12 +37,12 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 
 /// An open NVIDIA GPU.
 ///
-/// The device uses the GPU's primary context, which it shares with the rest of the process (the CUDA
-/// runtime, `cudarc`). Alternatively it uses a context that the program [created](Self::adopt). Any thread
-/// may make every call, with any current context.
+/// The device uses the GPU's primary context, which it shares with the rest of the process (the CUDA runtime,
+/// `cudarc`). Alternatively it uses a context of the program: see [`adopt`](Self::adopt). Any thread may call
+/// all methods, with any current context.
 ///
-/// The drop waits for its work and releases everything, including allocations that the program did not
-/// release.
+/// The drop of the device waits for its work, and releases all memory, including allocations that the program
+/// did not release.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -77,7 +77,8 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// With the feature `cust`, memory changes owners without a copy, or is copied in the order of a queue:
+/// With the feature `cust`, memory of the crate `cust` is taken over without a copy, or copied in the order
+/// of a queue:
 ///
 /// ```
 /// # #[cfg(feature = "cust")]
@@ -115,10 +116,11 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens a GPU in its primary context. Takes some tenths of a second if the process has none yet.
+    /// Opens a GPU in its primary context. Takes some tenths of a second if the process has no primary
+    /// context on it yet.
     ///
     /// # Errors
-    /// [`Driver`](ErrorKind::Driver) without a driver or such a GPU, or the driver's error.
+    /// [`Driver`](ErrorKind::Driver) if there is no driver or no such GPU; else the driver's error.
     pub fn open(index: u32) -> Result<Self> {
         Self::open_with(index, &Options::new())
     }
@@ -142,8 +144,9 @@ impl CudaDevice {
     /// or the CUDA runtime uses there.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) if no
-    /// context is current, or one that the program created itself; that can be [adopted](Self::adopt).
+    /// The errors of [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) if no context
+    /// is current, or if the current one is not a primary context; a context that the program created can be
+    /// [adopted](Self::adopt).
     pub fn from_current(options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_current";
         Self::in_context(OPERATION, options, |driver| {
@@ -161,9 +164,9 @@ impl CudaDevice {
     /// The errors of [`open`](Self::open).
     ///
     /// # Safety
-    /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the
-    /// device is dropped, the device is lost with it. The program must then not access its former pinned
-    /// memory any more.
+    /// `context` must be a `CUcontext` of this process's driver. If the program destroys the context before
+    /// the device is dropped, the device is lost. The program must then not access pinned memory of the
+    /// device any more.
     pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
         Self::in_context("adopt", options, |driver| {
             // SAFETY: the caller guarantees the context.
@@ -192,13 +195,14 @@ impl CudaDevice {
         Self { core, extending: Mutex::default() }
     }
 
-    /// The GPU, as discovery describes it.
+    /// Description of the GPU, as [`devices`](crate::devices) returns it.
     #[must_use]
     pub fn card(&self) -> &Card {
         &self.core.card
     }
 
-    /// The `CUcontext` of the device, for use with other libraries. It lives as long as the device.
+    /// The `CUcontext` of the device, for use with other libraries. The handle is valid until the device is
+    /// dropped.
     #[must_use]
     pub fn context(&self) -> *mut c_void {
         self.core.context.handle().0

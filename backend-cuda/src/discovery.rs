@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::driver::{Driver, Outcome, check, driver};
 use crate::nvml;
 
-/// A GPU that the driver reports.
+/// Description of a GPU that the driver reports.
 ///
 /// ```
 /// // Cards that can spare enough memory, best equipped first.
@@ -29,14 +29,14 @@ use crate::nvml;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Card {
-    /// The driver's number for it, the argument of [`CudaDevice::open`](crate::CudaDevice::open). It may
+    /// The GPU's index in the driver, the argument of [`CudaDevice::open`](crate::CudaDevice::open). It may
     /// change from run to run; [`DeviceInfo::identity`] does not.
     pub index: u32,
-    /// The facts about it.
+    /// Name, identity, memory and features of the GPU, in the terms of the device contract.
     pub info: DeviceInfo,
     /// The compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// The number of multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
     /// True if the GPU drives a display, according to the driver, which then limits the run time of
     /// kernels.
@@ -58,7 +58,7 @@ pub fn devices() -> Vec<Card> {
     survey().0
 }
 
-/// Returns the GPUs as [`devices`], and the reasons for missing ones.
+/// Returns all GPUs as [`devices`] does, and the reasons why others are missing.
 ///
 /// ```
 /// let (cards, absences) = backend_cuda::survey();
@@ -101,7 +101,7 @@ fn survey_of(driver: &Driver) -> (Vec<Card>, Vec<Absence>) {
 }
 
 impl Card {
-    /// Returns the GPU's memory now, less the default head-room.
+    /// Returns the GPU's total and free memory now; the default head-room is subtracted.
     ///
     /// The driver reports it only in a context. If the process has none on this GPU yet, the call creates
     /// the primary one temporarily. That takes some tenths of a second and some hundred megabytes of the
@@ -120,8 +120,8 @@ impl Card {
     }
 
     /// Returns the GPU's current report about errors in its memory. It needs the driver's library NVML
-    /// (`libnvidia-ml.so.1`, `nvml.dll`), which the call loads. Facts that NVML does not report are
-    /// unknown. A slice of a divided GPU reports for the whole GPU.
+    /// (`libnvidia-ml.so.1`, `nvml.dll`), which the call loads. Values that NVML does not report are unknown.
+    /// An instance of a partitioned GPU (MIG) reports for the whole GPU.
     ///
     /// ```
     /// for card in backend_cuda::devices() {

@@ -1,11 +1,11 @@
 //! The CUDA driver: the functions in use, found once in the library at run time.
 //!
-//! The constants come from `cudarc`. The functions are looked up by name, and declared with a plain
-//! integer as result. `cudarc` declares an enum there. A code that its bindings lack, as newer drivers
-//! have, would be undefined behaviour before any check. A missing function makes the driver count as too
-//! old at once, instead of a panic at its first use. `cudarc` does not search for the library either, not
-//! even for the reason why it is missing. It would try many names, and on Windows load a file of such a
-//! name from the program's folder or its current folder.
+//! The constants come from `cudarc`. The functions are looked up by name, and declared with a plain integer
+//! as result. `cudarc` declares an enum there. If a newer driver returned a code that this enum lacks, that
+//! would be undefined behaviour before any check. A missing function makes the driver count as too old at
+//! once, instead of a panic at its first use. `cudarc` does not search for the library either, not even for
+//! the reason why it is missing. It would try many names, and on Windows load a file of such a name from the
+//! program's folder or its current folder.
 
 pub(crate) mod objects;
 
@@ -411,14 +411,14 @@ pub(crate) struct Driver {
 /// The reason why the driver cannot be used.
 #[derive(Clone, Debug)]
 pub(crate) enum Missing {
-    /// No library was found.
+    /// The driver's library was not found.
     Library,
     /// The system cannot load the library, for this reason.
     Broken(String),
     /// The library lacks this function: it is too old.
     Symbol(&'static str),
-    /// The driver refuses to start, such as without a GPU. With the name and the description of the code,
-    /// since no driver can return them later.
+    /// The driver fails to start, for example without a GPU. Has the name and the description of the error
+    /// code, because they cannot be queried later.
     Refused { code: Code, name: String, sentence: String },
 }
 

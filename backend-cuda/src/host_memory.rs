@@ -38,11 +38,11 @@ pub(crate) struct HostRange {
 
 #[derive(Debug)]
 enum Owner {
-    /// The driver's allocation, from this address on.
+    /// Page-locked memory that the driver allocated, with its address.
     Driver { start: *mut c_void },
-    /// An ordinary mapping, owned here.
+    /// A pageable memory mapping, owned by this value.
     Mapping { _mapping: MmapMut },
-    /// Memory that this crate has page-locked: the program's, or a mapping owned here.
+    /// Memory that this crate has page-locked: memory of the program, or a mapping owned by this value.
     Registered { _ours: Option<MmapMut> },
     /// The program's memory, not page-locked by this crate.
     Program,

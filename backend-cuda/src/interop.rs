@@ -35,12 +35,12 @@ impl CudaDevice {
         Self::open_with(ordinal.unsigned_abs(), options)
     }
 
-    /// Takes over memory of `cust`, without a copy: programs use and release it like memory of
+    /// Takes over memory of `cust`, without a copy. The program then uses and releases it like memory of
     /// [`allocate`].
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the memory belongs to another GPU or context; or
-    /// the driver's error. The call then frees the memory.
+    /// the driver's error. After an error the memory is freed.
     ///
     /// [`allocate`]: backend_api::Device::allocate
     pub fn import_cust<T: cust::memory::DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<BufferHandle> {
@@ -50,13 +50,14 @@ impl CudaDevice {
         Ok(self.core.memory.add_device(DeviceMemory::given(&self.core.context, address, bytes)))
     }
 
-    /// Passes memory to `cust`, without a copy. Blocks until submitted work that touches it is done. The
-    /// context must be current at its drop, as always with `cust`.
+    /// Passes memory of the device to `cust`, without a copy. Blocks until submitted work that accesses it is
+    /// done. The context must be current when the result is dropped, as for all memory of `cust`.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the
-    /// length is no multiple of an element's or the memory can be extended, [`Lost`](ErrorKind::Lost). The
-    /// memory then stays with the device, and the error returns its handle.
+    /// length in bytes is no multiple of an element's, or if the memory can be extended,
+    /// [`Lost`](ErrorKind::Lost). After an error the memory stays with the device, and the error has its
+    /// handle.
     pub fn export_cust<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
         buffer: BufferHandle,
@@ -99,7 +100,8 @@ impl CudaDevice {
         Ok(unsafe { DeviceBuffer::from_raw_parts(pointer, (bytes / each) as usize) })
     }
 
-    /// Copies memory of `cust` to `to`, in the order of a queue.
+    /// Copies the whole of `from`, which is memory of `cust`, to device memory at `to`, in the order of a
+    /// queue.
     ///
     /// # Errors
     /// The errors of [`submit`](backend_api::Device::submit), and
@@ -117,7 +119,8 @@ impl CudaDevice {
         unsafe { self.copy_cust(queue, from, to, false) }
     }
 
-    /// Copies from `from` to all of `to`, which is memory of `cust`, in the order of a queue.
+    /// Copies device memory, from `from` on, to the whole of `to`, which is memory of `cust`, in the order of
+    /// a queue.
     ///
     /// # Errors
     /// The errors of [`copy_from_cust`](Self::copy_from_cust).

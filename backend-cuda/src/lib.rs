@@ -7,17 +7,16 @@
 //!
 //! # How it works
 //!
-//! - A queue is a non-blocking stream, with a driver event after each submission. A waiter polls often at
-//!   first, and then sleeps for a small part of the time waited so far. One thread of each device runs
-//!   wakers, and has no other use.
-//! - The copies of one call go singly, as one batch of the driver, or through a kernel that moves many
-//!   pieces in one launch, between device memory and pinned memory. Their number and size decide
-//!   ([`Route`]).
-//! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver
-//!   translates them for the GPU at first use. Kernels of the program become PTX text here, many in a
-//!   module if they are prepared together.
-//! - No call depends on the current context of the calling thread, and each restores the context of other
-//!   code.
+//! - A queue is a non-blocking stream, with a driver event after each submission. A waiting thread polls
+//!   often at first. Later it sleeps between polls, for a small part of the time waited so far. One thread of
+//!   each device runs wakers, and does nothing else.
+//! - The copies of one call use one of three routes: single copies, one batch of the driver, or a kernel that
+//!   moves many pieces between device memory and pinned memory in one launch. Their number and size determine
+//!   the [`Route`].
+//! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver translates
+//!   them for the GPU at first use. This crate translates kernels of the program to PTX text; kernels that
+//!   are prepared together form one module.
+//! - No call depends on the current context of the calling thread; each call restores it at its end.
 //!
 //! # Other users of the card
 //!
@@ -27,8 +26,8 @@
 //!
 //! # Limits
 //!
-//! All calls accept pageable host memory, but the driver then copies through its own buffers: slower, and
-//! the call may block until the copy is done. Host memory that other code has page-locked cannot be
+//! All calls accept pageable host memory. The driver then copies through its own buffers, which is slower,
+//! and the call may block until the copy is done. Host memory that other code has page-locked cannot be
 //! imported as pinned a second time.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

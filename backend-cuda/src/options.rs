@@ -23,13 +23,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Creates the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the bytes of free device memory that stay unused, instead of
+    /// Sets the head-room: the bytes of free device memory that stay unused, instead of
     /// [`default_headroom_bytes`](Self::default_headroom_bytes).
     #[must_use]
     pub fn with_headroom_bytes(mut self, bytes: u64) -> Self {
@@ -39,19 +39,18 @@ impl Options {
 
     /// Forces one route for all copies of any number and size; for tests and measurements.
     ///
-    /// Drivers before 12.8 have no [batch copy](Route::Batch): copies then go singly. The
-    /// [kernel](Route::Kernel) moves pieces between device memory and pinned memory; other pieces go
-    /// singly.
+    /// Drivers before 12.8 have no [batch copy](Route::Batch): single copies are used then. The
+    /// [kernel](Route::Kernel) route applies to pieces between device memory and pinned memory; other pieces
+    /// are single copies.
     #[must_use]
     pub fn with_route(mut self, route: Route) -> Self {
         self.route = Some(route);
         self
     }
 
-    /// Returns the default head-room of a GPU with `total_bytes` of memory: a fiftieth, at least 128 MiB
-    /// and at most 1 GiB; at least 512 MiB if the GPU drives a display. The driver itself needs some for
-    /// each program that uses the GPU, and more as kernels are loaded; a display needs some when a window
-    /// opens.
+    /// Returns the default head-room of a GPU with `total_bytes` of memory: a fiftieth, at least 128 MiB and
+    /// at most 1 GiB; at least 512 MiB if the GPU drives a display. Head-room is memory for the driver, which
+    /// needs some for each program that uses the GPU and for loaded kernels, and for windows of a display.
     #[must_use]
     pub fn default_headroom_bytes(total_bytes: u64, drives_display: bool) -> u64 {
         let least = if drives_display { 512 << 20 } else { 128 << 20 };

@@ -1,9 +1,9 @@
 //! The route of one call's copies, chosen by their number, size and direction.
 //!
-//! The costs differ by the place of the work. A single copy costs about 1.5 µs of the processor and about
-//! as much of the copy engine, at any size. A batch costs a fraction of that per piece, up to the length
-//! of the driver's buffers. A kernel costs one launch, and some 3 µs more until it is done. It then moves
-//! pieces of any size at the speed of the bus, in both directions at once.
+//! The costs differ by route. A single copy costs about 1.5 µs of the processor and about as much of the copy
+//! engine, at any size. A batch costs a fraction of that per piece, up to the length of the driver's buffers.
+//! A kernel costs one launch, and some 3 µs more until it is done. It then moves pieces of any size at the
+//! speed of the bus, in both directions at once.
 //!
 //! A table that a program [measured](backend_api::Device::set_routing) on the GPU itself has priority. The
 //! bounds for its empty classes were measured on one H200 (PCIe Gen5, driver 580). Each value is one call
@@ -23,9 +23,9 @@
 //! | 2 × 1 MiB | 45.2, **47.3**, 42.5 | 44.1, **46.3**, 41.0 | 41.0, 41.0, **45.5** |
 //! | 256 × 1 MiB | 47.3, **51.7**, 50.3 | 46.6, **51.7**, 48.5 | 39.4, 39.4, **75.7** |
 //!
-//! Batches of few short uploads have two speeds. In another run on a GPU of the same model (2026-11-21) 4
-//! × 4 KiB reached 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB 1.8 and 2.8. 4 × 16 KiB reached 3.7 and
-//! 5.3, 8 × 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. So they go by kernel, which loses little at
+//! Batches of few short uploads have two speeds. In another run on a GPU of the same model (2026-11-21) 4 × 4
+//! KiB reached 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB 1.8 and 2.8. 4 × 16 KiB reached 3.7 and 5.3, 8
+//! × 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. So such batches use the kernel, which loses little at
 //! worst.
 
 use backend_api::{Route, Routing};
@@ -48,13 +48,13 @@ const SINGLE_BYTES: u64 = 1 << 20;
 /// The direction of a call's pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// All from the host to the GPU.
+    /// All copies go from the host to the GPU.
     Upload,
-    /// All from the GPU to the host.
+    /// All copies go from the GPU to the host.
     Download,
-    /// All within the GPU.
+    /// All copies are within the GPU.
     Internal,
-    /// Copies in different directions. In the copy engine, each change of direction costs a wait.
+    /// Copies go in different directions. In the copy engine, each change of direction costs a wait.
     Mixed,
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct Loan {
 #[derive(Debug)]
 pub(crate) enum Lent {
     Piece(Loan),
-    /// The ring has room once this ticket is done.
+    /// The ring has room after this ticket is done.
     After(u64),
 }
 

@@ -24,12 +24,12 @@ use crate::tier::{Cards, Tier, Tiered};
 const RECENT_BYTES: usize = 64 << 20;
 const RECENT_MAX: usize = 256;
 
-/// Pages that code of the program reads and writes singly: chunks of a compressed file, objects of a server,
-/// rows of a data base, computed values.
+/// Pages that code of the program reads and writes, one page a call: chunks of a compressed file, objects of
+/// a server, rows of a database, computed values.
 ///
-/// Several threads call the methods at once. For one page, either one thread writes or several threads read.
-/// Methods may block. They must not use the array over these pages, nor wait for a thread pool whose threads
-/// use it. A method that panics counts as failed.
+/// Several threads call the methods at once. For each page, either one thread writes, or any number of
+/// threads read. Methods may block. They must not use the array over these pages, nor wait for a thread pool
+/// whose threads use it. If a method panics, the access fails with an error.
 ///
 /// ```
 /// use std::{io, sync::{Arc, Mutex}};
@@ -117,11 +117,11 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Pages of a [`Backing`] as a device. An array on it caches the pages in RAM, and on GPUs with
-/// [`with_tier`](Self::with_tier), and reads and writes them on demand.
+/// Pages of a [`Backing`] as a device. An array over the device reads and writes the pages on demand. It
+/// caches them in RAM and, with [`with_tier`](Self::with_tier), on GPUs.
 ///
-/// A buffer takes the lowest pages that no other buffer has, with their contents, until
-/// [`serve_work`](Self::serve_work) is called.
+/// Allocating a buffer assigns to it the lowest pages that no other buffer has, with their contents. After
+/// [`serve_work`](Self::serve_work), buffers are scratch memory instead.
 ///
 /// # Cost
 ///
@@ -164,11 +164,11 @@ pub struct BackedDevice {
 }
 
 impl BackedDevice {
-    /// Returns a device of these pages.
+    /// Creates a device over these pages.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for pages of no bytes, and for a total above
-    /// `i64::MAX` bytes.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the page length is 0, or if all pages together
+    /// exceed `i64::MAX` bytes.
     pub fn new(backing: impl Backing) -> Result<Self> {
         let (page_bytes, pages) = (backing.page_bytes(), backing.pages());
         let bytes = pages.checked_mul(page_bytes as u64).filter(|bytes| i64::try_from(*bytes).is_ok());
@@ -189,8 +189,8 @@ impl BackedDevice {
         })
     }
 
-    /// Caches pages on GPUs, and allocates their memory now. If a GPU has no memory, [`Tier::status`] reports
-    /// the reason.
+    /// Caches pages on the GPUs of a tier, and allocates the GPU memory now. A GPU with too little memory is
+    /// not used; [`Tier::status`] reports the reason.
     ///
     /// ```
     /// # use std::{io, sync::Arc};
@@ -215,8 +215,8 @@ impl BackedDevice {
         self
     }
 
-    /// Makes later buffers scratch memory: up to one GiB of RAM for temporary data. Call it when all pages in
-    /// use have a buffer.
+    /// Makes buffers that are allocated from now on scratch memory in RAM for temporary data, at most 1 GiB
+    /// in all. Call it when all pages in use have a buffer.
     ///
     /// ```
     /// # use std::{io, sync::Arc};

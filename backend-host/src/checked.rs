@@ -1,4 +1,4 @@
-//! Memory with a checksum for each page, verified on read.
+//! Device memory with a checksum for each page, verified on read.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Common parts of the devices whose threads do the work.
+//! Common parts of the devices whose worker threads execute the requests.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -34,7 +34,7 @@ pub(crate) struct Engine<M: Storage> {
 pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
 impl<M: Storage> Engine<M> {
-    /// Returns a device with `threads` threads, which start with the first queue.
+    /// Creates the parts of a device with at most `threads` threads, which start with the first queue.
     pub fn new(
         info: DeviceInfo,
         threads: usize,
@@ -45,7 +45,7 @@ impl<M: Storage> Engine<M> {
         Self::with_pool(info, pool, pinned_max_bytes, peers)
     }
 
-    /// Returns a device with the threads of a pool.
+    /// Creates the parts of a device that uses the threads of a pool.
     pub fn with_pool(
         mut info: DeviceInfo,
         pool: Arc<Pool>,
@@ -68,7 +68,7 @@ impl<M: Storage> Engine<M> {
         self.registry.info()
     }
 
-    /// State of memory wiping.
+    /// Switch and counter of memory wiping.
     pub fn wiping(&self) -> &Arc<Wiping> {
         self.registry.wiping()
     }
@@ -137,7 +137,7 @@ impl<M: Storage> Engine<M> {
     }
 
     /// # Safety
-    /// As [`import_host`](backend_api::Device::import_host).
+    /// The requirements of [`import_host`](backend_api::Device::import_host).
     pub unsafe fn import_host(
         &self,
         address: std::ptr::NonNull<u8>,
@@ -170,7 +170,7 @@ impl<M: Storage> Engine<M> {
         buffers.iter().for_each(|buffer| leave(&lanes, Arc::as_ptr(buffer).cast()));
     }
 
-    /// Checks work, and submits it to its queue.
+    /// Checks a request, and submits it to its queue.
     pub fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let lane = self.registry.queue(operation, queue)?;

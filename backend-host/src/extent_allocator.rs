@@ -1,4 +1,4 @@
-//! Allocator of numbered places.
+//! Allocator of ranges of numbered places, such as pages of a file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +16,8 @@ pub(crate) struct ExtentAllocator {
 }
 
 impl ExtentAllocator {
-    /// Returns all places except `used`, which is sorted and without duplicates.
+    /// Creates an allocator in which all places except `used` are free. `used` must be sorted and without
+    /// duplicates.
     pub fn except(used: impl IntoIterator<Item = u64>) -> Self {
         let (mut runs, mut end) = (BTreeMap::new(), 0);
         for place in used {
@@ -38,7 +39,7 @@ impl ExtentAllocator {
         self.runs.values().sum()
     }
 
-    /// Takes one to `count` consecutive places, the lowest.
+    /// Allocates the lowest run of free places: 1 to `count` consecutive places.
     pub fn take(&mut self, count: u64) -> Range<u64> {
         if let Some((start, length)) = self.runs.pop_first() {
             let taken = length.min(count);
@@ -50,7 +51,7 @@ impl ExtentAllocator {
         self.take_new(count)
     }
 
-    /// Takes `count` consecutive places.
+    /// Allocates exactly `count` consecutive places.
     pub fn take_together(&mut self, count: u64) -> Range<u64> {
         let run =
             self.runs.iter().find(|(_, length)| **length >= count).map(|(start, length)| (*start, *length));
@@ -124,7 +125,7 @@ impl Claimed {
         Ok(Self { claims: Arc::clone(claims), places })
     }
 
-    /// The first place.
+    /// Index of the first page.
     pub fn first(&self) -> u64 {
         self.places.start
     }

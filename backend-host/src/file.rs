@@ -27,16 +27,16 @@ use space::Space;
 /// Least number of threads with a tier, because they wait for GPUs and use little processor time.
 const TIERED_THREADS_LEAST: usize = 16;
 
-/// A file as a device: slow and large.
+/// A file as device memory: slow and large.
 ///
 /// The device creates its own file, and never opens an existing one, so it cannot overwrite data. The file
 /// has the length of the device. Its blocks are reserved at creation, so a full disk shows at once.
 ///
 /// # Contents do not persist
 ///
-/// As on every device, the contents of an array live as long as the array. A file with a name remains after
-/// its device is dropped, until the user removes it. But the file does not record the array: its pages, and
-/// which of them were written. So no device can open it again, and [`create`](Self::create) refuses its path
+/// As on every device, the contents of an array end with the array. A file with a name remains after its
+/// device is dropped, until the user removes it. But the file does not record the array's length, nor the
+/// pages that were written. So no device can open it again, and [`create`](Self::create) refuses its path
 /// with [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). For persistent arrays use
 /// [`StoreDevice`](crate::StoreDevice). To work in place on an existing file, use a source over its memory
 /// map (`Source` of `vmarray`, feature `memmap2`).
@@ -44,16 +44,16 @@ const TIERED_THREADS_LEAST: usize = 16;
 /// # Permissions
 ///
 /// On Unix only the user can access the file (mode 0600). Elsewhere it has the permissions of its folder.
-/// Elements remain in the file, or on the disk until the system reuses the blocks, unless the program calls
-/// [`wipe_on_release`](Device::wipe_on_release).
+/// After the drop, elements remain in the file, or on the disk until the system reuses the blocks, unless the
+/// program calls [`wipe_on_release`](Device::wipe_on_release).
 ///
 /// # Why not a memory map
 ///
 /// The device uses positioned system calls, directly from and to host memory. With a memory map, a full disk,
 /// a faulty disk, or a process that truncates the file kills this process with a signal in the middle of a
 /// copy. Reserved blocks prevent only the first case. A system call reports all of them, and they become
-/// errors of the affected tickets. Both ways use the kernel's page cache. Copies of a page cost about a
-/// microsecond more than with a map.
+/// errors of the affected tickets. Both ways use the kernel's page cache. With system calls, the copy of a
+/// page costs about a microsecond more.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -85,7 +85,7 @@ pub struct FileDevice {
     has_checksums: bool,
 }
 
-/// Settings and path of a [`FileDevice`].
+/// Builder of a [`FileDevice`]: its path and its settings.
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, HostMemory};
@@ -122,9 +122,9 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Sets the maximum of worker threads, which is also the queue depth of the drive; at least one. The
-    /// default is the number of processors for this program, with a [tier](Self::tier) at least 16, because
-    /// threads wait for its GPUs. Drives are faster with a deep queue.
+    /// Sets the maximum number of worker threads, at least one; it is also the queue depth of the drive. The
+    /// default is the number of processors for this program; with a [tier](Self::tier) it is at least 16,
+    /// because threads wait for the tier's GPUs. Drives are faster with a deep queue.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
@@ -163,8 +163,8 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Caches pages of the file on GPUs, and allocates their memory when the device is created. If a GPU has
-    /// no memory, [`Tier::status`] reports the reason.
+    /// Caches pages of the file on the GPUs of a tier, whose memory is allocated when the device is created.
+    /// A GPU with too little memory is not used; [`Tier::status`] reports the reason.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -180,30 +180,31 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Sets the maximum of page-locked host memory; no limit by default.
+    /// Sets the maximum of page-locked host memory that the device allocates, in bytes; no limit by default.
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
-    /// Creates a file of `bytes` bytes. It remains after the device is dropped, until the user removes it.
+    /// Creates a file of `bytes` bytes, and the device. The file remains after the device is dropped, until
+    /// the user removes it.
     ///
     /// # Errors
-    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if the path exists, also as a link or as the
-    /// file of another device; it stays unchanged. [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if
-    /// the disk or a quota has no room; then no file is left. [`System`](backend_api::ErrorKind::System) for
-    /// all other failures.
+    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if the path exists, even as a link or as the
+    /// file of another device; it is not changed. [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if the
+    /// disk or a quota has no room; then no file is left. [`System`](backend_api::ErrorKind::System) for all
+    /// other failures.
     pub fn create(self, bytes: u64) -> Result<FileDevice> {
         let file = OpenFile::create(&self.path, bytes)?;
         Ok(self.with(file))
     }
 
-    /// Creates a file of `bytes` bytes in the folder of the builder's path. The file disappears when the
-    /// device is dropped and, on Unix, also when the program ends or crashes.
+    /// Creates a temporary file of `bytes` bytes in the folder that was given to the builder, and the device.
+    /// The file disappears when the device is dropped and, on Unix, also when the program ends or crashes.
     ///
     /// # Errors
-    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) and [`System`](backend_api::ErrorKind::System) as
-    /// [`create`](Self::create).
+    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) and [`System`](backend_api::ErrorKind::System),
+    /// in the cases of [`create`](Self::create).
     pub fn create_temporary(self, bytes: u64) -> Result<FileDevice> {
         let file = OpenFile::create_temporary(&self.path, bytes)?;
         Ok(self.with(file))
@@ -232,7 +233,8 @@ impl FileDeviceBuilder {
 }
 
 impl FileDevice {
-    /// Makes a new file of `bytes` bytes: [`FileDeviceBuilder::create`] with the default settings.
+    /// Creates a device on a new file of `bytes` bytes: [`FileDeviceBuilder::create`] with the default
+    /// settings.
     ///
     /// # Errors
     /// The errors of [`FileDeviceBuilder::create`].
@@ -252,19 +254,20 @@ impl FileDevice {
         }
     }
 
-    /// Maximum of worker threads.
+    /// Maximum number of worker threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()
     }
 
-    /// Path of the file. A temporary file may no longer have a name.
+    /// Path of the file. A temporary file may have no name any more; this is then its former path.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Ranges of the file that hold a buffer: one, unless the free space was fragmented at allocation.
+    /// Byte ranges of the file that store a buffer: one, or several if the free space was fragmented at
+    /// allocation.
     ///
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).

@@ -18,14 +18,14 @@ use crate::storage::Storage;
 /// A place in memory.
 #[derive(Debug)]
 pub(crate) struct Place<T> {
-    /// The memory, kept alive by this place.
+    /// The memory, which this reference keeps alive.
     pub memory: Arc<T>,
-    /// Offset in bytes.
+    /// Offset within the memory, in bytes.
     pub offset: u64,
 }
 
 impl<T> Place<T> {
-    /// Returns true if the place is in this memory.
+    /// Returns true if the place is in the memory at this address.
     pub fn is_in(&self, memory: *const ()) -> bool {
         Arc::as_ptr(&self.memory).cast() == memory
     }
@@ -45,8 +45,8 @@ pub(crate) struct HandleTable<M, Q> {
 }
 
 impl<M: Storage, Q> HandleTable<M, Q> {
-    /// Returns an empty table for a device that page-locks at most `pinned_max_bytes`. `newest` returns the
-    /// value of a queue's newest ticket.
+    /// Creates an empty table for a device that page-locks at most `pinned_max_bytes`. `newest` must return
+    /// the value of a queue's newest ticket.
     pub fn new(info: DeviceInfo, pinned_max_bytes: u64, newest: fn(&Q) -> u64) -> Self {
         Self {
             info: Arc::new(info),
@@ -79,7 +79,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         &self.info
     }
 
-    /// State of memory wiping.
+    /// Switch and counter of memory wiping.
     pub fn wiping(&self) -> &Arc<Wiping> {
         self.pinning.wiping()
     }
@@ -89,13 +89,13 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         result.map_err(|error| error.on(&self.info))
     }
 
-    /// Locks the memory for lookups. A submitting thread keeps the lock until the work is queued, so a
-    /// release happens before or after that.
+    /// Locks the table of memory for lookups. A submitting thread holds the lock until the work is queued, so
+    /// memory is released before or after that, but not meanwhile.
     pub fn memory(&self) -> RwLockReadGuard<'_, Memory<M, Piece>> {
         self.memory.read()
     }
 
-    /// Adds a buffer.
+    /// Adds a buffer to the table, and returns its handle.
     pub fn add_buffer(&self, buffer: Arc<M>) -> BufferHandle {
         self.memory.write().add_buffer(buffer.bytes(), buffer)
     }
@@ -112,7 +112,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.memory.write().remove_buffer(handle)
     }
 
-    /// As [`allocate_host`](backend_api::Device::allocate_host).
+    /// Allocates host memory: [`Device::allocate_host`](backend_api::Device::allocate_host).
     pub fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         let piece = self.named(self.pinning.allocate(bytes, kind))?;
         // SAFETY: new zeroed memory, unknown to other code. It lives as long as its entry and all work that
@@ -120,7 +120,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         Ok(unsafe { self.add_host(piece) })
     }
 
-    /// As [`import_host`](backend_api::Device::import_host).
+    /// Imports host memory: [`Device::import_host`](backend_api::Device::import_host).
     ///
     /// # Safety
     /// The conditions of [`import_host`](backend_api::Device::import_host). The device finishes all work on
@@ -156,7 +156,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.queues.add(id, queue);
     }
 
-    /// Removes a queue that accepts no more work.
+    /// Removes a queue, which accepts no more work, from the table.
     pub fn end_queue(&self, id: QueueId, queue: &Q) {
         self.queues.end(id, (self.newest)(queue));
     }
@@ -166,7 +166,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.named(self.queues.get(operation, queue.id()))
     }
 
-    /// Returns the queue of a ticket; none if the queue has ended, because then the ticket is done.
+    /// Returns the queue of a ticket; `None` if the queue has ended, because the ticket is then done.
     pub fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Q>>> {
         self.named(self.queues.of(operation, ticket, self.newest))
     }

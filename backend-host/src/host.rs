@@ -17,9 +17,10 @@ use crate::storage::Storage;
 
 /// Host RAM as a device, in place of a GPU.
 ///
-/// It has the parts of a GPU: memory of a fixed size with an account, asynchronous queues, page-locked host
-/// memory, kernels. Its threads sleep when they have no work. A thread that waits for a ticket does the work
-/// itself if no other thread has begun it. So a copy with an immediate wait costs little more than the copy.
+/// It offers the features of a GPU: memory of a fixed size with an account of free bytes, asynchronous
+/// queues, page-locked host memory, kernels. Its threads sleep when they have no work. A thread that waits
+/// for a ticket does the work itself if no other thread has begun it. So a submitted copy with an immediate
+/// wait costs little more than a plain copy.
 ///
 /// All devices of this kind in a process [reach](Device::reaches) each other.
 ///
@@ -50,7 +51,7 @@ pub struct HostDevice {
     bounded: bool,
 }
 
-/// Settings of a [`HostDevice`].
+/// Builder of a [`HostDevice`].
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, HostMemory};
@@ -75,28 +76,28 @@ pub struct HostDeviceBuilder {
 
 impl HostDeviceBuilder {
     /// Sets the size of the device memory. The size may exceed the machine's RAM: memory that is allocated
-    /// [lazily](Commit::Lazy) takes RAM when it is first used. By default it is all RAM of the machine, and
-    /// memory of other programs counts as used.
+    /// [lazily](Commit::Lazy) takes RAM when it is first used. The default is all RAM of the machine; RAM
+    /// that other programs use then counts as used.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// Sets the maximum of worker threads, at least 1. They start when there is work. The default is the
-    /// number of processors for this program.
+    /// Sets the maximum number of worker threads, at least 1. Threads start when there is work. The default
+    /// is the number of processors for this program.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
     }
 
-    /// Sets the name in messages.
+    /// Sets the name of the device in messages.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets the maximum of page-locked host memory. Beyond it the device refuses, as the system does at its
-    /// own limit. No limit by default.
+    /// Sets the maximum of page-locked host memory in bytes; no limit by default. Above it the device returns
+    /// [`PinRefused`](ErrorKind::PinRefused), as it does at the system's own limit.
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
@@ -162,15 +163,15 @@ fn system_memory(operation: &'static str) -> Result<SystemMemory> {
 }
 
 impl HostDevice {
-    /// Returns a device with `bytes` bytes of memory and default settings.
+    /// Creates a device with `bytes` bytes of memory and default settings.
     ///
     /// # Errors
-    /// None at present; see [`HostDeviceBuilder::build`].
+    /// The errors of [`HostDeviceBuilder::build`].
     pub fn new(bytes: u64) -> Result<Self> {
         Self::builder().bytes(bytes).build()
     }
 
-    /// Returns a builder.
+    /// Returns a builder with default settings.
     pub fn builder() -> HostDeviceBuilder {
         HostDeviceBuilder {
             bytes: None,
@@ -180,7 +181,7 @@ impl HostDevice {
         }
     }
 
-    /// Maximum of worker threads.
+    /// Maximum number of worker threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()

@@ -84,17 +84,17 @@ impl Drop for Pin {
 }
 
 impl Pinning {
-    /// Returns an account of at most `max_bytes`; the system's limit applies too.
+    /// Creates an account of page-locked memory, at most `max_bytes`; the system's limit applies too.
     pub fn new(max_bytes: u64) -> Arc<Self> {
         Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0), wiping: Arc::default() })
     }
 
-    /// State of wiping for all memory of the device.
+    /// Switch and counter of memory wiping, for all memory of the device.
     pub fn wiping(&self) -> &Arc<Wiping> {
         &self.wiping
     }
 
-    /// Allocates zeroed memory.
+    /// Allocates zeroed host memory.
     pub fn allocate(self: &Arc<Self>, bytes: usize, kind: HostMemory) -> Result<Piece> {
         const OPERATION: &str = "allocate_host";
         let refuse = |available: u64| {
@@ -132,7 +132,7 @@ impl Pinning {
     /// Registers memory of the program.
     ///
     /// # Safety
-    /// As [`import_host`](backend_api::Device::import_host), until the piece is dropped.
+    /// The requirements of [`import_host`](backend_api::Device::import_host), until the result is dropped.
     pub unsafe fn import(
         self: &Arc<Self>,
         address: NonNull<u8>,

@@ -1,4 +1,4 @@
-//! Work of a queue: copies and kernels, on any medium, by any number of threads.
+//! Execution of requests: copies and kernels, on any type of device memory, by any number of threads.
 
 pub(crate) mod compute;
 pub(crate) mod copy;

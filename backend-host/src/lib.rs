@@ -21,19 +21,19 @@
 //!
 //! **Races.** Submission is safe code, so two queues that race on device memory must not cause undefined
 //! behaviour. A [`HostDevice`] therefore accesses its memory by [racing copies](backend_api::racy) alone. A
-//! search copies blocks of a few KiB into private memory and compares there with vector instructions. It
-//! reaches nine tenths of the speed of the same loop over a `Vec`.
+//! search copies blocks of a few KiB into private memory, and compares the copies with vector instructions.
+//! It reaches nine tenths of the speed of the same loop over a `Vec`.
 //!
-//! **Lifetime.** A job owns its memory, and is dropped before its ticket is done. A release of memory waits
-//! exactly for the jobs that use it. The drop of a device waits for all its work; a simulated device discards
-//! its work instead.
+//! **Lifetime.** A queued job keeps its memory alive, and is dropped before its ticket is done. A release of
+//! memory waits only for the jobs that use the memory. The drop of a device waits for all its work; a
+//! simulated device discards its work instead.
 //!
 //! **Tiers.** Other devices, usually GPUs, can cache pages of a file ([`Tier`]). The cache is below the
-//! queues, and transparent to them.
+//! queues, which do not depend on it.
 //!
-//! **Page-locking.** `mlock` locks pinned host memory by range, not by map. A program can import memory that
-//! shares its first and last page with a neighbour, and `munlock` unlocks a page for all lockers. A refusal
-//! is an [error](backend_api::ErrorKind::PinRefused) with figures; the caller decides on a fallback.
+//! **Page-locking.** `mlock` locks pinned host memory. The devices count the locks of each page, because two
+//! imported ranges can share a page, and `munlock` unlocks a page for both. If the system refuses, the
+//! [error](backend_api::ErrorKind::PinRefused) has the figures, and the caller decides on a fallback.
 //!
 //! ```
 //! use backend_api::Device;

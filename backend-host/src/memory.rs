@@ -36,7 +36,7 @@ impl Map {
         Self::with(bytes, huge_pages, &mut MmapOptions::new())
     }
 
-    /// As [`new`](Self::new), for addresses that may never be used: a system with strict overcommit does not
+    /// Reserves addresses for `bytes` bytes that may never be used: a system with strict overcommit does not
     /// count them. [`use_up_to`](Self::use_up_to) requests huge pages later.
     pub fn reserved(bytes: usize) -> io::Result<Self> {
         Self::with(bytes, false, MmapOptions::new().no_reserve_swap())
@@ -79,7 +79,7 @@ impl Map {
     #[expect(clippy::unused_self, reason = "the twin for Linux uses it")]
     fn ask_for_huge_pages(&self, _bytes: usize) {}
 
-    /// The first byte. Valid for reads and writes of the whole length while the map lives.
+    /// Address of the first byte. Valid for reads and writes of the whole length while the map lives.
     pub fn address(&self) -> NonNull<u8> {
         let none = NonNull::<Page>::dangling().cast();
         let Some(map) = &self.map else { return none };
@@ -138,7 +138,7 @@ impl Wiping {
     /// Wipes memory if wiping is enabled.
     ///
     /// # Safety
-    /// As [`racy::wipe`].
+    /// The requirements of [`racy::wipe`].
     pub unsafe fn wipe(&self, address: *mut u8, bytes: usize) {
         if self.is_on() {
             // SAFETY: the caller has the same obligations.
@@ -212,7 +212,7 @@ mod lock {
             self.runs.range(pages.clone()).map(|(start, (end, _))| *start..*end).collect()
         }
 
-        /// Counts a lock of some pages.
+        /// Records one more lock of each of these pages.
         pub fn add(&mut self, pages: Range<usize>) {
             let mut at = pages.start;
             for run in self.runs_in(&pages).into_iter().chain([pages.end..pages.end]) {
@@ -229,7 +229,7 @@ mod lock {
             }
         }
 
-        /// Ends a lock of some pages; returns the pages without another lock.
+        /// Removes one lock of each of these pages; returns the pages without any other lock.
         pub fn end(&mut self, pages: &Range<usize>) -> Vec<Range<usize>> {
             let mut free: Vec<Range<usize>> = Vec::new();
             for run in self.runs_in(pages) {
@@ -278,7 +278,7 @@ mod lock {
     }
 
     impl Locked {
-        /// Locks the pages that hold `bytes` bytes from `address` on.
+        /// Locks the pages of the `bytes` bytes from `address` on in RAM.
         ///
         /// # Safety
         /// The bytes must be mapped, and stay mapped until the lock is dropped.
@@ -346,10 +346,10 @@ mod lock {
     pub(crate) enum Locked {}
 
     impl Locked {
-        /// Always fails.
+        /// Always fails: the system has no page locks.
         ///
         /// # Safety
-        /// None; the version for Unix has obligations.
+        /// No requirements on this system; see the version for Unix.
         pub unsafe fn new(_address: NonNull<u8>, _bytes: usize) -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }

@@ -30,7 +30,7 @@ impl<M, Q, S> Default for Peers<M, Q, S> {
 }
 
 impl<M, Q, S> Peers<M, Q, S> {
-    /// Returns an empty list.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         Self(RwLock::new(Vec::new()))
     }
@@ -50,7 +50,7 @@ pub(crate) struct Members<'a, M, Q, S> {
 pub(crate) type Locked<'a, M, Q> = (&'a HandleTable<M, Q>, RwLockReadGuard<'a, Memory<M, Piece>>);
 
 impl<M: Storage, Q, S> Peers<M, Q, S> {
-    /// Adds a device.
+    /// Adds a device to the list.
     pub fn add(&self, registry: &Arc<HandleTable<M, Q>>, state: &Arc<S>) {
         self.0.write().push(Peer { registry: Arc::downgrade(registry), state: Arc::downgrade(state) });
     }
@@ -105,20 +105,20 @@ pub(crate) fn names_others<M: Storage>(own: &Memory<M, Piece>, request: &Request
 
 /// Memory that a request may use: of its own device and of other devices.
 pub(crate) struct Known<'a, M, Q> {
-    /// Memory of the own device.
+    /// Memory of the device that runs the request.
     pub own: &'a Memory<M, Piece>,
-    /// Memory of all members if the request may use them, else empty.
+    /// Memory of all devices in the list if the request may use them, else empty.
     pub others: &'a [Locked<'a, M, Q>],
 }
 
 impl<'a, M: Storage, Q> Known<'a, M, Q> {
-    /// Returns the view that one device has of the list.
+    /// Returns the memory that requests of one device can use.
     pub fn among(registry: &HandleTable<M, Q>, all: &'a [Locked<'a, M, Q>]) -> Option<Self> {
         let own = all.iter().find(|(member, _)| std::ptr::eq(*member, registry))?;
         Some(Self { own: &own.1, others: all })
     }
 
-    /// A buffer of any of the devices.
+    /// Looks up a buffer of any of the devices.
     ///
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).

@@ -81,11 +81,11 @@ enum Item<J> {
 
 /// Outcome of an attempt to help.
 enum Helped<J> {
-    /// The work up to the ticket is done, or the queue was empty.
+    /// The calling thread did the work up to the ticket, or the queue was empty.
     Ran,
     /// Another thread runs the queue.
     Busy,
-    /// This ticket must be done first.
+    /// This ticket of another queue must be done first.
     After(Arc<Lane<J>>, u64),
 }
 
@@ -118,7 +118,7 @@ impl<J: Job> Lane<J> {
         })
     }
 
-    /// Timeline for queries. Only the lane completes tickets and wakes.
+    /// Timeline of completed tickets, for queries only.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
@@ -158,7 +158,7 @@ impl<J: Job> Lane<J> {
         !matches!(self.timeline.poll(value), Ok(Progress::Pending))
     }
 
-    /// The last unfinished ticket whose work accesses this memory.
+    /// Returns the last unfinished ticket whose work accesses this memory.
     pub fn last_touching(&self, memory: *const ()) -> Option<u64> {
         #[cfg(test)]
         self.looks.fetch_add(1, Ordering::Relaxed);

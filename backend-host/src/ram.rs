@@ -22,7 +22,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Returns an account without allocations.
+    /// Creates an account of `total_bytes`, all free.
     pub fn new(total_bytes: u64, wiping: &Arc<Wiping>) -> Self {
         Self { total_bytes, account: Arc::default(), wiping: Arc::clone(wiping) }
     }

@@ -19,12 +19,12 @@ pub(crate) struct Scratch {
 impl Scratch {
     const BYTES: u64 = 1 << 30;
 
-    /// Creates an account of one GiB, which is not in use at first.
+    /// Creates an account of 1 GiB of scratch memory; allocations do not use it before [`lend`](Self::lend).
     pub fn new(wiping: &Arc<Wiping>) -> Self {
         Self { capacity: Capacity::new(Self::BYTES, wiping), is_lent: AtomicBool::new(false) }
     }
 
-    /// Makes later allocations use RAM.
+    /// Makes allocations from now on use RAM.
     pub fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
@@ -33,12 +33,12 @@ impl Scratch {
         self.is_lent.load(Ordering::Acquire)
     }
 
-    /// Allocates `bytes` bytes.
+    /// Allocates `bytes` bytes of RAM.
     pub fn take(&self, bytes: u64, commit: Commit) -> Result<Ram> {
         Ram::new(&self.capacity, bytes, commit)
     }
 
-    /// Total and free bytes.
+    /// Total and free bytes of the account.
     pub fn status(&self) -> (u64, u64) {
         (self.capacity.total_bytes(), self.capacity.free_bytes())
     }
@@ -49,7 +49,7 @@ impl Scratch {
 pub(crate) enum RamFallback<M> {
     /// The device's own memory.
     Own(M),
-    /// Temporary memory.
+    /// Scratch memory in RAM.
     Ram(Ram),
 }
 

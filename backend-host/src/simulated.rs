@@ -31,24 +31,25 @@ use crate::ram::{Capacity, Ram};
 use routes::Routes;
 use schedule::{Passage, Schedule};
 
-/// A simulated device for tests: a seeded adversary. A [`builder`](Self::builder) configures it.
+/// A simulated device for tests: it delays, reorders and fails work at random, by a seed. A
+/// [`builder`](Self::builder) configures it.
 ///
-/// It implements the [contract](backend_api) with no guarantee beyond it. The same seed and the same calls
-/// give the same behaviour, to the byte and to the nanosecond.
+/// It implements the [device contract](backend_api) and gives no guarantee beyond that. The same seed and the
+/// same calls give the same behaviour, to the byte and to the nanosecond.
 ///
 /// **Time** is virtual. It advances when the program [waits](Device::wait) (to the end of the work),
 /// [polls](Device::poll) (a little each time, so a loop of polls ends), or calls [`advance`](Self::advance)
 /// or [`run`](Self::run). There are no threads and no sleeps. Each submission has a random latency, and
 /// latencies of different queues overlap. Then its bytes pass the link of their direction, which all queues
 /// share. So queues overtake each other, batches are cheaper than single copies, and uploads overlap with
-/// downloads. Tests assert all of it with [`now`](Self::now) and the [`trace`](Self::trace).
+/// downloads. Tests can assert times and orders with [`now`](Self::now) and the [`trace`](Self::trace).
 ///
 /// **Effects** happen at once when the work is done in virtual time, and not earlier. A program that reads or
 /// changes a frame too early gets wrong bytes every time. New device memory holds garbage.
 ///
-/// **Failures** happen at given calls or at random. The device refuses a submission at once, fails it at its
-/// end, or is lost at that moment. Each failure leaves a part of the work done, and garbage in the rest of
-/// its target.
+/// **Failures** happen at given calls or at random. A submission is refused at once, fails at its end, or the
+/// device is lost at that moment. After a failure a part of the work is done, and the rest of its target has
+/// garbage.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -124,18 +125,18 @@ impl SimulatedDevice {
         Duration::from_nanos(self.schedule.lock().now_ns())
     }
 
-    /// Advances the time.
+    /// Advances the virtual time, and finishes the work that is due.
     pub fn advance(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.pass(|schedule| schedule.run_until(schedule.now_ns().saturating_add(nanoseconds)));
     }
 
-    /// Advances the time until all submitted work is done.
+    /// Advances the virtual time until all submitted work is done.
     pub fn run(&self) {
         self.pass(Schedule::run_all);
     }
 
-    /// Loses the device now.
+    /// Simulates the loss of the device now: all later calls fail.
     pub fn lose(&self) {
         self.pass(Schedule::lose);
     }
@@ -145,7 +146,7 @@ impl SimulatedDevice {
         self.schedule.lock().inject(fault);
     }
 
-    /// Number of submissions, including refused ones.
+    /// Number of submissions so far, including refused ones.
     #[must_use]
     pub fn submissions(&self) -> u64 {
         self.schedule.lock().submissions()
@@ -158,8 +159,7 @@ impl SimulatedDevice {
         self.schedule.lock().trace().to_vec()
     }
 
-    /// Number of bytes of device memory and host memory that were [wiped](Device::wipe_on_release) and
-    /// released.
+    /// Number of bytes of released device memory and host memory that were [wiped](Device::wipe_on_release).
     #[must_use]
     pub fn wiped_bytes(&self) -> u64 {
         self.registry.wiping().bytes()

@@ -49,18 +49,18 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 ///
 /// # Durability
 ///
-/// A write of a page goes to a free place of the file ([shadow pages][lorie]), and `sync` writes one record
-/// with the new places of all changed pages. After a crash each page is as at the last `sync` that returned,
-/// or at a later one. No page is torn, in any order in which the drive stored its sectors, provided that the
-/// drive keeps flushed data. Writes of work that was done before the call of `sync` are durable; concurrent
-/// work is durable as a whole or not at all. Pages of zeroes take no space. The file never shrinks, and the
-/// store reuses free places.
+/// A changed page is written to a free place of the file ([shadow pages][lorie]), and `sync` writes one
+/// record with the new places of all changed pages. After a crash each page is as at the last `sync` that
+/// returned, or at a later one. No page is torn, whatever the order in which the drive stores sectors,
+/// provided that the drive keeps flushed data. Writes of work that was done before the call of `sync` are
+/// durable; concurrent work is durable as a whole or not at all. Pages of zeroes take no space. The file
+/// never shrinks, and the store reuses free places.
 ///
 /// Every page has a checksum (XXH3, 64 bits), and so has each block of 4096 bytes in it. Reads verify them:
 /// damage is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names page and file, never a wrong
 /// value. Superblocks, log and map have checksums too, so the store refuses a damaged file instead of opening
-/// an older state. There is one exception. If the last writer did not close the file, a damaged end of the
-/// log looks like an unfinished commit. The file then opens as at the commit before, and
+/// an older state. There is one exception: if the last writer did not close the file, a damaged end of the
+/// log looks like an unfinished commit. The file then opens in the state of the commit before, and
 /// [`check`](Self::check) reports that it was not closed.
 ///
 /// `sync`, opening and `check` report an error if another program has truncated, extended or replaced the
@@ -68,9 +68,9 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 ///
 /// # Several files
 ///
-/// Stores that are [joined](Self::join) commit together. After a crash, and after any damage,
-/// [`open_together`](Self::open_together) returns all of them as at one commit, or an error: each commit
-/// stores a number and a random token in every file. The drives store the files at the same time.
+/// Stores that are [joined](Self::join) commit together: each commit stores a number and a random token in
+/// every file. After a crash or damage, [`open_together`](Self::open_together) returns all of them in the
+/// state of one commit, or an error. The drives store the files at the same time.
 ///
 /// Join the stores of a `Mirrored` of `vmarray-redundancy` as well, because a mirror does not compare
 /// the contents of its devices. A file that is older than the other mirrors, such as a restored copy, is then
@@ -80,20 +80,22 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 ///
 /// # Growth
 ///
-/// A store has the number of pages of its creation. If its pages are [shared out](Self::share_out), it has as
-/// many as its buffers need, and buffers are extensible. Pages that were never written take no space. Each
-/// commit stores the pages with a [note](Self::set_note) of three numbers, such as the valid length.
+/// The number of pages is set at the creation of a store. If the pages are [shared out](Self::share_out)
+/// among buffers, the store grows with its buffers, which are extensible. Pages that were never written take
+/// no space. Each commit stores the pages with a [note](Self::set_note) of three numbers, such as the valid
+/// length.
 ///
 /// # Cost
 ///
-/// Between two calls of `sync` each changed page needs a second place in the file. Memory: 16 bytes a page,
-/// up to 40 while the store is opened. `sync` waits for work in progress. It waits for the drive once for up
-/// to 16 MiB of changed pages, and twice for more. If the log is full, it waits four times and writes 16
-/// bytes a page; work pauses while it copies these in RAM.
+/// Between two calls of `sync` each changed page needs a second place in the file. RAM: 16 bytes for each
+/// page, and up to 40 while the store is opened. `sync` waits for work in progress. It waits for the drive
+/// once for up to 16 MiB of changed pages, and twice for more. If the log is full, it waits four times and
+/// writes 16 bytes a page; work pauses while it copies these in RAM.
 ///
-/// A read of a part of a page above 8 KiB reads the blocks of the part, and 8 bytes for each block of the
-/// page. A write of a part reads and writes the whole page. Opening for writing and closing wait for the
-/// drive once each. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, but no page of the file.
+/// If a page is longer than 8 KiB, a read of a part of it reads the blocks of the part, and 8 bytes for each
+/// block of the page. A write of a part reads and writes the whole page. Opening for writing and closing wait
+/// for the drive once each. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, but no page of
+/// the file.
 ///
 /// # Locks
 ///
@@ -157,7 +159,7 @@ impl std::ops::Deref for Member {
 }
 
 /// A store file that is locked and read, before it is [opened together](StoreDevice::open_together) with
-/// others. It changes nothing in the file.
+/// others. Reading it changes nothing in the file.
 ///
 /// ```
 /// use backend_host::{StoreDevice, StoreFile};
@@ -193,7 +195,7 @@ impl StoreFile {
         &self.path
     }
 
-    /// Metadata of the store.
+    /// Metadata that the creator of the store stored in it.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         self.opened.metadata()
@@ -214,12 +216,12 @@ impl fmt::Debug for StoreFile {
 
 impl StoreDevice {
     /// Creates a file for `pages` pages of `page_bytes` bytes, all zeroes, accessible to this user alone.
-    /// Programs that open it later read `metadata`, of at most some 3900 bytes, and the
+    /// Programs that open the file later can read `metadata` (at most some 3900 bytes), and the
     /// [note](Self::set_note).
     ///
     /// # Errors
     /// [`AlreadyExists`](ErrorKind::AlreadyExists) if the path exists; it stays unchanged.
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for pages of no bytes, or metadata that is too long.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the page length is 0, or the metadata is too long.
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) if RAM or disk have no room; [`System`](ErrorKind::System) for
     /// all other failures. After an error no file is left.
     pub fn create(
@@ -257,9 +259,10 @@ impl StoreDevice {
         volume.map_err(|error| named(error, path))
     }
 
-    /// Copies a file of any readable version to a new file of the newest version: pages, metadata and note.
-    /// Convert each file of an array singly, and then open the new files together. Meanwhile no program may
-    /// have the file open for writing. The command `vmarray-monitor --convert` calls this function.
+    /// Copies pages, metadata and note of a file of any readable version to a new file of the newest version.
+    /// If an array has several files, convert each of them, and then open the new files together. During the
+    /// call no program may have the file open for writing. The command `vmarray-monitor --convert` calls this
+    /// function.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), also for a damaged page, and [`create`](Self::create). After an
@@ -292,8 +295,8 @@ impl StoreDevice {
         })
     }
 
-    /// Locks a path against opening as a store, while the program replaces the file. If there is no file,
-    /// there is no lock.
+    /// Prevents that a path is opened as a store, while the program replaces the file. If there is no file at
+    /// the path, nothing is locked.
     ///
     /// # Errors
     /// [`InUse`](ErrorKind::InUse) if a store at that path is open, in this process or another.
@@ -341,13 +344,14 @@ impl StoreDevice {
         Ok(stores.remove(0))
     }
 
-    /// Opens files that were [joined](Self::join), in the same order, as at the last commit that all of them
-    /// have; they are joined again. A file of the group that is opened alone for writing may not fit the
-    /// others any more. Files that were converted from version 2 fit each other until the first commit.
+    /// Opens files that were [joined](Self::join), in the state of the last commit that all of them have, and
+    /// joins them again. Returns them in the same order. If a file of the group is opened alone for writing,
+    /// it may not match the others afterwards. Files that were converted from version 2 are assumed to match
+    /// each other until the first commit.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open). [`Corrupted`](ErrorKind::Corrupted), with the name of the file, if
-    /// one is of another moment than the others, for example an older copy.
+    /// a file is from a different time than the others, for example an older copy.
     ///
     /// # Panics
     /// If some files are read-only, and others are not.
@@ -392,8 +396,8 @@ impl StoreDevice {
     }
 
     /// Makes stores commit together: [`sync`](Device::sync) of one of them, and its drop, store the changes
-    /// of all as one commit, with one [note](Self::set_note). The files are unlocked when all are dropped.
-    /// Call it before the first commit, with stores that are new or were [opened
+    /// of all as one commit, with one [note](Self::set_note). The files are unlocked when all of these stores
+    /// are dropped. Call it before the first commit, with stores that are new or were [opened
     /// together](Self::open_together).
     ///
     /// ```
@@ -428,7 +432,7 @@ impl StoreDevice {
     }
 
     /// Reads a whole file and reports its damage. No program may have it open for writing meanwhile. Does not
-    /// change the file. Takes the time of reading it.
+    /// change the file. Blocks while the whole file is read.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), if the file cannot be opened as a store.
@@ -461,8 +465,8 @@ impl StoreDevice {
         }
     }
 
-    /// Caches pages on GPUs, and allocates their memory now. If a GPU has no memory, [`Tier::status`] reports
-    /// the reason. Durability is the same as without a tier.
+    /// Caches pages on the GPUs of a tier, and allocates the GPU memory now. A GPU with too little memory is
+    /// not used; [`Tier::status`] reports the reason. Durability is the same as without a tier.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -500,16 +504,16 @@ impl StoreDevice {
         self.engine.named(self.volume.set_metadata(metadata))
     }
 
-    /// Numbers of the program that were stored with the last commit, or [set since](Self::set_note).
+    /// The note: three numbers that the program stored with the last commit, or [set since](Self::set_note).
     #[must_use]
     pub fn note(&self) -> [u64; 3] {
         self.volume.note()
     }
 
-    /// Stores these numbers together with the pages in the next commit and in later ones. A program that
-    /// reads the numbers also finds all writes of work that was done before this call. The call is free,
-    /// unlike [`set_metadata`](Self::set_metadata), for which the commit writes the map. [Joined](Self::join)
-    /// stores have one note.
+    /// Sets the note: three numbers that the next commit, and later ones, store together with the pages. A
+    /// program that reads the numbers also finds all writes of work that was done before this call. The call
+    /// adds no cost to the commit. After [`set_metadata`](Self::set_metadata), in contrast, the commit writes
+    /// the map. [Joined](Self::join) stores have one note.
     ///
     /// # Errors
     /// [`ReadOnly`](ErrorKind::ReadOnly).
@@ -517,12 +521,12 @@ impl StoreDevice {
         self.engine.named(self.group.iter().try_for_each(|member| member.set_note(note)))
     }
 
-    /// Divides all pages among `shares` shares; the next buffers get one share each, in order. Buffers then
+    /// Divides all pages among `shares` shares, one for each of the next buffers, in order. Buffers can then
     /// have any length, and can be [extended](Device::extend). Call it before the first buffer, and with the
     /// same number each time the store is opened.
     ///
     /// # Panics
-    /// If there are no shares.
+    /// If `shares` is 0.
     ///
     /// ```
     /// use backend_api::{Commit, Device};
@@ -571,8 +575,8 @@ impl StoreDevice {
         }
     }
 
-    /// Zeroes a page and frees its place: at once if no [`sync`](Device::sync) has stored it, else with the
-    /// next one. Does nothing to a page without contents.
+    /// Zeroes a page and frees its place in the file: at once if no [`sync`](Device::sync) has stored the
+    /// page, else with the next `sync`. Does nothing to a page without contents.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -594,8 +598,8 @@ impl StoreDevice {
         }
     }
 
-    /// Page of the store that belongs to a page of one of `shares` [shares](Self::share_out). Groups of 64
-    /// pages alternate.
+    /// Returns the index in the store of page `page` of share `share`, if there are `shares`
+    /// [shares](Self::share_out). Groups of 64 consecutive pages alternate between the shares.
     ///
     /// ```
     /// use backend_host::StoreDevice;
@@ -625,8 +629,8 @@ impl StoreDevice {
         self.volume.is_read_only()
     }
 
-    /// Makes later buffers scratch memory: up to one GiB of RAM for temporary data. Call it when all
-    /// persistent pages have a buffer.
+    /// Makes buffers that are allocated from now on scratch memory in RAM for temporary data, at most 1 GiB
+    /// in all. Call it when all persistent pages have a buffer.
     ///
     /// ```
     /// use backend_api::{Commit, Device, ErrorKind};
@@ -704,7 +708,7 @@ impl Drop for StoreDevice {
     }
 }
 
-/// Lock of a path against opening: [`StoreDevice::lock_path`]. A drop ends it.
+/// Lock that prevents opening a path as a store: see [`StoreDevice::lock_path`]. The drop unlocks it.
 ///
 /// ```
 /// use backend_host::{PathLock, StoreDevice};

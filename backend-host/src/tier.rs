@@ -26,35 +26,35 @@ const REMEMBERED_SHARE: u32 = 2;
 /// Misses within 1/64 of the number of slots count as one use of a page that is read in parts.
 const APART_SHARE: u32 = 64;
 
-/// GPUs as a cache of pages of a file: repeated reads come from their memory at the speed of the bus, not of
-/// the drive.
+/// GPUs as a cache of pages of a file: repeated reads come from GPU memory, at the speed of the bus instead
+/// of the drive.
 ///
-/// Any devices work: GPUs of any backend, host RAM, simulations. A
+/// Any device can be used as a GPU here: GPUs of all backends, host RAM, simulated devices. A
 /// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier) takes a
-/// tier. The first device with the tier allocates all its memory; the drop of the last one releases it.
-/// Devices with the same page length share the memory; other page lengths allocate as much again. Clones are
-/// the same tier.
+/// tier. The first file device with the tier allocates all its GPU memory; the drop of the last one releases
+/// it. File devices with the same page length share the memory; each other page length allocates as much
+/// again. Clones are the same tier.
 ///
 /// # Admission and replacement
 ///
-/// A page that is read goes to a GPU while the GPUs have free slots. When they are full, a page goes there at
-/// its second miss, if the first one was recent, and replaces a page that was not read for a while: *lazy
-/// admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So a single scan of a file does not displace
-/// cached pages, and few misses cost a copy.
+/// While the GPUs have free slots, each page that is read is copied to a GPU. When they are full, a page is
+/// copied at its second miss, if the first one was recent, and replaces a page that was not read for a while:
+/// *lazy admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So a single scan of a file does not
+/// displace cached pages, and only few misses cost a copy to a GPU.
 ///
-/// A write goes to the file as without a tier, and completes after that. A cached page is updated too, or
-/// evicted until its next read if less than 4 KiB of it changes. So GPUs only hold copies of the file, and
-/// the loss of a GPU loses no data.
+/// A write completes when it has reached the file, as without a tier. If the page is cached, its copy is
+/// updated, or evicted until the next read if less than 4 KiB of it changes. So GPUs only hold copies of the
+/// file, and the loss of a GPU loses no data.
 ///
 /// # Failed GPUs
 ///
-/// The tier stops to use a GPU that fails or has no memory. Its pages are read from the file, and a warning
-/// and [`TierStatus::lost`] report the reason.
+/// If a GPU fails or has too little memory, the tier does not use it any more. Its pages are read from the
+/// file, and a warning and [`TierStatus::lost`] report the reason.
 ///
 /// # Cost
 ///
 /// 28 bytes of RAM for each used page of the file, and 2 MiB of page-locked RAM for each active thread. A hit
-/// is a copy from the GPU to that memory, and one from there.
+/// copies the page from the GPU to the page-locked RAM, and from there to its destination.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -102,7 +102,8 @@ impl FromIterator<Arc<dyn Device>> for Tier {
 }
 
 impl Tier {
-    /// Returns a tier on the whole memory of these GPUs. To combine several types, collect them:
+    /// Creates a tier that uses the whole memory of these GPUs. To combine several types of devices, collect
+    /// them:
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -118,17 +119,17 @@ impl Tier {
         cards.into_iter().map(|card| card as Arc<dyn Device>).collect()
     }
 
-    /// Sets the maximum of bytes on each GPU.
+    /// Sets the maximum memory of the tier on each GPU, in bytes.
     #[must_use]
     pub fn bytes(self, bytes: u64) -> Self {
         Self { bytes, opened: Arc::default(), ..self }
     }
 
-    /// Sets the length of cached pages, counted from the start of each piece of a device's memory. The
-    /// default is 64 KiB, or the page of a store. The page length of the array is best.
+    /// Sets the length of cached pages in bytes; the page length of the array is best. The default is 64 KiB,
+    /// or the page length of a store; store pages below 4 KiB are combined.
     ///
-    /// For a store it is rounded up to a multiple of the store's pages. By default pages below 4 KiB are
-    /// combined.
+    /// For a store, the length is rounded up to a multiple of the store's page length. Cached pages count
+    /// from the start of each buffer.
     #[must_use]
     pub fn page_bytes(self, bytes: usize) -> Self {
         Self { page_bytes: Some(bytes.max(1)), opened: Arc::default(), ..self }
@@ -150,7 +151,7 @@ impl Tier {
         Self { is_checked: are_kept, opened: Arc::default(), ..self }
     }
 
-    /// Status and counts over all live devices with this tier.
+    /// State of the GPUs, and counts over all live file devices with this tier.
     #[must_use]
     pub fn status(&self) -> TierStatus {
         let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
@@ -196,26 +197,26 @@ impl Tier {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TierStatus {
-    /// Pages read from GPUs.
+    /// Number of pages read from GPUs.
     pub hits: u64,
-    /// Pages read from the file.
+    /// Number of pages read from the file.
     pub misses: u64,
-    /// Pages that a read copied to a GPU.
+    /// Number of pages that were copied to a GPU after a read.
     pub admitted: u64,
     /// The number of cached pages that other pages replaced.
     pub evicted: u64,
     /// Pages that failed their [checksum](Tier::checksums), and were read from the file.
     pub damaged: u64,
-    /// Bytes on the GPUs now.
+    /// Bytes of pages on the GPUs now.
     pub bytes: u64,
     /// Capacity of the GPUs in bytes.
     pub capacity_bytes: u64,
-    /// GPUs that are no longer used, or never were, with the reason.
+    /// GPUs that the tier does not use, or no longer uses, with the reason.
     pub lost: Vec<LostCard>,
 }
 
 impl TierStatus {
-    /// Fraction of read pages that came from GPUs: 0 to 1.
+    /// Fraction of read pages that came from GPUs, 0 to 1; 0 if no page was read.
     #[must_use]
     pub fn hit_share(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
@@ -252,9 +253,9 @@ impl TierStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostCard {
-    /// Name and backend.
+    /// Name and backend of the GPU.
     pub device: String,
-    /// Message of the error.
+    /// Text of the error for which the GPU is not used.
     pub reason: String,
 }
 

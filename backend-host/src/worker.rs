@@ -1,4 +1,4 @@
-//! Worker threads: a pool that sleeps without work, and teams that share one job.
+//! Worker threads: a pool whose threads sleep without work, and the division of one job among threads.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,8 +22,8 @@ const FILES_AT_ONCE: usize = 4;
 /// Urgency of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Short work. The thread that needs it will probably do it while it waits. A wake-up costs microseconds,
-    /// more than the work, so the watcher finds it.
+    /// Short work, which wakes no thread: a wake-up costs microseconds, more than the work. The thread that
+    /// waits for the work probably does it; otherwise the pool's watcher thread finds it.
     Short,
     /// Long work, worth the wake-up of a thread.
     Long,
@@ -43,7 +43,7 @@ enum Work {
 /// Threads of one device, or of several devices.
 pub(crate) struct Pool {
     threads: Arc<Threads>,
-    /// Maximum of threads that share one job.
+    /// Maximum number of threads that share one job.
     width: usize,
     /// Each job holds this gate, if it is set, shared while it runs.
     gate: OnceLock<Arc<RwLock<()>>>,
@@ -113,7 +113,8 @@ impl Pool {
         Arc::new(Self { width: threads.threads_max, threads, gate: OnceLock::new(), shared: None })
     }
 
-    /// Returns a pool whose threads other such pools use as well. A job has at most `width` of them.
+    /// Returns a pool that uses the threads of the process, shared with other such pools. At most `width`
+    /// threads work on a job.
     pub fn shared(width: usize) -> Arc<Self> {
         let shared = &mut *SHARED.lock();
         let process = std::process::id();
@@ -138,7 +139,7 @@ impl Pool {
         self.gate.get().map(|gate| gate.read())
     }
 
-    /// Maximum of threads that share one job.
+    /// Maximum number of threads that share one job.
     pub fn threads_max(&self) -> usize {
         self.width
     }
@@ -153,7 +154,7 @@ impl Pool {
         self.threads.ensure_started()
     }
 
-    /// Submits work; some thread takes it.
+    /// Submits work to the threads of the pool.
     pub fn push(&self, task: Arc<dyn Task>, urgency: Urgency) {
         self.threads.push(task, urgency);
     }
@@ -311,8 +312,8 @@ impl Crew<'_> {
         }
     }
 
-    /// Calls `body` once for each number below `parts`, in parallel and in any order; numbers are assigned in
-    /// ascending order. Returns after all calls have returned.
+    /// Calls `body` once with each number below `parts`, in parallel. Threads take the numbers in ascending
+    /// order. Returns after all calls have returned.
     pub fn each(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         match self {
             Self::Pool(pool) if parts > 1 && pool.threads_max() > 1 => Team::each(pool, parts, body),

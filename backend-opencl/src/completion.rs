@@ -100,7 +100,7 @@ impl Mark {
         &self.event
     }
 
-    /// The status without a query of the driver: positive while pending.
+    /// The last known status, without a query of the driver: positive while pending.
     pub fn known(&self) -> cl_int {
         self.status.load(Ordering::Acquire)
     }
@@ -215,12 +215,12 @@ impl Track {
         self.pending.lock().push_back(Arc::new(mark));
     }
 
-    /// The number of submissions that are not known to be done.
+    /// Number of submissions that are not known to be done.
     pub fn backlog(&self) -> usize {
         self.pending.lock().len()
     }
 
-    /// Returns the mark of a value; `None` if it is known to be done.
+    /// Returns the mark of the submission with this value; `None` if it is known to be done.
     pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
         let pending = self.pending.lock();
         let first = pending.front()?.value;
@@ -262,7 +262,7 @@ impl Track {
         }
     }
 
-    /// Notes that the driver does not report the end of some work.
+    /// Records that the driver does not report the end of some work.
     pub fn lose_sight(&self) {
         self.unknown.store(true, Ordering::Release);
     }
@@ -274,8 +274,8 @@ impl Track {
         asked.all(|mark| mark.is_over()) && !self.unknown.load(Ordering::Acquire)
     }
 
-    /// Starts a thread that waits for all work so far, and wakes the waiters: for a lost device whose work
-    /// may still run.
+    /// Starts a thread that waits for all work so far, and then runs the wakers. Used when the device is lost
+    /// but its work may still run.
     pub fn see_off(self: Arc<Self>) {
         if self.backlog() == 0 {
             return;
@@ -298,7 +298,7 @@ impl Track {
         wake_all(self.due());
     }
 
-    /// Polls as [`Device::poll`](backend_api::Device::poll). The caller holds no lock.
+    /// Polls a ticket: [`Device::poll`](backend_api::Device::poll). The caller must hold no lock.
     pub fn poll(&self, value: u64) -> Result<Progress> {
         if self.timeline.poll(value)? == Progress::Done {
             return Ok(Progress::Done);
@@ -312,14 +312,14 @@ impl Track {
         }
     }
 
-    /// Waits as [`Device::wait`](backend_api::Device::wait). The caller holds no lock.
+    /// Waits for a ticket: [`Device::wait`](backend_api::Device::wait). The caller must hold no lock.
     pub fn wait(&self, value: u64) -> Result<()> {
         let outcome = self.wait_for_outcome(value);
         wake_all(self.due());
         outcome
     }
 
-    /// Blocks until everything up to `value` is done and in the timeline. Runs no waker.
+    /// Blocks until all submissions up to `value` are done and recorded in the timeline. Runs no waker.
     pub fn wait_for_outcome(&self, value: u64) -> Result<()> {
         if self.timeline.poll(value)? == Progress::Done {
             return Ok(());
@@ -341,8 +341,8 @@ impl Track {
         }
     }
 
-    /// Blocks until the commands of one submission are done and its verdict is known. Unknown values are
-    /// done. It runs no waker and judges no failure, so it can be called under any lock.
+    /// Blocks until the commands of one submission are done and its result is known; returns at once for
+    /// unknown values. Runs no waker and handles no failure, so it can be called under any lock.
     pub fn settle(&self, value: u64) {
         let Some(mark) = self.find(value) else { return };
         mark.wait();

@@ -92,8 +92,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Enqueues all copies, by a given route if any. If the last one is a single copy, it carries the
-    /// submission's event.
+    /// Enqueues all copies, by the route `forced` if it is given. If the last copy is a single copy, its
+    /// command has the submission's event.
     pub fn enqueue(&self, submission: &mut Submission<'_>, forced: Option<Route>) -> Result<()> {
         for copy in &self.copies {
             match copy.host() {

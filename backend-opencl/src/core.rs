@@ -32,9 +32,9 @@ pub(crate) struct Core {
     pub traits: Traits,
     pub kernels: Kernels,
     pub programs: Programs,
-    /// Built kernels of the program.
+    /// Built kernels of the program, for launches.
     pub launches: Launches,
-    /// A queue for mapping, and for probing the device. It never has much work.
+    /// A queue for mapping memory and for probing the device, which never has much work.
     pub service: CommandQueue,
     probe: Memory,
     pub context: Context,
@@ -42,10 +42,10 @@ pub(crate) struct Core {
     /// True if the driver itself reports that the device is gone, so that none of its work continues.
     gone: AtomicBool,
     tracks: Mutex<Vec<Weak<Track>>>,
-    /// The number of callbacks that the driver still has to make, and of wakers that the completion thread
-    /// still has to run.
+    /// Number of callbacks that the driver still has to make, plus the number of wakers that the completion
+    /// thread still has to run.
     pub callbacks: Arc<AtomicUsize>,
-    /// True if pinned memory uses NVIDIA's host buffers, which kernels can access according to a trial.
+    /// True if pinned memory uses NVIDIA's host buffers. A trial has shown that kernels can access them.
     pub host_buffers_nv: bool,
     pub completion_thread: CompletionThread,
     /// The measured routes of copies.
@@ -60,7 +60,7 @@ impl Core {
         Self::open_by(sys, found, options)
     }
 
-    /// Opens a device with these functions of the driver.
+    /// Opens a device with the given table of driver functions.
     pub fn open_by(sys: &'static Sys, found: &Discovered, options: &Options) -> Result<Arc<Self>> {
         const OPERATION: &str = OPEN;
         let mut info = found.info().clone();
@@ -125,7 +125,7 @@ impl Core {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Registers a queue's history, which fails when the device is lost.
+    /// Registers the completion tracker of a queue, whose tickets fail when the device is lost.
     pub fn watch(&self, track: &Arc<Track>) {
         let mut tracks = self.tracks.lock();
         tracks.retain(|known| known.strong_count() > 0);
@@ -138,9 +138,9 @@ impl Core {
         }
     }
 
-    /// Declares the device lost: every call fails from now on. If the driver reports that it is gone, all
-    /// pending work fails, too; otherwise the work may continue, and tickets wait for it. The caller may
-    /// hold any lock: other threads wake the waiters.
+    /// Declares the device lost: every call fails from now on. If `gone` is true, because the driver reports
+    /// so, all pending work fails as well; otherwise the work may continue, and tickets wait for it. The
+    /// caller may hold any lock: other threads wake the waiters.
     pub fn lose(&self, error: Error, gone: bool) {
         let is_first = self.lost.set(error).is_ok();
         let Some(error) = self.lost.get() else { return };
@@ -163,8 +163,8 @@ impl Core {
         }
     }
 
-    /// Converts a driver's answer to an error, and finds out whether it means a loss of the device. Blocks
-    /// for a moment if the code is ambiguous.
+    /// Converts a driver's status code to an error, and finds out if the device is lost. Blocks for a moment
+    /// if the code is ambiguous.
     pub fn fail(&self, operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
         let error = error::driver(operation, otherwise, status).on(&self.info);
         let gone = match error::severity(status) {
@@ -180,7 +180,7 @@ impl Core {
         self.lost_with(operation, status, "", gone)
     }
 
-    /// Declares the device lost since the driver does not report the state of work.
+    /// Declares the device lost, because the driver does not report the state of work.
     pub fn give_up(&self, operation: &'static str, status: cl_int) -> Error {
         let gone = error::severity(status) == Severity::Lost;
         self.lost_with(operation, status, "the driver does not report whether its work is complete", gone)

@@ -30,8 +30,8 @@ use crate::queue::{Queue, Statistics};
 
 /// A device that is accessed through OpenCL 1.2.
 ///
-/// It has one context and any number of in-order queues. It is cheap to share behind an [`Arc`]; any
-/// thread may call all methods of [`Device`]. The drop blocks until its work is done.
+/// The device has one context and any number of in-order queues. Share it as an [`Arc`]; any thread may call
+/// all methods of [`Device`]. The drop blocks until its work is done.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -84,12 +84,12 @@ pub struct OpenClDevice {
 }
 
 impl OpenClDevice {
-    /// Opens a device: creates a context and builds the kernels. This takes up to some seconds, unless
-    /// they are cached from an earlier run.
+    /// Opens a device: creates a context and builds the kernels. This takes up to some seconds, unless the
+    /// built kernels are cached from an earlier run.
     ///
     /// # Errors
-    /// `Driver` with the driver's code; `KernelFailed` with the compiler's log; `System` without a thread for
-    /// wakers.
+    /// `Driver` with the driver's code; `KernelFailed` with the compiler's log; `System` if the system has no
+    /// thread for wakers.
     pub fn open(found: &Discovered, options: &Options) -> Result<Self> {
         Self::of(Core::open(found, options)?, options)
     }
@@ -118,8 +118,9 @@ impl OpenClDevice {
         })
     }
 
-    /// Returns true if kernels use pinned memory in place, as [`Options::zero_copy`] requests: it is
-    /// shared memory, or a trial of NVIDIA's host buffers has succeeded when the device was opened.
+    /// Returns true if kernels use pinned memory in place, as [`Options::zero_copy`] requests. That is so if
+    /// device and host share memory, or if a trial of NVIDIA's host buffers succeeded when the device was
+    /// opened.
     #[must_use]
     pub fn kernels_reach_pinned_memory(&self) -> bool {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
@@ -138,17 +139,16 @@ impl OpenClDevice {
         self.core.kernels.cached
     }
 
-    /// The reason why built kernels were not loaded from the folder of
-    /// [`KernelCache`](crate::KernelCache), or are not stored there. An example is write access of other
-    /// users. The kernels were then built, which takes some seconds at each start. `None` without an
-    /// error, or if caching is off.
+    /// The error of the [`KernelCache`](crate::KernelCache), for example because other users can write to its
+    /// folder; `None` if there was no error, or if caching is off. After an error the kernels are built each
+    /// time the device is opened, which takes some seconds.
     #[must_use]
     pub fn kernel_cache_error(&self) -> Option<&std::io::Error> {
         self.core.kernels.cache_error.as_ref()
     }
 
-    /// Returns counts of the driver calls in queues of this device, including released ones. For tests and
-    /// tuning.
+    /// Returns counts of the driver calls in all queues of this device, including released queues. For tests
+    /// and tuning.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // Hold the lock, so that the sum counts a queue that ends meanwhile once.

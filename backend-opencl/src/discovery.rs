@@ -85,7 +85,7 @@ pub(crate) struct Traits {
     pub shares_fine_grained: bool,
     /// True if the driver has NVIDIA's `cl_nv_create_buffer`.
     pub has_host_buffers_nv: bool,
-    /// True if quotients of `f32` are rounded correctly with the compiler option for it.
+    /// True if the compiler has the option that rounds quotients of `f32` correctly.
     pub rounds_quotients: bool,
     /// True if subnormal `f32` are kept instead of flushed to zero.
     pub keeps_subnormals: bool,
@@ -94,7 +94,7 @@ pub(crate) struct Traits {
 }
 
 impl Discovered {
-    /// The facts about the device.
+    /// Name, identity, memory and features of the device, in the terms of the device contract.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
@@ -109,10 +109,9 @@ impl Discovered {
 
 /// Returns all devices of all platforms, in the order of the drivers' reports.
 ///
-/// Empty without an OpenCL loader, a driver or a device. A device whose driver answers with errors is
-/// omitted ([`survey`] returns the reason). One GPU may appear several times, through several platforms or
-/// also in another backend: compare [`identity`](DeviceInfo::identity) and
-/// [`aliases`](DeviceInfo::aliases).
+/// Empty without an OpenCL loader, a driver or a device. A device whose driver returns errors is omitted
+/// ([`survey`] returns the reason). One GPU may appear several times, through several platforms or also in
+/// another backend: compare [`identity`](DeviceInfo::identity) and [`aliases`](DeviceInfo::aliases).
 ///
 /// The first call loads the drivers, which may take a second.
 ///
@@ -126,8 +125,9 @@ pub fn devices() -> Vec<Discovered> {
     survey().0
 }
 
-/// Returns the devices as [`devices`], and the reasons for missing ones. They include listed drivers (in
-/// `/etc/OpenCL/vendors`, or in `OCL_ICD_VENDORS`) that the loader omits because they fail to load.
+/// Returns all devices as [`devices`] does, and the reasons why others are missing. The reasons include
+/// installed drivers (in `/etc/OpenCL/vendors`, or in `OCL_ICD_VENDORS`) that the loader omits because they
+/// fail to load.
 ///
 /// ```
 /// let (devices, absences) = backend_opencl::survey();
@@ -235,8 +235,8 @@ fn platform_name(sys: &Sys, platform: cl_platform_id) -> String {
     .unwrap_or_default()
 }
 
-/// Returns the devices that `filter` selects: by index in [`devices`], or by a part of their name,
-/// identity or platform, ignoring case. An empty filter selects all.
+/// Returns the devices that `filter` selects. It is an index in [`devices`], or a part of the name, identity
+/// or platform, in any case. An empty filter selects all.
 ///
 /// ```
 /// assert!(backend_opencl::devices_matching("no such device").is_empty());

@@ -3,7 +3,7 @@
 //! This crate uses the types, constants and names of `opencl3`, but not its wrappers, for four reasons:
 //!
 //! - Every enqueue creates an event, which costs as much as the command.
-//! - Owners panic in `Drop` if a driver refuses.
+//! - Its objects panic in `Drop` if the driver returns an error.
 //! - The function pointers are declared with Rust's calling convention instead of C's.
 //! - It searches for its own library, on Windows also in the program's folder, and may find another one
 //!   than this.

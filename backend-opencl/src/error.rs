@@ -27,7 +27,7 @@ pub(crate) fn name(status: cl_int) -> String {
 pub(crate) enum Severity {
     /// The device, or this context on it, is gone.
     Lost,
-    /// Either the device is gone or this call failed: probe the device.
+    /// Ambiguous: the device is gone, or only this call failed. The caller must probe the device.
     Doubtful,
     /// Only this call failed.
     Single,

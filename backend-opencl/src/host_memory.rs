@@ -25,7 +25,7 @@ const ALIGNMENT_BYTES: usize = 4096;
 pub(crate) struct HostPiece {
     pub address: NonNull<u8>,
     pub bytes: usize,
-    /// True if kernels can use it while the program reads it.
+    /// True if kernels can use the memory while the program reads it.
     pub shared: bool,
     pub uses: Uses,
     writes: Writes,
@@ -52,7 +52,7 @@ unsafe impl Sync for HostPiece {}
 
 #[derive(Debug)]
 enum Backing {
-    /// Nothing, or memory of the program.
+    /// This value owns no memory: the length is 0, or the memory belongs to the program.
     None,
     Mapped(Mapping),
     Shared(#[expect(dead_code, reason = "kept")] Shared),
@@ -158,7 +158,7 @@ impl HostPiece {
         Self { address, bytes, shared, uses, writes, wipes, backing }
     }
 
-    /// Allocates zeroed memory.
+    /// Allocates zeroed host memory.
     pub fn allocate(core: &Arc<Core>, bytes: usize, kind: HostMemory) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self::new(NonNull::<Page>::dangling().cast(), 0, None, Backing::None));
@@ -174,7 +174,7 @@ impl HostPiece {
         }
     }
 
-    /// Uses memory of the program.
+    /// Registers memory of the program, without owning it.
     pub fn imported(address: NonNull<u8>, bytes: usize) -> Self {
         Self::new(address, bytes, None, Backing::None)
     }
@@ -274,7 +274,7 @@ impl HostPiece {
         }
     }
 
-    /// Returns true if it is not memory of the program.
+    /// Returns true if this crate allocated the memory; false for memory of the program.
     pub fn is_ours(&self) -> bool {
         self.wipes.is_some()
     }
@@ -283,22 +283,22 @@ impl HostPiece {
         matches!(self.backing, Backing::None | Backing::Ours(_))
     }
 
-    /// Records a submission before it writes here.
+    /// Records that a submission will write to this memory. Call it before the submission.
     pub fn will_be_written(&self, queue: &Arc<Queue>, value: u64, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.note(queue, value, at..at + bytes);
         }
     }
 
-    /// Waits before a copy from here is enqueued: blocks while earlier work that writes here is in flight,
-    /// if the memory is pageable; runs no waker.
+    /// Call this before enqueueing a copy from this memory. If it is pageable, blocks while earlier work that
+    /// writes to it is in flight; runs no waker.
     pub fn await_writes(&self, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.await_writes_in(at..at + bytes);
         }
     }
 
-    /// Returns the address at an offset, which is not beyond the end.
+    /// Returns the address of the byte at an offset; the offset must not be beyond the end.
     pub fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.bytes as u64);
         // SAFETY: inside of the memory, as the device has checked.

@@ -42,18 +42,18 @@ const SOURCES: [&str; 6] = [
 #[derive(Debug)]
 pub(crate) struct Kernels {
     program: Program,
-    /// The number of items in a group.
+    /// Number of work-items in a work-group.
     pub group: usize,
-    /// The number of groups that fill the device.
+    /// Number of work-groups that fill the device.
     pub groups: usize,
     /// True if each launch has the same number of groups, even for little work.
     steady: bool,
     division: Division,
-    /// True if the kernels came from disk.
+    /// True if the built kernels were loaded from disk.
     pub cached: bool,
-    /// The error that prevented loading or storing them.
+    /// The error that prevented loading or storing the built kernels, if any.
     pub cache_error: Option<io::Error>,
-    /// Programs that were built for expressions and kernels of the program.
+    /// Number of OpenCL programs that were built for expressions and kernels of the user's program.
     pub translations: AtomicU64,
 }
 
@@ -131,7 +131,8 @@ impl Kernels {
         Ok(Self { program, group, groups, steady: cpu, division, cached, cache_error, translations })
     }
 
-    /// Builds kernels for a program, whose text comes before the text of the kernels.
+    /// Builds the kernels of a computation: `text`, the code of its expressions, followed by the text of this
+    /// crate's kernels.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
@@ -143,7 +144,7 @@ impl Kernels {
         build(&core.context, core.handles.device, &sources, &options, "compute")
     }
 
-    /// Builds a program's own kernels.
+    /// Builds kernels of the user's program from their text.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
@@ -154,7 +155,7 @@ impl Kernels {
         build(&core.context, core.handles.device, &sources, &options, "launch")
     }
 
-    /// Builds the text of foreign code.
+    /// Builds foreign code: OpenCL C that the user's program provides.
     pub fn build_foreign(&self, core: &Core, text: &str) -> Result<Program> {
         self.translations.fetch_add(1, Ordering::Relaxed);
         build(&core.context, core.handles.device, &[text], "", "launch")
@@ -174,8 +175,8 @@ impl Kernels {
     /// Returns the number of groups to launch if `enough` groups have work. Kernels of more than one group
     /// work with any number.
     ///
-    /// On a processor it is always the same number. PoCL up to 5.0 loads a kernel's code for a width of
-    /// the whole launch, but releases it only by name and size of the groups. Concurrent launches of
+    /// On a processor the result is always the same number. PoCL up to 5.0 loads a kernel's code for a width
+    /// of the whole launch, but releases it only by name and size of the groups. Concurrent launches of
     /// different widths make its counts wrong. It then ends the process (`pocl_release_dlhandle_cache`) or
     /// unloads code that still runs.
     pub fn groups_up_to(&self, enough: u64) -> usize {

@@ -36,7 +36,7 @@ static RUNNING: Mutex<Running> = Mutex::new(Running { clocks: Vec::new(), has_th
 static STARTED: Condvar = Condvar::new();
 
 impl KernelClock {
-    /// Creates a clock, if there is memory that kernels share with the host.
+    /// Creates a clock; `None` if kernels share no memory with the host.
     pub fn new(core: &Arc<Core>) -> Option<Self> {
         let piece = HostPiece::allocate(core, BYTES, HostMemory::Pinned).ok()?;
         let clock = Self(piece).filter_shared()?;
@@ -60,14 +60,15 @@ impl KernelClock {
         unsafe { AtomicU32::from_ptr(self.address().cast()) }
     }
 
-    /// A duration in ticks, at least 1.
+    /// Converts a duration to ticks, at least 1.
     pub fn ticks(limit: Duration) -> u32 {
         u32::try_from(limit.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX >> 1).clamp(1, u32::MAX >> 1)
     }
 }
 
 impl ClockUse {
-    /// Starts the clock until the value is dropped. `None` if the system has no thread for it.
+    /// Starts the clock, which runs until the returned value is dropped. `None` if the system has no thread
+    /// for it.
     pub fn start(clock: &Arc<KernelClock>) -> Option<Self> {
         let mut running = RUNNING.lock();
         if !running.has_thread {

@@ -33,36 +33,39 @@
 //! run in a thread of the device, or in the thread that polls or waits. They never run in the driver's
 //! thread or under a lock. So they may use the device, wait, release memory or drop the device.
 //!
-//! **Loss.** If a driver returns an ambiguous error, the device probes itself with a trivial command. If
-//! that fails as well, for a tenth of a second, the device is lost, and refuses all calls. Both may have
-//! been a shortage. Tickets therefore wait for work that was started, until the driver reports that their
-//! events are complete or have failed. Only if it reports that the device is gone, all tickets fail at
-//! once. If a driver refuses to report an event's state, the device asks again for ten seconds; then the
-//! ticket fails, too. If the driver has not reported the end of work on memory, the memory is kept until
-//! the process ends, neither wiped nor freed. Memory of the program cannot be kept.
+//! **Loss.** If a driver returns an ambiguous error, the device probes itself with a trivial command. If that
+//! fails as well, for a tenth of a second, the device counts as lost, and all calls fail. The cause of both
+//! errors may have been a shortage of memory, so work that was started may still run. Tickets therefore wait
+//! until the driver reports that the events of their work are complete or have failed. If the driver reports
+//! that the device is gone, all tickets fail at once. If a driver refuses to report an event's state, the
+//! backend repeats the query for ten seconds; then the ticket fails. If the driver has not reported the end
+//! of work on memory, the memory is kept until the process ends, neither wiped nor freed. Memory of the
+//! program cannot be kept.
 //!
 //! **Kernels** of this crate are plain OpenCL C 1.2 and use no extension, not even 64-bit atomics. They are
 //! built when the device is opened and cached on disk ([`KernelCache`]).
 //!
-//! **Searching** counts in one pass at the speed of memory. It reads only chunks with matches again, to
-//! list them in order. Without a match it costs just that pass. With a limit above 512 Ki indices the call
-//! waits for the counting. It then fetches no more than the matches.
+//! **Searching** counts in one pass at the speed of memory. It reads only chunks with matches again, to list
+//! them in order. Without a match there is no second pass. If the limit exceeds 512 Ki indices, the call
+//! waits for the count, so that it copies only the matches to the host.
 //!
-//! **Arithmetic** follows [`backend_api::expr`], even if OpenCL leaves results open. Quotients of `f32`,
-//! which may be 2.5 units in the last place off in OpenCL, are rounded correctly, and square roots of
-//! kernels as well. This uses a compiler option if the compiler has it, else integers. Two results depend
-//! on the device. If [`OpenClDevice::keeps_subnormals`] is false, subnormal `f32` may count as zero, and
-//! subnormal results become zero. Devices of the embedded profile may round towards zero.
+//! **Arithmetic** follows [`backend_api::expr`], also for operations whose results OpenCL leaves unspecified.
+//! Quotients of `f32`, whose error in OpenCL may be 2.5 units in the last place, are rounded correctly; so
+//! are square roots in kernels. The backend uses a compiler option for that if the compiler has it, else
+//! integer arithmetic. Two results depend on the device. If [`OpenClDevice::keeps_subnormals`] is false,
+//! subnormal `f32` operands may be treated as zero, and subnormal results become zero. Devices of the
+//! embedded profile may round towards zero.
 //!
-//! **Kernels of the program** ([`launch`](backend_api::Device::launch)) are translated at their first use,
-//! or by [`prepare_launches`](backend_api::Device::prepare_launches), which puts up to 16 into one
-//! program. They are kept while the device is open. The backend does not support groups on a processor,
-//! atomics of 64 bits on a device without the extension, or views that touch more than 16 pieces of memory
-//! in all.
+//! **Kernels of the program** ([`launch`](backend_api::Device::launch)) are translated at their first use, or
+//! by [`prepare_launches`](backend_api::Device::prepare_launches), which puts up to 16 into one program.
+//! Translated kernels are kept while the device is open. The backend does not support groups on a processor,
+//! atomics of 64 bits on a device without the extension, or views that touch more than 16 pieces of memory in
+//! all.
 //!
-//! **Many small copies** in one call go through a kernel if that is faster: in place if kernels can access
-//! the host memory. Otherwise, if the host side is one range, they go through scratch memory on the device
-//! and one long copy. All others are single copies under one flush.
+//! **Many small copies** in one call are executed by a kernel if that is faster. The kernel accesses the host
+//! memory in place if it can. Otherwise, if the host side is one range, it copies between the pieces and
+//! scratch memory on the device, and one long copy moves the scratch memory. All other copies are single
+//! commands, with one flush for all.
 //!
 //! # Devices of the tests
 //!

@@ -1,4 +1,4 @@
-//! Device memory: several buffers under one name, and the account of allocations.
+//! Device memory: one handle for several OpenCL buffers, and the account of allocations.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::retry::{DOUBT, insist};
 pub(crate) struct Uses(Mutex<Vec<(Weak<Queue>, u64)>>);
 
 impl Uses {
-    /// Records that submission `value` of `queue`, which is about to happen, touches the memory.
+    /// Records that the next submission of `queue`, with number `value`, accesses the memory.
     pub fn note(&self, queue: &Arc<Queue>, value: u64) {
         let mut uses = self.0.lock();
         if let Some((_, newest)) = uses.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(queue)) {
@@ -109,10 +109,10 @@ pub(crate) struct Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub piece: usize,
-    /// Bytes from the start of the piece.
+    /// Offset of the part in its piece, in bytes.
     pub offset: u64,
     pub bytes: u64,
-    /// Bytes of the whole range before this part.
+    /// Offset of the part in the whole range, in bytes.
     pub before: u64,
 }
 
@@ -162,7 +162,7 @@ impl Buffer {
         empty.with_pieces(core, budget, bytes, whole)
     }
 
-    /// Returns the buffer with more pieces, if it is shorter than `bytes`.
+    /// Returns the memory extended to at least `bytes` bytes by further pieces.
     pub fn extended(&self, core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Option<Self>> {
         if !check_extend(self.bytes, bytes, self.most).map_err(|error| error.on(&core.info))? {
             return Ok(None);

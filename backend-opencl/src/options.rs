@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-/// The place of built kernels between runs.
+/// Storage of built kernels between runs of programs.
 ///
-/// A driver runs any binary that it finds there, so the folder and its files must be the user's own: on
-/// Unix owned by the effective user of the process, writable by no other user, and no links. The device
-/// creates them for the user alone (0700, files 0600). Otherwise it does not use the folder, and builds
-/// kernels at each start: [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the
-/// reason. On other systems the permissions of the folder are not checked.
+/// A driver runs any binary that is in the folder, so the folder and its files must belong to the user: on
+/// Unix they must be owned by the effective user of the process, not writable by other users, and not
+/// symbolic links. The device creates them with the modes 0700 and 0600. If a folder does not meet these
+/// conditions, the device does not use it, and builds the kernels each time it is opened:
+/// [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the reason. On other systems the
+/// permissions of the folder are not checked.
 ///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
@@ -30,7 +31,7 @@ pub enum KernelCache {
     User,
     /// The given folder, which the device creates if it does not exist.
     Folder(PathBuf),
-    /// Off: kernels are built each time a device is opened.
+    /// No storage: kernels are built each time a device is opened.
     Off,
 }
 
@@ -53,24 +54,25 @@ pub enum KernelCache {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// The most device memory that is allocated at any time, in bytes. `None`: all, less head-room.
-    /// Drivers rarely refuse: many spill to host memory instead, PoCL never refuses; so the backend keeps
-    /// the account itself.
+    /// Maximum of allocated device memory at any time, in bytes. `None` is all memory of the device, less
+    /// head-room. Drivers rarely refuse: many spill to host memory instead, PoCL never refuses; so the
+    /// backend keeps the account itself.
     pub budget_bytes: Option<u64>,
     /// Lowers the largest single allocation below the driver's value, in bytes; at least 4096. For tests
     /// of memory that consists of several pieces, and for drivers that report too much.
     pub largest_allocation_bytes: Option<u64>,
-    /// The place of built kernels between runs.
+    /// Storage of built kernels between runs of programs.
     pub kernel_cache: KernelCache,
-    /// Lets kernels use pinned host memory in place if possible. This works on devices that share
-    /// fine-grained memory with the host (processors and integrated GPUs), and on NVIDIA's GPUs. There
-    /// small pages move more than ten times as fast. On by default; if off, all data is copied.
+    /// Lets kernels use pinned host memory in place if possible: on devices that share fine-grained memory
+    /// with the host (processors and integrated GPUs), and on NVIDIA's GPUs. Copies of small pages are then
+    /// more than ten times as fast. On by default; if off, all data is copied.
     /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory)
-    /// returns whether they can.
+    /// returns true if it works.
     pub zero_copy: bool,
-    /// Lets kernels divide `f32` in integers even if the driver supports correctly rounded quotients
-    /// (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`); without that support they always do. Off by default. For
-    /// tests, and for drivers whose claim is wrong; a division then takes some tens of instructions.
+    /// Makes kernels divide `f32` by integer arithmetic even if the driver supports correctly rounded
+    /// quotients (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`). Without that support they always do so. Off by
+    /// default. For tests, and for drivers whose claim is wrong; a division then takes some tens of
+    /// instructions.
     pub integer_division: bool,
 }
 
@@ -87,42 +89,42 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Creates the defaults: no budget, the driver's own largest allocation, kernels cached in the user's
-    /// cache folder.
+    /// Creates the default options: no budget, the driver's own largest allocation, kernels cached in the
+    /// user's cache folder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets a budget of device memory.
+    /// Sets [`budget_bytes`](Self::budget_bytes): the maximum of allocated device memory.
     #[must_use]
     pub fn with_budget_bytes(mut self, bytes: u64) -> Self {
         self.budget_bytes = Some(bytes);
         self
     }
 
-    /// Sets a lower largest allocation.
+    /// Sets [`largest_allocation_bytes`](Self::largest_allocation_bytes): the largest single allocation.
     #[must_use]
     pub fn with_largest_allocation_bytes(mut self, bytes: u64) -> Self {
         self.largest_allocation_bytes = Some(bytes);
         self
     }
 
-    /// Sets the place of built kernels.
+    /// Sets the storage of built kernels between runs of programs.
     #[must_use]
     pub fn with_kernel_cache(mut self, cache: KernelCache) -> Self {
         self.kernel_cache = cache;
         self
     }
 
-    /// Turns kernels that use host memory in place on or off.
+    /// Sets [`zero_copy`](Self::zero_copy): kernels use pinned host memory in place.
     #[must_use]
     pub fn with_zero_copy(mut self, zero_copy: bool) -> Self {
         self.zero_copy = zero_copy;
         self
     }
 
-    /// Turns division of `f32` in integers on or off.
+    /// Sets [`integer_division`](Self::integer_division): kernels divide `f32` by integer arithmetic.
     #[must_use]
     pub fn with_integer_division(mut self, integers: bool) -> Self {
         self.integer_division = integers;

@@ -32,16 +32,16 @@ const BACKLOG: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Copy commands: after merging neighbours, and including copies that kernels need.
+    /// Number of copy commands, after adjacent copies were merged; includes copies that kernels need.
     pub copies: u64,
-    /// Bytes that these commands move.
+    /// Number of bytes that the copy commands move.
     pub copied_bytes: u64,
-    /// Kernels launched.
+    /// Number of kernel launches.
     pub launches: u64,
-    /// Tickets issued.
+    /// Number of tickets, one for each submission.
     pub tickets: u64,
-    /// Programs that the driver translated for expressions and kernels of the program. Each kernel is
-    /// translated once for each form of its memory, for any number of arrays.
+    /// Number of OpenCL programs that the driver built for expressions and kernels of the user's program. A
+    /// kernel is built once for each layout of its operands, not for each array.
     pub translations: u64,
 }
 
@@ -83,17 +83,18 @@ struct SubmitState {
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(crate) enum Scratch {
-    /// Searched values, patterns.
+    /// Values to search for, and patterns of fills.
     Parameters,
-    /// Matches of each chunk; the state of a search; the places of a chunk's matches.
+    /// Number of matches of each chunk, state of a search, and positions of each chunk's matches in the
+    /// answer.
     Counts,
     State,
     Offsets,
-    /// A search's answer.
+    /// Answer of a search.
     Answer,
     /// Fields that span two pieces.
     Straddlers,
-    /// Indices and values of a gather or scatter, and whether an index was outside.
+    /// Indices and values of a gather or scatter, and a flag for an index out of bounds.
     Indices,
     Values,
     Failure,
@@ -101,7 +102,7 @@ pub(crate) enum Scratch {
     Late,
     /// Private memory of a kernel's items.
     PrivateHeaps,
-    /// State of the group's items that a work-item runs.
+    /// Saved registers of the items of a group, if one work-item runs the group.
     Kept,
     /// The list of pieces for the copy kernel.
     Copies,
@@ -155,14 +156,14 @@ impl Queue {
         })
     }
 
-    /// Makes later commands wait for a mark of another queue.
+    /// Makes later commands of this queue wait for a submission of another queue.
     pub fn order_after(self: &Arc<Self>, mark: &Mark) -> Result<()> {
         let submission = self.begin("order_after", ErrorKind::Driver)?;
         let result = self.commands.barrier(mark.event()).and_then(|()| self.commands.flush());
         result.map_err(|status| submission.core.fail("order_after", ErrorKind::Driver, status))
     }
 
-    /// Blocks until a recorded submission, which may have failed to happen, is done. Returns false if the
+    /// Blocks until a recorded submission is done; it may also have failed to start. Returns false if the
     /// device is lost and the end of the work is unknown.
     pub fn wait_for_noted(&self, value: u64) -> bool {
         // The thread that recorded the value holds the lock until it is a ticket or has failed.
@@ -176,7 +177,7 @@ impl Queue {
         self.submit.lock().statistics
     }
 
-    /// Refuses further work and blocks until all is done; returns the newest value.
+    /// Refuses further submissions, and blocks until all work is done; returns the newest ticket value.
     pub fn close(self: &Arc<Self>) -> u64 {
         let newest = {
             let mut state = self.submit.lock();
@@ -240,7 +241,7 @@ impl<'q> Submission<'q> {
         self.state.batch = batch;
     }
 
-    /// Keeps something alive until the submission is done.
+    /// Keeps a value alive until the submission is done.
     pub fn keep(&mut self, thing: impl Send + Sync + 'static) {
         self.keep.push(Box::new(thing));
     }
@@ -297,7 +298,7 @@ impl<'q> Submission<'q> {
         self.command(last, |queue, place| queue.copy(from, to, bytes as usize, place))
     }
 
-    /// Copies bytes of the host to the start of a scratch buffer. The caller may free them at once.
+    /// Copies `bytes` to the start of a scratch buffer on the device. The submission keeps `bytes` alive.
     pub fn upload(&mut self, bytes: Vec<u8>, to: &Memory) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -342,7 +343,7 @@ impl<'q> Submission<'q> {
         self.launched(name, result)
     }
 
-    /// Lets foreign code submit to the queue, with the handles of the context and the queue.
+    /// Calls foreign code, which submits commands to the queue by the OpenCL handles of context and queue.
     pub fn foreign(&mut self, submit: impl FnOnce(*mut c_void, *mut c_void) -> Result<()>) -> Result<()> {
         self.began = true;
         submit(self.core.context.handle(), self.queue.commands.handle())
@@ -356,7 +357,7 @@ impl<'q> Submission<'q> {
 
     /// Returns scratch memory of at least `bytes` bytes, with the contents of the last use or zeroes.
     ///
-    /// The handle counts as a second owner: drivers keep buffers that commands use.
+    /// The returned handle shares ownership; drivers keep buffers that commands use.
     pub fn scratch(&mut self, which: Scratch, bytes: u64) -> Result<Arc<OwnMemory>> {
         let place = which as usize;
         if let Some(memory) = &self.state.scratch[place]
@@ -390,8 +391,8 @@ impl<'q> Submission<'q> {
         cleared.map(|()| memory)
     }
 
-    /// Returns the address of 16 bytes that stay untouched until the submission is done, for a kernel's
-    /// verdict: `judge` receives the bytes that the device has written there.
+    /// Returns the address of 16 bytes in host memory, reserved until the submission is done, to which a
+    /// kernel writes its result. `judge` then receives these bytes.
     ///
     /// # Errors
     /// As for pinned memory.
@@ -441,7 +442,7 @@ impl<'q> Submission<'q> {
         Some(clock.address())
     }
 
-    /// Waits for the commands so far, in the middle of a submission.
+    /// Blocks until the commands so far are done, in the middle of a submission.
     pub fn drain(&mut self) -> Result<()> {
         self.queue.commands.finish().map_err(|status| self.refused(status))
     }

@@ -90,7 +90,7 @@ impl Drop for CompletionThread {
 }
 
 impl CompletionThread {
-    /// Starts the thread.
+    /// Starts the completion thread.
     pub fn new(callbacks: &Arc<AtomicUsize>) -> std::io::Result<Self> {
         let callbacks = Arc::clone(callbacks);
         let mailbox = Arc::new(Mailbox { inbox: Mutex::default(), changed: Condvar::new(), callbacks });
@@ -100,14 +100,15 @@ impl CompletionThread {
         Ok(Self { mailbox, thread })
     }
 
-    /// Sends a message. Never blocks.
+    /// Sends a wake-up job to the completion thread. Never blocks.
     pub fn send(&self, job: WakeJob) {
         self.mailbox.inbox.lock().jobs.push_back(job);
         self.mailbox.changed.notify_one();
     }
 
-    /// Settles the next message in the calling thread, and leaves its wakers to the completion thread.
-    /// Returns false without a message. The completion thread may run a waker that waits for the caller.
+    /// Processes the next job in the calling thread, but leaves its wakers to the completion thread. Returns
+    /// false if there is no job. Needed because the completion thread may be running a waker that waits for
+    /// the caller.
     pub fn settle_next(&self) -> bool {
         let Some(job) = self.mailbox.inbox.lock().jobs.pop_front() else { return false };
         let due = self.mailbox.settle(job);

@@ -37,15 +37,15 @@ macro_rules! owner {
     };
 }
 owner! {
-    /// A stream, which waits for no other.
+    /// A non-blocking stream: it does not synchronise with the default stream.
     Stream(StreamHandle) destroyed by stream_destroy
 }
 owner! {
-    /// An event, which only records whether it was reached.
+    /// An event without timing.
     Event(EventHandle) destroyed by event_destroy
 }
 owner! {
-    /// Loaded kernels. No kernel of it may run when it is dropped.
+    /// A module of loaded kernels. None of its kernels may run when it is dropped.
     Module(ModuleHandle) destroyed by module_unload
 }
 
@@ -96,20 +96,19 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), handle: context.make_stream()? })
     }
 
-    /// Returns whether the stream is empty, or the driver's error.
+    /// Returns `Ok` if all work of the stream is done, and else the driver's code.
     pub fn query(&self) -> Outcome {
         // SAFETY: the handle is alive, here and below.
         check(unsafe { (self.context.driver.table.stream_query)(self.handle) })
     }
 
-    /// Blocks until the stream is empty.
+    /// Blocks until all work of the stream is done.
     pub fn synchronize(&self) -> Outcome {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.handle) })
     }
 
-    /// Makes later work wait for an event. The driver keeps its own state of an event that is destroyed
-    /// later.
+    /// Makes later work of the stream wait for an event. The event may be destroyed before it is reached.
     pub fn wait_for(&self, event: &Event) -> Outcome {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.stream_wait_event)(self.handle, event.handle, 0) })
@@ -118,7 +117,7 @@ impl Stream {
     /// Copies `bytes` bytes from the host.
     ///
     /// # Safety
-    /// Both ranges must be allocated until the work is done, here and below.
+    /// Both ranges must be allocated until the work is done.
     pub unsafe fn upload(&self, to: u64, from: u64, bytes: u64) -> Outcome {
         let from: *const c_void = with_exposed_provenance(from as usize);
         // SAFETY: the caller's promise, here and below.
@@ -168,7 +167,8 @@ impl Stream {
         unsafe { self.set(to, bytes, Unit::One(0)) }
     }
 
-    /// Writes a unit repeatedly to memory of the GPU: whole units, at a multiple of their length.
+    /// Fills memory of the GPU with a unit of 1, 2 or 4 bytes. `to` and `bytes` must be multiples of the
+    /// unit's length.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
@@ -215,14 +215,14 @@ impl Stream {
         })
     }
 
-    /// The driver's handle, for calls that only one place makes.
+    /// The driver's handle, for calls that have no method here.
     pub fn raw(&self) -> StreamHandle {
         self.handle
     }
 }
 
 impl Module {
-    /// Makes the driver translate a text, which ends with a NUL.
+    /// Loads a module from PTX text, which the driver translates; the text ends with a NUL.
     pub fn load(context: &Arc<Context>, text: &str) -> Outcome<Self> {
         assert!(text.ends_with('\0'), "the text must end with a NUL");
         let mut handle = ModuleHandle::NULL;

@@ -1,7 +1,7 @@
-//! Carries out PTX as `kernel::launch` writes it, slowly, and looks at every address.
+//! Interpreter for the PTX that `kernel::launch` generates, which checks every address.
 //!
-//! What an instruction does is written down here after the PTX ISA, apart from the code that emits it; the
-//! processor's floats are IEEE's too. Instructions that are not known panic.
+//! The instructions are implemented from the PTX ISA, independently of the code that emits them; floats of
+//! the processor follow IEEE 754 as well. Unknown instructions panic.
 
 use std::collections::HashMap;
 
@@ -73,12 +73,12 @@ struct Thread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Over,
-    /// At the instruction of this number, which all threads of a block carry out together.
+    /// Stopped at the instruction with this index, which all threads of a block execute together.
     Together(usize),
 }
 
 impl Kernel {
-    /// The kernel of this name in a text.
+    /// Parses the kernel with this name in a PTX text; `None` if there is none.
     pub fn parse(text: &str, name: &str) -> Option<Self> {
         let head = format!(".visible .entry {name}(");
         let rest = &text[text.find(&head)? + head.len()..];

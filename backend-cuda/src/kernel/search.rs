@@ -50,8 +50,9 @@ impl Aim {
         }
     }
 
-    /// The most bytes of the GPU's memory that a block processes at once, unless that makes too many
-    /// chunks. On an H200, the counting kernel is as fast with 64 KiB as with 512, within 1 %.
+    /// Maximum length of a chunk, the part of GPU memory that a block processes at once, in bytes. Chunks are
+    /// longer if there would be too many. On an H200, the counting kernel is as fast with 64 KiB as with 512,
+    /// within 1 %.
     pub fn chunk_bytes_max(self) -> u64 {
         match self {
             Self::Count => 512 << 10,
@@ -120,8 +121,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Returns the places of the next search, with a zeroed state. A search that is submitted completely
-    /// leaves them so, and sets `search_ready`.
+    /// Returns scratch memory for the next search, with a zeroed state. A completely submitted search zeroes
+    /// the state again, and sets `search_ready`.
     pub fn new(work: &mut Submission<'_>) -> Outcome<Self> {
         let scratch = work.scratch()?;
         let state = scratch + scratch::STATE;
@@ -132,8 +133,8 @@ impl Places {
         Ok(Self { state, counts: scratch + scratch::COUNTS, hits: scratch + scratch::HITS })
     }
 
-    /// Launches the kernel that computes the place of each chunk's matches in the answer, and writes its
-    /// header.
+    /// Launches the kernel that computes the position of each chunk's matches in the answer, and writes the
+    /// answer's header.
     ///
     /// # Safety
     /// The search must have at most `CHUNKS_MAX` chunks, and room for a header at `answer`.
@@ -172,10 +173,10 @@ impl Answer {
         Ok(Self { host, address })
     }
 
-    /// Copies the first `bytes` bytes to the host.
+    /// Copies the first `bytes` bytes of the answer to the host.
     ///
     /// # Safety
-    /// The answer was created, and its room checked, for at least this length.
+    /// The answer on the GPU and its memory on the host must have at least `bytes` bytes.
     pub unsafe fn fetch(self, work: &Submission<'_>, bytes: u64) -> Outcome {
         if self.host.mapped.is_some() {
             return Ok(());

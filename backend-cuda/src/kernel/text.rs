@@ -85,8 +85,8 @@ impl Text {
         self.body.push_str(";\n");
     }
 
-    /// Appends a label. A branch to it right before it is omitted: NVIDIA's assembler (CUDA 12.9, 13.0)
-    /// crashes on some branches over nothing.
+    /// Appends a label. Removes a branch to this label right before it, because NVIDIA's assembler (CUDA
+    /// 12.9, 13.0) crashes on some branches over nothing.
     pub fn label(&mut self, name: &str) {
         let before = self.body.trim_end_matches(|c| c != ';').len();
         let line = self.body[..before].rfind('\n').map_or(0, |end| end + 1);
@@ -138,7 +138,7 @@ impl Text {
         }
     }
 
-    /// Returns a value as an argument of functions: a register, or a word for a bool.
+    /// Returns the register of a value as an argument of a function call; a bool is converted to a word.
     pub fn given_on(&mut self, of: Type, name: &str) -> String {
         if of != Type::Bool {
             return name.to_owned();
@@ -166,7 +166,7 @@ impl Text {
         self.body.push_str("\t}\n");
     }
 
-    /// `element * stride + base`.
+    /// Computes `element * stride + base`.
     pub fn scaled(&mut self, name: &str, element: &str, stride: u64, base: &str) {
         if stride.is_power_of_two() {
             let far = self.temporary("b64");
@@ -196,7 +196,8 @@ impl Text {
         emit!(self, "shr.u64 {name}, {name}, {shift}");
     }
 
-    /// Computes the index from a number of the geometry that includes the geometry's `first`.
+    /// Computes the index of an element from its number among the elements of the channel, which includes the
+    /// geometry's `first`.
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
         // Includes the pages of the other channels before it: `number + (page * (channels - 1) + channel)
@@ -219,7 +220,7 @@ impl Text {
         }
     }
 
-    /// Loads a number from `from` bytes behind an address. The sum is a multiple of `align`. `way` is an
+    /// Loads a number from an address plus `from` bytes; the sum must be a multiple of `align`. `way` is an
     /// instruction such as `ld.global`, and `guard` a predicate such as `@valid`.
     pub fn load(
         &mut self,
@@ -252,7 +253,7 @@ impl Text {
         }
     }
 
-    /// Stores a number at the place at which [`load`](Self::load) reads it.
+    /// Stores a number. The address is given as for [`load`](Self::load).
     pub fn store(&mut self, of: Type, name: &str, guard: &str, (at, to): (&str, u64), align: u64) {
         let width = u64::from(of.bytes());
         let unit = width.min(align);
@@ -375,7 +376,7 @@ impl Text {
         self.cast(Type::U32, of, name, &count);
     }
 
-    /// Computes the upper half of a product.
+    /// Computes the upper half of the product of two integers.
     pub fn mul_high(&mut self, of: Type, name: &str, a: &str, b: &str) {
         let (s, bits) = (suffix(of), 8 * of.bytes());
         if bits >= 32 {

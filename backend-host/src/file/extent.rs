@@ -1,4 +1,4 @@
-//! Part of a file as device memory.
+//! Device memory in ranges of a file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Drop for Extent {
 }
 
 impl Extent {
-    /// Returns the bytes of `file` at `place`, extensible to `most` bytes.
+    /// Creates memory from the allocated range `place` of `file`, extensible to `most` bytes.
     pub fn new(file: &Arc<OpenFile>, place: Taken, most: u64, wiping: &Arc<Wiping>) -> Self {
         let bytes = place.ranges().iter().map(|range| range.end - range.start).sum();
         Self {

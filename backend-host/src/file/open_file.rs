@@ -117,7 +117,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Present length; the original length if the system cannot report it.
+    /// Present length in bytes; the original length if the system cannot report it.
     pub fn length(&self) -> u64 {
         self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(self.bytes)
     }

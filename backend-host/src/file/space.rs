@@ -1,4 +1,4 @@
-//! Allocator of ranges of a file.
+//! Allocator of byte ranges of a file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,7 +41,7 @@ impl Drop for Taken {
 }
 
 impl Space {
-    /// Returns an allocator of a file without allocations.
+    /// Creates an allocator for a file of `bytes` bytes, all free.
     pub fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self { bytes, taken: Mutex::default() })
     }
@@ -51,7 +51,8 @@ impl Space {
         self.bytes - self.taken.lock().iter().map(|(start, end)| end - start).sum::<u64>()
     }
 
-    /// Takes the lowest hole that is long enough, or else the lowest holes with enough bytes in total.
+    /// Allocates `bytes` bytes in the lowest free range that is long enough, or else in the lowest free
+    /// ranges that are long enough in total.
     pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Taken> {
         if bytes > self.bytes {
             return Err(Error::new(ErrorKind::TooLarge, OPERATION)

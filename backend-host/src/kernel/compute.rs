@@ -43,12 +43,12 @@ impl<M: Storage> ComputeJob<M> {
         Self { sources, answer, request }
     }
 
-    /// Number of bytes that it processes.
+    /// Number of bytes that the computation processes.
     pub fn bytes(&self) -> u64 {
         self.request.with(|compute| compute.bytes())
     }
 
-    /// Maximal length of the result.
+    /// Maximum length of the result in bytes.
     pub fn answer_bytes(&self) -> u64 {
         self.request.with(|compute| compute.answer_bytes())
     }

@@ -19,11 +19,11 @@ const SHARED_FROM_BYTES: u64 = 4 << 20;
 /// A checked copy.
 #[derive(Debug)]
 pub(crate) enum Move<M> {
-    /// Host to device.
+    /// A copy from host memory to device memory.
     Upload { from: Place<Piece>, to: Place<M>, bytes: u64 },
-    /// Device to host.
+    /// A copy from device memory to host memory.
     Download { from: Place<M>, to: Place<Piece>, bytes: u64 },
-    /// Device to device.
+    /// A copy within device memory.
     Internal { from: Place<M>, to: Place<M>, bytes: u64 },
 }
 
@@ -119,7 +119,7 @@ fn next_piece(at: u64, left: u64, filled: usize, unit_bytes: u64) -> usize {
 pub(crate) enum Copies<M> {
     /// A single copy, the common case of a page cache.
     One(Move<M>),
-    /// Any number of them.
+    /// Any number of copies.
     Many(Vec<Move<M>>),
 }
 

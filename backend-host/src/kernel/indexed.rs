@@ -35,7 +35,7 @@ pub(crate) struct Indexed<M> {
 }
 
 impl<M: Storage> Indexed<M> {
-    /// Number of bytes that it moves.
+    /// Number of bytes that the work moves.
     pub fn bytes(&self) -> u64 {
         // The launch was checked, so this product does not overflow.
         self.count * self.stride

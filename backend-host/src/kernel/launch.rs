@@ -30,9 +30,9 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// A checked launch.
 #[derive(Debug)]
 pub(crate) struct LaunchJob<M> {
-    /// Places of the views.
+    /// Location of each view in memory.
     pub views: Vec<Placed<M>>,
-    /// Place of the report.
+    /// Location of the launch's report.
     pub report: Place<Piece>,
     kernel: Kernel,
     items: u64,
@@ -48,7 +48,8 @@ pub(crate) struct LaunchJob<M> {
 /// A view with resolved names.
 #[derive(Debug)]
 pub(crate) struct Placed<M> {
-    /// Start of its pages, and number of bytes that may be written there.
+    /// For each channel of the view: the start of its pages, and the number of bytes that may be written
+    /// there.
     pub bases: Vec<(Place<M>, u64)>,
     is_atomic: bool,
     page_len: u64,
@@ -57,7 +58,7 @@ pub(crate) struct Placed<M> {
 }
 
 impl<M: Storage> Placed<M> {
-    /// Returns a view of a launch, with the places of its bases.
+    /// Creates the view of a launch from the locations of its channels.
     pub fn new(view: &View<'_>, access: Access, places: Vec<Place<M>>) -> Self {
         let bytes = view.ranges().map(|(_, bytes)| if access.is_written() { bytes } else { 0 });
         Self {
@@ -96,7 +97,7 @@ impl<M: Storage> LaunchJob<M> {
         }
     }
 
-    /// Number of bytes of its views.
+    /// Number of bytes of the launch's views.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -60,7 +60,8 @@ impl Marked {
         self.words.extend_from_slice(words);
     }
 
-    /// Calls `put` with the indices of the first matches, in chunks, each with the number of earlier matches.
+    /// Calls `put` with the indices of the first `wanted` matches, chunk by chunk, and with the number of
+    /// earlier matches.
     pub fn each_list(&self, wanted: usize, mut put: impl FnMut(usize, &[u64])) {
         let mut block = [0; LISTED];
         let (mut words, mut first, mut done) = (&self.words[..], self.first, 0);

@@ -22,17 +22,17 @@ impl Matcher {
         Self { stride, field_offset, value: value.into(), wide: has_wide_vectors() }
     }
 
-    /// Distance of two elements in bytes.
+    /// Distance from one element to the next, in bytes.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Offset of the field.
+    /// Offset of the field in an element, in bytes.
     pub fn field_offset(&self) -> usize {
         self.field_offset
     }
 
-    /// The value.
+    /// Bytes of the searched value.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
@@ -135,7 +135,7 @@ impl Matcher {
     }
 
     /// Lists the indices of matches in `block` in ascending order, with `first` as the index of its first
-    /// element. The last place of `into` may get other values.
+    /// element. The last place of `into` may be overwritten with arbitrary values.
     pub fn list(&self, block: &[u8], first: u64, into: &mut [u64]) {
         macro_rules! by_length {
             ($($bytes:literal: $word:ty),*) => {

@@ -18,9 +18,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A checked search.
 #[derive(Debug)]
 pub(crate) struct SearchJob<M> {
-    /// Place of element 0.
+    /// Location of element 0.
     pub from: Place<M>,
-    /// Place of the result.
+    /// Location of the result in host memory.
     pub answer: Place<Piece>,
     count: u64,
     limit: u64,
@@ -46,13 +46,13 @@ impl<M: Storage> SearchJob<M> {
         }
     }
 
-    /// Number of bytes that it reads.
+    /// Number of bytes that the search reads.
     pub fn bytes(&self) -> u64 {
         // The search was checked, so this product does not overflow.
         self.count * self.matcher.stride() as u64
     }
 
-    /// Maximal length of the result.
+    /// Maximum length of the result in bytes.
     pub fn answer_bytes(&self) -> u64 {
         Search::answer_bytes(self.limit)
     }

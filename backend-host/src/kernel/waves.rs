@@ -112,7 +112,7 @@ pub(super) fn list_matches(first: u64, matches: impl Iterator<Item = bool>, into
 pub(crate) struct Part<'a> {
     pub first: u64,
     pub end: u64,
-    /// Maximal number of listed matches.
+    /// Maximum number of listed matches.
     pub room: u64,
     number: usize,
     /// Parts of the wave from this number on are not needed.
@@ -130,7 +130,7 @@ impl Part<'_> {
 /// A search over elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
-    /// The number of elements, and the bytes that the search reads for each.
+    /// Number of elements. `stride` is the number of bytes that the search reads for each.
     pub count: u64,
     pub stride: u64,
     pub limit: u64,
@@ -142,8 +142,8 @@ impl Waves {
         (bytes / self.stride).max(1)
     }
 
-    /// Searches with all threads. `look` searches a part on the calling thread. `put` receives listed indices
-    /// with the place of the first one in the list, in pieces and from several threads.
+    /// Searches with all threads. Each thread calls `look` to search a part. `put` receives the listed
+    /// indices in pieces, from several threads, each with its position in the list.
     ///
     /// The result, or the returned error, depends only on the elements and the number of threads, not on
     /// their timing.
@@ -256,7 +256,7 @@ impl Waves {
     /// Searches as [`run`](Self::run), and writes the result: header and list.
     ///
     /// # Safety
-    /// The result with indices up to the limit was checked to be inside its memory.
+    /// The result, with as many indices as the limit permits, must be inside of its memory.
     pub unsafe fn run_into(&self, crew: Crew<'_>, answer: &Place<Piece>, look: &Look<'_>) -> Result<()> {
         let write = |place: u64, words: &[u64]| {
             let to = answer.memory.at(answer.offset + place * size_of::<u64>() as u64);

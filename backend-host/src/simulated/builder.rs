@@ -14,7 +14,7 @@ use super::{SimulatedDevice, SimulatedFabric};
 use crate::handle_table::HandleTable;
 use crate::ram::Capacity;
 
-/// Settings of a [`SimulatedDevice`].
+/// Builder of a [`SimulatedDevice`].
 ///
 /// ```
 /// use std::{sync::Arc, task::Waker, time::Duration};
@@ -72,29 +72,29 @@ impl SimulatedDeviceBuilder {
         }
     }
 
-    /// Sets the size of the memory; 1 GiB by default. It takes RAM when it is first used.
+    /// Sets the size of the device memory in bytes; 1 GiB by default. It takes RAM when it is first used.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Sets the maximum of page-locked host memory. No limit by default.
+    /// Sets the maximum of page-locked host memory in bytes; no limit by default.
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
-    /// Sets the least time of a submission; 10 microseconds by default.
+    /// Sets the least latency of a submission; 10 microseconds by default.
     pub fn latency(mut self, latency: Duration) -> Self {
         self.settings.latency_ns = nanoseconds(latency);
         self
     }
 
-    /// Sets the random part of a latency, relative to the latency; 4 by default: between one and five
-    /// latencies.
+    /// Sets the random part of a submission's latency, as a multiple of [`latency`](Self::latency). With the
+    /// default, 4, a submission takes between one and five latencies.
     ///
     /// # Panics
-    /// If it is negative, infinite or NaN.
+    /// If `jitter` is negative, infinite or NaN.
     pub fn jitter(mut self, jitter: f64) -> Self {
         assert!(jitter.is_finite() && jitter >= 0.0, "a jitter of {jitter}; use a number from 0 on");
         self.settings.jitter = jitter;
@@ -141,9 +141,9 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Adds a route for copies. A submission by the route takes `per_submission` in addition to its latency
-    /// and bytes, and each of its copies takes `per_copy`. Several calls add several routes. The device
-    /// chooses the first route by default; without routes, copies take no additional time.
+    /// Adds a route for copies. A submission that uses the route takes `per_submission` in addition to its
+    /// latency and the time of its bytes, and `per_copy` for each of its copies. Several calls add several
+    /// routes. The device chooses the first route by default; without routes, copies take no additional time.
     pub fn route(mut self, route: Route, per_submission: Duration, per_copy: Duration) -> Self {
         self.routes.push(RouteCost {
             route,
@@ -153,13 +153,14 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Sets the time of each poll of a pending ticket; 1 microsecond by default, at least 1 nanosecond.
+    /// Sets the virtual time that passes at each poll of a pending ticket; 1 microsecond by default, at least
+    /// 1 nanosecond.
     pub fn poll_step(mut self, step: Duration) -> Self {
         self.settings.poll_step_ns = nanoseconds(step).max(1);
         self
     }
 
-    /// With `true`, a registered waker waits until other calls advance the time: for tests that call
+    /// With `true`, a registered waker runs when other calls advance the time: for tests that call
     /// [`advance`](SimulatedDevice::advance). With `false`, the default, the registration of a waker advances
     /// the time until its ticket is done: for programs that would otherwise sleep for ever.
     pub fn manual_wakes(mut self, manual: bool) -> Self {
@@ -173,11 +174,12 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Adds a rule of failures that counts and affects submissions only. Several calls add several rules.
+    /// Adds a rule that makes submissions fail. The rule counts and affects submissions only, no other calls.
+    /// Several calls add several rules.
     ///
-    /// A failed submission leaves a part of its work done, and garbage in some of the rest of its target.
-    /// That holds if the device refuses it, fails it at its end ([`reported_later`](Fault::reported_later)),
-    /// or is lost by it.
+    /// After a failed submission a part of its work is done, and some of the rest of its target has garbage.
+    /// That is so if the device refuses the submission, if it fails at its end
+    /// ([`reported_later`](Fault::reported_later)), or if the device is lost.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.settings.plan.add(fault);
         self

@@ -10,12 +10,13 @@ use super::schedule::Schedule;
 use crate::peers::Peers;
 use crate::ram::Ram;
 
-/// Links by which simulated devices [access](backend_api::Device::reaches) each other: all devices built with
-/// [`SimulatedDeviceBuilder::fabric`](super::SimulatedDeviceBuilder::fabric) of this fabric or its clones.
+/// Links over which simulated devices [access](backend_api::Device::reaches) each other's memory. It links
+/// all devices that are built with this fabric or a clone: see
+/// [`SimulatedDeviceBuilder::fabric`](super::SimulatedDeviceBuilder::fabric).
 ///
-/// Each device has its own time. A copy over a link takes time of the copying device: the link's latency in
-/// addition, and the link's bandwidth instead of the device's. An order after another device's ticket
-/// advances that device's time to the end of the ticket.
+/// Each device has its own virtual time. A copy over a link takes time of the copying device: the link's
+/// latency is added, and the link's bandwidth replaces the device's. If a queue is ordered after another
+/// device's ticket, that device's time advances to the end of the ticket.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -50,16 +51,16 @@ pub struct SimulatedFabric {
 pub(super) type Members = Peers<Ram, Timeline, Mutex<Schedule>>;
 
 impl SimulatedFabric {
-    /// Creates links with this access to each other's memory. Each has a bandwidth in bytes per second, and
-    /// adds to the latency of its copies.
+    /// Creates links with this kind of access to each other's memory. Each link has a bandwidth in bytes per
+    /// second, and adds `latency` to copies.
     #[must_use]
     pub fn new(reach: Reach, bytes_per_second: u64, latency: Duration) -> Self {
         let (members, broken) = (Arc::default(), Arc::default());
         Self { reach, bandwidth: bytes_per_second, latency, members, broken }
     }
 
-    /// Makes all later copies over the link of these two, in both directions, transfer wrong bytes without an
-    /// error.
+    /// Breaks the link of two devices: later copies over it, in both directions, transfer wrong bytes without
+    /// an error.
     pub fn break_link(&self, one: &DeviceInfo, other: &DeviceInfo) {
         self.broken.lock().push([one.identity.clone(), other.identity.clone()]);
     }

@@ -96,9 +96,9 @@ struct Pending {
 /// Traffic of a submission over links to other devices.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Passage {
-    /// Number of bytes.
+    /// Number of bytes that pass the link.
     pub bytes: u64,
-    /// Additional latency.
+    /// Latency that the link adds, in nanoseconds.
     pub latency_ns: u64,
     /// True if a link is broken.
     pub is_broken: bool,
@@ -283,12 +283,12 @@ impl Schedule {
         }
     }
 
-    /// Advances the time by a poll's step.
+    /// Advances the time by the step of one poll.
     pub fn poll_step(&mut self) {
         self.run_until(self.now_ns.saturating_add(self.settings.poll_step_ns));
     }
 
-    /// Advances the time until no work uses this memory.
+    /// Advances the time until no work uses this memory any more.
     pub fn leave(&mut self, memory: *const ()) {
         let last = self.pending.iter().rev().find(|(_, pending)| pending.work.touches(memory));
         if let Some((&(finish_ns, _), _)) = last {

@@ -20,9 +20,9 @@ use backend_api::{ErrorKind, Ticket};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimulatedOperation {
-    /// Method of the contract that submitted it.
+    /// Method of the device contract that submitted it, such as `submit` or `search`.
     pub operation: &'static str,
-    /// Its ticket.
+    /// Ticket of the submission.
     pub ticket: Ticket,
     /// Number of copies; 0 for kernels.
     pub copies: usize,
@@ -32,13 +32,13 @@ pub struct SimulatedOperation {
     pub download_bytes: u64,
     /// Bytes read or written by a kernel or a copy within the device.
     pub device_bytes: u64,
-    /// Bytes of copies from or to other devices.
+    /// Bytes copied over links from or to other devices.
     pub link_bytes: u64,
-    /// Time of the submission.
+    /// Virtual time of the submission.
     pub submitted: Duration,
-    /// Start of the work, not before the end of the previous work in its queue.
+    /// Virtual time of the start, not before the end of the previous work in the queue.
     pub started: Duration,
-    /// End of the work, and the time of its effects.
+    /// Virtual time of the end, at which the effects of the work happen.
     pub finished: Duration,
     /// Kind of the failure, if it failed.
     pub failure: Option<ErrorKind>,

@@ -47,9 +47,9 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix systems detect it"))]
 pub(crate) enum Loss {
-    /// The file has no name.
+    /// The file was removed: it has no name any more.
     Removed,
-    /// Its name refers to another file.
+    /// The file was replaced: its name refers to another file.
     Replaced,
 }
 
@@ -81,7 +81,8 @@ impl FileDisk {
         Ok(Self::new(file, path))
     }
 
-    /// Locks the file at a path against all other users. None if there is no file that this user may read.
+    /// Locks the file at a path against all other users. Returns `None` if there is no file that this user
+    /// may read.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).

@@ -93,7 +93,7 @@ const fn record_head_bytes(version: u32) -> usize {
     if version == 2 { 56 } else { 88 }
 }
 
-/// Numbers of the store's user, stored by each commit together with the pages.
+/// Note: three numbers of the store's user, which each commit stores together with the pages.
 pub type CommitMetadata = [u64; 3];
 
 /// Checksum of bytes of a store or a page, with a seed.
@@ -121,7 +121,7 @@ impl Reader<'_> {
 /// Identity of a commit, the same in all files of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CommitId {
-    /// Its number. A new store has number 0.
+    /// Number of the commit. A new store has number 0.
     pub number: u64,
     /// A random number, so that commits of two copies of the files differ.
     pub token: u64,
@@ -145,9 +145,9 @@ pub(super) fn random() -> u64 {
 pub(super) struct Closing {
     /// The number of the last record. If the log is empty, the number before the first record.
     pub last_record: u64,
-    /// The checksum of the last record, or 0.
+    /// Checksum of the last record; 0 if the log is empty.
     pub checksum: u64,
-    /// The length of the disk.
+    /// Length of the disk in bytes.
     pub disk_bytes: u64,
 }
 
@@ -193,7 +193,7 @@ pub(super) enum NoSuperblock {
 }
 
 impl Superblock {
-    /// Checks the length of metadata.
+    /// Returns an error if the metadata does not fit into a superblock.
     pub fn fitting(operation: &'static str, metadata: &[u8]) -> backend_api::Result<Vec<u8>> {
         if metadata.len() <= METADATA_BYTES_MAX {
             return Ok(metadata.to_vec());
@@ -288,7 +288,7 @@ impl Superblock {
         })
     }
 
-    /// The seed of the checksums of the log's records.
+    /// Seed for the checksums of the log's records.
     pub fn log_seed(&self) -> u64 {
         if self.version == 2 { self.id } else { checksum(self.id, &self.epoch.to_le_bytes()) }
     }
@@ -328,7 +328,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Length of a record with this number of changes.
+    /// Length in bytes of a record with this number of changes.
     pub fn bytes(changes: usize) -> usize {
         (RECORD_HEAD_BYTES + changes * CHANGE_BYTES + 8).next_multiple_of(RECORD_ALIGN)
     }
@@ -355,8 +355,8 @@ impl Record {
         (bytes, sum)
     }
 
-    /// Returns number and length of the record that begins with these bytes, if they are the whole head of
-    /// one.
+    /// Returns number and length in bytes of the record that begins with these bytes; `None` if they are no
+    /// complete head.
     pub fn head(head: &[u8; RECORD_HEAD_BYTES], seed: u64, version: u32) -> Option<(u64, usize)> {
         let (body, sum) = head.split_at(RECORD_HEAD_BYTES - 8);
         if version > 2 && sum != checksum(seed, body).to_le_bytes() {
@@ -372,15 +372,15 @@ impl Record {
         is_record.then_some((number, bytes))
     }
 
-    /// Returns true if a record with this number that follows one with the checksum `before` begins with
-    /// these bytes, also if the rest of it is not whole.
+    /// Returns true if these bytes begin a record with this number whose previous record has the checksum
+    /// `before`. The rest of the record may be incomplete.
     pub fn begins(head: &[u8; RECORD_HEAD_BYTES], seed: u64, number: u64, before: u64) -> bool {
         let (body, _) = head.split_at(RECORD_HEAD_BYTES - 8);
         let found = Self::head(head, seed, VERSION).map(|(number, _)| number);
         found == Some(number) && body.ends_with(&before.to_le_bytes())
     }
 
-    /// Decodes a record; returns it with its checksum, or none if it is not whole.
+    /// Decodes a record; returns it with its checksum, or `None` if it is incomplete or damaged.
     pub fn decode(bytes: &[u8], seed: u64, version: u32) -> Option<(Self, u64)> {
         let mut reader = Reader(bytes);
         let (_, flags, number, count) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
@@ -428,7 +428,7 @@ impl BlockSums {
         has_sums.then_some(Self { page_bytes: superblock.page_bytes as usize, place_bytes })
     }
 
-    /// Bytes of the checksums of a page.
+    /// Length in bytes of a page's block checksums.
     pub fn bytes(&self) -> usize {
         self.page_bytes.div_ceil(BLOCK_BYTES) * 8
     }
@@ -444,7 +444,7 @@ impl BlockSums {
         }
     }
 
-    /// Places of the checksums in the segment of a place.
+    /// Range of places with the block checksums, in the segment that contains a place.
     pub fn area(&self, place: u64) -> Range<u64> {
         let Range { start, end } = Self::segment(place);
         start..start + ((end - start) * self.bytes() as u64).div_ceil(self.place_bytes)

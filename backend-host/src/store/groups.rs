@@ -1,4 +1,5 @@
-//! Groups of stores: files of different moments never open together, and a crash leaves one moment.
+//! Tests of groups of stores: files from different commits never open together, and after a crash all files
+//! have the same commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -23,9 +23,9 @@ pub(super) struct Part {
 /// Pages of a part.
 #[derive(Debug)]
 enum Pages {
-    /// Consecutive pages.
+    /// Consecutive pages of the store.
     Together(Claimed),
-    /// A share of all pages.
+    /// Pages of one share, which alternate with those of other shares.
     Share(Share),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Page of the store for a page of the share.
+    /// Index in the store of a page of the share.
     pub fn page(self, page: u64) -> u64 {
         let (turn, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let group = turn.saturating_mul(self.shares).saturating_add(self.number);
@@ -50,7 +50,8 @@ impl Share {
         pages.checked_sub(1).map_or(0, |last| self.page(last).saturating_add(1))
     }
 
-    /// Pages of the share, from its page `first` on, in a store of `pages_of_store` pages.
+    /// Indices in the store of the share's pages from its page `first` on, if the store has `pages_of_store`
+    /// pages.
     pub fn pages_from(self, first: u64, pages_of_store: u64) -> impl Iterator<Item = u64> {
         (first..).map(move |page| self.page(page)).take_while(move |page| *page < pages_of_store)
     }
@@ -62,7 +63,7 @@ impl Part {
         Self { volume, pages, bytes: AtomicU64::new(bytes), most: bytes }
     }
 
-    /// Returns `bytes` bytes of a share, extensible to `most`.
+    /// Creates device memory from the first `bytes` bytes of a share, extensible to `most` bytes.
     pub fn share(volume: &Arc<Volume>, share: Share, bytes: u64, most: u64) -> Result<Self> {
         let part =
             Self { volume: Arc::clone(volume), pages: Pages::Share(share), bytes: AtomicU64::new(0), most };

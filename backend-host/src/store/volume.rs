@@ -199,7 +199,7 @@ impl Volume {
         *self.note.lock()
     }
 
-    /// Stores these numbers of the user together with the pages in the next commit and in later ones.
+    /// Sets the note that the next commit, and later ones, store together with the pages.
     pub fn set_note(&self, note: CommitMetadata) -> Result<()> {
         if self.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, "set_note"));
@@ -212,7 +212,7 @@ impl Volume {
         self.is_read_only
     }
 
-    /// Metadata of the user.
+    /// Metadata of the store's user.
     pub fn metadata(&self) -> Vec<u8> {
         self.commit.lock().metadata().to_vec()
     }
@@ -266,7 +266,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads a range of bytes, and delivers it in parts, each with the number of bytes before it.
+    /// Reads a range of bytes, and passes it in parts to a closure, each with its offset in the range.
     pub fn read(
         &self,
         operation: &'static str,
@@ -293,8 +293,7 @@ impl Volume {
         outcome
     }
 
-    /// As [`read`](Self::read), into exclusive memory of the caller: whole pages without an intermediate
-    /// buffer.
+    /// Reads a range of bytes into memory of the caller; whole pages need no intermediate buffer.
     pub fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         let page_bytes = self.page_bytes as u64;
         let is_whole = offset.is_multiple_of(page_bytes) && into.len().is_multiple_of(self.page_bytes);
@@ -342,7 +341,7 @@ impl Volume {
         Ok(is_sound.then_some(start..start + wanted.len()))
     }
 
-    /// Least number of bytes of a verified read.
+    /// Length in bytes of the unit that a read verifies: a block or a page.
     pub fn unit_bytes(&self) -> usize {
         if self.sums.blocks.is_some() { BLOCK_BYTES } else { self.page_bytes }
     }
@@ -387,7 +386,7 @@ impl Volume {
         }
     }
 
-    /// Writes a range of bytes, which it receives in parts, each with the number of bytes before it. After an
+    /// Writes a range of bytes, which a closure provides in parts, each by its offset in the range. After an
     /// error some pages are written, and the others are unchanged. A caller that can run concurrently with a
     /// commit holds the gate: no commit begins between the write of a page and the update of its place.
     ///
@@ -614,7 +613,7 @@ impl Volume {
         self.space.lock().expect_open(operation)
     }
 
-    /// Refuses a disk with a visible change by another program.
+    /// Returns an error if another program has visibly changed the disk.
     pub fn expect_disk(&self, operation: &'static str) -> Result<()> {
         if self.disk.loss() == Some(Loss::Replaced) {
             let detail = "another file has taken the place of this one while it was open";
@@ -623,7 +622,7 @@ impl Volume {
         self.expect_length(operation, &self.space.lock())
     }
 
-    /// Returns true if the file was removed, so that no program can find its contents.
+    /// Returns true if the file was removed, so that its contents cannot be opened again.
     pub fn is_removed(&self) -> bool {
         self.disk.loss() == Some(Loss::Removed)
     }

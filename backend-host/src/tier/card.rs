@@ -119,7 +119,7 @@ impl Card {
         &self.memory
     }
 
-    /// Number of the GPU in its tier.
+    /// Index of the GPU in its tier.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -142,7 +142,7 @@ impl Card {
         self.slots.len() - self.free.load(Ordering::Relaxed) as usize
     }
 
-    /// Offset of a slot.
+    /// Offset in bytes of a slot in the GPU's buffer.
     pub fn offset(&self, at: u32) -> u64 {
         u64::from(at) * self.page_bytes as u64
     }
@@ -157,7 +157,7 @@ impl Card {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Reason of the loss.
+    /// Reason for the loss of the GPU, if it is lost.
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().clone()
     }
@@ -187,8 +187,8 @@ impl Card {
         Reading { card: self, at }
     }
 
-    /// Takes the slot of a page that has left the slot. If readers still use the slot, the last one releases
-    /// it instead. The caller holds the lock of the page.
+    /// Takes over a slot whose page was removed from the table. Returns `None` if readers still use the slot;
+    /// the last reader then releases it. The caller holds the lock of the page.
     pub fn take_left(&self, at: u32) -> Option<Taken<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {
@@ -198,8 +198,8 @@ impl Card {
         Some(Taken::new(self, at))
     }
 
-    /// Takes a slot for a page: a free one, or the slot of a page that was not read for a while. Also returns
-    /// true if a page was replaced. None if all slots have readers, or the GPU is lost.
+    /// Takes a slot for a page: a free slot, or the slot of a page that was not read for a while. The bool is
+    /// true if a page was replaced. Returns `None` if all slots have readers, or if the GPU is lost.
     pub fn take(&self, owner: Owner) -> Option<(Taken<'_>, bool)> {
         if self.is_lost() {
             return None;
@@ -320,7 +320,7 @@ impl<'a> Taken<'a> {
         self.card.slots[self.at as usize].sum.store(checksum(bytes), Ordering::Relaxed);
     }
 
-    /// Leaves the slot to its page, which holds it now.
+    /// Ends the hold of the slot: the page in the table owns it now.
     pub fn settle(mut self) {
         self.is_settled = true;
     }
@@ -337,7 +337,7 @@ impl Drop for Taken<'_> {
 /// A queue of a GPU, and host memory, page-locked if possible.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// The queue of the lane. Its drop comes first and waits for the copies.
+    /// The queue of the lane. The first field, because its drop waits for copies that use the others.
     pub queue: Queue<dyn Device>,
     pub host: HostBuffer<dyn Device>,
 }

@@ -13,7 +13,7 @@ const LATER_MAX: u32 = 1 << 20;
 /// A page-sized slot in the memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// Number of the GPU.
+    /// Index of the GPU in its tier.
     pub card: u32,
     /// The index of the slot on that GPU.
     pub at: u32,
@@ -62,9 +62,10 @@ impl Entry {
         }
     }
 
-    /// Records a miss, which is number `at` of all misses; the current batch of misses began with number
-    /// `start`. Returns the number of misses since the last one of this page: 0 in the same batch, `None` for
-    /// the first. A miss within `apart` misses of the last recorded one is not recorded.
+    /// Records a miss of the page. `at` is the count of all misses so far, and `start` the count at the start
+    /// of the current batch. Returns the number of misses since the page's last recorded miss: 0 in the same
+    /// batch, `None` for the first. Does not record a miss that follows the page's last one within `apart`
+    /// misses.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
         // The count wraps; a slightly later one is of the same batch, or of a concurrent one.
@@ -76,7 +77,7 @@ impl Entry {
         ago
     }
 
-    /// Returns true if a GPU held the page until a write removed it.
+    /// Returns true if the page should be loaded at its next read, because a write removed it from a GPU.
     pub fn is_due(&self) -> bool {
         self.is_due
     }

@@ -67,7 +67,7 @@ macro_rules! owner {
         }
 
         impl $name {
-            /// The driver's handle, for other code that uses it.
+            /// The driver's handle, for driver calls that have no method here.
             #[allow(dead_code, reason = "the macro uses it for some types only")]
             pub fn handle(&self) -> $handle {
                 self.handle
@@ -267,7 +267,7 @@ impl CommandQueue {
         })
     }
 
-    /// Starts a copy between buffers. If a range is outside of its buffer, the driver refuses.
+    /// Starts a copy between buffers. The driver returns an error if a range is outside of its buffer.
     pub fn copy(
         &self,
         (from, first): (&Memory, u64),
@@ -283,7 +283,7 @@ impl CommandQueue {
         })
     }
 
-    /// Starts a kernel over `groups` groups of `group` items.
+    /// Starts a kernel in `groups` work-groups of `group` work-items each.
     ///
     /// # Safety
     /// The kernel, with its arguments, only accesses memory of its arguments.
@@ -295,7 +295,7 @@ impl CommandQueue {
         check(unsafe { launch(self.handle, kernel.handle, 1, start, &items, &group, 0, none, event) })
     }
 
-    /// Returns an event for all commands so far.
+    /// Enqueues a marker, and returns its event, which completes after all commands so far.
     pub fn marker(&self) -> Status<Event> {
         let mut event = None;
         self.enqueue(Some(&mut event), |event| {
@@ -305,7 +305,7 @@ impl CommandQueue {
         event.ok_or(opencl3::error_codes::CL_INVALID_EVENT)
     }
 
-    /// Makes later commands wait for `event`.
+    /// Makes later commands of the queue wait for `event`.
     pub fn barrier(&self, event: &Event) -> Status<()> {
         // SAFETY: one valid event.
         check(unsafe {
@@ -409,7 +409,7 @@ pub(crate) enum Argument<'a> {
     Buffer(&'a Memory),
     U32(u32),
     U64(u64),
-    /// Sixteen bytes, a `uint4` of the kernel.
+    /// Sixteen bytes: a `uint4` argument.
     Vector([u32; 4]),
     /// An address in fine-grained shared memory.
     Shared(*const c_void),

@@ -33,10 +33,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Returns the file for `key`; `None` if caching is off.
+    /// Returns the cache file for `key`; `None` if caching is off.
     ///
     /// # Errors
-    /// A folder that cannot be created, or that other users can write to.
+    /// The folder cannot be created, or other users can write to it.
     pub fn new(cache: &KernelCache, key: String) -> io::Result<Option<Self>> {
         let path = match cache {
             KernelCache::Off => None,
@@ -48,15 +48,15 @@ impl Entry {
         Ok(Some(Self { folder: PrivateDir::create(&path)?, name, key }))
     }
 
-    /// A number that identifies the file.
+    /// A number that identifies the cached file: a hash of its key.
     pub fn number(&self) -> u64 {
         hash(&[self.folder.path().as_os_str().as_encoded_bytes(), b"/", self.name.as_bytes()])
     }
 
-    /// Returns the binary, if the file exists, fits and is whole.
+    /// Returns the binary; `None` if the file does not exist, does not match the key, or is damaged.
     ///
     /// # Errors
-    /// A file that is not this user's, or cannot be read.
+    /// The file does not belong to this user, or cannot be read.
     pub fn load(&self) -> io::Result<Option<Vec<u8>>> {
         match self.folder.read(&self.name, BYTES_MAX) {
             Ok(file) => Ok(self.binary(&file)),
@@ -77,7 +77,7 @@ impl Entry {
         (key == self.key.as_bytes()).then(|| binary.to_vec())
     }
 
-    /// Stores a binary; it replaces the old file.
+    /// Stores a binary, and replaces an older file.
     ///
     /// # Errors
     /// The system's error.

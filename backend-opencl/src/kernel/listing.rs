@@ -67,7 +67,7 @@ impl Listing {
         Ok(new)
     }
 
-    /// Returns the last arguments of a kernel that counts the matches of segment `number`.
+    /// Returns the last arguments of a kernel that counts the matches of the segment with index `number`.
     pub fn to_count(&self, number: usize, chunks_before: u32) -> [Argument<'_>; 5] {
         [
             Argument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
@@ -78,8 +78,8 @@ impl Listing {
         ]
     }
 
-    /// Returns the last arguments of a kernel that lists the matches from number `lowest` to `highest` in a
-    /// segment.
+    /// Returns the last arguments of a kernel that lists matches of one segment: those with indices from
+    /// `lowest` to `highest` among all matches.
     pub fn to_list(
         &self,
         chunks_before: u32,

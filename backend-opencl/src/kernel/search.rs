@@ -70,9 +70,9 @@ fn segments(first_field: u64, count: u64, stride: u64, length: u64, shift: u32) 
 /// The access of a search to its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// Contiguous fields without other bytes, in whole vectors; the length of a field in bytes.
+    /// Fields that are whole elements, loaded as vectors; with the length of a field in bytes.
     Packed(u64),
-    /// Single words; their length in bytes.
+    /// Fields between other bytes, loaded as single words; with the length of a word in bytes.
     Spread(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Types of elements, as files and arrays have them, and the order of their bytes.
+//! Element types of files and of arrays, and their byte order.
 
 use std::fmt;
 use std::path::Path;
@@ -236,9 +236,9 @@ fn number_of(of: Type) -> Number {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Swaps {
     Nothing,
-    /// All bytes are words of this length in bytes.
+    /// The element consists of words of this length in bytes.
     Words(usize),
-    /// Offsets and lengths of some words, for elements of a length.
+    /// Offset and length in bytes of each word that has a byte order, and the length of an element.
     Some(Vec<(usize, usize)>, usize),
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failed import or export, with its values and, if there is one, the remedy.
+/// Error of an import or export. Its text has the values and, if possible, the remedy.
 ///
 /// ```
 /// use vmarray_formats::{Error, npy::NpyFile};
@@ -26,10 +26,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields whose names say what they are")]
 pub enum Error {
-    /// The system refused an action on a file or folder.
+    /// The operating system reported an error for a file or folder. `action` is the failed step.
     #[error("cannot {action} {}: {cause}; {}", path.display(), file_advice(cause))]
     File { action: &'static str, path: PathBuf, cause: io::Error },
-    /// The description in a file is invalid.
+    /// The header or description in a file is invalid.
     #[error(
         "{} is damaged or of another format: {}",
         path.display(),
@@ -43,34 +43,34 @@ pub enum Error {
         with_remedy(what, "use another element type or setting, or convert the file with its own program")
     )]
     Unsupported { path: PathBuf, what: String },
-    /// A file has fewer bytes than its description, or another length than requested.
+    /// A file has fewer bytes than its description says, or its length differs from the view's.
     #[error(
         "{} has {found_bytes} bytes, but needs {expected_bytes}; write it again, or copy the whole file",
         path.display()
     )]
     LengthMismatch { path: PathBuf, expected_bytes: u64, found_bytes: u64 },
-    /// The elements of a file have another type than the elements of the view.
+    /// The type of a file's elements differs from the view's.
     #[error(
         "{} has elements of type {found}, the view has {expected}; use an array of elements of the file's type",
         path.display()
     )]
     ElementMismatch { path: PathBuf, expected: String, found: String },
-    /// A file has another shape than the view.
+    /// The shape of a file differs from the view's.
     #[error(
         "{} has the shape {found:?}, the view has {expected:?}; use an array of the file's shape",
         path.display()
     )]
     ShapeMismatch { path: PathBuf, expected: Vec<usize>, found: Vec<usize> },
-    /// A file has another number of axes than requested.
+    /// The number of axes of a file differs from the requested one.
     #[error(
         "{} has {found} axes, but the program expects {expected}; use an array of {found} axes",
         path.display()
     )]
     RankMismatch { path: PathBuf, expected: usize, found: usize },
-    /// The path of a new folder exists already.
+    /// The path of a new folder exists already; it was not changed.
     #[error("{} exists already; remove it first, or choose another name", path.display())]
     Exists { path: PathBuf },
-    /// A chunk of a Zarr store is damaged: its checksum differs, or its bytes make no sense.
+    /// A chunk of a Zarr store is damaged: its checksum differs, or its bytes cannot be decoded.
     #[error(
         "chunk {chunk} of {} is damaged: {reason}; write the chunk again, or restore its file from a copy",
         path.display()
@@ -86,7 +86,7 @@ pub enum Error {
     /// elements of the file.
     #[error("cancelled after {done_bytes} of {total_bytes} bytes; call it again to start from the beginning")]
     Cancelled { done_bytes: u64, total_bytes: u64 },
-    /// The array failed.
+    /// The array returned an error.
     #[error(transparent)]
     Array(#[from] vmarray::Error),
 }

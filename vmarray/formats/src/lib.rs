@@ -7,8 +7,8 @@
 //! | Zarr, with the feature `zarr` | [`zarr`](https://docs.rs/vmarray-formats/latest/vmarray_formats/zarr) |
 //!
 //! The crate writes from any view and reads into any view: arrays and [`Source`](vmarray::Source)s of one
-//! dimension or several, tiled or not, and their sections. Neither side has to fit into RAM: several threads
-//! copy one [piece](Options::piece_bytes) each.
+//! dimension or several, tiled or not, and their sections. Neither the file nor the array has to fit into
+//! RAM: several threads each copy one [piece](Options::piece_bytes) at a time.
 //!
 //! ```
 //! use vmarray::prelude::*;
@@ -28,7 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate validates files: damaged and hostile ones return an [`Error`].
+//! The crate validates files: reading a damaged or malicious file returns an [`Error`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -46,7 +46,7 @@ mod views;
 pub mod zarr;
 
 pub use error::{Error, Result};
-/// Crate of the object stores that a [`Location`](zarr::Location) can have.
+/// Crate of the object stores in which a [`Location`](zarr::Location) can be.
 #[cfg(feature = "object_store")]
 pub use object_store;
 pub use options::{ByteOrder, Options, Progress};

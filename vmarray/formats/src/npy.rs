@@ -62,9 +62,10 @@ use header::Header;
 
 /// Writes the elements of a view to a file, and replaces an existing one.
 ///
-/// The file gets its name when it is complete and synchronised. Before, it has a temporary name in the same
-/// folder, which ends in `.unfinished` and remains only if the process is killed. Blocks; several threads
-/// copy elements in [pieces](Options::piece_bytes), in the requested [byte order](Options::byte_order).
+/// The file gets its name when it is complete and synchronised. Until then it has a temporary name in the
+/// same folder, which ends in `.unfinished`; such a file remains only if the process is killed. Blocks;
+/// several threads copy elements in [pieces](Options::piece_bytes), in the requested [byte
+/// order](Options::byte_order).
 ///
 /// # Errors
 /// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled);
@@ -118,8 +119,8 @@ impl NpyFile {
     ///
     /// # Errors
     /// [`File`](Error::File); [`Malformed`](Error::Malformed) and [`LengthMismatch`](Error::LengthMismatch)
-    /// for other or truncated files; [`Unsupported`](Error::Unsupported) for an unsupported version, or for
-    /// elements such as text, dates and objects.
+    /// for files of another format and truncated files; [`Unsupported`](Error::Unsupported) for an
+    /// unsupported version, or for elements such as text, dates and objects.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
         let file = File::open(&path).map_err(Error::file("open", &path))?;
@@ -137,7 +138,7 @@ impl NpyFile {
         Ok(Self { file, path, header })
     }
 
-    /// The extent along each axis, as in NumPy. Elements that are arrays add their own axes at the end.
+    /// The number of elements along each axis, as in NumPy. If elements are arrays, their axes come last.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.header.shape
@@ -159,16 +160,17 @@ impl NpyFile {
         self.header.of.to_string()
     }
 
-    /// Reads all elements into a view of the file's shape, with elements of the file's type.
+    /// Reads all elements into a view. Shape and element type of the view must equal the file's.
     ///
-    /// Blocks; several threads copy elements in [pieces](Options::piece_bytes). For files whose first axis is
-    /// the fastest, each thread transposes its piece.
+    /// Blocks; several threads copy elements in [pieces](Options::piece_bytes). If the first axis of the file
+    /// is the fastest (Fortran order), each thread transposes its piece.
     ///
     /// # Errors
-    /// [`ElementMismatch`](Error::ElementMismatch), [`ShapeMismatch`](Error::ShapeMismatch), with nothing
-    /// read; [`Unsupported`](Error::Unsupported) for elements that are arrays in a file whose first axis is
-    /// the fastest, because they are not contiguous there; [`File`](Error::File), [`Array`](Error::Array),
-    /// [`Cancelled`](Error::Cancelled), after which the view has some of the elements.
+    /// [`ElementMismatch`](Error::ElementMismatch) and [`ShapeMismatch`](Error::ShapeMismatch), before
+    /// anything is read; [`Unsupported`](Error::Unsupported) for elements that are arrays in a file whose
+    /// first axis is the fastest, because they are not contiguous there; [`File`](Error::File),
+    /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which the view has some of the
+    /// elements.
     pub fn read<V>(&self, view: V, mut options: Options<'_>) -> Result<()>
     where
         V: FileViewMut<Element: KernelType>,

@@ -11,9 +11,9 @@ use std::ops::ControlFlow;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// The lowest byte first.
+    /// The least significant byte first.
     Little,
-    /// The highest byte first.
+    /// The most significant byte first.
     Big,
 }
 
@@ -31,7 +31,7 @@ impl ByteOrder {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Copied bytes of elements.
+    /// Bytes of elements copied so far.
     pub done_bytes: u64,
     /// Bytes of all elements.
     pub total_bytes: u64,
@@ -88,7 +88,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// The defaults.
+    /// Creates the default settings.
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
         Self {
@@ -100,14 +100,15 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Sets the byte order of written files, and of raw files that are read. Other formats record theirs.
+    /// Sets the byte order of written files, and of raw files that are read. Files of other formats record
+    /// their byte order.
     pub fn byte_order(mut self, order: ByteOrder) -> Self {
         self.byte_order = order;
         self
     }
 
-    /// Sets the approximate bytes that a thread copies at once; at least one element. Chunks of Zarr arrays
-    /// are always copied whole.
+    /// Sets the approximate length of a piece in bytes: the part that a thread copies at a time, at least one
+    /// element. Chunks of Zarr arrays are always copied whole.
     pub fn piece_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = bytes;
         self
@@ -120,7 +121,7 @@ impl<'a> Options<'a> {
     }
 
     /// Sets a callback that the calling thread calls after each piece. [`ControlFlow::Break`] cancels the
-    /// work with [`Cancelled`](crate::Error::Cancelled) after the running pieces.
+    /// work with [`Cancelled`](crate::Error::Cancelled) after the pieces in progress.
     pub fn progress(mut self, callback: impl FnMut(Progress) -> ControlFlow<()> + 'a) -> Self {
         self.progress = Some(Box::new(callback));
         self

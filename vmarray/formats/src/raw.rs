@@ -40,7 +40,8 @@ use crate::views::{FileView, FileViewMut};
 ///
 /// # Errors
 /// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), and
-/// [`Unsupported`](Error::Unsupported) for a change of byte order in elements with unknown parts.
+/// [`Unsupported`](Error::Unsupported) if the byte order differs from the machine's, but the structure of the
+/// elements is unknown.
 pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: Options<'_>) -> Result<()>
 where
     V: FileView<Element: KernelType>,
@@ -53,7 +54,8 @@ where
     unfinished.finish()
 }
 
-/// Reads the elements of a view from a range of bytes of a file, whose length must equal that of the view.
+/// Reads the elements of a view from a range of bytes of a file. The length of the range must equal the
+/// view's.
 ///
 /// Blocks; several threads copy elements in [pieces](Options::piece_bytes).
 ///

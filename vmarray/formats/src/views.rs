@@ -15,7 +15,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A view that can be written to a file: arrays and sources of any dimension, their sections, and rows.
+/// A view that can be written to a file. Implemented for arrays and sources of one or several dimensions,
+/// their sections, and rows of ragged arrays.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -50,7 +51,7 @@ pub trait FileView: sealed::Sealed + Copy + Send + Sync {
     fn read_piece(self, piece: &Piece, into: &mut [Self::Element]) -> vmarray::Result<()>;
 }
 
-/// A [`FileView`] that can be filled from a file.
+/// A [`FileView`] whose elements can be read from a file.
 ///
 /// ```
 /// use vmarray::prelude::*;

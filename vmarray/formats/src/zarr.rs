@@ -7,16 +7,16 @@
 //! | structs with `#[derive(KernelType)]` | a group with an array for each field; nested structs are groups |
 //! | rows of a [`RaggedArray`](vmarray::RaggedArray) | a group of `offsets` and `items`: [`write_ragged`] |
 //!
-//! Chunks are the unit of copies: by default the tiles of a tiled array, or about 1 MiB. A few are in RAM at
-//! a time. The crate reads stores with regular chunks or shards of at most 1 GiB and the codecs `bytes`,
-//! `transpose`, `sharding_indexed`, `zstd`, `gzip`, `blosc` and `crc32c`.
+//! Chunks are the unit of copies: by default the tiles of a tiled array, or about 1 MiB. Only a few chunks
+//! are in RAM at a time. The crate reads stores with regular chunks or shards of at most 1 GiB and the codecs
+//! `bytes`, `transpose`, `sharding_indexed`, `zstd`, `gzip`, `blosc` and `crc32c`.
 //!
 //! Each written chunk ends with a checksum (the codec `crc32c`; [`Encoding::checksums`] leaves it out), so
 //! every reader of the store notices damage. This crate reports it as [`Corrupted`](Error::Corrupted) with
 //! the chunk. Zarr defines no checksums for three things:
 //!
-//! - chunks of other programs without the codec `crc32c`, which is the default of most. A damaged chunk is an
-//!   error if its bytes cannot be decompressed; otherwise it has wrong values;
+//! - chunks that other programs wrote without the codec `crc32c`, as most do by default. A damaged chunk is
+//!   an error if its bytes cannot be decompressed; otherwise it has wrong values;
 //! - the description `zarr.json`;
 //! - the set of chunks: a missing chunk has the fill value, and a swap of two chunks stays unnoticed.
 //!
@@ -80,13 +80,14 @@ const CHUNK_MAX: u64 = 1 << 30;
 /// Writes the elements of a view to a folder, or to objects of a server, which must not exist yet.
 ///
 /// Writes to a temporary folder whose name ends in `.unfinished`, and renames it when it is complete and
-/// synchronised; the temporary folder stays only if the process is killed. On a server, the last object makes
-/// the store valid; if a write fails, its objects are removed. Blocks. Several threads compress and write
-/// chunks in the requested [order of bytes](Options::byte_order).
+/// synchronised; the temporary folder stays only if the process is killed. On a server, the store becomes
+/// valid with the last object; if a write fails, the objects written so far are removed. Blocks. Several
+/// threads compress and write chunks in the requested [order of bytes](Options::byte_order).
 ///
 /// # Errors
 /// [`Exists`](Error::Exists), [`File`](Error::File), [`Zarr`](Error::Zarr), [`Array`](Error::Array),
-/// [`Cancelled`](Error::Cancelled); [`Unsupported`](Error::Unsupported) for an encoding that there is not.
+/// [`Cancelled`](Error::Cancelled); [`Unsupported`](Error::Unsupported) for an invalid encoding, such as an
+/// unknown compression level.
 pub fn write<V>(
     to: impl Into<Location>,
     view: V,

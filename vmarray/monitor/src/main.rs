@@ -1,4 +1,5 @@
-//! Shows the activity of arrays in running programs that [publish](vmarray::monitor) their statistics.
+//! Program that shows the activity of arrays in running programs that [publish](vmarray::monitor) their
+//! statistics.
 
 mod screen;
 mod table;

@@ -5,27 +5,27 @@ use std::time::Duration;
 use vmarray::monitor::{PublishedArray, PublishedChannel, PublishedProgram};
 use vmarray::stats::ChannelStats;
 
-/// The programs, each in its current and its previous state.
+/// The publishing programs, each with its last two readings.
 #[derive(Debug, Default)]
 pub struct Watched {
     programs: Vec<(PublishedProgram, Option<PublishedProgram>)>,
 }
 
-/// A channel of an array of a program.
+/// A channel of a published array, with its program and array.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchedChannel<'a> {
     pub program: &'a PublishedProgram,
     pub array: &'a PublishedArray,
     pub number: usize,
     pub channel: &'a PublishedChannel,
-    /// The activity between the last two readings, and the time between the readings.
+    /// Difference of the counters between the last two readings, and the time between them.
     pub lately: Option<(ChannelStats, Duration)>,
     /// Hits and misses of the whole array: between the readings, or in all.
     hits: Option<(u64, u64)>,
 }
 
 impl Watched {
-    /// Stores the programs' current statistics.
+    /// Stores a new reading of the programs' statistics.
     pub fn read(&mut self, programs: Vec<PublishedProgram>) {
         let mut before = std::mem::take(&mut self.programs);
         let with_before = |program: PublishedProgram| {
@@ -80,14 +80,15 @@ fn misses(array: &PublishedArray) -> u64 {
 }
 
 impl WatchedChannel<'_> {
-    /// Returns the share of hits in all accesses, since the previous reading if it had any.
+    /// Returns the share of hits in all accesses, 0 to 1: since the previous reading if there is one, else
+    /// since the array was built.
     pub fn hit_rate(&self) -> Option<f64> {
         let (hits, misses) = self.hits?;
         let all = hits as f64 + misses as f64;
         (all > 0.0).then(|| hits as f64 / all)
     }
 
-    /// Returns the recent rate of a counter of bytes, in bytes per second.
+    /// Returns the rate of a byte counter between the last two readings, in bytes per second.
     pub fn rate(&self, counter: impl Fn(&ChannelStats) -> u64) -> Option<f64> {
         let (stats, time) = self.lately.as_ref()?;
         (!time.is_zero()).then(|| counter(stats) as f64 / time.as_secs_f64())

@@ -94,7 +94,7 @@ pub enum Body {
     Lazy(Arc<Lazy>),
 }
 
-/// An array of any shape over elements of the library, or an expression of some.
+/// An array of any shape over elements of a `VirtualArray`, or a pending expression.
 ///
 /// Implementation of the class ``vmarray.Array``; programs do not use it directly.
 #[pyclass(frozen, module = "vmarray._core")]
@@ -106,7 +106,8 @@ pub struct Core {
     pub descr: Py<PyArrayDescr>,
 }
 
-/// Describes a shape for NumPy.
+/// Returns a NumPy array of this shape without memory of its own, from which NumPy computes shapes and
+/// strides.
 pub fn grid<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,
@@ -184,7 +185,7 @@ pub fn described<'py>(
     Ok(grid)
 }
 
-/// Runs `work` without Python's lock, so that other threads of Python continue.
+/// Runs `work` while other threads of Python continue: without the global interpreter lock.
 pub fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     Ok(py.detach(work)?)
 }
@@ -268,7 +269,7 @@ impl Core {
         Kind::of(self.descr.bind(py))
     }
 
-    /// A view of its items; computes them first if it is a pending expression. Blocks.
+    /// Returns a view of the items; computes a pending expression first. Blocks.
     pub fn view(&self, py: Python<'_>) -> PyResult<View> {
         let (geometry, kind) = (geometry(self.grid(py)?), self.kind(py));
         let handle = match &self.body {
@@ -285,7 +286,7 @@ impl Core {
         Ok(flags & npyffi::NPY_ARRAY_WRITEABLE != 0)
     }
 
-    /// As `view`, but an error if the items are read-only.
+    /// Returns a view as `view` does; an error if the items are read-only.
     pub fn writable(&self, py: Python<'_>) -> PyResult<View> {
         if !self.is_writable(py)? {
             return Err(PyValueError::new_err(
@@ -738,11 +739,11 @@ impl Core {
     }
 }
 
-/// Operand of an operation.
+/// Operand of an operation on arrays: an array or a number.
 #[derive(FromPyObject)]
 pub enum Operand<'py> {
     Core(PyRef<'py, Core>),
-    /// One number, of the type that the operation takes.
+    /// One number, already of the type that the operation needs.
     Item(Bound<'py, PyUntypedArray>),
 }
 

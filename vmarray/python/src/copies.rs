@@ -16,10 +16,10 @@ const RUN_BYTES: usize = 4096;
 const SPAN_BYTES: usize = 64 << 20;
 /// Most bytes read for each byte wanted.
 const SPAN_TIMES: usize = 8;
-/// Items in one list.
+/// Maximum number of items in one list.
 pub const LISTED: usize = 1 << 20;
 
-/// Copies the items of a view, in order, to memory of the same size.
+/// Copies the items of a view, in C order, to memory of the same size.
 pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
     if of.count() == 0 {
@@ -58,7 +58,7 @@ pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies memory to the items of a view, in order. If items are parts of elements, reads and writes whole
+/// Copies memory to the items of a view, in C order. If items are parts of elements, reads and writes whole
 /// elements.
 pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
@@ -90,7 +90,7 @@ pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
     list.write(&**open, from)
 }
 
-/// Writes one item to all items of a view.
+/// Sets all items of a view to one value, given by its bytes.
 pub fn fill(handle: &Handle, to: &Geometry, item: &[u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
     if to.count() > 0 && unit == to.itemsize && to.offset.is_multiple_of(unit) && to.in_a_row(unit) {
@@ -195,7 +195,7 @@ pub fn each_row(
     Ok(())
 }
 
-/// Items, and the elements that contain them.
+/// List of items, and of the elements that contain them.
 pub struct Listed {
     units: Vec<usize>,
     /// Start of each item within the bytes of the listed elements.
@@ -216,7 +216,7 @@ impl Listed {
         list
     }
 
-    /// Lists the items that begin at these bytes.
+    /// Lists the items that begin at these byte offsets; an element has `unit` bytes.
     pub fn of(starts: &[i64], itemsize: usize, unit: usize) -> Self {
         let mut list = Self { units: Vec::new(), places: Vec::new(), unit, itemsize };
         list.units.reserve(starts.len());
@@ -253,7 +253,7 @@ impl Listed {
         }
     }
 
-    /// Copies the items to memory of the same size.
+    /// Copies the listed items to memory of the same size.
     pub fn read(&self, open: &dyn Elements, into: &mut [u8]) -> Result<()> {
         if self.is_exact() {
             return Ok(open.gather(&self.units, into)?);
@@ -262,7 +262,7 @@ impl Listed {
         Ok(())
     }
 
-    /// Copies memory to the items. Of an item listed several times the last value stays.
+    /// Copies memory to the listed items. If an item is listed several times, the last value stays.
     pub fn write(self, open: &dyn Elements, from: &[u8]) -> Result<()> {
         if self.is_exact() {
             return Ok(open.scatter(&self.units, from)?);

@@ -8,7 +8,7 @@ use vmarray::{AnyDevice, Discovery};
 
 use crate::fault::{Fault, Result};
 
-/// A device that arrays can lie on.
+/// A device that can store arrays.
 #[pyclass(frozen, module = "vmarray", from_py_object)]
 #[derive(Clone)]
 pub struct Device(Arc<AnyDevice>);
@@ -71,7 +71,7 @@ pub fn devices(py: Python<'_>, filter: &str) -> PyResult<Vec<Device>> {
     Ok(py.detach(|| opened(filter))?.into_iter().map(Device).collect())
 }
 
-/// The devices that an option names: none, a text, a device or a list of devices.
+/// The devices of the option `devices`: `None`, a filter, a device, or a list of devices.
 pub fn chosen(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Arc<AnyDevice>>> {
     let Some(given) = given else { return Ok(py.detach(|| opened(""))?) };
     if let Ok(filter) = given.extract::<String>() {

@@ -15,12 +15,12 @@ pub enum Kind {
     Number(Type),
     /// A 16-bit float: computed as `F32`, and rounded after each step.
     Half,
-    /// Any other dtype: its items are stored and copied, and not computed with.
+    /// Any other dtype: its items are stored and copied, but have no arithmetic.
     Bytes,
 }
 
 impl Kind {
-    /// Kind of a dtype.
+    /// Returns the kind of a dtype.
     pub fn of(descr: &Bound<'_, PyArrayDescr>) -> Self {
         if descr.is_native_byteorder() == Some(false) {
             return Self::Bytes;
@@ -43,7 +43,7 @@ impl Kind {
         Self::Number(number)
     }
 
-    /// The type of its values in a program.
+    /// The type of the kind's values in a program of the library; `None` for plain bytes.
     pub fn value_type(self) -> Option<Type> {
         match self {
             Self::Bool => Some(Type::Bool),
@@ -66,7 +66,7 @@ pub fn check(descr: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
     Ok(())
 }
 
-/// Library elements that an item is made of.
+/// Element type of the library that stores the items of a dtype: an item consists of one or more elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     U8,
@@ -159,7 +159,7 @@ impl Unit {
         }
     }
 
-    /// Length in bytes.
+    /// Length of an element in bytes.
     pub fn bytes(self) -> usize {
         with_unit!(self, T => size_of::<T>())
     }

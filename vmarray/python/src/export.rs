@@ -167,7 +167,7 @@ fn capsule<'py, M: ManagedTensor>(
 }
 
 impl ExportedItems {
-    /// Exports items. Blocks.
+    /// Exports the items of an array in place, after cached pages are written back. Blocks.
     pub fn new(
         py: Python<'_>,
         handle: &Arc<Handle>,

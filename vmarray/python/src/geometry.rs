@@ -1,9 +1,9 @@
 //! Position of items: an offset, a shape and strides, in bytes, as in NumPy.
 
-/// Items of an array within a sequence of bytes.
+/// Offset, shape and strides of an array's items within a sequence of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Offset of the first item.
+    /// Offset of the first item, in bytes.
     pub offset: usize,
     /// Number of items along each axis.
     pub shape: Vec<usize>,
@@ -16,7 +16,7 @@ pub struct Geometry {
 /// Equally long runs of elements, at equal distances along an axis.
 pub struct Rows {
     pub extent: usize,
-    /// First element of the first run.
+    /// Index of the first element of the first row.
     pub first: usize,
     /// Distance from one row to the next, in elements.
     pub step: isize,
@@ -62,7 +62,7 @@ impl Geometry {
         self.count() * self.itemsize
     }
 
-    /// The same items, broadcast to a shape; the caller has checked that this is possible.
+    /// The same items, broadcast to a shape as in NumPy; the caller has checked that this is possible.
     pub fn broadcast(&self, shape: &[usize]) -> Self {
         let added = shape.len() - self.shape.len();
         let strides = shape.iter().enumerate().map(|(axis, extent)| match axis.checked_sub(added) {
@@ -90,7 +90,7 @@ impl Geometry {
         Self { shape, strides, ..*self }
     }
 
-    /// Offset of the first item, if all items follow at a distance of `stride`.
+    /// True if each item follows the previous one, in C order, at a distance of `stride` bytes.
     pub fn in_a_row(&self, stride: usize) -> bool {
         let merged = self.merged();
         merged.count() <= 1 || merged.strides[..] == [stride as isize]
@@ -118,7 +118,7 @@ impl Geometry {
         (len, merged)
     }
 
-    /// Calls a function with the offset of each item, in order; stops at the first error.
+    /// Calls a function with the byte offset of each item, in C order; stops at the first error.
     pub fn each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
         if self.count() == 0 {
             return Ok(());
@@ -141,7 +141,7 @@ impl Geometry {
         }
     }
 
-    /// Two halves, one after the other; `None` for one item.
+    /// Divides the items into two halves, one after the other in C order; `None` for one item.
     pub fn halves(&self) -> Option<[Self; 2]> {
         let axis = self.shape.iter().position(|extent| *extent > 1)?;
         let (mut first, mut second) = (self.clone(), self.clone());

@@ -1,5 +1,5 @@
-//! Arrays behind Python's views. The program can close them; they refuse use in a forked process; they know
-//! the pending expressions that read them.
+//! Arrays of the library that views of Python share. The program can close an array; a forked process cannot
+//! use it; an array knows the pending expressions that read it.
 
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,10 +17,10 @@ use crate::store::{Elements, Options, Place, build, interrupted};
 const EXPORTED: (&str, &str) =
     ("ExportError", "the items are exported; delete the tensors made of `device_memory`, and close it");
 
-/// Bytes of work between two checks for signals.
+/// Maximum number of bytes of work between two checks for signals, such as Ctrl-C.
 pub const PIECE_BYTES: usize = 256 << 20;
 
-/// An array of the library.
+/// An array of the library, shared by the views of Python.
 pub struct Handle {
     state: Mutex<State>,
     pub unit: Unit,
@@ -38,12 +38,12 @@ pub struct Handle {
 /// State of an array.
 enum State {
     Open(Arc<Open>),
-    /// Another package uses its memory.
+    /// Another package uses the array's memory.
     Exported,
     Closed,
 }
 
-/// Export of an array to another package; the array is usable again when this is dropped.
+/// Export of an array to another package. The array is usable again when the export is dropped.
 pub struct Export {
     handle: Arc<Handle>,
     /// None when it is being dropped.
@@ -63,10 +63,11 @@ impl Drop for Export {
     }
 }
 
-/// An array in use; it stays open until this is dropped.
+/// An array in use: it stays open until this value is dropped.
 pub type Open = Owned<dyn Elements>;
 
-/// Value with threads and devices, which a forked process does not have.
+/// Value that owns threads and devices. A forked process leaks it instead of dropping it, because it has
+/// neither.
 pub struct Owned<T: ?Sized + Send> {
     /// None when it is being dropped.
     inner: Option<Box<T>>,
@@ -110,7 +111,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Handle {
-    /// Makes an array of `len` elements. Blocks.
+    /// Creates an array of `len` elements of a unit, in a place. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
         let elements = build(unit, len, &options, place)?;
         let is_on_cards = matches!(place, Place::Memory) && options.are_cards();
@@ -160,8 +161,8 @@ impl Handle {
         Err(Python::attach(|py| raised(py, class, text)).into())
     }
 
-    /// Exports elements in place until the loan and everything made of it is dropped. Returns the first
-    /// contiguous run of the range. Blocks.
+    /// Exports elements in place until the returned export, and everything made of it, is dropped. Returns
+    /// the first contiguous run of the range. Blocks.
     pub fn export(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Export>, ExportedSlice)> {
         let mut open = self.open()?;
         {
@@ -182,8 +183,8 @@ impl Handle {
         Ok((loan, run?))
     }
 
-    /// Closes the array. Computes pending expressions before, and writes changes to a home of Python. The
-    /// memory is freed after the last thread that uses it.
+    /// Closes the array. Before that, computes the pending expressions that read it, and writes changes to a
+    /// home in Python. The memory is freed when no thread uses the array any more.
     pub fn close(&self) -> Result<()> {
         if self.is_closed() {
             return Ok(());

@@ -26,7 +26,8 @@ const CACHE_BYTES: usize = 256 << 20;
 /// Arrays over writing functions, which must be closed before Python ends.
 static CALLED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 
-/// Pages that the program already has: in an array or behind functions.
+/// Pages of the program as the home of an array: memory of a NumPy array, or functions that read and write a
+/// page.
 #[derive(Clone)]
 pub struct Home(Arc<Pages>);
 
@@ -39,9 +40,10 @@ struct Pages {
 }
 
 enum Kind {
-    /// Functions of a page number: `read` returns its bytes, `write` takes them.
+    /// Functions with a page's index as argument: `read` returns the bytes of the page, `write` receives
+    /// them.
     Functions { read: Py<PyAny>, write: Py<PyAny> },
-    /// Items of a NumPy array, which this keeps alive.
+    /// Items of a NumPy array, which the home keeps alive.
     Memory { bytes: Bytes, _of: Py<PyUntypedArray> },
 }
 
@@ -179,7 +181,7 @@ pub fn over_memory(
     Ok(Core::new(Body::View(handle), grid(py, &descr, of.shape())?))
 }
 
-/// Closes all arrays over writing functions, before Python ends.
+/// Closes all arrays whose home has a `write` function, before Python ends.
 #[pyfunction]
 pub fn close_homes(py: Python<'_>) -> PyResult<()> {
     let called: Vec<_> = lock(&CALLED).drain(..).filter_map(|one| one.upgrade()).collect();

@@ -19,7 +19,7 @@ use crate::store::{self, Asked, Reduced};
 /// Bytes of work on devices between two checks for signals.
 const WORK_BYTES: usize = 4 << 30;
 
-/// Contiguous elements of an array, with the field that holds an item.
+/// Contiguous elements of an array, as input of a program, with the field of the element that holds an item.
 #[derive(Clone)]
 pub struct Root {
     handle: Arc<Handle>,
@@ -31,7 +31,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// Elements of a view's items; `None` unless they are contiguous, and each holds one item.
+    /// The elements that hold a view's items; `None` unless the elements are contiguous, and each holds one
+    /// item.
     pub fn of(view: &View) -> Option<Self> {
         let (unit, geometry) = (view.handle.unit.bytes(), &view.geometry);
         let field = geometry.offset % unit;
@@ -51,7 +52,7 @@ impl Root {
     }
 }
 
-/// A program under construction, for items of a shape.
+/// A device program under construction, run once for each item of a shape.
 pub struct Lowering<'s> {
     shape: &'s [usize],
     code: Code,
@@ -137,7 +138,7 @@ impl<'s> Lowering<'s> {
         Ok(self.code.loaded(at as u8, root.field as u32, root.kind))
     }
 
-    /// Writes the values of an expression to the elements.
+    /// Runs the program: writes the values of an expression to the elements of its target.
     pub fn change(mut self, node: &Arc<Node>) -> Result<()> {
         let root = self.columns[0].clone();
         let value = self.node(node)?;
@@ -209,7 +210,8 @@ impl<'s> Lowering<'s> {
         Ok(store::Code { program: self.code.program()?, value, filter })
     }
 
-    /// Reduces the values of an expression, only of the items that meet a condition.
+    /// Runs the program: reduces the values of an expression, over the items that meet a condition if there
+    /// is one.
     pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
         let code = self.question(node, filter, asked)?;
         let (mut whole, mut first) = (None, None);
@@ -233,7 +235,7 @@ impl<'s> Lowering<'s> {
         }))
     }
 
-    /// Number of values of an expression in each bin.
+    /// Runs the program: returns the number of values of an expression in each bin.
     pub fn histogram(mut self, node: &Arc<Node>, bins: Bins) -> Result<Vec<u64>> {
         let code = self.question(node, None, Asked::FloatSum)?;
         let mut counts = vec![0; bins.count];
@@ -245,7 +247,8 @@ impl<'s> Lowering<'s> {
         Ok(counts)
     }
 
-    /// The first items of a range that meet a condition, counted from its start.
+    /// Runs the program: returns the first items of a range that meet a condition, as distances from the
+    /// range's start.
     pub fn find(mut self, node: &Arc<Node>, range: Range<usize>, limit: usize) -> Result<Vec<usize>> {
         let code = self.question(node, None, Asked::First)?;
         for column in &mut self.columns {

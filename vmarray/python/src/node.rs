@@ -21,7 +21,7 @@ const LEAVES_MAX: usize = 7;
 /// Selected items that are copied at once.
 const SELECTED: usize = 1 << 22;
 
-/// A view: items of an array.
+/// Items of an array, with their offset, shape and strides.
 #[derive(Clone)]
 pub struct View {
     pub handle: Arc<Handle>,
@@ -29,7 +29,7 @@ pub struct View {
     pub kind: Kind,
 }
 
-/// Operand of a value.
+/// Expression tree: an operand of an operation, or the operation itself.
 pub enum Node {
     View(View),
     Lazy(Arc<Lazy>),
@@ -52,7 +52,7 @@ pub enum Node {
     },
 }
 
-/// Size of an expression.
+/// Size of an expression, which limits the expressions that stay pending.
 #[derive(Clone, Copy, Default)]
 pub struct Size {
     instructions: usize,
@@ -62,7 +62,7 @@ pub struct Size {
 /// Values, the mask that selects some of them, and the shape of both.
 pub type Selection = (Arc<Node>, Arc<Node>, Vec<usize>);
 
-/// An array that is computed when it is needed.
+/// A pending expression, computed when its items are needed.
 pub struct Lazy {
     shape: Vec<usize>,
     pub kind: Kind,
@@ -74,7 +74,7 @@ pub struct Lazy {
 
 enum State {
     Pending(Arc<Node>),
-    /// The items of the first node for which the second is true, contiguous.
+    /// The items of the first node at which the second node is true, as a contiguous array of one axis.
     Selection {
         value: Arc<Node>,
         mask: Arc<Node>,
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Options for arrays that are computed from it.
+    /// Options for arrays that are computed from the expression.
     fn options(&self) -> Option<Options> {
         match self {
             Self::View(view) => Some(view.handle.options.clone()),
@@ -131,9 +131,9 @@ impl Node {
         }
     }
 
-    /// The expression itself, to be part of another expression, so that later changes to the array do not
-    /// change it. The result instead, if it is computed already, or if the expression is a selection or too
-    /// large.
+    /// Returns the expression to use as an operand of another expression: later changes of this array do not
+    /// affect that. Returns the result instead if it is computed already, or if the expression is a selection
+    /// or too large.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
         let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
         match lazy.node() {
@@ -155,7 +155,7 @@ impl Size {
 }
 
 impl Lazy {
-    /// The values of an expression for each item of a shape.
+    /// Creates a pending expression with a value for each item of a shape.
     pub fn new(node: Arc<Node>, shape: Vec<usize>, unit: Unit, itemsize: usize) -> Arc<Self> {
         let (kind, size) = (node.kind(), node.size());
         let state = Mutex::new(State::Pending(Arc::clone(&node)));
@@ -164,7 +164,7 @@ impl Lazy {
         lazy
     }
 
-    /// The items of a value for which a mask of the same shape is true.
+    /// Creates a pending selection: the items at which a mask of the same shape is true.
     pub fn selection(
         value: Arc<Node>,
         mask: Arc<Node>,
@@ -199,7 +199,7 @@ impl Lazy {
         nodes.iter().for_each(|node| visit(node));
     }
 
-    /// Options for arrays that are computed from it.
+    /// Options for arrays that are computed from the expression.
     pub fn options(&self) -> Option<Options> {
         let mut found = None;
         self.each_source(|node| found = found.take().or_else(|| node.options()));
@@ -230,7 +230,7 @@ impl Lazy {
         }
     }
 
-    /// Number of items. Counts the items of a selection.
+    /// Number of items. For a selection, counts the true values of the mask.
     pub fn len(&self) -> Result<usize> {
         let (mask, of) = match &*lock(&self.state) {
             State::Selection { mask, of, .. } => (Arc::clone(mask), of.clone()),
@@ -240,7 +240,7 @@ impl Lazy {
         count(&mask, &of)
     }
 
-    /// The result; computes it if necessary. Blocks; other threads that need it wait.
+    /// The computed items; computes them if necessary. Blocks; other threads that need them wait.
     pub fn view(&self) -> Result<View> {
         let mut state = lock(&self.state);
         let view = match &*state {
@@ -299,7 +299,7 @@ pub fn count(mask: &Arc<Node>, of: &[usize]) -> Result<usize> {
     }
 }
 
-/// The items of a node, contiguous: the view itself if its items are contiguous, else a copy.
+/// Returns the items of a node as a contiguous view: the node's own view if that is contiguous, else a copy.
 pub fn as_row(node: &Arc<Node>, shape: &[usize]) -> Result<View> {
     if let Node::View(view) = &**node {
         let geometry = view.geometry.broadcast(shape);

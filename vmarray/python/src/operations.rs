@@ -9,14 +9,14 @@ use crate::fault::Result;
 
 macro_rules! operations {
     ($($Name:ident $name:literal)*) => {
-        /// Operation on values; the names are NumPy's.
+        /// Element-wise operation; the names are NumPy's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Operation {
             $($Name,)*
         }
 
         impl Operation {
-            /// The operation with a name of NumPy's.
+            /// Returns the operation with this name in NumPy; `None` if devices do not support it.
             pub fn named(name: &str) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$Name),)*
@@ -77,7 +77,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// Returns an approximate bound on the number of instructions, including conversions of operands.
+    /// Returns an approximate maximum number of instructions, including conversions of operands.
     pub fn instructions(self, kind: Kind) -> usize {
         use Operation as O;
         match self {
@@ -137,7 +137,7 @@ impl Code {
     }
 
     /// # Errors
-    /// If there are too many.
+    /// Returns an error if there are too many instructions.
     pub fn program(&self) -> Result<Program> {
         Ok(Program::new(self.instructions.clone())?)
     }
@@ -222,8 +222,8 @@ impl Code {
         }
     }
 
-    /// 64 random bits for each element, by its index: the numbers of SplitMix64, whose state is `start`
-    /// before the first.
+    /// Adds 64 random bits for each element, determined by its index: the sequence of SplitMix64 whose
+    /// initial state is `start`.
     pub fn random(&mut self, start: u64) -> Value {
         let (index, step) = (self.push(Instruction::Index), self.literal(Type::U64, SPLIT_MIX_STEP));
         let (steps, start) = (self.binary(Binary::Mul, index, step), self.literal(Type::U64, start));
@@ -249,7 +249,7 @@ impl Code {
         self.unary(Unary::Not, of)
     }
 
-    /// Result of an operation on values of one kind.
+    /// Adds an operation on values of one kind, and returns its result.
     pub fn operation(&mut self, operation: Operation, kind: Kind, operands: &[Value]) -> Result<Value> {
         let Some(of) = kind.value_type() else { unreachable!("operations are defined for numbers only") };
         if operation == Operation::Where {

@@ -39,14 +39,14 @@ pub struct Bins {
 #[derive(Clone, Copy, Debug)]
 enum Precision {
     Double,
-    /// In 64 bits, rounded to 32.
+    /// The edges are computed in 64 bits, and rounded to 32.
     Rounded,
     Single,
 }
 
 impl Bins {
-    /// Index of each value's bin, and true if it has one. Computes a first guess, and corrects it by the
-    /// adjacent edges.
+    /// Returns the index of each value's bin, and a bool that is true if the value is in a bin. Estimates the
+    /// index, and corrects it by comparison with the adjacent edges.
     pub fn of<R>(self, value: Expr<R, f64>) -> (Expr<R, u32>, Expr<R, bool>) {
         let most = (self.count - 1) as f64;
         let scale = self.count as f64 / (self.last - self.first);
@@ -75,7 +75,8 @@ pub enum Along {
     Greatest,
 }
 
-/// Operations on elements that are numbers. Indices count from the start of the range.
+/// Operations on elements that are numbers: sorts, searches, groups. Indices count from the start of the
+/// range.
 pub trait Ordered {
     fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()>;
     /// Indices that sort the elements, as `u64`; the order is stable.

@@ -18,8 +18,9 @@ const BYTES_MIN: usize = 16 << 20;
 /// Time between two checks for signals.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Runs `work` on `bytes` bytes while other threads of Python go on; see `vmarray.progress`. Another thread
-/// does the work. The caller's thread waits for it, because Python handles signals only in the main thread.
+/// Runs `work`, which processes `bytes` bytes, on another thread while threads of Python continue; see
+/// `vmarray.progress`. The calling thread waits and handles signals, because Python does so only in the main
+/// thread.
 pub fn run_with_progress<T: Send>(
     py: Python<'_>,
     bytes: usize,

@@ -99,7 +99,7 @@ fn with_pool<R>(work: impl FnOnce(&mut Pool) -> (R, Vec<(Memory, Instant)>)) -> 
 
 enum Words {
     Plain(Vec<u64>),
-    /// GPUs write to it directly.
+    /// Memory that is registered with the GPUs, which write to it directly.
     Registered(Registered<u64>),
 }
 
@@ -205,7 +205,7 @@ impl Drop for Memory {
 enum Advice {
     LargePages,
     Fork,
-    /// The system may take the pages until the next write to them.
+    /// The piece is unused: the system may take its pages until the next write to them.
     Free,
 }
 
@@ -259,8 +259,8 @@ impl Drop for Piece {
     }
 }
 
-/// A new NumPy array for results, with unspecified but initialised contents. A result of a list of items also
-/// names the array that the items come from, because its GPUs may write to the result.
+/// Creates a NumPy array for results, with unspecified but initialised contents. If the result is gathered by
+/// a list of items, the caller also names the array of the items, because its GPUs may write to the result.
 pub fn new_array<'py>(
     py: Python<'py>,
     shape: &[usize],
@@ -293,18 +293,18 @@ pub fn new_array<'py>(
     }
 }
 
-/// Returns the bytes that the pool keeps.
+/// Returns the number of bytes in unused pieces of the pool.
 pub fn kept_bytes() -> usize {
     with_pool(|pool| (pool.bytes, Vec::new())).unwrap_or(0)
 }
 
-/// Counts a fork of this process.
+/// Records that this process was forked, so that the child does not reuse registered pieces.
 #[pyfunction]
 pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Frees all memory in the pool; returns its number of bytes.
+/// Frees all unused memory of the pool, and returns its number of bytes.
 #[pyfunction]
 pub fn release_memory(py: Python<'_>) -> usize {
     py.detach(|| with_pool(|pool| (pool.bytes, pool.excess(0))).unwrap_or(0))

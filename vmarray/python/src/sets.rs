@@ -22,7 +22,7 @@ use crate::store::{Place, Typed};
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Set(Arc<vmarray::IndexSet>);
 
-/// Combinations of two sets, in parts that a thread makes.
+/// Iterator over the combinations of two sets in parts, which a thread of the library computes.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Parts(Mutex<Receiver<vmarray::Result<vmarray::IndexSet>>>);
 

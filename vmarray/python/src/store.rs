@@ -1,4 +1,4 @@
-//! Stores: arrays of the library with any type of element, accessed as bytes.
+//! Arrays of the library as trait objects: any type of element, accessed as bytes.
 
 use std::any::Any;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::home::Home;
 use crate::ordered::{Bins, Ordered};
 use crate::with_unit;
 
-/// A value of a program, only of the rows that meet a condition.
+/// A program, with one of its values and an optional condition that selects rows.
 pub struct Code {
     pub program: Program,
     pub value: Value,
@@ -30,7 +30,7 @@ pub struct Code {
 pub enum Reduced {
     Int(i128),
     Float(f64),
-    /// The index of an element and its value, if there is one.
+    /// Index and value of an element; `None` without elements.
     IntAt(Option<(usize, i64)>),
     FloatAt(Option<(usize, f64)>),
 }
@@ -40,15 +40,15 @@ pub enum Reduced {
 pub enum Asked {
     /// Number of true values.
     Count,
-    /// The sum of `I64`s, modulo 2^64.
+    /// Sum of `I64` values, modulo 2^64.
     IntSum,
-    /// The sum of `F64`s.
+    /// Sum of `F64` values.
     FloatSum,
-    /// The index of the first least or greatest `I64`.
+    /// Index of the first least or greatest `I64` value.
     IntExtreme { is_least: bool },
-    /// The index of the first least or greatest `F64`, NaNs ignored.
+    /// Index of the first least or greatest `F64` value; NaNs are ignored.
     FloatExtreme { is_least: bool },
-    /// The index of the first true value.
+    /// Index of the first true value.
     First,
 }
 
@@ -113,7 +113,7 @@ pub trait Elements: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Types of elements, with or without an order.
+/// Types of elements that may have an order, which sorts and searches need.
 pub trait MaybeOrdered: Element {
     fn ordered(_: &Typed<Self>) -> Option<&dyn Ordered> {
         None
@@ -135,13 +135,13 @@ impl MaybeOrdered for vmarray::num_complex::Complex<f32> {}
 impl MaybeOrdered for vmarray::num_complex::Complex<f64> {}
 impl<const N: usize> MaybeOrdered for [u8; N] where [u8; N]: Element {}
 
-/// An array as a trait object.
+/// A `VirtualArray` of elements `T`, as a trait object for [`Elements`].
 pub struct Typed<T: Element> {
     pub array: VirtualArray<T>,
 }
 
 impl<T: MaybeOrdered> Typed<T> {
-    /// An array as a trait object.
+    /// A `VirtualArray` of elements `T`, as a trait object for [`Elements`].
     pub fn boxed(array: VirtualArray<T>) -> Box<dyn Elements> {
         Box::new(Self { array })
     }
@@ -338,11 +338,11 @@ fn filtered<R, F: Scalar + Number>(code: &Code) -> vmarray::Result<Filtered<R, F
 
 /// Location of an array.
 pub enum Place {
-    /// On devices, until the program ends.
+    /// In device memory; the contents do not persist.
     Memory,
     /// In new files.
     Create(Vec<std::path::PathBuf>),
-    /// In existing files.
+    /// In existing files; true for read-only access.
     Open(Vec<std::path::PathBuf>, bool),
     /// In memory or functions of Python.
     Home(Home),
@@ -366,7 +366,7 @@ impl Options {
     }
 }
 
-/// Makes an array. Blocks during the allocation, or while files are read.
+/// Creates an array. Blocks during the allocation, or while files are read.
 pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result<Box<dyn Elements>> {
     with_unit!(unit, T => {
         let mut builder = VirtualArray::<T>::builder(len).checksums(options.checksums);

@@ -89,10 +89,10 @@ pub struct ReportedDevice {
     pub device: String,
     /// The counters of the device.
     pub stats: ChannelStats,
-    /// Share of the bus's measured bandwidth that the array used, 0 to 1: the time that its bytes need at
-    /// full speed, divided by the elapsed time. `None` without a known profile.
+    /// Share of the bus's measured bandwidth that the array used: the time that its bytes need at full speed,
+    /// divided by the elapsed time. 1 is the limit. `None` without a known profile.
     pub bus_share: Option<f64>,
-    /// Share of the device memory's measured bandwidth that the array used, 0 to 1, computed likewise. `None`
+    /// Share of the device memory's measured bandwidth that the array used, computed like `bus_share`. `None`
     /// without a known profile.
     pub memory_share: Option<f64>,
 }

@@ -11,8 +11,8 @@ use crate::ops::executor::OperandStore;
 /// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of
 /// the program. Any number of threads may read it at a time.
 ///
-/// A source must have the same labels and length while it is in use. A source that breaks this rule causes
-/// wrong results or a panic, but no undefined behaviour.
+/// While a source is in use, its labels and its length must not change. Otherwise results are wrong or a call
+/// panics, but there is no undefined behaviour.
 ///
 /// ```
 /// use vmarray::{IndexSet, Result};

@@ -394,7 +394,8 @@ impl Discovery {
 
     /// Opens devices for the caller alone, instead of the devices that all arrays share. For programs that
     /// lose a device, count its work or wipe its memory, without an effect on other arrays; above all for
-    /// tests. Copies between a separate device and the shared device of the same GPU stay on the GPU.
+    /// tests. Kernels and copies between an array on a separate device and an array on the shared device go
+    /// directly from device to device.
     ///
     /// To open a device with other options (a memory limit, options of its driver), use the type of its
     /// backend, such as [`HostDevice`](crate::host::HostDevice).

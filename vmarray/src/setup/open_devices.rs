@@ -149,10 +149,10 @@ pub fn close_unused() -> usize {
 
 /// Replaces the [devices of the machine](crate::devices) as the default, for all arrays, sources and index
 /// sets that this process creates later without a list of devices. An empty list restores the default.
-/// Existing arrays stay in place.
+/// Existing arrays keep their devices.
 ///
-/// For programs whose devices are opened on other terms: with a limit of memory, other options of a driver,
-/// or in a context of another library. Set them once, before the first array.
+/// For programs that open devices with other options: a memory limit, options of a driver, or a context of
+/// another library. Set them once, before the first array.
 ///
 /// ```
 /// use vmarray::prelude::*;

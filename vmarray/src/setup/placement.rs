@@ -83,10 +83,10 @@ pub enum Placement {
     ///
     /// After a loss, the other device of each pair continues; the loss of a second device may lose pages.
     /// [`homes`](crate::VirtualArray::homes) reports this, and [`rebuild`](crate::VirtualArray::rebuild)
-    /// installs a spare while the array is in use. Only for arrays: the home of a source is in RAM.
+    /// installs a spare while the array is in use. Not for a [`Source`](crate::Source), whose home is in RAM.
     ///
-    /// Each pair is a [`Mirrored`](crate::redundancy::Mirrored), whose documentation lists repeated and
-    /// copied work, and results that may differ between devices of different kinds.
+    /// Each pair is a [`Mirrored`](crate::redundancy::Mirrored) device. Its documentation lists the work that
+    /// is repeated or copied, and the results that may differ between devices of different kinds.
     Mirrored,
     /// Equal shares on three or more devices with parity: the loss of one device loses no data, at the cost
     /// of one device's share of the memory.
@@ -100,7 +100,7 @@ pub enum Placement {
     /// device does the work on them piece by piece; a kernel launch needs memory on that device for all pages
     /// that it accesses. The loss of a second device loses the pages of both.
     /// [`homes`](crate::VirtualArray::homes) reports this, and [`rebuild`](crate::VirtualArray::rebuild)
-    /// installs a spare while the array is in use. Only for arrays: the home of a source is in RAM.
+    /// installs a spare while the array is in use. Not for a [`Source`](crate::Source), whose home is in RAM.
     ///
     /// The devices form a [`ParityGroup`], whose documentation lists the
     /// copies of each change.

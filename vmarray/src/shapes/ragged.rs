@@ -127,9 +127,9 @@ pub struct Ragged<S, D: Device = AnyDevice> {
 }
 
 impl<S: Items, D: Device> Ragged<S, D> {
-    /// Makes rows of items, given the rows' lengths. Items behind the last row belong to none.
+    /// Divides items into rows of the given lengths, in order. Items behind the last row belong to no row.
     ///
-    /// `offsets` has the settings of the array of offsets; its length is set here.
+    /// `offsets` has the settings of the array of offsets; this call sets its length.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are too few items, and errors of

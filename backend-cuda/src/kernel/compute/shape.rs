@@ -1,4 +1,4 @@
-//! The parts of a request that determine the code of a computation. All other parts are parameters of its
+//! The parts of a request that determine the code of its kernels. All other parts are parameters of the
 //! kernels.
 
 use std::ops::Deref;
@@ -40,7 +40,7 @@ impl Deref for Shape {
 }
 
 impl Shape {
-    /// Returns the shape of a request whose sources begin at these addresses, and its literals.
+    /// Returns the shape of a request whose sources begin at these addresses, and the request's literals.
     pub fn new(compute: &Compute<'_>, starts: &[u64]) -> (Self, Vec<u64>) {
         let (program, literals) = Specialization::new(compute, LITERALS_MAX);
         let layout = |(at, start): (usize, &u64)| {

@@ -35,11 +35,11 @@ const NO_SITE: &str = "0xFFFFFFFF";
 pub(crate) struct Shape {
     pub kernel: Kernel,
     pub views: Vec<ViewShape>,
-    /// The page length and the channels of the geometry if the kernel reads indices; else 1.
+    /// Page length and number of channels of the launch's geometry, if the kernel reads indices; else 1.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// True if the tables are among the parameters.
+    /// True if the contents of the tables are passed as kernel parameters.
     pub gives_tables: bool,
     /// Number of items that a thread processes at once.
     pub lanes: u32,
@@ -51,12 +51,12 @@ pub(crate) struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewShape {
     pub stride: u64,
-    /// Common divisor of the addresses of all elements: at most 8.
+    /// Greatest common divisor of the addresses of all elements, at most 8.
     pub align: u64,
-    /// Page length of views with several places; else 1.
+    /// Page length of the view if its pages are in several buffers; else 1.
     pub page_len: u64,
     pub bases: usize,
-    /// True if all accesses at known positions are in bounds.
+    /// True if all accesses at positions known before the launch are in bounds.
     pub is_inside: bool,
     /// If a thread processes several items at once: divisor of the address of the first item's element, at
     /// most 16.
@@ -67,9 +67,9 @@ pub(crate) struct ViewShape {
 /// place; then the launch's parameters, then tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Given {
-    /// Number of items; with several at once, number of threads.
+    /// Number of items; if a thread processes several items at once, number of threads.
     Items,
-    /// Start and channel of the geometry.
+    /// First item and channel of the geometry.
     First,
     Channel,
     Budget,
@@ -79,10 +79,12 @@ pub(super) enum Given {
     Report,
     /// Address of the tables, if they are not among the parameters.
     Tables,
-    /// With several items at once: number of leading single items, and number of threads with several.
+    /// If threads process several items at once: number of leading items that run singly, and number of
+    /// threads with several items.
     Head,
     Pieces,
-    /// With neighbouring elements: number of blocks in a row, and number of blocks with rows.
+    /// If items read neighbouring elements: number of blocks for a row of items, and number of blocks that
+    /// run rows.
     Pitch,
     /// Reciprocal of the pitch.
     Reciprocal,
@@ -114,7 +116,7 @@ impl Shape {
         self.param_at(self.kernel.body().params.len() as u64)
     }
 
-    /// Checks that the parameters fit.
+    /// Checks that the parameters fit into the maximum that a kernel can have.
     ///
     /// # Errors
     /// `Unsupported`.

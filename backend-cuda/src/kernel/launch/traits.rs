@@ -14,13 +14,13 @@ const TABLE_BYTES_GIVEN: u64 = 512;
 pub(crate) struct Traits {
     /// True if the kernel reads its items' indices.
     pub needs_index: bool,
-    /// True if the tables of the kernel are among its parameters.
+    /// True if the contents of the kernel's tables are passed as parameters.
     pub gives_tables: bool,
-    /// The traits of each view.
+    /// Accesses of the items to each view.
     pub views: Vec<Reach>,
     /// True if items only compute, load and store, so a thread can process several.
     pub is_plain: bool,
-    /// True if the same holds for items that read neighbouring elements.
+    /// Present if a thread can process several items that read neighbouring elements, with the way to do so.
     pub around: Option<Lanes>,
 }
 
@@ -29,11 +29,12 @@ pub(crate) struct Traits {
 pub(crate) struct Reach {
     /// True if items access elements at computed indices.
     pub anywhere: bool,
-    /// True if items access the element of their own number.
+    /// True if an item accesses the element with its own index.
     pub of_item: bool,
-    /// One more than the highest constant index.
+    /// One more than the highest constant index of an access; 0 without such accesses.
     pub constants: u64,
-    /// The field of their own element that items access; `Some(None)` if they access several fields.
+    /// The field that items access in their own element: `None` if they access no field, `Some(None)` if
+    /// several.
     pub own: Option<Option<Memory>>,
 }
 
@@ -59,7 +60,7 @@ impl Reach {
         }
     }
 
-    /// Returns true if a view of `count` elements contains all elements that `items` items access.
+    /// Returns true if all elements that `items` items access exist in a view of `count` elements.
     pub fn is_inside(&self, access: Access, count: u64, items: u64) -> bool {
         !self.anywhere
             && match access {

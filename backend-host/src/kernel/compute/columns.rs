@@ -213,9 +213,9 @@ fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Col
 /// The end of an evaluation because a call of a function has exceeded its time limit.
 #[derive(Debug)]
 pub(super) struct Late {
-    /// The instruction.
+    /// Index of the instruction.
     pub at: usize,
-    /// The report with the lane and the loop, if a call of this evaluation was the first one.
+    /// The report that names lane and loop, if a call in this evaluation was the first to exceed its limit.
     pub report: Report,
 }
 

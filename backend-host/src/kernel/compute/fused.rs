@@ -51,7 +51,7 @@ unsafe fn load(from: *const u8) -> __m256i {
 }
 
 impl Numbers {
-    /// Returns the values of an instruction if they are numbers that this code can process.
+    /// Returns the numbers that an instruction loads, if this module can process them.
     pub fn new<M: Storage>(compute: &Compute<'_>, sources: &[Place<M>], value: Value) -> Option<Self> {
         let Instruction::Field { source, offset: 0, of } = compute.program.instructions()[value.at()] else {
             return None;
@@ -69,7 +69,8 @@ impl Numbers {
         self.start.wrapping_add(number as usize * 4)
     }
 
-    /// Adds `count` numbers from number `first` on; floats in the same lanes as columns.
+    /// Returns the sum of `count` numbers from index `first` on. Floats are added in the same order as in
+    /// columns.
     ///
     /// # Safety
     /// At least `first + count` numbers must exist.
@@ -136,10 +137,10 @@ impl Numbers {
         Sum { count, integers, floats: [0.0; LANES] }
     }
 
-    /// Updates the extremes with `count` numbers from number `first` on.
+    /// Updates `extremes` with the `count` numbers from index `first` on.
     ///
     /// # Safety
-    /// As for [`sum`](Self::sum).
+    /// The requirements of [`sum`](Self::sum).
     pub unsafe fn extremes(self, first: u64, count: u64, wanted: (bool, bool), extremes: &mut Extremes) {
         let end = first + count;
         for first in (first..end).step_by(BLOCK) {
@@ -198,8 +199,8 @@ impl Numbers {
         });
     }
 
-    /// Finds the numbers of a part that are within an interval, until the result of the part is no longer
-    /// needed.
+    /// Finds the numbers of a part that are within an interval; stops early if the result of the part is no
+    /// longer needed.
     ///
     /// # Safety
     /// The numbers of the part must exist.
@@ -232,7 +233,7 @@ impl Numbers {
     /// Compares at most [`BLOCK`] numbers from number `first` on with an interval.
     ///
     /// # Safety
-    /// As for [`sum`](Self::sum).
+    /// The requirements of [`sum`](Self::sum).
     unsafe fn within(self, first: u64, count: usize, interval: &Interval) -> Bits {
         // SAFETY: as in `sum`.
         unsafe {

@@ -14,7 +14,7 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// Returns the interval of a condition that compares one field with literals; `None` for any other
+    /// Converts a condition that compares one field with literals to an interval; `None` for any other
     /// condition.
     pub fn of(program: &Program, condition: Value) -> Option<Self> {
         Self::within(program, condition, &mut 64)

@@ -53,8 +53,8 @@ impl<'a, M: Storage> Plan<'a, M> {
         Self { compute, sources, needed, alias, lanes_max, limits, late, bytes_each }
     }
 
-    /// Returns the outcome of the computation. Its parts end with any error after a call has exceeded its
-    /// limit.
+    /// Converts the result of all parts to the outcome of the computation: after a call has exceeded its
+    /// limit, parts end with arbitrary errors.
     pub fn outcome(&self, result: Result<()>) -> Result<()> {
         result.map_err(|error| self.late.lock().take().unwrap_or(error))
     }
@@ -247,7 +247,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         }
     }
 
-    /// Counts matches and lists them while there is room.
+    /// Counts matches, and lists them while the list has room.
     pub fn find(
         &self,
         predicate: Value,
@@ -260,12 +260,12 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         found.list_block(OPERATION, count_true(mask), (room, SPARE), |into| list_true(mask, first, into))
     }
 
-    /// Adds a column to a sum.
+    /// Adds a column of values to `sum`.
     pub fn sum(&self, value: Value, filter: Option<Value>, lanes: usize, sum: &mut Sum) {
         sum.add(self.filtered(value, filter, lanes));
     }
 
-    /// Updates the extremes with a column.
+    /// Updates `extremes` with a column of values.
     pub fn extremes(
         &self,
         value: Value,
@@ -278,7 +278,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         extremes.add(self.filtered(value, filter, lanes), first, wanted);
     }
 
-    /// Counts the numbers of a column.
+    /// Adds the numbers of a column to a histogram.
     pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut Counts) {
         let filter = filter.map(|filter| self.columns[filter.at()].of::<u8>(lanes));
         counts.add(self.columns[value.at()].of::<u32>(lanes), filter);

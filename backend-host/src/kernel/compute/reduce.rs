@@ -193,7 +193,7 @@ impl Counts {
         Self { bins, banks: std::array::from_fn(|_| vec![0; bins]) }
     }
 
-    /// Counts the selected numbers below the number of bins.
+    /// Counts each selected number in its bin. Ignores numbers that are not below the number of bins.
     pub fn add(&mut self, values: &[u32], filter: Option<&[u8]>) {
         let banks = self.banks.each_mut().map(|bank| &mut bank[..self.bins]);
         match filter {
@@ -319,7 +319,7 @@ impl Extremes {
         wide!(extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, wanted: (bool, bool)));
     }
 
-    /// Merges the extremes of `count` numbers. `place` finds the index of a value.
+    /// Merges `ends`, the least and the greatest of `count` numbers. `place` finds the index of a value.
     #[inline(always)]
     pub fn take<T: Number>(
         &mut self,
@@ -341,7 +341,7 @@ impl Extremes {
         }
     }
 
-    /// Returns the partial result. A value that was not requested gets all bits, so that a wrong use is
+    /// Returns the partial result. A value that was not requested has all bits set, so that a wrong use is
     /// visible.
     pub fn partial(self, (least, greatest): (bool, bool)) -> Partial {
         let least = if least { self.least } else { (u64::MAX, u64::MAX) };

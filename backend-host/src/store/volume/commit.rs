@@ -25,23 +25,23 @@ pub(super) struct Commit {
     pub stored: Superblock,
     /// The last commit that is stored in all volumes of the group.
     pub id: CommitId,
-    /// Places of its map; empty if it has none.
+    /// Places of the superblock's map; empty if there is no map.
     pub map: Range<u64>,
     pub log_used: u64,
     pub next_record: u64,
     /// The checksum of the last record in the log, or 0.
     pub last_checksum: u64,
-    /// True if a record follows the last one that may or may not be stored.
+    /// True if the last record may be followed by another one, of which it is unknown if it was stored.
     pub has_tail: bool,
-    /// The note of the last stored commit.
+    /// Note of the last stored commit.
     pub noted: CommitMetadata,
     /// Changes of the next commit: each page once, in order.
     pub changes: Vec<Change>,
-    /// Number of pages and note at the moment of these changes.
+    /// Number of pages, and note, at the time of `changes`.
     pub moment: (u64, CommitMetadata),
-    /// The places that become free with the next commit.
+    /// Places that become free with the next commit.
     pub left: Vec<Range<u64>>,
-    /// Present metadata of the user.
+    /// New metadata of the store's user, if it was set since the last commit.
     pub metadata: Option<Vec<u8>>,
     /// True after a failed sync: pages of the changes may be lost, and are written again.
     pub is_suspect: bool,
@@ -116,7 +116,8 @@ impl Volume {
         self.mark_closed()
     }
 
-    /// Commits a copy of another volume with the identity of that one's commit, and sets the closing mark.
+    /// Commits this volume, a copy of another one, with the commit identity `id` of the other volume, and
+    /// sets the closing mark.
     pub fn close_at(&self, id: CommitId) -> Result<()> {
         let commit = &mut *self.commit.lock();
         // A superblock has the identity, also if no page is stored.

@@ -12,7 +12,7 @@ const SEARCH_BYTES: u64 = 1 << 20;
 /// The log of a disk.
 pub(super) struct LogReader<'a> {
     pub disk: &'a dyn Disk,
-    /// Offset of the log on the disk, and its length.
+    /// Offset of the log on the disk in bytes. `bytes` is its length.
     pub start: u64,
     pub bytes: u64,
     /// Version of the store's layout.
@@ -66,8 +66,8 @@ impl LogReader<'_> {
         Ok(())
     }
 
-    /// Returns true if record `next` begins behind the last whole one, which has the checksum `before`. It
-    /// was written after the flush of that one and its pages.
+    /// Returns true if record `next` begins behind the last complete record, which has the checksum `before`.
+    /// That proves that the last record and its pages were flushed.
     pub fn is_followed(&self, end: u64, next: u64, before: u64) -> Result<bool> {
         if self.version == 2 || end >= self.bytes {
             return Ok(false);

@@ -178,28 +178,28 @@ impl OpenedVolume {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreReport {
-    /// Number of pages.
+    /// Number of pages of the store.
     pub pages: u64,
     /// Number of pages with nonzero contents.
     pub stored_pages: u64,
-    /// Length of a page.
+    /// Length of a page in bytes.
     pub page_bytes: u64,
-    /// Free bytes in the file.
+    /// Number of free bytes in the file.
     pub free_bytes: u64,
-    /// Damaged pages, with a description of the damage.
+    /// Index of each damaged page, with a description of the damage.
     pub damaged_pages: Vec<(u64, String)>,
-    /// Number of damaged superblocks; one of two is no loss.
+    /// Number of damaged superblocks, 0 to 2. If one is damaged, nothing is lost.
     pub damaged_superblocks: u32,
-    /// True if the last writer closed the store. If not, the process was killed, or the power failed: the
-    /// store is as at the last complete commit.
+    /// True if the last writer closed the store. If not, the process was killed, or the power failed; the
+    /// store has the state of the last complete commit.
     pub is_closed: bool,
     /// Version of the file's layout: 3, or 2, which can be read but not written.
     pub version: u32,
-    /// Number of pages of an unfinished commit. They have their earlier contents.
+    /// Number of pages of an unfinished commit, which is ignored: these pages have their earlier contents.
     pub unfinished_pages: usize,
     /// Metadata of the store's user.
     pub metadata: Vec<u8>,
-    /// The [numbers](crate::StoreDevice::note) that its user stored with the last commit.
+    /// The [note](crate::StoreDevice::note) of three numbers that the user stored with the last commit.
     pub note: CommitMetadata,
 }
 

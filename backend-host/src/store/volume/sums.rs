@@ -36,20 +36,21 @@ impl Sums {
         self.with(page, &blocks[start..])
     }
 
-    /// Returns the checksum of a page from the checksums of its blocks.
+    /// Computes the checksum of a page from the checksums of its blocks.
     pub fn with(&self, page: u64, blocks: &[u8]) -> u64 {
         // The page number is part of the seed, so a misplaced page fails too.
         checksum(self.id.wrapping_add(page), blocks)
     }
 
-    /// Returns true if the blocks from number `first` on match the page's block checksums in `sums`.
+    /// Returns true if the bytes in `blocks`, from block `first` of the page on, match the page's block
+    /// checksums in `sums`.
     pub fn fit(&self, sums: &[u8], first: usize, blocks: &[u8]) -> bool {
         let sums = sums.chunks_exact(8).skip(first);
         blocks.chunks(BLOCK_BYTES).zip(sums).all(|(block, sum)| checksum(self.id, block).to_le_bytes() == sum)
     }
 
-    /// Returns the blocks that cover a range of a page, in bytes, if reading them with the page's checksums
-    /// is faster than reading the page.
+    /// Returns the byte range of the blocks that cover a range of a page, if reading them and the page's
+    /// checksums is faster than reading the whole page.
     pub fn blocks_of(&self, range: &Range<usize>, page_bytes: usize) -> Option<(Range<usize>, &BlockSums)> {
         let sums = self.blocks.as_ref()?;
         let start = range.start / BLOCK_BYTES * BLOCK_BYTES;

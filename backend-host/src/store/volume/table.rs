@@ -32,7 +32,7 @@ fn locate(page: u64) -> (usize, usize) {
 }
 
 impl Table {
-    /// Returns a table of `pages` pages, all words zero.
+    /// Creates a table of `pages` pages without contents.
     pub fn new(operation: &'static str, pages: u64) -> Result<Self> {
         let segments = std::array::from_fn(|_| OnceLock::new());
         let table = Self { segments, pages: AtomicU64::new(0), growing: Mutex::default() };
@@ -69,7 +69,7 @@ impl Table {
         &segment.expect("callers must pass a page below the number of pages")[at]
     }
 
-    /// Place of a page.
+    /// Word of a page: its place in the file plus one, or 0 without contents.
     pub fn word(&self, page: u64) -> &AtomicU64 {
         &self.words(page)[0]
     }

@@ -1,8 +1,9 @@
 //! Groups of volumes: commits of several files as one.
 //!
-//! Each volume stores the commit, and nothing frees the places of the commit before until all have stored it.
-//! So a crash in between leaves the commit before in every volume, and opening finds the last commit that all
-//! volumes have, without a coordinator's file: a two-phase commit whose decision is that all have prepared.
+//! Each volume stores the commit. The places of the previous commit stay in use until all volumes have stored
+//! the new one. So after a crash every volume still has the previous commit, and opening finds the last
+//! commit that all volumes have. This is a two-phase commit without a coordinator's file: the commit counts
+//! as soon as all volumes are prepared.
 
 use std::ops::{Deref, DerefMut};
 use std::panic::resume_unwind;

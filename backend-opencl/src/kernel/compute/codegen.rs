@@ -87,7 +87,7 @@ impl Shape {
         (shape, literals)
     }
 
-    /// Returns true if it needs `double`, which some devices lack.
+    /// Returns true if the code needs `double`, which some devices lack.
     pub fn needs_doubles(&self) -> bool {
         let Specialization { instructions, types, needed, task, .. } = &self.program;
         let calls_doubles = |one: &Instruction| matches!(one, Instruction::Call { function, .. } if function.kernel().needs().f64);
@@ -98,7 +98,7 @@ impl Shape {
             || instructions.iter().any(calls_doubles)
     }
 
-    /// The functions whose loops read a clock, each with its number.
+    /// The functions whose loops read a clock, each with its index.
     pub fn limited(&self) -> Vec<(usize, &Function)> {
         let functions = self.functions().into_iter().enumerate();
         functions.filter(|(number, _)| self.is_limited[*number]).collect()
@@ -117,7 +117,7 @@ impl Shape {
         functions
     }
 
-    /// Text before `kernels/compute.cl`.
+    /// The generated OpenCL C, which comes before the text of `kernels/compute.cl`.
     pub fn text(&self) -> String {
         let mut text = String::from("#pragma OPENCL FP_CONTRACT OFF\n");
         let functions = self.functions();

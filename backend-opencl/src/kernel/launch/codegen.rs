@@ -28,11 +28,11 @@ use crate::kernel::compute::codegen::{binary, cast, name, unary, unsigned_name, 
 pub(super) struct Shape {
     pub kernel: Kernel,
     pub views: Vec<ViewShape>,
-    /// Page length and channels of the geometry if the kernel reads indices; else 1.
+    /// Page length and number of channels of the launch's geometry, if the kernel reads indices; else 1.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// True if loops read a clock. Then a single work-item runs an item or a group.
+    /// True if loops read a clock. A work-item then runs one item or one whole group.
     pub has_time_limit: bool,
     /// True if the device has atomic comparisons, minima, maxima and bit operations of 64 bits; else they use
     /// compare-and-swap.
@@ -45,10 +45,11 @@ pub(super) struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewShape {
     pub stride: u64,
-    /// Common divisor of the places of all elements: at most 8.
+    /// Greatest common divisor of the offsets of all elements, at most 8.
     pub align: u64,
     pub page_len: u64,
-    /// For each base, the number of its accessed pieces, and log2 of their length.
+    /// For each base of the view, the number of buffers with accessed elements, and log2 of their length in
+    /// bytes.
     pub bases: Vec<(usize, u32)>,
 }
 
@@ -60,7 +61,7 @@ impl Shape {
         needs
     }
 
-    /// Bytes of local memory of its groups.
+    /// Bytes of local memory that a work-group uses.
     pub fn local_bytes(&self) -> u64 {
         let body = self.kernel.body();
         // A bool has 4 bytes in these arrays.
@@ -70,7 +71,8 @@ impl Shape {
         arrays + lanes.map_or(0, |bytes| u64::from(bytes) * u64::from(body.group_len.unwrap_or(0)))
     }
 
-    /// Returns the kernel's text, and the bytes that a work-item needs to save its group's items.
+    /// Returns the kernel's text, and the bytes of device memory that a work-item needs to save the registers
+    /// of its group's items.
     pub fn text(&self, called: &str) -> (String, u64) {
         let split = self.is_split.then(|| Split::new(self.kernel.body(), self.has_budget));
         let mut writer = Writer { split: split.as_ref(), ..Writer::new(self) };

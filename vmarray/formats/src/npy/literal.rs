@@ -6,7 +6,7 @@ pub(super) enum Literal {
     Text(String),
     Number(u64),
     Bool(bool),
-    /// A tuple or a list.
+    /// A tuple or a list, with its items.
     Several(Vec<Self>),
     /// A dictionary with string keys.
     Named(Vec<(String, Self)>),

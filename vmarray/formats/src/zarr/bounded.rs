@@ -1,5 +1,5 @@
-//! Bounded decoding: at most the length of a chunk, for any compressed bytes. Checksums are compared in
-//! partial reads too.
+//! Bounded decoding: decompression of any bytes yields at most the length of a chunk. Checksums are compared
+//! in partial reads too.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ pub(super) enum EncodedBy {
     Zstd,
     Gzip,
     Blosc,
-    /// A checksum at the end. The codec of zarrs skips it in partial reads.
+    /// A checksum behind the bytes. The codec of the crate `zarrs` does not compare it in partial reads.
     Crc32c,
 }
 

@@ -32,7 +32,7 @@ pub(super) fn read_box<'a>(
 /// A failed read of chunks.
 enum Failure {
     Storage(ArrayError),
-    /// The bytes are no chunk; with the reason.
+    /// The bytes are not a valid chunk, for this reason.
     Damage(String),
 }
 

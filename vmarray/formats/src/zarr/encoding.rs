@@ -18,7 +18,7 @@ use zarrs::array::codec::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// No compression.
+    /// Stores the bytes of elements without compression.
     None,
     /// Zstandard, with a level from 1 to 22.
     Zstd {
@@ -109,7 +109,7 @@ pub struct Encoding<T> {
 }
 
 impl<T: Element> Encoding<T> {
-    /// The defaults.
+    /// Creates the default encoding.
     pub fn new() -> Self {
         Self {
             chunk: None,
@@ -127,22 +127,23 @@ impl<T: Element> Encoding<T> {
         self
     }
 
-    /// Sets the extents of a shard, multiples of the chunk's along each axis. A shard is assembled in RAM.
+    /// Sets the extents of a shard, a file with several chunks. They must be multiples of the chunk's extents
+    /// along each axis. A shard is assembled in RAM.
     pub fn shard(mut self, extents: impl Into<Vec<usize>>) -> Self {
         self.shard = Some(extents.into());
         self
     }
 
-    /// Compression of chunks.
+    /// Sets the compression of chunks.
     pub fn compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
         self
     }
 
-    /// Appends a CRC-32C of the compressed bytes to each chunk, or not; four bytes a chunk. The default is
-    /// `true`: every reader of the store notices damage. Without checksums a reader notices damage only if
-    /// the compressed bytes cannot be decoded; otherwise a damaged chunk has wrong values. The index of a
-    /// shard always has a checksum.
+    /// Sets if each chunk ends with a checksum: a CRC-32C of the compressed bytes, four bytes long. The
+    /// default is `true`: every reader of the store notices damage. Without checksums a reader notices damage
+    /// only if the compressed bytes cannot be decoded; otherwise a damaged chunk has wrong values. The index
+    /// of a shard always has a checksum.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -177,7 +178,7 @@ impl<T: Element> Encoding<T> {
         Ok(codecs)
     }
 
-    /// Sets the value of elements that are not stored.
+    /// Sets the fill value: the value of all elements in chunks that are not stored.
     pub fn fill_value(mut self, value: T) -> Self {
         self.fill_value = value;
         self

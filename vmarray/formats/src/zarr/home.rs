@@ -18,8 +18,9 @@ use crate::options::Options;
 use crate::pieces::element_count;
 
 impl<T: Element + KernelType> Zarr<T> {
-    /// Builds an array whose home is the store. It reads chunks on demand, so a program can work on stores
-    /// larger than RAM and GPU memory. The tiles of the array are the chunks of the store, or its shards.
+    /// Builds an array whose elements stay in the store. The array reads chunks on demand, so a program can
+    /// work on stores larger than RAM and GPU memory. The tiles of the array are the chunks of the store, or
+    /// its shards.
     ///
     /// `settings` configures the array's elements: cache, GPUs as a cache of the store
     /// ([`Builder::tier`](vmarray::Builder::tier)), and so on. The array compresses and writes changed chunks
@@ -28,16 +29,17 @@ impl<T: Element + KernelType> Zarr<T> {
     /// - in `flush`, and in [`sync`](vmarray::VirtualArray::sync), which also waits for durability;
     /// - when it is dropped, which can only warn of a failure.
     ///
-    /// Each chunk is old or new, whenever the process ends; different chunks may be from different times. No
-    /// other writer may use the store meanwhile, and its shape stays. Missing chunks have the fill value;
-    /// each access to one checks that the store's description still exists.
+    /// If the process ends at any time, each chunk has its old or its new contents, never a mixture;
+    /// different chunks may be from different times. No other writer may use the store meanwhile, and its
+    /// shape must not change. Missing chunks have the fill value; each read of a missing chunk checks that
+    /// the store's description still exists.
     ///
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for stores of other
     /// programs whose fields have different chunks, and for `bool`; [`Array`](Error::Array) for errors of the
-    /// array. The array reports a damaged chunk as a device error of kind `Corrupted` with store and chunk,
-    /// [if the store has checksums](super). Chunks that could not be written stay in the cache for the next
-    /// attempt. After removal of the store, `sync` and reads of chunks fail.
+    /// array. Later, the array reports a damaged chunk as a device error of kind `Corrupted` that names store
+    /// and chunk, [if the store has checksums](super). Chunks that could not be written stay in the cache for
+    /// the next attempt. After removal of the store, `sync` and reads of chunks fail.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -69,9 +71,10 @@ impl<T: Element + KernelType> Zarr<T> {
         self.into_array_of(page, true, settings)
     }
 
-    /// Builds a read-only array, as [`into_array`](Self::into_array); the array refuses writes. Its tiles are
-    /// the chunks of the store, also within shards, which are read in part. Other programs may write to the
-    /// store; reads see their changes of uncached chunks.
+    /// Builds a read-only array whose elements stay in the store, as [`into_array`](Self::into_array) does;
+    /// writes to it are errors. Its tiles are the chunks of the store. If chunks are in shards, only the
+    /// needed chunks of a shard are read. Other programs may write to the store; the array sees such changes
+    /// when it reads the chunk again.
     ///
     /// # Errors
     /// The errors of [`into_array`](Self::into_array).

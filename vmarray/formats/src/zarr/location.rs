@@ -15,13 +15,14 @@ use crate::files::{self, Unfinished};
 
 /// Location of a Zarr store: a folder, given by its path, or objects of a server.
 ///
-/// With the feature `object_store`, a location is any [`ObjectStore`] with a prefix of names: S3 and
-/// compatible servers, Google's and Azure's storage, HTTP. Configure retries and timeouts of the
+/// With the feature `object_store`, a location can be in any [`ObjectStore`], with a prefix of object names:
+/// S3 and compatible servers, Google's and Azure's storage, HTTP. Configure retries and timeouts of the
 /// `ObjectStore` itself ([`RetryConfig`], `ClientOptions`); a final failure is [`Error::Zarr`].
 ///
-/// Two threads of the crate make all requests, so threads of an asynchronous runtime may call all functions,
-/// which block them. Give a location its own `ObjectStore`, because the runtime that opened a connection must
-/// serve it. Only one writer may create a store in a place: two writers could both find it empty.
+/// Two threads of the crate make all requests. Functions block the calling thread, which may be a thread of
+/// an asynchronous runtime. Give a location its own `ObjectStore`, because a connection works only in the
+/// runtime that opened it. Only one writer may create a store at a location: two writers could both find it
+/// empty.
 ///
 /// [`ObjectStore`]: https://docs.rs/object_store/latest/object_store/trait.ObjectStore.html
 /// [`RetryConfig`]: https://docs.rs/object_store/latest/object_store/struct.RetryConfig.html
@@ -63,7 +64,7 @@ impl<P: AsRef<Path>> From<P> for Location {
 }
 
 impl Location {
-    /// Objects whose names begin with `prefix` and a slash.
+    /// Creates the location of the objects whose names begin with `prefix` and a slash.
     #[cfg(feature = "object_store")]
     #[cfg_attr(docsrs, doc(cfg(feature = "object_store")))]
     #[must_use]

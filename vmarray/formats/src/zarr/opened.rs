@@ -80,9 +80,9 @@ impl<T: Element + KernelType> Zarr<T> {
     /// Opens a store and reads the descriptions of its arrays.
     ///
     /// # Errors
-    /// [`Malformed`](Error::Malformed) for other or damaged contents; [`ElementMismatch`] with both types;
-    /// [`Unsupported`](Error::Unsupported) for features that this crate does not [read](super);
-    /// [`Zarr`](Error::Zarr).
+    /// [`Malformed`](Error::Malformed) if it is not a Zarr store, or damaged; [`ElementMismatch`] if the
+    /// element type differs; [`Unsupported`](Error::Unsupported) for features that this crate does not
+    /// [read](super); [`Zarr`](Error::Zarr).
     ///
     /// [`ElementMismatch`]: Error::ElementMismatch
     pub fn open(at: impl Into<Location>) -> Result<Self> {
@@ -114,13 +114,14 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(Self { store, location, path, node, fields, elements: PhantomData })
     }
 
-    /// The extent along each axis.
+    /// The number of elements along each axis.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.fields[0].1.shape
     }
 
-    /// The extents of a chunk, or of a shard; of the first field for structs.
+    /// The extents of a chunk, or of a shard if the store has shards. For structs, of the array of the first
+    /// field.
     #[must_use]
     pub fn chunk(&self) -> &[usize] {
         &self.fields[0].1.chunk
@@ -139,20 +140,20 @@ impl<T: Element + KernelType> Zarr<T> {
         })
     }
 
-    /// Reads all elements into a view of the store's shape. Blocks; several threads read and decompress
-    /// chunks.
+    /// Reads all elements into a view, whose shape must equal the store's. Blocks; several threads read and
+    /// decompress chunks.
     ///
     /// # Errors
-    /// [`ShapeMismatch`](Error::ShapeMismatch) with nothing read; [`Corrupted`](Error::Corrupted) with the
-    /// damaged chunk, [`Zarr`](Error::Zarr), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after
-    /// which the view has some of the elements. Damage in [stores without checksums](super) can stay
+    /// [`ShapeMismatch`](Error::ShapeMismatch), before anything is read; [`Corrupted`](Error::Corrupted) with
+    /// the damaged chunk, [`Zarr`](Error::Zarr), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled),
+    /// after which the view has some of the elements. Damage in [stores without checksums](super) can stay
     /// unnoticed.
     pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: Options<'_>) -> Result<()> {
         self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
 
-    /// Reads a box of the store's elements into a view of the box's shape, as [`read`](Self::read). Use it to
-    /// process a store larger than memory part by part. Chunks that overlap the box are read whole.
+    /// Reads a box of the store's elements into a view, whose shape must equal the box's. Use it to process a
+    /// store larger than memory part by part. Chunks that overlap the box are read whole.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read), and [`RankMismatch`](Error::RankMismatch),
@@ -257,14 +258,14 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(())
     }
 
-    /// Writes a view to a box of the store with the same shape. Chunks that extend beyond the box are read
+    /// Writes a view to a box of the store with the same shape. A chunk that extends beyond the box is read
     /// first; the file of each chunk is replaced atomically. Blocks; several threads compress chunks. No
     /// other writer may use the store meanwhile.
     ///
     /// # Errors
-    /// The errors of [`write`](super::write) and [`read_box`](Self::read_box); the store then has some of the
-    /// chunks. [`Unsupported`](Error::Unsupported) for stores of other programs whose fields have different
-    /// chunks.
+    /// The errors of [`write`](super::write) and [`read_box`](Self::read_box); after an error some of the
+    /// chunks are written. [`Unsupported`](Error::Unsupported) for stores of other programs whose fields have
+    /// different chunks.
     pub fn write_box<V: FileView<Element = T>, const N: usize>(
         &mut self,
         bounds: Range<[usize; N]>,
@@ -280,14 +281,15 @@ impl<T: Element + KernelType> Zarr<T> {
     /// Appends the elements of a view along the first axis. The other extents must be equal.
     ///
     /// Existing elements stay valid during the call: files of chunks are replaced atomically, and the shape,
-    /// which readers use, is written last. A process killed before leaves unreferenced chunks, which the next
-    /// call overwrites. A process killed during the update of several shapes leaves fields of different
-    /// lengths, which [`open`](Self::open) refuses. Blocks. No other writer may use the store meanwhile.
+    /// which readers use, is written last. If the process is killed before that, unreferenced chunks remain;
+    /// the next call overwrites them. If the process is killed while the shapes of several fields are
+    /// updated, the fields have different lengths, and [`open`](Self::open) returns an error. Blocks. No
+    /// other writer may use the store meanwhile.
     ///
     /// # Errors
-    /// [`ShapeMismatch`](Error::ShapeMismatch), and as [`write_box`](Self::write_box). The store then keeps
-    /// the old shape, also of fields updated before another one failed. If a long server failure prevents
-    /// this restoration, call it again on the same value.
+    /// [`ShapeMismatch`](Error::ShapeMismatch), and the errors of [`write_box`](Self::write_box). After an
+    /// error the store has the old shape: fields that were already updated are restored. If a long failure of
+    /// the server prevents the restoration, call `append` again on the same value.
     pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: Options<'_>) -> Result<()> {
         let (more, old) = (view.extents(), self.shape().to_vec());
         if more.is_empty() || old.is_empty() || more[1..] != old[1..] {

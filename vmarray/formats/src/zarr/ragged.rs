@@ -12,9 +12,9 @@ use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
 use crate::pieces::element_count;
 
-/// Writes the rows of a ragged array to a new folder, or to new objects: a group of `offsets`, the starts of
-/// rows and the end of the last one, and `items`, their elements. The encoding applies to the items; offsets
-/// have the same compression and checksums.
+/// Writes the rows of a ragged array to a new folder, or to new objects: a group of two arrays: `offsets`,
+/// with the start of each row and the end of the last row, and `items`, with the elements. The encoding
+/// applies to the items; offsets have the same compression and checksums.
 ///
 /// The folder gets its name when it is complete, as with [`write`](super::write).
 ///
@@ -63,11 +63,11 @@ fn bytes<T>(len: usize) -> u64 {
     len as u64 * size_of::<T>() as u64
 }
 
-/// Reads rows in the format of [`write_ragged`] into a new array of a builder. Blocks; one thread reads and
-/// checks offsets chunk by chunk, several threads read items.
+/// Reads rows in the format of [`write_ragged`] into a new array with the settings of a builder. Blocks: one
+/// thread reads and checks the offsets chunk by chunk, and several threads read the items.
 ///
 /// # Errors
-/// [`Malformed`](Error::Malformed) if the rows do not cover the items in order, and as
+/// [`Malformed`](Error::Malformed) if the rows do not cover the items in order, and the errors of
 /// [`Zarr::open`] and [`Zarr::read`].
 ///
 /// ```

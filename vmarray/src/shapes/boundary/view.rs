@@ -14,11 +14,12 @@ use crate::ops::launch::Windowed;
 use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
 use crate::shapes::nd::{element_count, position_outside, strides};
 
-/// A view of `N`-dimensional elements whose positions are signed and may be outside. Its modes define
-/// reads and writes there.
+/// A view of `N`-dimensional elements whose positions are signed and may be outside. Its modes define reads
+/// and writes outside.
 ///
-/// `bounded` of an array or a section makes it, with [`Checked`] for writes unless
-/// [`with_writes`](Self::with_writes) sets another mode. It is `Copy`, and any thread may use it.
+/// The method [`bounded`](crate::boundary::Bounded::bounded) of an array or a section creates it. Writes
+/// outside are errors ([`Checked`]) unless [`with_writes`](Self::with_writes) sets another mode. The view is
+/// `Copy`, and any thread may use it.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -174,9 +175,10 @@ where
         (0..N).all(|axis| is_within(origin[axis], extent[axis], extents[axis]))
     }
 
-    /// Copies a window of an extent into a slice, in row-major order; any part of it may be outside.
+    /// Copies the window that begins at `origin` and has the given extent into a slice, in row-major order.
+    /// Any part of the window may be outside.
     ///
-    /// It visits each page once, even if the window shows its elements repeatedly. A window that is
+    /// The call visits each page once, even if its elements are repeated in the window. A window that is
     /// entirely inside costs as much as a box.
     ///
     /// # Errors
@@ -259,8 +261,7 @@ where
     /// [`Ignored`](super::Ignored).
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`](super::Checked), and
-    /// errors of the source.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and errors of the source.
     #[inline]
     pub fn set(&self, at: [isize; N], value: V::Element) -> Result<()> {
         let extents = self.extents();

@@ -11,7 +11,7 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 
 /// A view of a box of several dimensions of an array or a source; if `WRITES` is true, also for writing. Some
-/// of the axes may be fixed: it has `M` axes of the store's `N`.
+/// of the axes may be fixed: the view has `M` of the `N` axes of its store, which is the array or source.
 ///
 /// Its positions count from the box's start. Any number of views may overlap, including writable ones; they
 /// are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],

@@ -25,7 +25,8 @@ pub(in super::super) struct Run {
     pub of: Memory,
     /// True if the next item loads the next element; else it loads the same one.
     pub follows: bool,
-    /// The lowest and the highest distance, each with a load that has it.
+    /// Lowest distance of a load from the item's element, and the index of such a load. `high` is the
+    /// highest.
     pub low: (i64, u32),
     pub high: (i64, u32),
     sum: Sum,
@@ -34,11 +35,11 @@ pub(in super::super) struct Run {
 /// Assumption to verify at the first and the last item, by the number of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Granted {
-    /// The condition has this value.
+    /// The condition has this value at the item.
     Is(bool),
     /// A register does not fall from the first to the last item.
     Rises(Reg),
-    /// The result is equal at both.
+    /// The result is equal at the first and the last item.
     Stays,
 }
 
@@ -77,9 +78,9 @@ enum Term {
     Cast([Type; 2], Sum),
     Unary(Unary, Type, Sum),
     Binary(Binary, Type, Sum, Sum),
-    /// Upper half of a product.
+    /// Upper half of a product of two sums.
     High(Type, Sum, Sum),
-    /// The same for a term that differs between items, shifted right by this number of bits.
+    /// Quotient of a sum that differs between items, shifted right by this number of bits.
     Quotient(u32, Sum),
 }
 
@@ -91,10 +92,10 @@ enum Form {
         falls: bool,
         holds: bool,
     },
-    /// Rises from item to item by an unknown amount.
+    /// The value rises from item to item by an unknown amount.
     Rising(u32),
     Unknown,
-    /// Computed from loaded values.
+    /// The value is computed from loaded values.
     Loaded,
 }
 

@@ -9,9 +9,9 @@ const STEPS_MAX: usize = 16;
 
 /// Known bounds of integers.
 pub(super) struct Bounds {
-    /// Maximum of each register at all its reads, as an unsigned number of its bits.
+    /// Upper bound of each register's value at all its reads, as an unsigned number.
     pub most: Vec<u64>,
-    /// Registers that are the sum of a register and a literal, while that register keeps its value.
+    /// For each register: the register and literal whose sum it is, while that register keeps its value.
     pub sums: Vec<Option<(Reg, u64)>>,
     /// Loop counters with their first and last value, inclusive, for every run of the loop.
     pub counts: HashMap<Reg, (u64, u64)>,

@@ -37,11 +37,11 @@ pub(super) struct Split {
 /// Place of a register's value between regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
-    /// Not saved.
+    /// The register is used within one region, so it is a variable of that region's loop.
     Run,
-    /// A variable of the group.
+    /// The register is uniform: a variable of the group.
     Group,
-    /// A row.
+    /// The register has a row in device memory, with a place for each item.
     Row,
 }
 
@@ -160,7 +160,7 @@ impl Split {
         self.bytes += (u64::from(self.len) * u64::from(count) * width).next_multiple_of(64);
     }
 
-    /// Bytes of device memory of the rows of a group.
+    /// Length in bytes of all rows of a group.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
