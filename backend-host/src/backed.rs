@@ -86,7 +86,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// Reads a whole page into memory of a page's length, whose contents are unspecified.
     ///
     /// # Errors
-    /// The caller receives the error with the number of the page. Its kind is
+    /// The caller receives the error with the index of the page. Its kind is
     /// [`Corrupted`](ErrorKind::Corrupted) for [`InvalidData`](io::ErrorKind::InvalidData), else a failed
     /// copy or kernel.
     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()>;
@@ -95,7 +95,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The errors of [`read_page`](Self::read_page), and of kind [`OutOfMemory`](ErrorKind::OutOfMemory) if
-    /// there is no room. After an error the page may be old or new.
+    /// there is no room. After an error the page may have its old or its new contents.
     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()>;
 
     /// Makes all written pages durable, as far as the storage can. Does nothing by default.
@@ -111,7 +111,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Name in messages.
+    /// Name of the device in messages.
     fn name(&self) -> String {
         "pages of the program".into()
     }

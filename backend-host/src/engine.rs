@@ -265,8 +265,8 @@ impl<M: Storage> Addresses for Engine<M> {
     }
 }
 
-/// True if work may touch memory whose name is forgotten: work in flight owns the memory, too. So a device
-/// asks its queues, of which each array has some, only for memory that is in use.
+/// True if work may access memory whose name was removed, because work in flight shares its ownership. A
+/// device queries its queues only if the memory is in use.
 fn is_used<M>(memory: &mut Arc<M>) -> bool {
     // The check synchronizes with the drop of the last other owner.
     Arc::get_mut(memory).is_none()

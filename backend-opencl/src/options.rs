@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 /// Storage of built kernels between runs of programs.
 ///
-/// A driver runs any binary that is in the folder, so the folder and its files must belong to the user: on
-/// Unix they must be owned by the effective user of the process, not writable by other users, and not
-/// symbolic links. The device creates them with the modes 0700 and 0600. If a folder does not meet these
-/// conditions, the device does not use it, and builds the kernels each time it is opened:
+/// Built kernels are stored in a folder. A driver runs any binary that is there, so the folder and its files
+/// must belong to the user: on Unix they must be owned by the effective user of the process, not writable by
+/// other users, and not symbolic links. The device creates them with the modes 0700 and 0600. If a folder
+/// does not meet these conditions, the device does not use it, and builds the kernels each time it is opened:
 /// [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the reason. On other systems the
 /// permissions of the folder are not checked.
 ///

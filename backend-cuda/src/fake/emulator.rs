@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-/// Where an access goes.
+/// Memory that an access uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
     Param,
@@ -34,9 +34,9 @@ struct Instruction {
     /// The operation and what follows it, such as `setp`, `lt`, `u64`.
     words: Vec<String>,
     operands: Vec<Operand>,
-    /// Of a branch.
+    /// For a branch: the index of its target.
     target: usize,
-    /// Of a branch that turns a loop: the predicates that the loop writes.
+    /// For a branch back to the start of a loop: the predicates that the loop writes.
     turned: Vec<usize>,
     text: String,
 }
@@ -52,8 +52,9 @@ pub(super) struct Kernel {
     code: Vec<Instruction>,
 }
 
-/// What a predicate is once the loop that wrote it turns. NVIDIA's assembler (12.9, 13.0) takes a predicate
-/// that a branch has asked about for known where the next turn of a loop reads what the last one wrote.
+/// Value of a predicate in the iterations after the one that wrote it. NVIDIA's assembler (12.9, 13.0)
+/// assumes that a predicate tested by a branch keeps its value, even if the next iteration of a loop reads a
+/// new value of it.
 const TURNED: u64 = 0x7075_7265;
 
 /// Reads and writes device memory for the emulator.
@@ -69,7 +70,7 @@ struct Thread {
     local: Vec<u8>,
 }
 
-/// Why a thread stopped.
+/// Reason why a thread stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Over,
@@ -164,7 +165,7 @@ impl Kernel {
     }
 }
 
-/// Carries an instruction out for all threads of a warp.
+/// Executes an instruction for all threads of a warp.
 fn across(instruction: &Instruction, warp: &mut [Thread]) {
     assert_eq!(warp.len(), 32, "the mask names all lanes");
     let words: Vec<&str> = instruction.words.iter().map(String::as_str).collect();
@@ -285,7 +286,7 @@ fn mask(bits: u32) -> u64 {
     u64::MAX >> (64 - bits)
 }
 
-/// A number with a sign or without, of which any integer type's is one.
+/// Converts the bits of any integer type to a signed number.
 fn integer(kind: &str, value: u64) -> i128 {
     let unused = 64 - bits_of(kind);
     if kind.starts_with('s') {
@@ -480,7 +481,7 @@ fn space_of(words: &[&str]) -> Space {
     words.iter().find_map(named).unwrap_or_else(|| panic!("no space in {words:?}"))
 }
 
-/// What an atomic makes of a value.
+/// Result of an atomic operation on a value.
 fn atomic(step: &str, kind: &str, space: Space, old: u64, inputs: &[u64]) -> Option<u64> {
     let new = match step {
         "inc" => return Some(if old >= inputs[0] { 0 } else { old + 1 }),
@@ -499,7 +500,7 @@ fn atomic(step: &str, kind: &str, space: Space, old: u64, inputs: &[u64]) -> Opt
     Some(new & mask(bits_of(kind)))
 }
 
-/// What an instruction gives.
+/// Result of an instruction.
 fn compute(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u64> {
     let is_float = kind.starts_with('f');
     match words {

@@ -287,7 +287,7 @@ struct Counts {
     /// The same for closed stores: both superblocks with the closing mark are damaged, and one is replaced by
     /// an earlier version.
     marks_gone: AtomicU64,
-    /// Of the older ones, the cases with one flipped bit.
+    /// Cases among `older` with one flipped bit.
     older_by_one: AtomicU64,
     /// Pages whose reads fail.
     damaged_pages: AtomicU64,
@@ -414,7 +414,7 @@ fn expect_sound(
     }
 }
 
-/// Says which case it was that failed.
+/// Names the failed case when a test panics.
 struct Context {
     case: u64,
     words: String,
@@ -447,8 +447,8 @@ fn on_all_processors(numbers: std::ops::Range<u64>, work: impl Fn(u64, &Memory) 
     });
 }
 
-/// Runs cases: some thousand, or `VMARRAY_DAMAGE_CASES`. A file `VMARRAY_DAMAGE_RESUME` keeps the number of
-/// finished ones.
+/// Runs some thousand cases, or the number in `VMARRAY_DAMAGE_CASES`. The file in `VMARRAY_DAMAGE_RESUME`
+/// stores the number of finished cases.
 #[test]
 fn damage_is_an_error_or_harmless() {
     const SHAPES_AT_ONCE: u64 = 32;

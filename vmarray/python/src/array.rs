@@ -52,6 +52,8 @@ impl Bytes {
         Ok(Self { start: start.cast(), len })
     }
 
+    /// Returns the bytes as a slice.
+    ///
     /// # Safety
     /// The array outlives the slice, and no thread writes to the array meanwhile.
     pub unsafe fn get<'a>(&self) -> &'a [u8] {
@@ -77,6 +79,8 @@ impl Bytes {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.cast_mut().add(start), from.len()) }
     }
 
+    /// Returns the bytes as a mutable slice.
+    ///
     /// # Safety
     /// The array outlives the slice, and no other code reads or writes the array meanwhile.
     pub unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
@@ -310,7 +314,7 @@ impl Core {
         Ok(Self::new(Body::View(handle), grid.cast_into::<PyUntypedArray>()?))
     }
 
-    /// Reduces its values; a selection need not be copied for that.
+    /// Reduces the values of the array. A selection is not copied for that.
     fn asked(&self, py: Python<'_>, asked: Asked) -> PyResult<Reduced> {
         let (node, shape) = match &self.body {
             Body::Lazy(lazy) => match off(py, || lazy.parts_of_selection())? {
@@ -352,7 +356,7 @@ impl Core {
         Ok(geometry(self.grid(py)?).offset)
     }
 
-    /// True if it is an expression that is not yet computed.
+    /// True if the array is an expression that is not yet computed.
     #[getter]
     fn is_pending(&self, py: Python<'_>) -> bool {
         match &self.body {
@@ -367,7 +371,8 @@ impl Core {
         self.grid.get(py).is_some()
     }
 
-    /// A view by a basic key of NumPy: integers, slices, ellipses, new axes and names of fields.
+    /// Returns a view by basic indexing as in NumPy: by integers, slices, ellipses, new axes and names of
+    /// fields.
     fn basic(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         // For any other key, such as an array of one integer, NumPy would copy items that do not exist.
         let is_basic = |one: &Bound<'_, PyAny>| {
@@ -389,7 +394,7 @@ impl Core {
         self.viewed(py, self.grid(py)?.get_item(key)?)
     }
 
-    /// A view by an attribute of NumPy's arrays that is a view.
+    /// Returns the view that an attribute of NumPy's arrays returns, such as `T` or `real`.
     fn by_attribute(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
         if !["real", "imag"].contains(&name) || self.descr.bind(py).kind() != b'c' {
             return Err(PyTypeError::new_err(format!(
@@ -399,7 +404,7 @@ impl Core {
         self.viewed(py, self.grid(py)?.getattr(name)?)
     }
 
-    /// A view by a method of NumPy's arrays that returns views.
+    /// Returns the view that a method of NumPy's arrays returns, such as `transpose`.
     fn by_method(&self, py: Python<'_>, name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Self> {
         if !["transpose", "swapaxes", "squeeze", "diagonal", "view"].contains(&name) {
             return Err(PyTypeError::new_err(format!(
@@ -409,7 +414,7 @@ impl Core {
         self.viewed(py, self.grid(py)?.call_method1(name, arguments)?)
     }
 
-    /// A view of another shape; `None` if there is none.
+    /// Returns a view with another shape; `None` if that needs a copy.
     fn reshaped(&self, py: Python<'_>, shape: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let (numpy, given) = (py.import("numpy")?, PyDict::new(py));
         given.set_item("copy", false)?;
@@ -439,7 +444,7 @@ impl Core {
         Ok(Self::new(Body::View(made.handle), grid(py, self.descr.bind(py), &shape)?))
     }
 
-    /// Its items as a NumPy array.
+    /// Copies the items to a new NumPy array.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyUntypedArray>> {
         let view = self.view(py)?;
         let array = new_array(py, &view.geometry.shape, self.descr.bind(py), None)?;
@@ -464,7 +469,7 @@ impl Core {
         })
     }
 
-    /// Writes the items of a contiguous array of its shape and dtype.
+    /// Overwrites the items with a contiguous NumPy array of the same shape and dtype.
     fn write(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
         let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
         if bytes.len != view.geometry.bytes() {
@@ -492,7 +497,7 @@ impl Core {
         })
     }
 
-    /// The items that begin at these bytes, as an array of NumPy.
+    /// Copies the items that begin at these byte offsets to a new NumPy array.
     fn gather<'py>(
         &self,
         py: Python<'py>,
@@ -540,8 +545,8 @@ impl Core {
         Ok(Some(array))
     }
 
-    /// Writes the rows at these indices of the first axis; of a repeated index the last row stays. Returns
-    /// `false` if a row is not a run of whole elements.
+    /// Writes the rows at these indices of the first axis; if an index occurs several times, the last row
+    /// stays. Returns `false` if a row is not a run of whole elements.
     fn scatter_rows(
         &self,
         py: Python<'_>,
@@ -567,7 +572,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes the items that begin at these bytes; of an item listed several times the last value stays.
+    /// Writes the items that begin at these byte offsets. If an item is listed several times, the last value
+    /// stays.
     fn scatter(
         &self,
         py: Python<'_>,
@@ -592,7 +598,7 @@ impl Core {
         })
     }
 
-    /// The items where a mask of the same shape is true, counted and copied when they are needed.
+    /// Returns the items at which a mask of the same shape is true; they are counted and copied when needed.
     fn select(&self, py: Python<'_>, mask: &Self) -> PyResult<Self> {
         let (value, mask, of) = (self.node(py)?, mask.node(py)?, self.shape_of(py)?);
         let descr = self.descr.bind(py);
@@ -604,7 +610,7 @@ impl Core {
         Ok(Self { body: Body::Lazy(lazy), grid: PyOnceLock::new(), descr: descr.clone().unbind() })
     }
 
-    /// Writes an expression of the same shape, or a view, to its items. The caller does not read an
+    /// Overwrites the items with a view, or an expression, of the same shape. The caller does not read an
     /// expression afterwards if `is_consumed`.
     fn assign(&self, py: Python<'_>, from: &Self, is_consumed: bool) -> PyResult<()> {
         let (view, node) = (self.writable(py)?, from.node(py)?);
@@ -620,7 +626,7 @@ impl Core {
     }
 
     /// Result of a reduction. Extremes, and the first true item, give an index and a value, or `None` if
-    /// there is none. Values of ``uint64`` are less by 2**63.
+    /// there is none. 2**63 is subtracted from values of ``uint64``.
     fn reduce<'py>(&self, py: Python<'py>, what: &str) -> PyResult<Bound<'py, PyAny>> {
         let asked = match what {
             "count" => Asked::Count,
@@ -641,7 +647,7 @@ impl Core {
         })
     }
 
-    /// Indices of the items that are true, in order: at most `limit`.
+    /// Returns the indices of the first `limit` items that are true, in order.
     fn find<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let (node, shape) = (self.node(py)?, self.shape_of(py)?);
         let found = off(py, || {
@@ -697,7 +703,7 @@ impl Core {
         matches!(&self.body, Body::View(handle) if handle.is_closed())
     }
 
-    /// True if it lies on GPUs, or will when it is computed.
+    /// True if the array is on GPUs, or will be there when it is computed.
     #[getter]
     fn is_on_cards(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.body {
@@ -706,12 +712,12 @@ impl Core {
         }
     }
 
-    /// Computes it now.
+    /// Computes a pending expression now.
     fn compute(&self, py: Python<'_>) -> PyResult<()> {
         self.view(py).map(|_| ())
     }
 
-    /// Memory that its store uses, and the lengths of its pages.
+    /// Returns the memory that the store of the array uses, in bytes, and the lengths of its pages.
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let view = self.view(py)?;
         let open = view.handle.open()?;
@@ -728,7 +734,7 @@ impl Core {
         Ok(report)
     }
 
-    /// Devices for results of expressions on it.
+    /// Devices on which results of expressions with the array are stored.
     #[getter]
     fn devices(&self, py: Python<'_>) -> PyResult<Vec<Device>> {
         let options = match &self.body {

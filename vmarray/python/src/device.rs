@@ -33,13 +33,13 @@ impl Device {
         self.0.info().backend.clone()
     }
 
-    /// Bytes of its memory.
+    /// Size of the device's memory in bytes.
     #[getter]
     fn total_bytes(&self) -> u64 {
         self.0.info().total_bytes
     }
 
-    /// Number of the device in the machine.
+    /// Identity of the device in the machine, such as its PCI address.
     #[getter]
     fn identity(&self) -> String {
         self.0.info().identity.clone()

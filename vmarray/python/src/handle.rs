@@ -24,7 +24,7 @@ pub const PIECE_BYTES: usize = 256 << 20;
 pub struct Handle {
     state: Mutex<State>,
     pub unit: Unit,
-    /// Options for arrays that are computed from it.
+    /// Options for new arrays that are computed from this one.
     pub options: Options,
     /// True if the array is on GPUs, whose kernels are faster than a copy to RAM.
     pub is_on_cards: bool,

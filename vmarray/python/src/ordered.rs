@@ -431,7 +431,7 @@ fn random(py: Python<'_>, shape: Vec<usize>, start: u64, given: &Bound<'_, PyDic
     Ok(Core::new(Body::Lazy(lazy), grid(py, &dtype::<u64>(py), &shape)?))
 }
 
-/// Items with the same number, in groups.
+/// Groups of items with equal numbers.
 #[pyclass(frozen, module = "vmarray._core")]
 struct Grouped {
     groups: Owned<Groups<u64, AnyDevice>>,
@@ -470,13 +470,13 @@ impl Grouped {
         self.copied(py, order)
     }
 
-    /// Start of each group in that order, followed by the end of the last one.
+    /// Start of each group in `order`, followed by the end of the last group.
     fn starts(&self, py: Python<'_>) -> PyResult<Core> {
         self.beside.handle.open()?;
         self.copied(py, self.groups.starts())
     }
 
-    /// Sums or extremes of values that correspond to the items, group by group; `None` if they are no
+    /// Sums or extremes of values that correspond to the items, group by group; `None` if the values are not
     /// numbers. Sums have 64 bits.
     fn reduced(&self, py: Python<'_>, values: &Core, what: &str) -> PyResult<Option<Core>> {
         let answer = asked(py, values, |ordered, range| ordered.by_group(range, &self.groups, what))?;

@@ -37,7 +37,7 @@ fn combine<'a>(
 
 #[pymethods]
 impl Set {
-    /// A set of columns of equal length.
+    /// Creates a set from columns of equal length.
     #[staticmethod]
     fn from_columns(
         py: Python<'_>,
@@ -50,7 +50,7 @@ impl Set {
         Ok(Self(Arc::new(made)))
     }
 
-    /// A set of the tuples in the rows of a contiguous array.
+    /// Creates a set from the rows of a contiguous array; each row is a tuple.
     #[staticmethod]
     fn from_rows(
         py: Python<'_>,
@@ -84,7 +84,7 @@ impl Set {
         self.0 == other.0
     }
 
-    /// A range of the tuples as the rows of an array; the range must be inside the set.
+    /// Returns a range of the tuples as the rows of a NumPy array; the range must be inside the set.
     fn rows<'py>(&self, py: Python<'py>, start: usize, end: usize) -> PyResult<Bound<'py, PyArray2<u64>>> {
         let (width, end) = (self.0.dimensions().len(), end.min(self.0.len()));
         let values = self.0.values()[start.min(end) * width..end * width].to_vec();
@@ -105,7 +105,7 @@ impl Set {
         Ok(Self(Arc::new(off(py, || Ok(vmarray::IndexSet::clone(&self.0).relabel(dimensions)?))?)))
     }
 
-    /// The tuples in ascending order; without duplicates if `is_unique`.
+    /// Returns a set of the tuples in ascending order; without duplicates if `is_unique`.
     fn sorted(&self, py: Python<'_>, is_unique: bool) -> PyResult<Self> {
         let made = off(py, || {
             let mut sorted = vmarray::IndexSet::clone(&self.0);
@@ -122,12 +122,12 @@ impl Set {
         Ok(Self(Arc::new(off(py, || Ok(combine(&self.0, &other.0, is_product).run()?.to_index_set()?))?)))
     }
 
-    /// Number of combinations.
+    /// Returns the number of combinations with another set.
     fn count(&self, py: Python<'_>, other: &Self, is_product: bool) -> PyResult<usize> {
         off(py, || Ok(combine(&self.0, &other.0, is_product).run()?.len()))
     }
 
-    /// Combinations, in sets of at most `tuples` tuples.
+    /// Returns an iterator over the combinations with another set, in sets of at most `tuples` tuples.
     fn combine_in_parts(&self, other: &Self, is_product: bool, tuples: usize) -> PyResult<Parts> {
         let (one, other) = (Arc::clone(&self.0), Arc::clone(&other.0));
         let (sender, receiver) = sync_channel(0);
@@ -150,7 +150,7 @@ impl Set {
         Ok(Parts(Mutex::new(receiver)))
     }
 
-    /// Combinations as the rows of a new array of the library.
+    /// Returns the combinations with another set as the rows of a new array of the library.
     fn combine_to_array(
         &self,
         py: Python<'_>,

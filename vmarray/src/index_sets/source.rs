@@ -48,10 +48,10 @@ pub trait Tuples: Sync {
     /// The number of tuples.
     fn len(&self) -> usize;
 
-    /// Copies tuples from number `first` on into a slice, until it is full.
+    /// Copies consecutive tuples, from index `first` on, into a slice, until it is full.
     ///
     /// # Errors
-    /// The errors of the source; they end the operation.
+    /// Errors of the source, which end the operation that reads it.
     fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()>;
 
     /// All values, tuple after tuple, if they are in RAM; they are then used in place.
@@ -59,7 +59,7 @@ pub trait Tuples: Sync {
         None
     }
 
-    /// The array that stores them, tuple after tuple, if any.
+    /// The array that stores the values, tuple after tuple, if there is one.
     #[doc(hidden)]
     fn in_array(&self) -> Option<&dyn OperandStore> {
         None

@@ -51,7 +51,7 @@ pub trait Items {
     /// The number of items.
     fn item_count(&self) -> usize;
 
-    /// Announces that items will be read in short rows.
+    /// Called when the items become rows: they will be read in short runs.
     #[doc(hidden)]
     fn are_in_rows(&self) {}
 }

@@ -21,11 +21,11 @@ use crate::base::element::Element;
 /// other code may write to them. If [`OWNED`](Self::OWNED) is true, they must stay allocated even if the home
 /// is leaked.
 pub unsafe trait Home<T: Element>: Send {
-    /// True if the memory stays allocated when the home is forgotten instead of dropped. Borrowed memory may
-    /// be freed then, so it is never registered with a driver.
+    /// True if the memory stays allocated when the home is leaked instead of dropped. Borrowed memory may be
+    /// freed then, so it is never registered with a driver.
     const OWNED: bool;
 
-    /// The elements. A source requires their alignment.
+    /// Returns the elements. Their address must be aligned for their type, or building a source fails.
     fn memory(&mut self) -> NonNull<[T]>;
 }
 

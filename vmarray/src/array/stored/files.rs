@@ -31,7 +31,7 @@ pub(super) struct Files {
     pub description: Description,
     /// Storage of the length.
     pub kept: Arc<PersistentLen>,
-    /// Number of elements or rows.
+    /// Length: the number of elements, or of rows in a ragged array.
     pub len: usize,
     pub is_read_only: bool,
 }

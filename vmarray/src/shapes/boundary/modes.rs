@@ -52,9 +52,9 @@ pub enum Place<T> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Boundary<T, const N: usize> {
-    /// Returns the origin of the value at an index along an axis of `extent` elements. An index inside
-    /// must return itself: windows do not call this for it. A returned element must be inside; otherwise
-    /// reading is an error.
+    /// Returns the source of the value at an index along an axis of `extent` elements. For an index inside it
+    /// must return that index: windows rely on it and do not call this method. A returned index must be
+    /// inside; otherwise the read is an error.
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
 
     /// Returns the library's mode of an axis, if it is one, so that devices can apply it.
@@ -65,7 +65,7 @@ pub trait Boundary<T, const N: usize> {
     }
 }
 
-/// A mode for writes: [`Checked`], [`Ignored`] or [`Unchecked`]. The trait is sealed.
+/// A boundary mode for writes outside: [`Checked`], [`Ignored`] or [`Unchecked`]. The trait is sealed.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -41,7 +41,7 @@ use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut
 pub trait NdView<'a, const N: usize, const M: usize>:
     View<'a, Index = [usize; M], Shape = NdShape<N, M>>
 {
-    /// The extents along each axis of the view.
+    /// The number of elements along each axis of the view.
     #[must_use]
     fn shape(self) -> [usize; M] {
         self.parts().1.extents
@@ -92,8 +92,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, errors of
-    /// reading the tuples, and as [`gather`](View::gather).
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, errors of reading
+    /// the tuples, and the errors of [`gather`](View::gather).
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
@@ -164,8 +164,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// The errors of [`sum_axis`](Self::sum_axis), and [`PositionOutside`](ErrorKind::PositionOutside) for
-    /// an axis without elements, which has no least one.
+    /// The errors of [`sum_axis`](Self::sum_axis), and [`PositionOutside`](ErrorKind::PositionOutside) for an
+    /// axis without elements, which has no least element.
     fn min_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -198,9 +198,9 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         reduced::<_, _, Same<Self::Element>, greater<Self::Element>, N, M>(self, "max_axis", axis, into, true)
     }
 
-    /// Counts the elements along an axis for which a [kernel function](macro@crate::kernel) holds, with
-    /// the rules of [`sum_axis`](Self::sum_axis). If the count is not zero, it holds for any; if it is the
-    /// extent of the axis, for all.
+    /// Counts the elements along an axis for which a [kernel function](macro@crate::kernel) holds, with the
+    /// rules of [`sum_axis`](Self::sum_axis). A count above zero means that it holds for any element; a count
+    /// equal to the axis's extent, for all.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -227,11 +227,12 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         reduced::<_, _, counted<Self::Element, F>, added<u64>, N, M>(self, "count_axis", axis, into, false)
     }
 
-    /// Copies the box at a start into an `ndarray` view of its shape, with any strides. As
-    /// [`read_box`](Self::read_box); if the view is not row-major and contiguous, through a buffer.
+    /// Copies the box that begins at a position, and has the shape of an `ndarray` view, into that view. The
+    /// view may have any strides. As [`read_box`](Self::read_box); if the view is not row-major and
+    /// contiguous, through a buffer.
     ///
     /// # Errors
-    /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`read_box`](Self::read_box).
+    /// [`RankMismatch`](ErrorKind::RankMismatch), and the errors of [`read_box`](Self::read_box).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -308,7 +309,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         shape.write(store, &of, shape::strides(&shape::extent(&of)), from)
     }
 
-    /// Projects as [`project`](NdView::project), for reading and writing.
+    /// Returns a view as [`project`](NdView::project) does, for reading and writing.
     ///
     /// # Errors
     /// The errors of [`project`](NdView::project).
@@ -326,8 +327,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, errors of
-    /// reading the tuples, and as [`scatter`](crate::views::ViewMut::scatter).
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, errors of reading
+    /// the tuples, and the errors of [`scatter`](crate::views::ViewMut::scatter).
     fn scatter_set<S: Tuples + ?Sized>(
         self,
         set: &S,
@@ -359,7 +360,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and as [`prefix_sum`](ViewMut::prefix_sum).
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and the errors of [`prefix_sum`](ViewMut::prefix_sum).
     fn prefix_sum_axis(self, axis: usize) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -407,7 +408,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and as [`sort`](ViewMut::sort).
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and the errors of [`sort`](ViewMut::sort).
     fn sort_axis(self, axis: usize) -> Result<()>
     where
         Self: View<'a, Element: SortKey>,
@@ -415,11 +416,12 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         super::sort::sort_axis(self, axis)
     }
 
-    /// Copies an `ndarray` view, with any strides, to the box of its shape at a start. As
-    /// [`write_box`](Self::write_box); if the view is not row-major and contiguous, through a buffer.
+    /// Copies an `ndarray` view, with any strides, to the box that begins at a position and has the shape of
+    /// the view. As [`write_box`](Self::write_box); if the view is not row-major and contiguous, through a
+    /// buffer.
     ///
     /// # Errors
-    /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`write_box`](Self::write_box).
+    /// [`RankMismatch`](ErrorKind::RankMismatch), and the errors of [`write_box`](Self::write_box).
     ///
     /// ```
     /// use vmarray::prelude::*;
