@@ -136,8 +136,8 @@ impl std::fmt::Debug for Kernel<'_> {
 }
 
 impl Kernel<'_> {
-    /// Lets the device translate its kernel in advance, if it is new. The caller holds no pages. The
-    /// submission reports any error again.
+    /// Lets the device translate the kernel in advance, if it is new there. The caller holds no pages. Errors
+    /// are ignored here, because the submission returns them.
     fn prepare(&self, device: &dyn Device) {
         match self {
             Self::Search(_) | Self::PeerCopy(..) => {}

@@ -11,8 +11,8 @@ use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::links::reach;
 
-/// A copy without the host to memory of one device, which all devices of the store can
-/// [access](crate::engine::links::reach).
+/// The target of a direct copy: memory of one device. All devices of the store must be able to
+/// [access](crate::engine::links::reach) it.
 #[derive(Debug)]
 pub struct PeerCopy<'a> {
     /// The place of the first element; the others follow in the order of their indices.

@@ -70,8 +70,8 @@ pub trait Change: Sync {
         Ok(())
     }
 
-    /// Lets the device translate its kernel for such runs in advance, if it is new. The submission reports
-    /// any error again.
+    /// Lets the device translate the kernel for such runs in advance, if it is new there. Errors are ignored
+    /// here, because the submission returns them.
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>);
 
     /// Submits the change of a run. It writes the run's first column, and some of the other columns.

@@ -96,8 +96,8 @@ pub trait AppendTo {
     fn append_in_order(&mut self, numbered: &[u8]);
 }
 
-/// Target of a kernel's [appended](vmarray_kernel::Append) elements: a vector that gets at most `most`
-/// elements more. If items append more, the vector is unchanged, and the launch returns
+/// Target of a kernel's [appended](vmarray_kernel::Append) elements: a vector, with a maximum number of
+/// appended elements. If items append more, the vector is unchanged, and the launch returns
 /// [`KernelAppend`](crate::ErrorKind::KernelAppend).
 ///
 /// ```

@@ -198,8 +198,9 @@ impl<K: Kernel> KernelLaunch<K> {
     }
 
     /// Runs the kernel once for each number of a range; `at.index()` is the number. This is for kernels
-    /// without an [`Own`](crate::kernel::Own), which would determine the items. Each device of the first
-    /// argument on devices runs a part of the range. A device that is set by [`on`](Self::on) runs all of it.
+    /// without an [`Own`](crate::kernel::Own), which would determine the items. The devices that store the
+    /// first array among the arguments divide the range. If a device is set by [`on`](Self::on), it runs the
+    /// whole range.
     ///
     /// ```
     /// use std::sync::Arc;

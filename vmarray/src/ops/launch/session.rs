@@ -71,9 +71,9 @@ const LAUNCHES: usize = 1024;
 ///
 /// # Several devices
 ///
-/// Arrays can be on several devices. Then arrays with an element for each item ([`Own`]) must be on the same
-/// devices, channels and page length, from the same index on. Elements that any item reads ([`Anywhere`],
-/// [`Window`]) are read in place, over links between the devices. So the devices must
+/// Arrays can be on several devices. Then arrays with an element for each item ([`Own`]) must have the same
+/// devices, channels and page length, and are used from the same index on. Elements that any item reads
+/// ([`Anywhere`], [`Window`]) are read in place, over links between the devices. The devices must therefore
 /// [reach](crate::device::Device::reaches) each other's memory in both directions: host RAM and NVIDIA GPUs
 /// with links do. OpenCL GPUs do not, and the launch is refused. If a launch reads or writes elements that
 /// another device writes, the devices wait for each other without the host. Elements that any item changes

@@ -151,12 +151,14 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.touched_pages(&shape.range()).count()
     }
 
-    /// Lends a page as a slice. Blocks while another thread holds it exclusively, and until it is in RAM.
+    /// Returns a guard that lends a page as a slice. Blocks while another thread holds the page exclusively,
+    /// and until the page is in RAM.
     ///
     /// # Errors
     /// [`PageOutside`](ErrorKind::PageOutside);
     /// [`TooManyGuards`](ErrorKind::TooManyGuards) or [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the
-    /// calling thread holds guards and would have to wait for others; [`Device`](ErrorKind::Device).
+    /// calling thread holds guards and would have to wait for another thread;
+    /// [`Device`](ErrorKind::Device).
     fn page(self, page: usize) -> Result<PageRef<'a, T, D>> {
         let (array, shape) = self.parts();
         array.visit(array.cut(&shape.range(), page)?, Visit::Stay)
@@ -189,7 +191,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
     /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and the errors of
-    /// [`read`](View::read). The method returns the closure's own result as the value.
+    /// [`read`](View::read). `Ok` contains the closure's result.
     fn map<R>(self, range: impl RangeBounds<usize>, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let (array, shape) = self.parts();
         array.map_in(shape.places(range)?, MapMode::Read, MapBuffer::New, |slice| run(slice))
@@ -390,7 +392,8 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         array.set_uncached(shape.place(index)?, value)
     }
 
-    /// Lends a page as a mutable slice. Blocks while any other thread holds it, and until it is in RAM.
+    /// Returns a guard that lends a page as a mutable slice. Blocks while any other thread holds the page,
+    /// and until the page is in RAM.
     ///
     /// # Errors
     /// The errors of [`page`](PagedView::page).
@@ -399,7 +402,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         array.visit_mut(array.cut(&shape.range(), page)?, Visit::Stay)
     }
 
-    /// Returns an iterator over the pages, exclusively. See [`pages`](PagedView::pages).
+    /// Returns an iterator over the pages, with exclusive access to each. See [`pages`](PagedView::pages).
     fn pages_mut(self) -> PagesMut<'a, T, D> {
         let (array, shape) = self.parts();
         array.pages_mut_of(shape.range())
@@ -414,8 +417,8 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 
     /// Runs a closure on each element of a range, mutably and in place, in order, with its index.
     ///
-    /// The method replaces a slice's `iter_mut`: an iterator cannot lend elements of pages that it
-    /// releases itself. It holds one page at a time.
+    /// Views have no `iter_mut`, because an iterator cannot lend elements of a page that it later releases.
+    /// This method holds one page at a time.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and the

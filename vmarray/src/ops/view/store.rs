@@ -37,7 +37,7 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn get_at(&self, place: usize, _: Internal) -> Result<Self::Element>;
 
-    /// Copies elements from a place on. They must be inside the store.
+    /// Copies elements from `place` on to a slice. The elements must be inside the store.
     #[doc(hidden)]
     fn read_at(&self, place: usize, into: &mut [Self::Element], _: Internal) -> Result<()>;
 

@@ -169,8 +169,8 @@ macro_rules! handles {
 handles!(SessionArray SessionCopy);
 
 /// Elements of a [`Session`] with a boundary mode, for a parameter `Window<T, N>`. Kernels read them in
-/// place, so there is no halo. Created by [`bounded`](SessionArray::bounded). Without a mode, elements beyond
-/// the edges do not exist, and the elements themselves serve as the argument.
+/// place, so there is no halo. Created by [`bounded`](SessionArray::bounded). To launch
+/// without a boundary mode, pass the elements themselves; then there are no elements beyond the edges.
 ///
 /// ```
 /// use vmarray::boundary::Circular;
