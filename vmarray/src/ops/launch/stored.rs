@@ -12,7 +12,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::ops::executor::{Examination, Operand, OperandStore};
 
-/// Places of a view's elements in its store, along each axis.
+/// The location of a view's elements in its store, along each axis.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBox {

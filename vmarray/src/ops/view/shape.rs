@@ -127,7 +127,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         self.runs(of).try_for_each(|run| store.fetch(&run, internal))
     }
 
-    /// Returns the places of a region, extended to whole pages if that makes fewer ranges.
+    /// Returns the places of a region as ranges. The ranges extend to whole pages if that joins some of them.
     #[doc(hidden)]
     fn touched<S: Store>(&self, _: &S, of: &Range<Self::Index>) -> impl Iterator<Item = Range<usize>> {
         self.runs(of)

@@ -123,7 +123,7 @@ macro_rules! handles {
         }
 
         impl<T, S: Shape> $Handle<T, S> {
-            /// Returns a part: a range, or a box of several dimensions. The call is free.
+            /// Returns a part of the elements: a range, or a box of several dimensions. The call costs nothing.
             ///
             /// # Errors
             /// The errors of [`section`](crate::views::View::section) of a view.
