@@ -31,8 +31,8 @@ pub trait Change: Sync {
         false
     }
 
-    /// Number of elements in a group. Groups are counted from the start of the changed range. A run consists of
-    /// whole groups; only the last group of the range may be shorter.
+    /// Number of elements in a group. Groups are counted from the start of the changed range. A run consists
+    /// of whole groups; only the last group of the range may be shorter.
     fn group_len(&self) -> usize {
         1
     }

@@ -123,7 +123,8 @@ macro_rules! handles {
         }
 
         impl<T, S: Shape> $Handle<T, S> {
-            /// Returns a part of the elements: a range, or a box of several dimensions. The call costs nothing.
+            /// Returns a part of the elements: a range, or a box of several dimensions. The call costs
+            /// nothing.
             ///
             /// # Errors
             /// The errors of [`section`](crate::views::View::section) of a view.
@@ -331,11 +332,9 @@ elements! {
 ///     x.set(x.get() * by);
 /// }
 ///
-/// type Parameters = <scale as Kernel>::Parameters;
-/// fn twice<A: SessionArguments<Parameters> + Clone>(session: &mut Session<'_>, all: A) -> vmarray::Result<()> {
-///     scale::run_in(session, all.clone())?;
-///     scale::run_in(session, all)
-/// }
+/// type Parameters = <scale as Kernel>::Parameters; fn twice<A: SessionArguments<Parameters> +
+/// Clone>(session: &mut Session<'_>, all: A) -> vmarray::Result<()> { scale::run_in(session, all.clone())?;
+/// scale::run_in(session, all) }
 /// # let _ = |session: &mut Session<'_>, x: SessionArray<f32>| twice(session, (2.0, x));
 /// ```
 #[diagnostic::on_unimplemented(
