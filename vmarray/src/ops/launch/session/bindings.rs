@@ -332,9 +332,11 @@ elements! {
 ///     x.set(x.get() * by);
 /// }
 ///
-/// type Parameters = <scale as Kernel>::Parameters; fn twice<A: SessionArguments<Parameters> +
-/// Clone>(session: &mut Session<'_>, all: A) -> vmarray::Result<()> { scale::run_in(session, all.clone())?;
-/// scale::run_in(session, all) }
+/// type Parameters = <scale as Kernel>::Parameters;
+/// fn twice<A: SessionArguments<Parameters> + Clone>(session: &mut Session<'_>, all: A) -> vmarray::Result<()> {
+///     scale::run_in(session, all.clone())?;
+///     scale::run_in(session, all)
+/// }
 /// # let _ = |session: &mut Session<'_>, x: SessionArray<f32>| twice(session, (2.0, x));
 /// ```
 #[diagnostic::on_unimplemented(
