@@ -212,8 +212,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// Like [`find`](Self::find), within bounds. Returns the first `limit` matches, and the number of all
     /// matches.
     ///
-    /// In a box, the devices search neighbouring runs of elements together, and drop matches between the
-    /// runs.
+    /// The elements of a box are separate runs in the store. The devices search neighbouring runs together,
+    /// and drop matches between the runs.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find) and [`section`](Self::section).

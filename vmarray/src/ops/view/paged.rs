@@ -265,8 +265,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
 
     /// Returns an indexed parallel iterator over all elements by value. It copies a page at a time, and holds
     /// no page while the items are used. If an element cannot be read, its item is the error. A thread that
-    /// [must work alone](crate::access::must_work_alone) reads all elements itself; the items of any other
-    /// thread are then [`WouldDeadlock`](ErrorKind::WouldDeadlock).
+    /// [must work alone](crate::access::must_work_alone) must read all elements itself: items that another
+    /// thread reads for it are the error [`WouldDeadlock`](ErrorKind::WouldDeadlock).
     ///
     /// ```
     /// use rayon::prelude::*;
