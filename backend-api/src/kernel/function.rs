@@ -64,6 +64,11 @@ pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8], limit: Optio
 /// });
 /// assert_eq!(halved.call_all(&[&arguments[0], &arguments[1]], &mut results, None).failures, 0);
 /// assert_eq!((results, halved.kernel().name(), halved.table()), ([1; 8], "halved", &[][..]));
+/// // The error of a call that ran for too long names the loop.
+/// let timed = function.clone().with_loops(vec![(0, "file.rs:3".into())]);
+/// assert_eq!(timed.over_time(0, 7).over_time().map(|call| &*call.place), Some("file.rs:3"));
+/// // The function has no loop, so it needs no limit.
+/// assert_eq!(timed.time_limit(), None);
 /// // Its last operation writes nothing.
 /// let nothing = Body { code: vec![Op::Block { body: vec![] }], ..Body::default() };
 /// assert!(Function::new(nothing, Vec::new()).is_err());

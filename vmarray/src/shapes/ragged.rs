@@ -165,6 +165,12 @@ impl<S: Items, D: Device> Ragged<S, D> {
     }
 
     /// Returns true if there are no rows. An array of empty rows is not empty.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// assert!(!RaggedArray::<u8>::builder().from_rows([""])?.is_empty());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0

@@ -28,6 +28,7 @@ use crate::setup::any::AnyDevice;
 /// ```
 /// use vmarray::prelude::*;
 /// let writer = RaggedArray::<u32>::builder().capacity(100, 1000).writer()?;
+/// assert!(writer.is_empty());
 /// std::thread::scope(|threads| {
 ///     for thread in 0..4 {
 ///         let writer = &writer;
