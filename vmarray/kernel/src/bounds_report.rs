@@ -1,4 +1,4 @@
-//! Accesses out of bounds, counted on the host.
+//! Counts of accesses out of bounds, for kernels that run on the host.
 
 use crate::KernelType;
 use std::cell::Cell;
@@ -7,7 +7,8 @@ thread_local! {
     static OUTSIDE: Cell<Option<OutOfBounds>> = const { Cell::new(None) };
 }
 
-/// Accesses out of bounds of arrays and views: they read zero, write nothing, and are counted.
+/// The error of a run on the host in which items accessed arrays or views out of bounds. Such an access reads
+/// zero or writes nothing.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};
@@ -22,9 +23,9 @@ thread_local! {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBounds {
-    /// The number of these accesses.
+    /// Number of accesses out of bounds.
     pub count: u64,
-    /// The index of the first of these accesses.
+    /// Index of the first access out of bounds.
     pub index: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Complex numbers of the crate `num-complex` as values of kernels: structs of two floats, with operators and
-//! methods as kernel functions.
+//! Complex numbers of the crate `num-complex` as values of kernels: structs of two floats. Their operators
+//! and methods are kernel functions.
 //!
-//! The formulas equal the ones of `num-complex`, so a quotient overflows if the square of the divisor's
-//! absolute value does.
+//! The formulas are those of `num-complex`: a quotient overflows if the square of the divisor's absolute
+//! value overflows.
 
 use crate::layout::{KernelType, Layout, field};
 use crate::number::Float;

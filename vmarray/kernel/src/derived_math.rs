@@ -1,8 +1,8 @@
-//! Methods of numbers, composed of operations of the rule table. They are kernel functions, so the host and
-//! the devices run the same source.
+//! Methods of numbers, such as `abs_diff` and `powi`, composed of basic operations. They are kernel
+//! functions, so the host and all devices run the same source.
 //!
-//! They are Rust's functions of the same names without panics: sums wrap, and division by zero follows the
-//! rule table.
+//! They behave as Rust's methods of the same names, but never panic: sums wrap, and division by zero follows
+//! the [rule table](backend_api::expr).
 
 #[cfg(feature = "num-complex")]
 pub use crate::complex::*;
@@ -242,7 +242,8 @@ pub fn pow<T: Integer>(x: T, exponent: u32) -> T {
     power
 }
 
-/// Exponentiation by squaring, from the lowest bit up; the reciprocal for negative exponents.
+/// Raises `x` to an integer power, by repeated squaring from the exponent's lowest bit up. For a negative
+/// exponent, returns the reciprocal of the positive power.
 #[kernel(crate = crate)]
 #[inline(always)]
 pub fn powi<T: Float>(x: T, exponent: i32) -> T {

@@ -1,10 +1,10 @@
-//! Errors of lowering.
+//! Errors of lowering: the translation of kernels for devices.
 
 use crate::lower::{Lowered, SourcePlace};
 use std::fmt;
 
-/// Failure to lower a kernel. The compiler reports most errors; these depend on the kernel's type and const
-/// parameters.
+/// An error of lowering a kernel. Rustc reports most errors in kernels; lowering reports errors that depend
+/// on the kernel's type and const parameters.
 ///
 /// ```
 /// use vmarray_kernel::{ErrorKind, At, Own, kernel, lower};
@@ -31,7 +31,7 @@ pub struct Error {
     detail: String,
 }
 
-/// Kind of a failure to lower a kernel.
+/// Kind of an error of lowering.
 ///
 /// ```
 /// use vmarray_kernel::ErrorKind;
@@ -40,13 +40,13 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Calls or blocks are nested too deeply, for instance by recursion.
+    /// Calls or blocks are nested too deeply, for instance because of recursion.
     TooDeep,
-    /// Too many operations, registers, parameters, or too large arrays.
+    /// The kernel has too many operations, registers or parameters, or its arrays are too large.
     TooLarge,
-    /// A feature that kernels do not support.
+    /// The kernel uses a feature that kernels do not support.
     Unsupported,
-    /// A barrier or an operation across lanes is in non-uniform flow.
+    /// A barrier or an operation across lanes is in code that some items of a group may skip.
     Divergent,
 }
 
@@ -67,19 +67,19 @@ impl Error {
         Self::new(kind, lowered.name, file, line, detail.to_owned())
     }
 
-    /// The kind.
+    /// Returns the kind of the error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The name of the kernel function.
+    /// Returns the name of the kernel function.
     #[must_use]
     pub const fn function(&self) -> &'static str {
         self.function
     }
 
-    /// The file of the function, as the compiler names it.
+    /// Returns the file of the function, as rustc names it.
     ///
     /// ```
     /// # use vmarray_kernel::{At, Own, kernel, lower};
@@ -98,7 +98,8 @@ impl Error {
         self.file
     }
 
-    /// The fault and its remedy, without the place that [`Display`](fmt::Display) adds.
+    /// Returns the problem and the remedy, without the function and source place that
+    /// [`Display`](fmt::Display) adds.
     ///
     /// ```
     /// # use vmarray_kernel::{At, Own, kernel, lower};
@@ -118,7 +119,7 @@ impl Error {
         &self.detail
     }
 
-    /// The line of the fault in the file.
+    /// Returns the line of the problem in the file.
     #[must_use]
     pub const fn line(&self) -> u32 {
         self.line

@@ -1,7 +1,7 @@
 //! 16-bit floats of the crate `half` as values of kernels.
 //!
 //! They are stored as bits. Operators compute in `f32`, and round the result to nearest even. For `+`, `-`,
-//! `*` and `/` this is the nearest 16-bit float, because `f32` has more than twice the digits.
+//! `*` and `/` this is the correctly rounded result, because `f32` has more than twice as many digits.
 
 use crate::layout::{KernelType, Layout, LayoutField};
 use crate::number::Half;

@@ -1,4 +1,4 @@
-//! Kernel functions for calls from expressions.
+//! Kernel functions that expressions can call.
 
 use crate::error::{Error, ErrorKind};
 use crate::inferred_types::Function;
@@ -18,10 +18,11 @@ use backend_api::kernel::{self, Op, TimeLimit, Type};
     note = "expressions can call functions whose arguments are numbers and `bool`s"
 )]
 pub trait ScalarArguments: Sized {
-    /// Their types on devices.
+    /// Types of the arguments on devices.
     const TYPES: &'static [Type];
 
-    /// The arguments of the element of this number, from the bytes of all elements of each argument.
+    /// Returns the arguments of call `number`; `all` has, for each argument, the bytes of the values for all
+    /// calls.
     #[doc(hidden)]
     fn of_element(all: &[&[u8]], number: usize) -> Self;
 }
@@ -63,12 +64,13 @@ fn load<T: Scalar>(bytes: &[u8], number: usize) -> T {
     })
 }
 
-/// A kernel function of numbers and bools for calls from expressions: lowered for devices, and the function
-/// itself for devices that compute with the processor. Accesses out of bounds read 0 and are not reported.
+/// Converts a kernel function of numbers and bools to a function that expressions can call. Devices that
+/// compute with the CPU call the Rust function; other devices run its lowered form. Accesses out of bounds
+/// read 0 and are not reported.
 ///
 /// # Errors
-/// The errors of [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if it calls `alloc`,
-/// contains a barrier, or never returns.
+/// The errors of [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if the function calls
+/// `alloc`, contains a barrier, or never returns.
 ///
 /// ```
 /// use vmarray_kernel::{function, kernel};

@@ -1,12 +1,12 @@
-//! Typed declarations of group operations. Groups run in their lowered form, also on the host, so these
-//! functions are never called.
+//! Declarations of group operations, for type checks. Nothing calls the functions, because groups run only in
+//! their lowered form, also on the host.
 
-/// The extent of a group along an axis. The verifier refuses lengths that exceed the limit.
+/// Converts the extent of a group along an axis to `u32`.
 pub const fn group_extent(len: usize) -> u32 {
     if len > u32::MAX as usize { u32::MAX } else { len as u32 }
 }
 
-/// Refuses group lengths that no device supports.
+/// Panics at compile time if no device supports groups with these extents.
 pub const fn check_group(extents: &[usize]) {
     let len = product(extents);
     assert!(len > 0, "a group has no items: give it 1 to 1024, as in `group = 64`");
@@ -16,7 +16,8 @@ pub const fn check_group(extents: &[usize]) {
     );
 }
 
-/// Refuses operations across lanes in groups whose length is not a multiple of 32.
+/// Panics at compile time if the number of items of a group is not a multiple of 32, as operations across
+/// lanes require.
 pub const fn check_lanes(extents: &[usize]) {
     assert!(
         product(extents).is_multiple_of(32),
@@ -43,7 +44,7 @@ pub(crate) fn never<T>() -> T {
     panic!("a kernel with groups runs only when it is launched: do not call its function")
 }
 
-/// Operations across lanes.
+/// Operations across lanes: the 32 items of a subgroup (warp).
 pub mod lanes {
     use super::never;
     use crate::number::{Bits, Number, Scalar};

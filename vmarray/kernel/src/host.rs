@@ -1,4 +1,4 @@
-//! Kernels on the host.
+//! Running kernels on the host.
 
 use crate::bounds_report::{self, OutOfBounds};
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::views::{Item, ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
 
-/// Default private memory of an item in bytes, for [`PrivateSlice`](crate::PrivateSlice).
+/// Default size of an item's private memory in bytes, for [`PrivateSlice`](crate::PrivateSlice).
 ///
 /// ```
 /// assert_eq!(vmarray_kernel::PRIVATE_HEAP_BYTES, 16_384);
@@ -25,8 +25,8 @@ const SEARCHED_TURNS: u64 = 1 << 20;
 /// Number of items whose elements are loaded at a time.
 const BLOCK_ITEMS: usize = 512;
 
-/// A kernel function that can be launched, as a type. `#[kernel]` implements it for functions that take
-/// [`At`](crate::At), [`Own`](crate::Own) or [`Anywhere`](crate::Anywhere).
+/// A kernel that can be launched, as a type. `#[kernel]` implements it for functions that have a parameter
+/// for items, such as [`At`](crate::At), [`Own`](crate::Own) or [`Anywhere`](crate::Anywhere).
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Kernel, Own, run_on_host};
@@ -54,39 +54,39 @@ const BLOCK_ITEMS: usize = 512;
     label = "this cannot be launched"
 )]
 pub trait Kernel: Define {
-    /// Sources of the parameters on the host, in their order: nothing for [`At`](crate::At), values for
-    /// values, slices of all running items for [`Own`](crate::Own), slices of all elements for
-    /// [`Anywhere`](crate::Anywhere).
+    /// Arguments on the host, one for each parameter: `()` for an [`At`](crate::At) with one axis, the shape
+    /// of the result for an `At` with several axes, a value for a value, a slice of the running items'
+    /// elements for [`Own`](crate::Own), a slice of all elements for [`Anywhere`](crate::Anywhere).
     type Sources<'s>;
-    /// Sources of the items' parameters.
+    /// Arguments in the form from which items take their parameters.
     #[doc(hidden)]
     type Bound<'s>;
-    /// The types of all parameters except [`At`](crate::At), with static references.
+    /// Types of all parameters except [`At`](crate::At), with static references.
     type Parameters;
-    /// The type that items return.
+    /// Type that each item returns.
     type Returned: Returned;
 
-    /// The parameters.
+    /// Returns the kind and the name of each parameter.
     fn parameters() -> Vec<ParameterInfo>;
 
-    /// The extents of a group, if the kernel sets them; else empty.
+    /// Returns the extents of a group; empty for a kernel without groups.
     #[must_use]
     fn group() -> Vec<u32> {
         Vec::new()
     }
 
-    /// The number of items of a group, if the kernel sets it.
+    /// Returns the number of items of a group; `None` for a kernel without groups.
     #[must_use]
     fn group_len() -> Option<u32> {
         let group = Self::group();
         (!group.is_empty()).then(|| group.into_iter().fold(1, u32::saturating_mul))
     }
 
-    /// Sources for items, from a program's arguments.
+    /// Converts the program's arguments for items.
     #[doc(hidden)]
     fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_>;
 
-    /// Sources for items, from a device's views.
+    /// Takes the arguments for items from a device's launch.
     #[doc(hidden)]
     fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s>;
 
@@ -102,17 +102,17 @@ pub trait Kernel: Define {
     #[doc(hidden)]
     fn end(bound: &mut Self::Bound<'_>);
 
-    /// Parameters of a launch.
+    /// Converts the program's arguments for the interpreter.
     #[doc(hidden)]
     fn arguments(sources: Self::Sources<'_>) -> Vec<Argument<'_>>;
 }
 
-/// Runs a kernel for the items of a range, one after the other, on this thread. The slices of
-/// [`Own`](crate::Own) parameters have an element for each item of the range. Kernels with groups are
+/// Runs a kernel on the calling thread, for each item of a range in turn. The slice for an
+/// [`Own`](crate::Own) parameter has one element for each item of the range. A kernel with groups is
 /// [interpreted](crate::interpret).
 ///
 /// # Errors
-/// Accesses out of bounds. All items have run.
+/// [`OutOfBounds`] if items have accessed elements out of bounds. All items have run nevertheless.
 ///
 /// # Panics
 /// If a slice has too few elements, or a kernel with groups cannot be lowered.
@@ -144,9 +144,9 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
     bounds_report::take().map_or(Ok(()), Err)
 }
 
-/// Native form of a kernel without groups, for devices that run on the processor: it calls the kernel
-/// function for each item, where other devices run the [lowered](crate::lower) form. Pass it to
-/// `backend_api::kernel::Kernel::with_host`.
+/// The native code of a kernel without groups, for devices that compute with the CPU; pass it to
+/// `backend_api::kernel::Kernel::with_host`. It calls the kernel function for each item, instead of running
+/// the [lowered](crate::lower) form.
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -164,7 +164,7 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, false)
 }
 
-/// The host form like [`host_form`], of the form that [returns](crate::lower_returning).
+/// The native code like [`host_form`], for the lowered form that [returns values](crate::lower_returning).
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -182,8 +182,8 @@ pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, true)
 }
 
-/// Returns the host form like [`host_form`], for the lowered form that [returns](crate::lower_returning)
-/// values.
+/// Returns the native code like [`host_form`], for a result with `axes` axes. If `returns` is true, for the
+/// lowered form that [returns values](crate::lower_returning).
 pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {
         if returns { |items| run_form::<K>(items, N, true) } else { |items| run_form::<K>(items, N, false) }

@@ -1,4 +1,4 @@
-//! Types that rustc inferred for a kernel function: types of literals, and callees.
+//! The types of literals and the callees of a kernel function, as inferred by rustc.
 
 use crate::layout::{KernelType, Layout};
 use crate::number::Scalar;
@@ -6,30 +6,31 @@ use crate::tree::Tree;
 use backend_api::expr::Type;
 use std::marker::PhantomData;
 
-/// A literal of type `T`. `T` is inferred from the parameter of a closure that is never called.
+/// A literal of type `T`, as a parameter of a closure that is never called: rustc infers `T` from the
+/// closure's body.
 pub struct Lit<T>(PhantomData<fn() -> T>);
 
 impl<T> Lit<T> {
-    /// Fixes the type of the literal.
+    /// Makes rustc infer `T` as the type of the value.
     pub fn is(&self, value: T) -> T {
         value
     }
 }
 
-/// A callee: the type of a kernel function.
+/// A callee: a call of the kernel function with the type `C`.
 pub struct Call<C>(PhantomData<fn() -> C>);
 
-/// A literal of a struct, whose type is `T`.
+/// A struct literal of type `T`.
 pub struct Of<T>(PhantomData<fn() -> T>);
 
 impl<T> Of<T> {
-    /// Fixes the type of the literal.
+    /// Makes rustc infer `T` as the type of the value.
     pub fn is(&self, value: T) -> T {
         value
     }
 }
 
-/// Contents of a slot.
+/// The contents of a slot: a place in a function whose type or callee rustc infers.
 #[derive(Clone, Copy, Debug)]
 pub enum Slot {
     /// A literal of a type.
@@ -42,7 +43,7 @@ pub enum Slot {
 
 /// A slot, or a tuple of them.
 pub trait Slots {
-    /// Appends its slots.
+    /// Appends the slots.
     fn append(into: &mut Vec<Slot>);
 }
 
@@ -76,7 +77,7 @@ macro_rules! tuples {
 }
 tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-/// The slots of a closure, which is not called.
+/// Returns the slots that are the parameters of a closure, without calling the closure.
 pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<Slot> {
     let mut slots = Vec::new();
     S::append(&mut slots);
@@ -88,23 +89,23 @@ pub fn never<T>() -> T {
     unreachable!("rustc only checks the types of this code; it never runs")
 }
 
-/// A constant: its parts as bits, in the order of its type.
+/// A constant that a kernel function names: its type, and the bits of its scalars.
 #[derive(Clone, Debug)]
 pub struct Constant {
-    /// The type of the constant.
+    /// Type of the constant.
     pub layout: Layout,
     /// The bits of all scalars in the constant.
     pub values: Vec<u64>,
 }
 
-/// A constant of a value.
+/// Creates a constant from a value.
 pub fn constant<T: KernelType>(value: T) -> Constant {
     let mut values = Vec::new();
     value.values(&mut values);
     Constant { layout: T::layout(), values }
 }
 
-/// Definition of a kernel function with its type and const parameters.
+/// The definition of a kernel function for given type and const parameters.
 ///
 /// ```
 /// use vmarray_kernel::{Define, Definition, kernel};
@@ -148,7 +149,7 @@ pub struct Definition {
     note = "put `#[kernel]` above the function"
 )]
 pub trait Define: 'static {
-    /// Its definition.
+    /// Returns the definition of the function.
     fn define() -> Definition;
 }
 
@@ -174,19 +175,21 @@ pub trait Define: 'static {
     note = "a function with a reference parameter cannot be a type parameter"
 )]
 pub trait Function<Arguments, Output>: Define {
-    /// Calls it on the host.
+    /// Calls the function on the host.
     fn call(arguments: Arguments) -> Output;
 }
 
-/// A function without `#[kernel]` at a place where a kernel type of its name is expected.
+/// Marker type for a function without `#[kernel]`, at a place where a kernel type of its name is expected.
 #[derive(Debug)]
 pub struct PlainFunction;
 
-/// A function of values at a place where a kernel that can be launched is expected.
+/// Marker type for a function that has only value parameters, at a place where a kernel that can be launched
+/// is expected.
 #[derive(Debug)]
 pub struct FunctionOfValues;
 
-/// A value that kernels can call. A missing function passes, because rustc reports it elsewhere.
+/// A function that kernels can call. Also implemented for a missing function, because rustc reports it
+/// elsewhere.
 #[diagnostic::on_unimplemented(
     message = "a kernel calls kernel functions only: write `#[kernel]` above this function",
     label = "this function has no `#[kernel]`"
@@ -194,7 +197,7 @@ pub struct FunctionOfValues;
 pub trait CalledByKernels {}
 impl CalledByKernels for &'static () {}
 
-/// A kernel that runs for items.
+/// A kernel that runs for items, and can therefore be launched.
 #[diagnostic::on_unimplemented(
     message = "a function with only value parameters cannot be launched: write a kernel with a `&mut \
                Own<T>` that calls it",
@@ -216,7 +219,7 @@ pub fn call<F: Function<A, R>, A, R>(arguments: A) -> R {
     F::call(arguments)
 }
 
-/// Fixes the types of such a call for type inference.
+/// Makes rustc infer the types of a call of a function that is a type parameter.
 pub fn typed_call<F: Function<A, R>, A, R>(_: &Call<F>, _: A) -> R {
     never()
 }

@@ -1,4 +1,4 @@
-//! Interpretation of lowered kernels on the host.
+//! Interpretation of lowered kernels on the host, for tests.
 
 use crate::KernelType;
 use crate::error::{Error, ErrorKind};
@@ -13,19 +13,21 @@ use std::ops::Range;
 /// kernel's place. `None` for more than four axes.
 #[derive(Debug)]
 pub enum Argument<'s> {
-    /// Nothing: the item's place.
+    /// No data, for a parameter that is the item's place.
     Place,
-    /// The bits of the scalars of a value, or of a table.
+    /// The bits of all scalars of a value or a table.
     Values(Vec<u64>),
-    /// Elements to read: their bytes, and the size of one.
+    /// Elements to read: their bytes, and the size of an element in bytes.
     Read(&'s [u8], usize),
-    /// The shape of the result.
+    /// The extents of the result along its axes.
     Shape(Vec<usize>),
-    /// Elements read by places: the first place, and the extents.
+    /// Elements that are read by places: the first place, the extents, the bytes, and the size of an element
+    /// in bytes.
     Around(Vec<isize>, Vec<usize>, &'s [u8], usize),
-    /// Elements to read and write.
+    /// Elements to read and write: their bytes, and the size of an element in bytes.
     Write(&'s mut [u8], usize),
-    /// The number of appended elements (8 bytes), and the elements with the size of one.
+    /// Elements to append: the counter (8 bytes), the bytes of the elements, and the size of an element in
+    /// bytes.
     Append(&'s mut [u8], &'s mut [u8], usize),
 }
 
@@ -38,12 +40,11 @@ impl Argument<'_> {
     }
 }
 
-/// Runs the lowered form of a kernel by the interpreter, one item after the other. The results equal the
-/// results of [`run_on_host`](crate::run_on_host), which runs the function itself. For tests; devices run the
-/// same form.
+/// Lowers a kernel, and interprets the lowered form that devices run, one item after the other. For tests:
+/// the results equal those of [`run_on_host`](crate::run_on_host), which runs the Rust function.
 ///
 /// # Errors
-/// Errors of lowering.
+/// The errors of [`lower`](crate::lower).
 ///
 /// # Panics
 /// If a slice has too few elements.

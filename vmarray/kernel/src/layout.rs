@@ -1,8 +1,8 @@
-//! Types of values that kernels hold.
+//! Types of values in kernels, as lowering sees them.
 
 use backend_api::expr::Type;
 
-/// A type during lowering.
+/// The type of a value during lowering.
 ///
 /// ```
 /// use vmarray_kernel::{KernelType, Layout};
@@ -14,17 +14,17 @@ use backend_api::expr::Type;
 pub enum Layout {
     /// A number or a bool; `usize` and `isize` have 64 bits.
     Scalar(Type),
-    /// A tuple, which has no memory layout.
+    /// A tuple. It cannot be in memory.
     Tuple(Vec<Self>),
-    /// An array: a number of contiguous values of a type.
+    /// An array: the type and the number of its contiguous elements.
     Array(Box<Self>, usize),
     /// A struct.
     Struct {
-        /// Its name.
+        /// Name of the struct.
         name: &'static str,
-        /// Its fields, as declared.
+        /// Fields, in the order of declaration.
         fields: Vec<LayoutField>,
-        /// Its size in memory.
+        /// Size in memory, in bytes.
         bytes: usize,
     },
 }
@@ -39,19 +39,19 @@ pub enum Layout {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LayoutField {
-    /// The name of the field, or its number.
+    /// Name of the field; its number in a tuple struct.
     pub name: &'static str,
-    /// Bytes from the start of the struct.
+    /// Offset in the struct, in bytes.
     pub offset: usize,
-    /// The type of the field.
+    /// Type of the field.
     pub layout: Layout,
 }
 
 impl Layout {
-    /// The type of nothing.
+    /// The type `()`.
     pub const UNIT: Self = Self::Tuple(Vec::new());
 
-    /// The size of the type in memory. Tuples have none.
+    /// Returns the size of a value in memory, in bytes. For types that can be in memory, not tuples.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -62,7 +62,7 @@ impl Layout {
         }
     }
 
-    /// Number of scalars.
+    /// Returns the number of scalars in a value.
     #[must_use]
     pub fn scalars(&self) -> usize {
         match self {
@@ -73,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// The types of the parts of a tuple or struct.
+    /// Returns the types of the parts of a tuple, or of the fields of a struct; empty for other types.
     #[must_use]
     pub fn parts(&self) -> Vec<&Self> {
         match self {
@@ -83,7 +83,7 @@ impl Layout {
         }
     }
 
-    /// Index of a struct's field or a tuple's part, by its name; `None` if there is none.
+    /// Returns the index of a struct's field or a tuple's part with this name; `None` if there is none.
     #[must_use]
     pub fn part(&self, name: &str) -> Option<usize> {
         match self {
@@ -94,7 +94,7 @@ impl Layout {
     }
 }
 
-/// A value in kernels: a number, a bool, a tuple, an array, or a struct that derives it.
+/// A type of values in kernels: a number, a bool, a tuple, an array, or a struct that derives this trait.
 ///
 /// ```
 /// use vmarray_kernel::KernelType;
@@ -118,16 +118,16 @@ impl Layout {
             `#[derive(Clone, Copy, KernelType)]`"
 )]
 pub trait KernelType: Copy + Send + Sync + 'static {
-    /// The value of reads out of bounds.
+    /// Value that a read out of bounds returns.
     const ZERO: Self;
 
-    /// The type as a value.
+    /// Returns a description of the type.
     fn layout() -> Layout;
 
-    /// Appends the bits of all scalars in it, in the order of the layout.
+    /// Appends the bits of all scalars in the value, in the order of the layout.
     fn values(self, into: &mut Vec<u64>);
 
-    /// The value of bits in that order.
+    /// Creates a value from the bits of its scalars, in the order of the layout.
     #[doc(hidden)]
     fn of_values(next: &mut impl FnMut() -> u64) -> Self;
 }
@@ -181,12 +181,12 @@ tuples! {
     A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7;
 }
 
-/// The layout of a type.
+/// Returns the layout of a type.
 pub fn layout<T: KernelType>() -> Layout {
     T::layout()
 }
 
-/// A field of a type.
+/// Creates the description of a field of type `T`.
 pub fn field<T: KernelType>(name: &'static str, offset: usize) -> LayoutField {
     LayoutField { name, offset, layout: T::layout() }
 }

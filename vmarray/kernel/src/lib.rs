@@ -1,10 +1,10 @@
-//! Kernels: Rust functions that run on the host unchanged, and that are lowered to the representation from
-//! which backends generate code for their devices.
+//! Kernels: Rust functions that run unchanged on the host, and on devices after *lowering*: the translation
+//! to `backend_api::kernel::Body`, from which backends generate code.
 //!
-//! `#[kernel]` emits a function as a [`Tree`](tree::Tree), and lets rustc infer the types of its literals and
-//! callees ([`Definition`]). The callable form uses the functions of a hidden module, which implement the
-//! rule table of `backend_api::expr`. So the host and all devices agree bit by bit, except for the bits of a
-//! NaN.
+//! `#[kernel]` emits a function in several forms: a syntax tree ([`Tree`](tree::Tree)) for lowering, with the
+//! types of literals and callees that rustc infers ([`Definition`]), and a Rust function that the host calls
+//! (the *host form*). The host form calls functions that implement the rule table of `backend_api::expr`.
+//! Results on the host and on all devices are therefore equal bit by bit, except for the bits of a NaN.
 //!
 //! ```
 //! use vmarray_kernel::{Anywhere, At, Own, kernel, run_on_host};
@@ -63,7 +63,7 @@ pub mod tree;
 mod turns;
 mod views;
 
-/// Crate of the 16-bit floats that kernels accept.
+/// The crate whose 16-bit floats kernels accept.
 #[cfg(feature = "half")]
 pub use ::half;
 pub use bounds_report::OutOfBounds;
@@ -76,7 +76,7 @@ pub use layout::{KernelType, Layout, LayoutField};
 pub use lower::{
     AxisPart, GroupPart, Lowered, ScalarSource, SourcePlace, StencilPart, TableSource, lower, lower_returning,
 };
-/// Crate of the complex numbers that kernels accept.
+/// The crate whose complex numbers kernels accept.
 #[cfg(feature = "num-complex")]
 pub use num_complex;
 pub use number::{Bits, Float, Half, Integer, Number, Scalar, Signed};
@@ -88,7 +88,7 @@ pub use stencil::{Anywhere, Window};
 pub use views::{Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
 
-/// The parts of launches.
+/// Parts for code that launches kernels.
 #[doc(hidden)]
 pub mod launch {
     pub use crate::host::host_form_of;

@@ -1,9 +1,9 @@
-//! Lowering: from the trees of a kernel and its callees, with the types that rustc inferred, to the
-//! representation that devices run.
+//! Lowering: translates the syntax trees of a kernel and its callees, with the types that rustc inferred, to
+//! a body that devices run.
 //!
-//! Lowering inlines calls, types code bottom-up, folds constants, resolves branches with constant conditions,
-//! and unrolls loops of few, constant iterations. [`simplify`] then turns arrays with constant indices into
-//! registers, and drops unused results.
+//! Lowering inlines calls, types expressions bottom-up, folds constants, resolves branches with constant
+//! conditions, and unrolls loops with a small constant number of iterations. [`simplify`] then turns arrays
+//! with constant indices into registers, and removes unused results.
 
 mod call;
 mod expr;
@@ -53,7 +53,7 @@ enum Exit {
 
 type Result<T, E = Exit> = std::result::Result<T, E>;
 
-/// A kernel for devices, and the sources of a launch's arguments.
+/// A lowered kernel: the body for devices, and the source of each argument that a launch passes to the body.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, lower};
@@ -69,18 +69,18 @@ type Result<T, E = Exit> = std::result::Result<T, E>;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Lowered {
-    /// The name of the function.
+    /// Name of the kernel function.
     pub name: &'static str,
-    /// The body for devices.
+    /// Body for devices.
     pub body: Body,
-    /// The parameters of the kernel.
+    /// Parameters of the kernel function.
     pub parameters: Vec<ParameterInfo>,
-    /// The source of each scalar parameter of the body.
+    /// Source of each scalar parameter of the body.
     pub scalars: Vec<ScalarSource>,
-    /// For each view of the body, the number of the kernel's parameter; for a view of [returned
-    /// values](lower_returning), the number of parameters.
+    /// For each view of the body, the index of its parameter in [`parameters`](Self::parameters); for a view
+    /// of [returned values](lower_returning), the number of parameters.
     pub views: Vec<usize>,
-    /// The source of each table of the body.
+    /// Source of each table of the body.
     pub tables: Vec<TableSource>,
     /// Source places of operations that may fail, by their numbers.
     places: Vec<(u32, SourcePlace)>,
@@ -88,7 +88,7 @@ pub struct Lowered {
     defined: SourcePlace,
 }
 
-/// A place in the program's source.
+/// A source place: a file and a line of the program.
 ///
 /// ```
 /// use vmarray_kernel::{Anywhere, At, Own, kernel, lower};
@@ -104,9 +104,9 @@ pub struct Lowered {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePlace {
-    /// The file, by the compiler's name.
+    /// File, as rustc names it.
     pub file: &'static str,
-    /// The line, counted from 1.
+    /// Line, counted from 1.
     pub line: u32,
 }
 
@@ -136,7 +136,7 @@ impl Lowered {
         Some(self.places[at].1)
     }
 
-    /// The source place of the function.
+    /// Returns the source place of the function.
     ///
     /// ```
     /// use vmarray_kernel::{Own, kernel, lower};
@@ -154,7 +154,8 @@ impl Lowered {
         self.defined
     }
 
-    /// The failing index from the item's view; it may be negative in windows.
+    /// Returns the index that was out of bounds in a report, as the kernel used it; it may be negative in
+    /// windows.
     #[doc(hidden)]
     #[must_use]
     pub fn index_of(&self, report: &Report) -> i128 {
@@ -243,10 +244,10 @@ struct Lower {
     marker: Option<Reg>,
 }
 
-/// Lowers a kernel.
+/// Lowers a kernel: translates it for devices.
 ///
 /// # Errors
-/// Errors that depend on the kernel's type and const parameters; see [`ErrorKind`].
+/// [`Error`], for errors that depend on the kernel's type and const parameters; see [`ErrorKind`].
 ///
 /// ```
 /// use vmarray_kernel::{Own, kernel, lower};
@@ -263,8 +264,9 @@ pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
     lower_for::<K>(&LaunchVariant::default())
 }
 
-/// Lowers a kernel like [`lower`], in a form that stores returned values: each scalar in the item's own
-/// element of a view. These views follow the views of the parameters. Bools are stored as `u8`.
+/// Lowers a kernel like [`lower`], in a form that stores the value that each item returns. There is a view
+/// for each scalar of the value, with an element for each item. These views follow the views of the
+/// parameters. Bools are stored as `u8`.
 ///
 /// # Errors
 /// The errors of [`lower`].
@@ -285,7 +287,7 @@ pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
     lower_for::<K>(&LaunchVariant { returns: true, ..LaunchVariant::default() })
 }
 
-/// Lowers a kernel for launches of a form.
+/// Lowers a kernel for launches with known properties, the launch variant.
 ///
 /// # Errors
 /// The errors of [`lower`].

@@ -1,12 +1,12 @@
-//! Elementary functions of floats, composed of operations of the rule table: kernel functions themselves, so
-//! the host and all devices compute the same bits.
+//! Elementary functions of floats, such as `exp` and `sin`, composed of basic operations. They are kernel
+//! functions, so the host and all devices compute the same bits.
 //!
-//! No operation is fused. Argument reduction gives short intervals, with rounding errors in a second number
-//! if they matter. Polynomials have minimax coefficients by Sollya's `fpminimax`. Double-word products and
-//! sums are Dekker's and Knuth's; `ln` follows fdlibm; `sin`, `cos` and `tan` multiply by the significant
-//! bits of 2/π in integers (Payne, Hanek).
+//! No operation is fused. Each function reduces its argument to a short interval, and keeps the rounding
+//! error of the reduction in a second number if it matters. The polynomials have minimax coefficients,
+//! computed by Sollya's `fpminimax`. Double-word products and sums are those of Dekker and Knuth; `ln`
+//! follows fdlibm; `sin`, `cos` and `tan` multiply by the significant bits of 2/π in integers (Payne, Hanek).
 //!
-//! | function | error in ulps at most |
+//! | function | maximum error in ulps |
 //! |---|---|
 //! | `exp exp2 ln ln_1p log2 log10 cbrt hypot sin cos asin acos` | 1 |
 //! | `exp_m1 powf rsqrt` | 1.5 |

@@ -4,7 +4,7 @@ use crate::layout::{KernelType, Layout};
 use crate::rules::{Arithmetic, Negated, Ordered};
 use backend_api::expr::{self, Type};
 
-/// A number or a bool: one register of a device.
+/// A number or a bool: a value that takes one register of a device.
 ///
 /// ```
 /// use vmarray_kernel::Scalar;
@@ -15,21 +15,21 @@ use backend_api::expr::{self, Type};
     note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Scalar: KernelType + PartialEq {
-    /// Its type on devices.
+    /// Type on devices.
     const TYPE: Type;
 
-    /// The value of these bits.
+    /// Returns the value with these bits.
     fn from_value(bits: u64) -> Self;
 
-    /// Its bits, higher ones zero.
+    /// Returns the bits of the value, padded with zeros.
     fn to_value(self) -> u64;
 
-    /// The value, widened for conversion to any other number.
+    /// Returns the value in a type that is wide enough for conversion to any number.
     #[doc(hidden)]
     fn widened(self) -> Widened;
 }
 
-/// A number that is wide enough for all integers, or a float.
+/// A number of any [`Number`] type, widened: an integer of 128 bits, or a float.
 #[doc(hidden)]
 pub enum Widened {
     Integer(i128),
@@ -37,7 +37,7 @@ pub enum Widened {
     F64(f64),
 }
 
-/// A number, integer or float.
+/// A number: an integer or a float.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Number};
@@ -53,35 +53,35 @@ pub enum Widened {
     note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Number: Scalar + PartialOrd {
-    /// One.
+    /// The number one.
     const ONE: Self;
-    /// The least value.
+    /// Least value.
     const MIN: Self;
-    /// The greatest value.
+    /// Greatest value.
     const MAX: Self;
     /// Number of bits.
     const BITS: u32;
     /// True for floats.
     const IS_FLOAT: bool;
 
-    /// The type with the arithmetic.
+    /// The type of the same width that implements the arithmetic.
     #[doc(hidden)]
     type Native: expr::Number;
 
-    /// As the type with the arithmetic.
+    /// Converts to the type that implements the arithmetic.
     #[doc(hidden)]
     fn native(self) -> Self::Native;
 
-    /// Back again.
+    /// Converts from the type that implements the arithmetic.
     #[doc(hidden)]
     fn of_native(native: Self::Native) -> Self;
 
-    /// As this type, as by `as`.
+    /// Converts a number to this type, with the rules of `as`.
     #[doc(hidden)]
     fn of_widened(number: Widened) -> Self;
 }
 
-/// A number with a sign.
+/// A signed integer or a float.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Signed};
@@ -112,7 +112,7 @@ pub trait Signed: Number {}
 )]
 pub trait Bits: Scalar {}
 
-/// A number without fractions.
+/// An integer of at most 64 bits, signed or unsigned.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Integer};
@@ -132,43 +132,43 @@ pub trait Bits: Scalar {}
     note = "write `x as i64`, or the method for floats"
 )]
 pub trait Integer: Number + Bits {
-    /// The type of the same width without a sign.
+    /// The unsigned type of the same width.
     type Unsigned: Integer;
 
-    /// The type with the arithmetic.
+    /// The type of the same width that implements the arithmetic.
     #[doc(hidden)]
     type NativeInteger: expr::Integer;
 
-    /// As the type with the arithmetic.
+    /// Converts to the type that implements the arithmetic.
     #[doc(hidden)]
     fn native_integer(self) -> Self::NativeInteger;
 
-    /// Back again.
+    /// Converts from the type that implements the arithmetic.
     #[doc(hidden)]
     fn of_native_integer(native: Self::NativeInteger) -> Self;
 
-    /// Number of ones.
+    /// Returns the number of one bits.
     #[doc(hidden)]
     fn ones(self) -> u32;
 
-    /// Number of leading zeros.
+    /// Returns the number of leading zero bits.
     #[doc(hidden)]
     fn zeros_above(self) -> u32;
 
-    /// Number of trailing zeros.
+    /// Returns the number of trailing zero bits.
     #[doc(hidden)]
     fn zeros_below(self) -> u32;
 
-    /// The bits in reverse order.
+    /// Returns the bits in reverse order.
     #[doc(hidden)]
     fn reversed(self) -> Self;
 
-    /// The upper half of the product.
+    /// Returns the upper half of the product, which has twice the width.
     #[doc(hidden)]
     fn high_product(self, other: Self) -> Self;
 }
 
-/// A number with fractions.
+/// A float: `f32` or `f64`.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Float};
@@ -181,28 +181,28 @@ pub trait Integer: Number + Bits {
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` is neither `f32` nor `f64`", note = "write `x as f32`")]
 pub trait Float: Signed {
-    /// The integer of its width.
+    /// The unsigned integer of the same width, for the bits.
     type Bits: Integer;
-    /// The bit of the sign.
+    /// Bits in which only the sign bit is set.
     const SIGN: Self::Bits;
-    /// One half.
+    /// The number 0.5.
     const HALF: Self;
-    /// More than all numbers.
+    /// Positive infinity.
     const INFINITY: Self;
 
-    /// Its bits.
+    /// Returns the bits.
     #[doc(hidden)]
     fn bits(self) -> Self::Bits;
 
-    /// The number of these bits.
+    /// Returns the number with these bits.
     #[doc(hidden)]
     fn of_bits(bits: Self::Bits) -> Self;
 
-    /// One of the functions that IEEE 754 rounds exactly.
+    /// Applies a function of one float that IEEE 754 defines exactly.
     #[doc(hidden)]
     fn rounded(self, how: Rounded) -> Self;
 
-    /// The product and the sum, rounded once.
+    /// Returns `self * factor + summand`, rounded once.
     #[doc(hidden)]
     fn fused(self, factor: Self, summand: Self) -> Self;
 }
@@ -230,16 +230,16 @@ pub trait Float: Signed {
             as f32`"
 )]
 pub trait Half: Arithmetic + Negated + Ordered {
-    /// The value as `f32`.
+    /// Converts the value to `f32`.
     #[doc(hidden)]
     fn widened(self) -> f32;
 
-    /// The nearest 16-bit float; ties go to the even one.
+    /// Returns the nearest 16-bit float; ties go to the even one.
     #[doc(hidden)]
     fn nearest(number: f32) -> Self;
 }
 
-/// A function of one float that has one right answer.
+/// A function of one float whose result IEEE 754 defines exactly.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub enum Rounded {

@@ -1,4 +1,4 @@
-//! Places of items in arrays of one and of several dimensions.
+//! Places: the indices of an item's element along the axes of an array.
 
 use crate::group_ops;
 use crate::interpret::Argument;
@@ -6,7 +6,7 @@ use crate::lower::AxisPart;
 use crate::source::Given;
 use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 
-/// The place of the item that a kernel runs for, in an array of `N` dimensions.
+/// The place of an item: the indices of its element along the `N` axes of the result.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, run_on_host};
@@ -25,7 +25,8 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
-/// With two or more dimensions there is an index for each axis, `at[0]` and so on, and the extents:
+/// With two or more axes, `at[0]`, `at[1]` and so on are the indices, and `at.shape()` the extents of the
+/// result:
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, run_on_host};
@@ -43,7 +44,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
-/// In groups:
+/// In kernels with groups, the place also has the item's place in its group:
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, run_on_host};
@@ -58,7 +59,7 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
-/// In tiled groups, each of these has an index for each axis:
+/// If a group is a tile of several axes, each of these places has an index for each axis:
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -108,41 +109,42 @@ impl<const N: usize> std::ops::Index<usize> for At<N> {
 }
 
 impl At<1> {
-    /// Creates the place of an element.
+    /// Creates the place with this index.
     #[must_use]
     pub const fn of(index: usize) -> Self {
         Self { position: [index], shape: [usize::MAX] }
     }
 
-    /// The index of the place.
+    /// Returns the index.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {
         self.position[0]
     }
 
-    /// The item's number in its group, in a kernel with `group = length`.
+    /// Returns the item's number in its group, in a kernel with `group = length`.
     ///
     /// # Panics
-    /// If the program calls the kernel's function instead of launching it; so do the other methods of groups.
+    /// If the program calls the kernel's function instead of launching it. The other methods for groups panic
+    /// likewise.
     #[must_use]
     pub fn in_group(self) -> usize {
         group_ops::never()
     }
 
-    /// The index of the item's group.
+    /// Returns the index of the item's group.
     #[must_use]
     pub fn group(self) -> usize {
         group_ops::never()
     }
 
-    /// The number of groups.
+    /// Returns the number of groups.
     #[must_use]
     pub fn groups(self) -> usize {
         group_ops::never()
     }
 
-    /// Returns the place at a distance of some elements.
+    /// Returns the place at a distance of `by` elements.
     #[inline(always)]
     #[must_use]
     pub const fn plus(self, by: isize) -> Self {
@@ -154,50 +156,51 @@ impl At<1> {
 macro_rules! several_axes {
     ($($N:literal)*) => { $(
         impl At<$N> {
-            /// Returns a position in an array of a shape.
+            /// Returns the place with these indices, in a result with this shape.
             #[must_use]
             pub const fn within(position: [usize; $N], shape: [usize; $N]) -> Self {
                 Self { position, shape }
             }
 
-            /// The extents of the result.
+            /// Returns the extents of the result.
             #[inline(always)]
             #[must_use]
             pub const fn shape(self) -> [usize; $N] {
                 self.shape
             }
 
-            /// The item's place in its group, in a kernel with `group = [..]` of as many axes. A group is a
-            /// tile of the result. Tiles at the far edges contain padding items without an element. They run
-            /// like the others, so that they can load elements for their group. Their reads outside of arrays
-            /// return zero, and their [`set`](crate::Own::set) has no effect.
+            /// Returns the item's place in its group, in a kernel with `group = [..]` of as many axes. A
+            /// group is a tile of the result. Tiles at the far edges contain padding items, which have no
+            /// element. Padding items run like other items, so that they can load elements for their group.
+            /// Their reads out of bounds return zero, and their [`set`](crate::Own::set) has no effect.
             ///
             /// # Panics
-            /// If the program calls the kernel's function instead of launching it; so do the next three.
+            /// If the program calls the kernel's function instead of launching it. `group`, `groups` and
+            /// `is_inside` panic likewise.
             #[must_use]
             pub fn in_group(self) -> [usize; $N] {
                 group_ops::never()
             }
 
-            /// The index of the group's tile along each axis.
+            /// Returns the index of the group's tile along each axis.
             #[must_use]
             pub fn group(self) -> [usize; $N] {
                 group_ops::never()
             }
 
-            /// The number of tiles along each axis.
+            /// Returns the number of tiles along each axis.
             #[must_use]
             pub fn groups(self) -> [usize; $N] {
                 group_ops::never()
             }
 
-            /// True unless the item is padding of a tile.
+            /// Returns true if the item has an element, and is not padding of a tile.
             #[must_use]
             pub fn is_inside(self) -> bool {
                 group_ops::never()
             }
 
-            /// Returns the place at a distance along each axis.
+            /// Returns the place at a distance of `by` elements along each axis.
             #[inline(always)]
             #[must_use]
             pub fn plus(self, by: [isize; $N]) -> Self {
@@ -266,28 +269,28 @@ impl Parameter for At<1> {
     }
 }
 
-/// The items of a launch along an axis of a store: a range, in contiguous tiles. Row-major storage has tiles
-/// of one element.
+/// One axis of a stored array, and the range of a launch's items along it. The store is divided into tiles
+/// whose elements are contiguous; row-major storage has tiles of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DomainAxis {
-    /// The first index, and the number of indices.
+    /// First index of the items along the axis.
     pub start: usize,
-    /// See [`Self::start`].
+    /// Number of items along the axis.
     pub extent: usize,
-    /// The number of tiles of the store.
+    /// Number of tiles of the store along the axis.
     pub tiles: usize,
-    /// Elements of a tile.
+    /// Number of elements of a tile along the axis.
     pub tile: usize,
 }
 
 impl DomainAxis {
-    /// Creates a whole axis without tiles.
+    /// Creates the axis for items of all `extent` indices, in storage without tiles.
     #[must_use]
     pub const fn whole(extent: usize) -> Self {
         Self { start: 0, extent, tiles: extent, tile: 1 }
     }
 
-    /// Returns the scalar parameters of a launch for the axis.
+    /// Returns one of the scalars that a launch passes for the axis.
     #[must_use]
     pub fn scalar(&self, part: AxisPart, is_short: bool) -> u64 {
         let divisor = |of: usize| Divisor::of(of.max(1) as u64, is_short);
@@ -305,18 +308,19 @@ impl DomainAxis {
     }
 }
 
-/// A divisor as a factor and a shift. For a number with its top bit clear, the quotient is the upper half of
-/// twice the number times the factor, shifted to the right.
+/// A divisor as a factor and a shift, because GPUs have no fast division. For a dividend `n` whose top bit is
+/// clear, the quotient is the upper half of `2 * n * factor`, shifted right by `shift`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
-    /// The factor: see the type.
+    /// Factor; see the type for its use.
     pub factor: u64,
-    /// The shift: see the type.
+    /// Shift to the right, in bits.
     pub shift: u32,
 }
 
 impl Divisor {
-    /// Returns the divisor for `number`, at least 1. Dividends have 31 bits if `is_short`, otherwise 63.
+    /// Returns the divisor for divisions by `number`, at least 1. Dividends have at most 31 bits if
+    /// `is_short`, else at most 63.
     #[must_use]
     pub const fn of(number: u64, is_short: bool) -> Self {
         let shift = number.next_power_of_two().trailing_zeros();
@@ -328,14 +332,14 @@ impl Divisor {
     }
 }
 
-/// The places of the items of a launch.
+/// The domain of a launch: the range of its items along each axis of the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain<const N: usize> {
     axes: [DomainAxis; N],
     pub extents: [usize; N],
     tile_len: usize,
     is_tiled: bool,
-    /// True if the store has elements without an item.
+    /// True if some elements of the store have no item, because the launch covers a part of the result.
     pub is_part: bool,
 }
 
@@ -382,7 +386,7 @@ impl<const N: usize> Domain<N> {
     }
 }
 
-/// Places of items, for consecutive requests.
+/// A cursor that computes the places of consecutive items.
 #[derive(Debug)]
 pub struct Places<const N: usize> {
     pub domain: Domain<N>,

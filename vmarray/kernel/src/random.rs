@@ -1,11 +1,11 @@
-//! Random numbers for kernels: functions of a counter, without state.
+//! Random numbers for kernels: counter-based generators, which have no state.
 
 use vmarray_macros::kernel;
 
-/// Four random numbers of 32 bits for a counter and a key: Philox 4x32-10 of Salmon, Moraes, Dror and Shaw,
-/// "Parallel random numbers: as easy as 1, 2, 3" (2011). The same counter and key give the same numbers on
-/// every device and on the host. Count items in one word of the counter and the draws of an item in another;
-/// the key is the seed.
+/// Returns four random 32-bit numbers for a counter and a key: Philox 4x32-10 of Salmon, Moraes, Dror and
+/// Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). The same counter and key give the same numbers
+/// on every device and on the host. Use the key for the seed, one word of the counter for the item, and
+/// another word for the number of the item's draw.
 ///
 /// ```
 /// use vmarray_kernel::random::philox;
@@ -37,7 +37,7 @@ pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     c
 }
 
-/// A number from 0 up to but not including 1, of 24 random bits.
+/// Converts 32 random bits to a float in `[0, 1)`, with 24 random bits.
 ///
 /// ```
 /// use vmarray_kernel::random::unit_f32;
@@ -50,7 +50,7 @@ pub fn unit_f32(bits: u32) -> f32 {
     (bits >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// A number from 0 up to but not including 1, of 53 random bits.
+/// Converts 64 random bits to a float in `[0, 1)`, with 53 random bits.
 ///
 /// ```
 /// use vmarray_kernel::random::unit_f64;

@@ -1,4 +1,4 @@
-//! Values that items of launched kernels return, to be reduced.
+//! Return values of kernels: each item returns a value, and the launch reduces them.
 
 use crate::layout::KernelType;
 use crate::number::Scalar;
@@ -30,11 +30,11 @@ use std::ops::Range;
     note = "it returns nothing, a number, a `bool`, or a tuple of these, which the launch reduces"
 )]
 pub trait Returned: KernelType {
-    /// The types of its scalars.
+    /// Returns the types of the scalars in the value.
     #[must_use]
     fn types() -> Vec<Type>;
 
-    /// Calls `visit` with each scalar: its number, and its bits.
+    /// Calls `visit` with the number, the type and the bits of each scalar.
     #[doc(hidden)]
     fn each(self, visit: &mut impl FnMut(usize, Type, u64));
 }
@@ -81,7 +81,7 @@ pub(crate) const fn stored(of: Type) -> Type {
     }
 }
 
-/// Target of returned values in the host form; none if they are unused.
+/// The target of returned values in the host form; empty if the launch does not use them.
 pub struct Returning<'s, R> {
     /// For each scalar.
     views: Vec<HostView<'s>>,
@@ -92,13 +92,13 @@ pub struct Returning<'s, R> {
 }
 
 impl<'s, R: Returned> Returning<'s, R> {
-    /// Returns the target for unused return values.
+    /// Returns the empty target, for a launch that does not use returned values.
     #[must_use]
     pub const fn nowhere() -> Self {
         Self { views: Vec::new(), first: 0, elements: Vec::new(), marker: PhantomData }
     }
 
-    /// Returns the target among a device's views.
+    /// Takes the target from the views of a device's launch.
     #[must_use]
     pub fn given(given: &mut Given<'_, 's>) -> Self {
         let scalars = if given.takes_returned() { R::types().len() } else { 0 };
@@ -114,7 +114,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         }
     }
 
-    /// Takes the returned value of an item.
+    /// Adds the returned value of an item.
     #[inline(always)]
     pub fn put(&mut self, item: Item, value: R) {
         if self.views.is_empty() {
@@ -131,7 +131,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         });
     }
 
-    /// Stores the returned values of the loaded items.
+    /// Writes the added values to the views.
     pub fn end(&mut self) {
         for ((view, elements), of) in self.views.iter().zip(&self.elements).zip(R::types()) {
             let is_written = view.write(self.first as u64, stored(of).bytes() as usize, elements);

@@ -1,4 +1,4 @@
-//! Rows of different lengths, which many items read by number.
+//! Rows of different lengths, which items read by row and index.
 
 use crate::KernelType;
 use crate::bounds_report;
@@ -10,9 +10,10 @@ use std::ops::Range;
 
 /// All elements of rows of different lengths, such as the rows of a sparse matrix, read by `[row, index]`.
 ///
-/// Devices have two arrays: the starts of rows with the end of the last one, and all elements. An access is
-/// three loads, two of which are equal within a row. It is out of bounds if the row does not exist (the
-/// report has the row), or if the row has no such element (the report has the index).
+/// Devices store two arrays: the start of each row and the end of the last one, and the elements of all rows.
+/// An access takes three loads; two of them, for the start and the end of the row, are the same for all
+/// elements of a row. An access is out of bounds if the row does not exist (the report then has the row), or
+/// if the row is too short (the report then has the index).
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Rows, run_on_host};
@@ -34,14 +35,14 @@ use std::ops::Range;
 #[repr(transparent)]
 pub struct Rows<T: 'static>(RowElements<'static, T>);
 
-/// The starts of rows, and their elements.
+/// Source of rows: the start of each row, and the elements.
 pub struct RowElements<'s, T> {
     starts: AllElements<'s, u64>,
     elements: AllElements<'s, T>,
 }
 
 impl<T: Memory> Rows<T> {
-    /// Number of rows.
+    /// Returns the number of rows.
     #[allow(
         clippy::len_without_is_empty,
         reason = "kernels cannot call `is_empty`; they compare `len` with \
@@ -53,7 +54,8 @@ impl<T: Memory> Rows<T> {
         self.0.starts.len().max(1) - 1
     }
 
-    /// Length of a row; 0 for a missing row, which is an access out of bounds.
+    /// Returns the number of elements of a row. If the row does not exist, returns 0, and the access is out
+    /// of bounds.
     #[inline(always)]
     #[must_use]
     pub fn row_len(&self, row: usize) -> usize {

@@ -1,6 +1,6 @@
-//! The rule table as functions: operators, indices and methods in the host form of a kernel.
+//! The operators, indices and methods of kernels as functions that the host form calls.
 //!
-//! Every device follows these rules, which `backend_api::expr` states.
+//! They implement the rule table of `backend_api::expr`, which every device follows.
 
 use crate::number::{Bits, Float, Half, Integer, Number, Rounded, Scalar, Signed};
 use crate::place::At;
@@ -278,7 +278,7 @@ pub fn from_f32<T: Half>(a: f32) -> T {
     T::nearest(a)
 }
 
-/// Types whose elements are read by an index.
+/// Types whose elements a kernel can read by an index of type `I`.
 #[diagnostic::on_unimplemented(
     message = "a `{I}` cannot index a `{Self}`: write `a[i as usize]`, `a[[i, j]]` along several axes, and \
                `a[at]` for a `Window`",
@@ -287,7 +287,7 @@ pub fn from_f32<T: Half>(a: f32) -> T {
 pub trait Elements<I> {
     type Element: KernelType;
 
-    /// The element, or zero out of bounds.
+    /// Returns the element, or zero if the index is out of bounds.
     fn element(&self, index: I) -> Self::Element;
 }
 
@@ -386,7 +386,7 @@ impl<const N: usize> Elements<usize> for At<N> {
     }
 }
 
-/// Types whose elements are assigned by an index.
+/// Types whose elements a kernel can assign by an index of type `I`.
 #[diagnostic::on_unimplemented(
     message = "a `{I}` cannot index a `{Self}` in an assignment: write `a[i as usize] = value` for a local \
                array, `a.set(i, value)` for memory of a group or an item",
@@ -395,7 +395,7 @@ impl<const N: usize> Elements<usize> for At<N> {
 pub trait ElementsMut<I> {
     type Element;
 
-    /// The place of the element, if it exists.
+    /// Returns a reference to the element, if it exists.
     fn place(&mut self, index: I) -> Option<&mut Self::Element>;
 }
 
@@ -418,7 +418,7 @@ pub fn at<A: Elements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
     a.element(index)
 }
 
-/// A value as an element of a type: only of this one.
+/// Type check for a stored value: implemented only if the value has the element type `T`.
 #[diagnostic::on_unimplemented(
     message = "the elements are `{T}`, but this value is a `{Self}`: cast it, `value as {T}`",
     label = "a `{T}` is needed here"
@@ -427,7 +427,7 @@ pub trait Fits<T> {
     fn fit(self) -> T;
 }
 
-/// A number as an index: only of this type.
+/// Type check for an index: implemented only if the index has the type `T`.
 #[diagnostic::on_unimplemented(
     message = "the index must be a `{T}`, but this is a `{Self}`: cast it, `i as {T}`",
     label = "a `{T}` is needed here"
@@ -450,7 +450,8 @@ impl<T> FitsIndex<T> for T {
     }
 }
 
-/// A second target of [`Fits`]: with one target alone, rustc would infer the element's type from the value.
+/// A second type that implements [`Fits`]. With a single implementation, rustc would infer the element's type
+/// from the value.
 pub enum NoElement {}
 
 macro_rules! fit_nothing {
@@ -470,7 +471,8 @@ macro_rules! fit_nothing {
 }
 fit_nothing!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 bool);
 
-/// An index, or an argument of a view's method, of which rustc knows the type before that of the parameter.
+/// An index, or an argument of a view's method. The wrapper makes rustc infer its type before the type of the
+/// parameter, for better error messages.
 pub struct ViewArgument<V>(pub V);
 
 impl<V> ViewArgument<V> {
@@ -480,7 +482,7 @@ impl<V> ViewArgument<V> {
         array.element(self.0)
     }
 
-    /// Returns the place of the element at this index.
+    /// Returns a reference to the element at this index, if it exists.
     #[inline(always)]
     pub fn place<A: ElementsMut<V> + ?Sized>(self, array: &mut A) -> Option<&mut A::Element> {
         array.place(self.0)
@@ -503,14 +505,15 @@ impl<V> ViewArgument<V> {
     }
 }
 
-/// The numbers of a loop.
+/// The iterator of a `for` loop over integers.
 pub struct Numbers<T, const REVERSED: bool> {
     next: Option<T>,
     last: T,
     step: u64,
 }
 
-/// Numbers from `start` to `end`, inclusive if `CLOSED`, counted down if `REVERSED`. A step of 0 is one of 1.
+/// Returns the numbers from `start` to `end`, including `end` if `CLOSED`, in descending order if `REVERSED`.
+/// A step of 0 counts as 1.
 #[inline(always)]
 pub fn range<T: Integer, const CLOSED: bool, const REVERSED: bool>(
     start: T,

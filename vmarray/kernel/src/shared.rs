@@ -1,4 +1,5 @@
-//! Shared data of items: memory of their group, elements changed by atomics, and appended elements.
+//! Data that items share: memory of their group, elements that they change by atomics, and elements that they
+//! append.
 
 use crate::KernelType;
 use crate::interpret::Argument;
@@ -39,8 +40,8 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
     }
 }
 
-/// Memory shared by the items of a group: `N` elements, zero when the group starts. A
-/// [`barrier`](macro@crate::kernel) separates writes of some items from reads by others.
+/// Memory that the items of a group share: `A` elements, zero when the group starts. Call
+/// [`barrier`](macro@crate::kernel) between an item's write and another item's read.
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -58,7 +59,7 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
 /// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
-/// Its elements have atomic operations too:
+/// Group memory has the atomic operations of [`Shared`], too:
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -82,7 +83,8 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
 /// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
-/// With several axes, `Group<T, A, B>` to `Group<T, A, B, C, D>`, the index is an array, `part[[y, x]]`:
+/// With two to four axes (`Group<T, A, B>` to `Group<T, A, B, C, D>`), the index is an array, such as
+/// `part[[y, x]]`:
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -111,7 +113,7 @@ impl<T, const A: usize, const B: usize, const C: usize, const D: usize> std::fmt
     }
 }
 
-/// An index of memory of a [`Group`]: a number, or one for each of its axes.
+/// An index into the memory of a [`Group`]: a number, or an array with a number for each axis.
 ///
 /// ```
 /// use vmarray_kernel::GroupIndex;
@@ -140,16 +142,17 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
     /// Writes an element.
     ///
     /// # Panics
-    /// If the program calls the kernel's function instead of launching it; so do the other methods.
+    /// If the program calls the kernel's function instead of launching it. The other methods panic likewise.
     pub fn set<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
         let _ = (index, value);
         group_ops::never()
     }
 }
 
-/// Private memory of an item, from `alloc::<T>(n)` in a kernel: `n` elements, initially zero, until the end
-/// of the item. An item has [`PRIVATE_HEAP_BYTES`](crate::PRIVATE_HEAP_BYTES) in all; a larger allocation
-/// counts as an access out of bounds, and is empty.
+/// Private memory of an item: `alloc::<T>(n)` in a kernel allocates `n` elements, initially zero, until the
+/// end of the item. An item can allocate [`PRIVATE_HEAP_BYTES`](crate::PRIVATE_HEAP_BYTES) bytes in all,
+/// unless the launch sets another size. If too little is left, the allocation counts as an access out of
+/// bounds, and is empty.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, run_on_host};
@@ -174,7 +177,7 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
 /// ```
 pub struct PrivateSlice<T>(Box<[Cell<T>]>);
 
-/// Allocates memory.
+/// Allocates private memory of the item for `len` elements.
 pub fn alloc<T: Memory>(len: usize) -> PrivateSlice<T> {
     let bytes = (len as u64).min(u32::MAX.into()) * size_of::<T>() as u64;
     let len = if bounds_report::take_bytes(bytes) { len } else { 0 };
@@ -211,8 +214,9 @@ impl<T: Memory> PrivateSlice<T> {
     }
 }
 
-/// Elements of an array that any item changes atomically; all methods return the old value. The order of
-/// items, and the rounding order of float sums, are unspecified. `of[i]` reads an element.
+/// All elements of an array, which any item can change atomically. All methods return the old value, and
+/// `of[i]` reads an element. The order in which items change an element is unspecified, so sums of floats can
+/// differ in rounding.
 ///
 /// ```
 /// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
@@ -251,10 +255,10 @@ impl<T: Memory> PrivateSlice<T> {
 #[repr(transparent)]
 pub struct Shared<T: 'static>(SharedElements<'static, T>);
 
-/// Place of [`Shared`] elements.
+/// The memory of [`Shared`] elements.
 #[doc(hidden)]
 pub enum SharedElements<'s, T> {
-    /// Memory of a program.
+    /// Memory of the program.
     Slice(&'s [Cell<T>]),
     /// Memory of a device.
     View(HostView<'s>),
@@ -312,7 +316,7 @@ impl<T, const A: usize, const B: usize, const C: usize, const D: usize> Group<T,
 macro_rules! atomics {
     ([$($more:tt)*] [$($index:tt)*] $Index:ty, $Of:ty) => {
         impl<T: Atomic, $($more)*> $Of {
-            /// Adds to an element and returns the old value, in one atomic step, like all of these.
+            /// Adds a value to an element in one atomic step, and returns the old element.
             #[inline(always)]
             pub fn add$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::add(old, value))
@@ -320,43 +324,44 @@ macro_rules! atomics {
         }
 
         impl<T: Atomic + Integer, $($more)*> $Of {
-            /// Stores the smaller of the element and the value.
+            /// Stores the smaller of the element and the value atomically, and returns the old element.
             #[inline(always)]
             pub fn min$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::min(old, value))
             }
 
-            /// Stores the larger of the element and the value.
+            /// Stores the larger of the element and the value atomically, and returns the old element.
             #[inline(always)]
             pub fn max$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::max(old, value))
             }
 
-            /// Stores the bitwise and of the element and the value.
+            /// Stores the bitwise and of the element and the value atomically, and returns the old element.
             #[inline(always)]
             pub fn and$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::and(old, value))
             }
 
-            /// Stores the bitwise or of the element and the value.
+            /// Stores the bitwise or of the element and the value atomically, and returns the old element.
             #[inline(always)]
             pub fn or$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::or(old, value))
             }
 
-            /// Stores the bitwise exclusive or of the element and the value.
+            /// Stores the bitwise exclusive or of the element and the value atomically, and returns the old
+            /// element.
             #[inline(always)]
             pub fn xor$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::xor(old, value))
             }
 
-            /// Stores the value.
+            /// Stores the value atomically, and returns the old element.
             #[inline(always)]
             pub fn exchange$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |_| value)
             }
 
-            /// Stores the value if the old value is `expected`.
+            /// Stores the value atomically if the old element equals `expected`, and returns the old element.
             #[inline(always)]
             pub fn compare_exchange$($index)*(&self, index: $Index, expected: T, value: T) -> T {
                 self.change(index, |old| if old == expected { value } else { old })
@@ -367,8 +372,9 @@ macro_rules! atomics {
 atomics!([] [] usize, Shared<T>);
 atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: GroupIndex<A, B, C, D>>] I, Group<T, A, B, C, D>);
 
-/// Elements that items append, in unspecified order unless the launch requests item order. Their number is
-/// limited; an element beyond the limit is counted, and is an access out of bounds.
+/// A list to which items append elements, in unspecified order unless the launch requests item order. Its
+/// capacity is limited. An element beyond the capacity is not stored: it is counted, as an access out of
+/// bounds.
 ///
 /// ```
 /// use vmarray_kernel::{Append, At, Own, kernel, run_on_host};
@@ -387,12 +393,13 @@ atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: G
 #[repr(transparent)]
 pub struct Append<T: 'static>(AppendedElements<'static, T>);
 
-/// Target of [`Append`]ed elements.
+/// The memory of [`Append`]ed elements.
 #[doc(hidden)]
 pub enum AppendedElements<'s, T> {
-    /// Memory of a program, and the number of elements.
+    /// Memory of the program: the elements, and the counter.
     Slice(&'s [Cell<T>], &'s Cell<u64>),
-    /// Memory of a device: counter and elements; and scratch memory for an element with the item's index.
+    /// Memory of a device: the counter and the elements; and temporary memory for one element with the item's
+    /// index.
     View { counter: HostView<'s>, elements: HostView<'s>, item: u64, numbered: Cell<Vec<u8>> },
 }
 
@@ -403,7 +410,7 @@ impl<T> std::fmt::Debug for Append<T> {
 }
 
 impl<T: Memory> Append<T> {
-    /// Appends an element.
+    /// Appends an element to the list.
     #[inline(always)]
     pub fn push(&self, value: T) {
         let (index, has_room) = match &self.0 {

@@ -1,5 +1,5 @@
-//! Sources of elements, values and tables in the host form: slices of a program, or the memory of a device
-//! that computes with the processor.
+//! Arguments of kernels in the host form: slices of the program, or memory of a device that computes with the
+//! CPU.
 
 use crate::layout::Layout;
 use crate::lower::{AxisPart, LaunchVariant, ScalarSource, table_values};
@@ -8,7 +8,7 @@ use crate::views::{Item, Memory};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
 
-/// Arguments of a device for the parameters of a kernel, consumed in their order.
+/// The arguments of a device's launch, which parameters take in their order.
 pub struct Given<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,
@@ -113,11 +113,12 @@ impl<'i, 's> Given<'i, 's> {
     }
 }
 
-/// Elements of items, read.
+/// Source of the elements that items only read, one for each item.
 pub enum HeldElements<'s, T> {
-    /// Elements of all running items.
+    /// The elements of all running items, in memory of the program.
     Slice(&'s [T]),
-    /// Copied elements of some items at a time, because other code may write to a device's memory.
+    /// Memory of a device. Elements are copied for some items at a time, because other code may write to the
+    /// memory.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -142,11 +143,11 @@ impl<'s, T: Memory> HeldElements<'s, T> {
     }
 }
 
-/// The memory of elements that items read and write.
+/// Target of the elements that items read and write, one for each item.
 pub enum HeldElementsMut<'s, T> {
-    /// Elements of all running items.
+    /// The elements of all running items, in memory of the program.
     Slice(&'s mut [T]),
-    /// Elements of some items at a time, copied in both directions.
+    /// Memory of a device. Elements are copied for some items at a time, in both directions.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -186,11 +187,11 @@ fn read<T: Memory>(view: &HostView<'_>, items: &Range<u64>, elements: &mut Vec<T
     debug_assert!(is_there, "a launch must have an element for each item");
 }
 
-/// All elements of an array.
+/// Source of all elements of an array.
 pub enum AllElements<'s, T> {
-    /// Elements in memory of the program.
+    /// Memory of the program.
     Slice(&'s [T]),
-    /// Elements in memory of a device.
+    /// Memory of a device.
     View(HostView<'s>),
 }
 

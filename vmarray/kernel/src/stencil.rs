@@ -1,4 +1,4 @@
-//! Elements that many items read: a whole array by index, and the surroundings of an item by place.
+//! Elements that several items read: a whole array by index, or the neighbourhood of an item by place.
 
 use crate::interpret::Argument;
 use crate::lower::VALUES_MAX;
@@ -6,7 +6,8 @@ use crate::place::At;
 use crate::source::{AllElements, Given};
 use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
 
-/// All elements of an array, read by index; with `N` dimensions by an index such as `[row, column]`.
+/// All elements of an array, which a kernel reads by index: `of[i]`, or `of[[row, column]]` and so on with
+/// `N` axes.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};
@@ -37,7 +38,7 @@ use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
 pub struct Anywhere<T: 'static, const N: usize = 1>(StencilElements<'static, T, N>);
 
 impl<T: Memory> Anywhere<T> {
-    /// Number of elements.
+    /// Returns the number of elements.
     #[allow(
         clippy::len_without_is_empty,
         reason = "kernels cannot call `is_empty`; they compare `len` with \
@@ -56,7 +57,7 @@ impl<T: Memory> Anywhere<T> {
 }
 
 impl<T: Memory, const N: usize> Anywhere<T, N> {
-    /// Extents of an array with several axes.
+    /// Returns the extents of an array with several axes.
     #[inline(always)]
     #[must_use]
     pub fn shape(&self) -> [usize; N] {
@@ -83,8 +84,8 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
     }
 }
 
-/// Elements around the item's own place, by place: up to the halo of the launch, and by a boundary mode
-/// beyond the edges.
+/// Elements around the item's own place, which a kernel reads by place: `of[at]`, `of[at.plus(1)]`. The
+/// launch sets the maximum distance (halo), and a boundary mode for places beyond the edges of the array.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Window, run_on_host};
@@ -129,21 +130,21 @@ impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
     }
 }
 
-/// Boundary mode of an axis.
+/// Boundary mode of an axis: the result of a read beyond the edges of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// None: an access outside fails.
+    /// The access is out of bounds: it reads zero and fails the item.
     #[default]
     Checked,
-    /// A value from the launch.
+    /// A constant, which the launch passes.
     Value,
-    /// The element at the edge.
+    /// The nearest element, which is at the edge.
     Clamp,
-    /// The first element follows the last.
+    /// Periodic: the first element follows the last one.
     Circular,
-    /// Mirrored at the elements at the edges.
+    /// Mirrored at the edge elements, which are not repeated: `c b | a b c | b a`.
     Mirror,
-    /// Mirrored between elements.
+    /// Mirrored at the edges, so that edge elements are repeated: `b a | a b c | c b`.
     Symmetric,
 }
 
@@ -151,7 +152,7 @@ impl Mode {
     const ALL: [Self; 6] =
         [Self::Checked, Self::Value, Self::Clamp, Self::Circular, Self::Mirror, Self::Symmetric];
 
-    /// Returns the mode as a scalar parameter of a launch.
+    /// Returns the number of the mode, which a launch passes as a scalar.
     #[must_use]
     pub const fn number(self) -> u64 {
         self as u64
@@ -191,7 +192,7 @@ pub struct AroundAxis {
     stride: usize,
 }
 
-/// Elements read by places.
+/// Source of elements that a kernel reads by places.
 pub struct StencilElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
     /// The index of the element at the first place.

@@ -1,8 +1,9 @@
-//! The syntax tree of a kernel function from `#[kernel]`, with resolved names and without types.
+//! The syntax tree of a kernel function, which `#[kernel]` generates for lowering. Names are resolved; types
+//! are not known yet.
 
 use backend_api::expr::Type;
 
-/// The label of an unlabelled block.
+/// The label of a block without a label.
 pub const NO_LABEL: u16 = u16::MAX;
 
 /// The syntax tree of a kernel function.
@@ -12,7 +13,7 @@ pub struct Tree {
     pub name: &'static str,
     /// The source file of the function.
     pub file: &'static str,
-    /// The line of its name.
+    /// The line of the function's name in the file.
     pub line: u32,
     /// The number of the function's variables.
     pub locals: u16,
@@ -22,7 +23,7 @@ pub struct Tree {
     pub body: Expr,
 }
 
-/// An operator between two values.
+/// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are called as Rust's traits and functions for them")]
 pub enum Operator {
@@ -44,48 +45,48 @@ pub enum Operator {
     Ge,
 }
 
-/// An expression. Numbers of slots, types and constants refer to the
-/// [`Definition`](crate::inferred_types::Definition); numbers of variables, loops and labels belong to the
-/// function.
+/// An expression. An index of a slot, type or constant refers to the lists of the
+/// [`Definition`](crate::inferred_types::Definition). A *slot* is a place in the function whose type or
+/// callee rustc infers. Variables and labels are numbered in the function.
 #[derive(Debug)]
 pub enum Expr {
     /// An expression with its line.
     Line(u32, &'static Self),
     /// A literal of `bool`.
     Bool(bool),
-    /// A literal whose type is that of a slot.
+    /// A literal: the slot that has its type, and its text.
     Literal(u16, &'static str),
-    /// A literal with a type suffix.
+    /// A literal with a type suffix: its type, and its text.
     Number(Type, &'static str),
-    /// A variable.
+    /// A variable, by its number.
     Local(u16),
-    /// A constant.
+    /// A constant, by its index.
     Constant(u16),
-    /// An operation.
+    /// A binary operation: the operator, and the two operands.
     Binary(Operator, &'static Self, &'static Self),
     /// `a && b`.
     Both(&'static Self, &'static Self),
     /// `a || b`.
     Either(&'static Self, &'static Self),
-    /// A function of the rule table, by its name.
+    /// A call of a function of the rule table: its name, and the arguments.
     Call(&'static str, &'static [Self]),
-    /// The function of a slot.
+    /// A call of the function of a slot: the slot, and the arguments.
     CallSlot(u16, &'static [Self]),
-    /// The function of a slot, with the parts of a tuple as arguments.
+    /// A call of the function of a slot, whose arguments are the parts of a tuple.
     CallTuple(u16, &'static Self),
-    /// A method of a parameter, by its name.
+    /// A call of a method of a parameter: the parameter, the method's name, and the arguments.
     Method(&'static Self, &'static str, &'static [Self]),
-    /// A value as another type.
+    /// A cast (`as`): the value, and the index of the type.
     Cast(&'static Self, u16),
-    /// Bits as a float of a type.
+    /// A float from bits: the bits, and the index of the float type.
     FromBits(&'static Self, u16),
-    /// An `f32` as a type of 16 bits.
+    /// A 16-bit float from an `f32`: the value, and the index of the 16-bit type.
     FromF32(&'static Self, u16),
-    /// Allocation of a number of elements of a type.
+    /// An allocation of private memory: the number of elements, and the index of their type.
     Alloc(&'static Self, u16),
-    /// An element.
+    /// An element: the array, and the index.
     Index(&'static Self, &'static Self),
-    /// A field, by its name.
+    /// A field: the struct, and the field's name.
     Field(&'static Self, &'static str),
     /// A reference to a place, as an argument.
     Reference(&'static Self),
@@ -95,55 +96,56 @@ pub enum Expr {
     Tuple(&'static [Self]),
     /// An array of values.
     Array(&'static [Self]),
-    /// An array of a value, as often as a constant says.
+    /// An array of equal elements: the value, and the index of the constant that is the length.
     Repeat(&'static Self, u16),
-    /// A struct of the type of a slot: its fields, and the base of the others.
+    /// A struct literal: the slot that has its type, the given fields, and the value after `..` for the
+    /// remaining fields.
     Struct(u16, &'static [(&'static str, Self)], Option<&'static Self>),
-    /// Place and value.
+    /// An assignment: the place, and the value.
     Assign(&'static Self, &'static Self),
-    /// Place and second operand.
+    /// A compound assignment such as `+=`: the operator, the place, and the second operand.
     Compound(Operator, &'static Self, &'static Self),
-    /// A block with a label or [`NO_LABEL`].
+    /// A block: its label or [`NO_LABEL`], its statements, and its last expression.
     Block(u16, &'static [Stmt], Option<&'static Self>),
-    /// Condition, and the two branches.
+    /// An `if`: the condition, and the two branches.
     If(&'static Self, &'static Self, Option<&'static Self>),
-    /// The arms for a value.
+    /// A `match`: the value, and the arms.
     Match(&'static Self, &'static [Arm]),
-    /// A `loop`.
+    /// A `loop`: its label, and its body.
     Loop(u16, &'static Self),
-    /// A `while` loop.
+    /// A `while` loop: its label, its condition, and its body.
     While(u16, &'static Self, &'static Self),
-    /// A `for` loop over numbers.
+    /// A `for` loop over a range: its label, its variable, the range, and its body.
     For(u16, Pattern, Range, &'static Self),
-    /// Leaves a loop or block.
+    /// A `break`: the label of the loop or block, and the value.
     Break(u16, Option<&'static Self>),
-    /// Continues with a loop's next iteration.
+    /// A `continue`: the label of the loop.
     Continue(u16),
-    /// Leaves the function.
+    /// A `return`, with the value.
     Return(Option<&'static Self>),
 }
 
 /// A statement.
 #[derive(Debug)]
 pub enum Stmt {
-    /// New variables.
+    /// A `let`: the pattern, and the value.
     Let(Pattern, Option<Expr>),
     /// An expression whose value is not used.
     Expr(Expr),
 }
 
-/// The numbers of a loop.
+/// The range of a `for` loop.
 #[derive(Debug)]
 pub struct Range {
     /// The first number.
     pub start: &'static Expr,
-    /// The number after the last one, or the last.
+    /// The end of the range: the last number if `is_closed`, else the number after the last one.
     pub end: &'static Expr,
     /// True if the range includes `end`.
     pub is_closed: bool,
     /// True if the loop counts down.
     pub is_reversed: bool,
-    /// The step; 1 if none is given.
+    /// The step; `None` for 1.
     pub step: Option<&'static Expr>,
 }
 
@@ -161,19 +163,19 @@ pub struct Arm {
 /// A pattern.
 #[derive(Debug)]
 pub enum Pattern {
-    /// Anything.
+    /// `_`: matches every value.
     Wild,
-    /// A variable, its mutability, and a subpattern.
+    /// A variable: its number, true if it is mutable, and the subpattern after `@`.
     Bind(u16, bool, Option<&'static Self>),
-    /// The parts of a tuple.
+    /// Patterns of the parts of a tuple.
     Tuple(&'static [Self]),
-    /// Some fields of a struct.
+    /// Patterns of some fields of a struct, by name.
     Struct(&'static [(&'static str, Self)]),
     /// A number or bool (0 or 1) of the value's type.
     Literal(&'static str),
-    /// A constant.
+    /// A constant, by its index.
     Constant(u16),
-    /// Start, end, and inclusion of the end.
+    /// A range: its start, its end, and true if it includes the end.
     Range(Option<&'static Self>, Option<&'static Self>, bool),
     /// One of several patterns.
     Or(&'static [Self]),

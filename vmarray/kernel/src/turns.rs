@@ -1,5 +1,5 @@
-//! Loops of kernels and functions on the host, which end when an item has run longer than its launch or
-//! expression allows.
+//! Time limits of kernels on the host: loops end when an item has run longer than its launch or expression
+//! allows.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -25,8 +25,8 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// The payload of the unwinding that ends an item.
 struct Ended(Overtime);
 
-/// Counts the back edges of the loops of one call of a kernel function, and reads the clock at every
-/// [`TimeLimit::TURNS`]-th. If the item has to end, `turn` unwinds the function.
+/// A counter of the loop iterations (back edges) in one call of a kernel function. It reads the clock at
+/// every [`TimeLimit::TURNS`]-th back edge. If the item must end, `turn` unwinds the function.
 #[derive(Debug)]
 pub struct Turns {
     left: u32,
@@ -36,13 +36,13 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Creates a counter for a call, with no back edge counted.
+    /// Creates a counter for one call.
     #[inline(always)]
     pub const fn new() -> Self {
         Self { left: TimeLimit::TURNS, since: 0 }
     }
 
-    /// Counts one back edge.
+    /// Counts one back edge; unwinds if the item must end.
     #[inline(always)]
     pub fn turn(&mut self) {
         self.left -= 1;
@@ -52,8 +52,8 @@ impl Turns {
         }
     }
 
-    /// Counts the back edges of a loop over numbers in advance. Returns whether each of them has to be
-    /// counted by itself.
+    /// Counts all back edges of a `for` loop in advance, if they are fewer than [`TimeLimit::TURNS`]. Returns
+    /// true if they are not: then the loop must call [`turn`](Self::turn) for each back edge.
     #[inline(always)]
     pub fn enter<T: Integer, const REVERSED: bool>(&mut self, numbers: &Numbers<T, REVERSED>) -> bool {
         let count = numbers.distance();

@@ -7,7 +7,7 @@ use crate::source::{Given, HeldElements, HeldElementsMut};
 use bytemuck::{Pod, TransparentWrapper};
 use std::ops::Range;
 
-/// An element of an array: a kernel value that is plain data.
+/// A type that elements of arrays can have in kernels: a kernel value that is plain data.
 ///
 /// ```
 /// fn bytes_of<T: vmarray_kernel::Memory>(elements: &[T]) -> usize {
@@ -24,7 +24,7 @@ pub trait Memory: KernelType + Pod {}
 #[diagnostic::do_not_recommend]
 impl<T: KernelType + Pod> Memory for T {}
 
-/// The item's own element, of an operand or of the result.
+/// The item's own element of an array: of the result, or of another array of the same shape.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Own, run_on_host};
@@ -43,7 +43,7 @@ impl<T: KernelType + Pod> Memory for T {}
 pub struct Own<T>(T);
 
 impl<T: Memory> Own<T> {
-    /// The element.
+    /// Returns the element.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> T {
@@ -57,16 +57,16 @@ impl<T: Memory> Own<T> {
     }
 }
 
-/// The item of a kernel call.
+/// An item of a call of the host form.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// The index of the item among the items of the call.
+    /// Number of the item among the items of the call.
     pub number: usize,
-    /// The index of the item's element.
+    /// Index of the item's element.
     pub index: usize,
 }
 
-/// Kind of a parameter of a launched kernel.
+/// Kind of a parameter of a kernel that can be launched.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Kernel, Own, ParameterKind};
@@ -81,28 +81,29 @@ pub struct Item {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// [`At`](crate::At), with its number of dimensions.
+    /// [`At`](crate::At), with its number of axes.
     At(usize),
     /// A scalar, or a struct, tuple or array of them, by value.
     Value(Layout),
-    /// A reference to a value, the same for all items, read by indices.
+    /// A reference to an array or another value, the same for all items, which the launch passes as a table.
     Table(Layout),
-    /// The item's own element, read.
+    /// The item's own element, which the kernel only reads.
     Own(Layout),
-    /// The item's own element, read and written.
+    /// The item's own element, which the kernel reads and writes.
     OwnMut(Layout),
-    /// All elements of an array, with its number of dimensions.
+    /// All elements of an array, with its number of axes.
     Anywhere(Layout, usize),
-    /// All elements of ragged rows. A separate parameter precedes it: the starts of rows, 64-bit elements of
-    /// [`Anywhere`](Self::Anywhere).
+    /// All elements of rows of different lengths. The parameter before it has the starts of the rows: an
+    /// [`Anywhere`](Self::Anywhere) of 64-bit elements.
     Rows(Layout),
-    /// All elements, accessed by atomics.
+    /// All elements of an array, which the kernel changes by atomics.
     Shared(Layout),
-    /// Appended elements. It has two views: a 64-bit counter, and contiguous elements.
+    /// Elements that items append. It has two views on devices: a 64-bit counter, and the contiguous
+    /// elements.
     Append(Layout),
-    /// Memory of the group, with its number of dimensions; it takes no argument.
+    /// Memory of the group, with its number of axes. It takes no argument.
     Group(Layout, usize),
-    /// Elements around the item's place, with the number of dimensions.
+    /// Elements around the item's place, with the number of axes.
     Window(Layout, usize),
 }
 
@@ -136,7 +137,7 @@ impl ParameterInfo {
     }
 }
 
-/// Kinds of parameters as types: [`Parameter::Kind`].
+/// Marker types for the kinds of parameters, for [`Parameter::Kind`].
 #[doc(hidden)]
 pub mod kind {
     /// The kind of [`At`](crate::At).
@@ -174,7 +175,7 @@ pub mod kind {
     pub enum Window {}
 }
 
-/// A type that a launched kernel can take.
+/// A parameter type of kernels that can be launched.
 ///
 /// ```
 /// use vmarray_kernel::{Own, Parameter, ParameterKind};
@@ -187,30 +188,30 @@ pub mod kind {
             `&Rows<T>`, `&Shared<T>`, `&Append<T>` and `&Group<T, N>`, of up to four dimensions"
 )]
 pub trait Parameter {
-    /// The argument from a program on the host, for some items.
+    /// The program's argument on the host.
     type Source<'s>;
-    /// The source of the items' parameters.
+    /// The argument in the form from which items take their parameters.
     #[doc(hidden)]
     type Bound<'s>;
-    /// The parameter of an item.
+    /// The parameter that the function of one item receives.
     type OfItem<'i>;
-    /// Its kind as a type.
+    /// Marker type for the kind of the parameter.
     type Kind;
 
-    /// Its kind.
+    /// Returns the kind of the parameter, with its name.
     fn info(name: &'static str) -> ParameterInfo;
 
-    /// The kinds of all parameters that replace it on devices.
+    /// Appends the parameters that replace this one on devices.
     #[doc(hidden)]
     fn infos(name: &'static str, into: &mut Vec<ParameterInfo>) {
         into.push(Self::info(name));
     }
 
-    /// The source for items, from a program's argument.
+    /// Converts the program's argument for items.
     #[doc(hidden)]
     fn bound(source: Self::Source<'_>) -> Self::Bound<'_>;
 
-    /// The source for items, from a device's views.
+    /// Takes the argument for items from a device's launch.
     #[doc(hidden)]
     fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s>;
 
@@ -220,7 +221,7 @@ pub trait Parameter {
         let _ = (bound, items);
     }
 
-    /// The parameter of one of the loaded items.
+    /// Returns the parameter of one of the loaded items.
     #[doc(hidden)]
     fn of_item<'i>(bound: &'i mut Self::Bound<'_>, item: Item) -> Self::OfItem<'i>;
 
@@ -230,11 +231,11 @@ pub trait Parameter {
         let _ = bound;
     }
 
-    /// Parameters of a launch.
+    /// Converts the program's argument for the interpreter.
     #[doc(hidden)]
     fn argument(source: Self::Source<'_>) -> Argument<'_>;
 
-    /// The same, for all parameters that replace it on devices.
+    /// Appends the arguments for all parameters that replace this one on devices.
     #[doc(hidden)]
     fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<Argument<'s>>) {
         into.push(Self::argument(source));

@@ -5,7 +5,8 @@ use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Ident, Path, Token};
 
-/// `crate = path` and `group = length` or `group = [rows, columns]`, or nothing.
+/// The arguments of `#[kernel]`, all optional: `crate = path`, and `group = length` or `group = [rows,
+/// columns]`.
 pub struct Arguments {
     library: TokenStream,
     /// The number of items of a group, or its extents.
@@ -13,12 +14,12 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns arguments with the default path of the library.
+    /// Returns the arguments of an attribute without arguments.
     pub fn usual() -> Self {
         Self { library: quote!(::vmarray::kernel), group: None }
     }
 
-    /// The path of the module that generated code names.
+    /// Returns the path by which generated code names items of the library.
     pub fn module(&self) -> TokenStream {
         let library = &self.library;
         quote!(#library::k)

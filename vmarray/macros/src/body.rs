@@ -1,4 +1,4 @@
-//! Translation of expressions to the forms of a kernel function.
+//! Translation of expressions: to the host form, and to the syntax tree.
 
 use crate::code::{Code, located};
 use crate::scope::Scope;
@@ -27,7 +27,7 @@ pub struct Body<'a> {
     pub types: Vec<TokenStream>,
     /// The constants that the tree refers to.
     pub constants: Vec<TokenStream>,
-    /// The errors.
+    /// Errors found so far.
     pub errors: Option<syn::Error>,
 }
 
@@ -35,7 +35,7 @@ pub struct Body<'a> {
 pub struct Callee {
     /// The path of the callee, without generic arguments at its end.
     pub path: syn::Path,
-    /// The name by which its type is known.
+    /// Name of the type of the function in generated code.
     pub name: syn::Ident,
     /// Number of arguments of the first call.
     pub arguments: usize,
@@ -46,7 +46,8 @@ pub fn slot_name(number: usize) -> syn::Ident {
     format_ident!("slot_{number}", span = Span::mixed_site())
 }
 
-/// The operator of the tree, and the function of the rule table.
+/// Returns the names of an operator in the tree, and of its function in the rule table; `None` for other
+/// operators, such as `&&`.
 pub fn operator(op: &BinOp) -> Option<(&'static str, &'static str)> {
     Some(match op {
         BinOp::Add(_) | BinOp::AddAssign(_) => ("Add", "add"),
@@ -87,7 +88,7 @@ fn is_compound(op: &BinOp) -> bool {
     )
 }
 
-/// The expression without parentheses around it.
+/// Returns the expression without parentheses around it.
 pub fn bare(expr: &Expr) -> &Expr {
     match expr {
         Expr::Paren(inner) => bare(&inner.expr),
@@ -122,7 +123,8 @@ impl Body<'_> {
         Code::same(quote!(#k::never()), quote!(#k::Expr::Bool(false)))
     }
 
-    /// Reads an expression as a value. Refuses views and places, which have methods and indices.
+    /// Translates an expression to a value. Reports an error for a view or a place, whose value is read by a
+    /// method or an index.
     pub fn value(&mut self, expr: &Expr) -> Code {
         match self.view(expr) {
             Some((name, view)) => self.error(expr, view.as_value(&name)),
@@ -130,7 +132,7 @@ impl Body<'_> {
         }
     }
 
-    /// Refuses attributes, which would apply to one form only.
+    /// Reports an error for attributes, because they would apply to only one of the emitted forms.
     pub fn no_attributes(&mut self, attributes: &[syn::Attribute]) {
         for attribute in attributes {
             self.error(attribute, "kernels do not support attributes here: put it on the whole function");
@@ -144,21 +146,21 @@ impl Body<'_> {
         name
     }
 
-    /// The number of a type for the tree.
+    /// Returns the index of a type in the list of types, for the tree.
     pub fn type_number(&mut self, of: impl ToTokens) -> u16 {
         let k = located(&self.k, of.span());
         self.types.push(quote_spanned!(of.span()=> #k::layout::<#of>()));
         (self.types.len() - 1) as u16
     }
 
-    /// The number of a constant for the tree.
+    /// Returns the index of a constant in the list of constants, for the tree.
     pub fn constant_number(&mut self, value: impl ToTokens) -> u16 {
         let k = located(&self.k, value.span());
         self.constants.push(quote_spanned!(value.span()=> #k::constant(#value)));
         (self.constants.len() - 1) as u16
     }
 
-    /// Adds its line to a part of the tree, for errors.
+    /// Adds the source line of `span` to a part of the tree, for errors.
     pub fn lined(&self, span: Span, tree: TokenStream) -> TokenStream {
         let (k, line) = (&self.k, span.unwrap().line() as u32);
         quote!(#k::Expr::Line(#line, &#tree))

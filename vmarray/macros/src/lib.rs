@@ -1,8 +1,8 @@
 //! The attribute [`macro@kernel`] and the derive [`KernelType`](macro@KernelType) of `vmarray`.
 //!
-//! The attribute reads a function, reports code outside the subset at its span, and emits it in four forms:
-//! the host form, a type of the same name, a syntax tree, and a closure for type inference. The emitted code
-//! has no logic; `vmarray-kernel` lowers the tree.
+//! The attribute emits a function in four forms: a Rust function that the host calls (the *host form*), a
+//! type of the same name, a syntax tree, and a closure for type inference. It reports unsupported code at its
+//! place in the source. The crate `vmarray-kernel` contains the logic: it lowers the tree for devices.
 
 mod arguments;
 mod body;
@@ -22,30 +22,40 @@ mod view;
 use proc_macro::TokenStream;
 use syn::parse_macro_input;
 
-/// Makes a function a kernel, or a function that kernels call.
+/// Makes a function a kernel, which can be launched for many items, or a function that kernels can call.
 ///
-/// The program can call the function like any other. Its operators, indices and mathematics follow the common
-/// rules of all devices: sums wrap, and an index out of bounds reads zero. The attribute adds a type of the
-/// same name, for launching and lowering the function and for passing it to other kernels as a type
-/// parameter. `crate = path` replaces the default path `vmarray::kernel`.
+/// The program can also call the function like any other function. Operators, indices and mathematics follow
+/// the same rules as on all devices: sums wrap, and an index out of bounds reads zero. The attribute adds a
+/// type with the name of the function, by which a program launches the kernel, or passes it to other kernels
+/// as a type parameter. `crate = path` replaces the default path `vmarray::kernel` of the library.
 ///
-/// Items of a kernel with `group = length` run in groups of `length` items (a number or constant, at most
-/// 1024) and can share memory, `&Group<T, N>`. `at.in_group()`, `at.group()` and `at.groups()` give the place
-/// of an item. With `group = [rows, columns]`, of as many axes as the kernel's `At`, a group is a tile of the
-/// result. `barrier()` waits for all items of the group. Groups of a multiple of 32 items have operations
-/// across 32 lanes: `lanes::sum`, `min`, `max`, `and`, `or`, `xor`, and `scan_…` of these up to the own lane;
-/// `lanes::shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and `all`. All items of a group must
-/// reach a barrier or such an operation, so conditions around it must depend only on common data, such as
-/// values, tables and loops over numbers.
+/// # Groups
 ///
-/// `alloc::<T>(n)` allocates private memory for `n` elements until the end of the item: `a[i]` and
-/// `a.set(i, value)`.
+/// With `group = length` (a number or constant, at most 1024), items run in groups of `length` items, which
+/// can share memory, `&Group<T, N>`. With `group = [rows, columns]`, of as many axes as the kernel's `At`, a
+/// group is a tile of the result.
+///
+/// - `at.in_group()` is the item's place in its group, `at.group()` the index of the group, and `at.groups()`
+///   the number of groups.
+/// - `barrier()` waits for all items of the group.
+/// - In groups of a multiple of 32 items, an item can use the values of the other items (lanes) of its
+///   subgroup of 32 items: `lanes::sum(x)`, `min`, `max`, `and`, `or`, `xor`; `scan_sum(x)` and so on, over
+///   the lanes up to the own one; `shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and `all`.
+///
+/// All items of a group must reach a barrier or a `lanes` operation together. Conditions around it must
+/// therefore depend only on data that is the same for all items, such as values, tables and counters of
+/// loops.
+///
+/// # Memory and syntax
+///
+/// `let a = alloc::<T>(n)` allocates private memory for `n` elements until the end of the item. `a[i]` reads
+/// an element, and `a.set(i, value)` writes it.
 ///
 /// The body may use: `let` with patterns of tuples and structs; assignment to variables, their fields and
 /// elements; `if`, `match` on integers and bools, `loop`, `while`, `for` over ranges, labels, `break` with a
 /// value, `continue`, `return`; arrays, tuples, structs with `KernelType`; integers except 128 bits, `f32`,
 /// `f64`, `bool`; `as`; the operators; the methods of numbers; calls of other kernel functions, with `&x` and
-/// `&mut x` as arguments. Everything else is an error at its place with the supported replacement.
+/// `&mut x` as arguments. The compiler reports everything else as an error, with the supported replacement.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Number};
@@ -68,9 +78,9 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     function::expand(&arguments, &function).into()
 }
 
-/// Makes a struct a value for kernels: its fields must be such values, and the struct must be `Copy`.
-/// Elements of arrays must be `bytemuck::Pod` too. `#[kernel_type(crate = path)]` replaces the default path
-/// `vmarray::kernel`.
+/// Makes a struct a type of values in kernels. The struct must be `Copy`, and all of its fields must have
+/// such types. To be an element of an array, it must be `bytemuck::Pod` as well. `#[kernel_type(crate =
+/// path)]` replaces the default path `vmarray::kernel` of the library.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, KernelType};

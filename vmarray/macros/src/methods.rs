@@ -1,4 +1,4 @@
-//! Supported methods, and their numbers of arguments.
+//! The methods that kernels support, and their numbers of arguments; advice for other methods.
 
 /// Operations of the representation, and their aliases.
 const NUMBERS: [(&str, usize); 30] = [
@@ -144,11 +144,11 @@ const LANES: [(&str, usize); 17] = [
 /// The kind of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// One of the rule table.
+    /// A method of numbers that is one operation of the rule table.
     Number,
-    /// A kernel function of the library.
+    /// A method of numbers that is a kernel function of the library.
     Composed,
-    /// One of a parameter's.
+    /// A method of a parameter that is a view or a place.
     View,
 }
 

@@ -10,7 +10,7 @@ pub struct Local {
     pub number: u16,
     /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
-    /// The kind of view, if the variable is a parameter with a view.
+    /// Kind of the view or place, if the variable is a parameter of this kind.
     pub view: Option<View>,
 }
 
@@ -21,7 +21,7 @@ struct Target {
     number: u16,
 }
 
-/// The names in scope at a place of the function.
+/// The variables, loops and labels in scope at a place of the function.
 #[derive(Default)]
 pub struct Scope {
     names: Vec<(String, Local)>,

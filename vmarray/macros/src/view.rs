@@ -3,7 +3,7 @@
 use quote::ToTokens;
 use syn::{Expr, GenericArgument, Lit, PathArguments, Type};
 
-/// The kind of a view or place among the parameters.
+/// The kind of a parameter that is a view or a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// `At<N>`; `None` if `N` is a parameter.
@@ -22,7 +22,7 @@ pub enum View {
 }
 
 impl View {
-    /// Returns the view that a parameter of a type is, if any.
+    /// Returns the kind of a parameter with this type; `None` if it is not a view or a place.
     pub fn of(of: &Type) -> Option<Self> {
         match of {
             Type::Reference(reference) => Self::named(&reference.elem, reference.mutability.is_some()),

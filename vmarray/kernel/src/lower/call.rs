@@ -1,4 +1,5 @@
-//! Calls: of kernel functions, which are inlined; of the rule table's functions; of methods of parameters.
+//! Lowering of calls: of kernel functions (by inlining), of functions of the rule table, and of methods of
+//! parameters.
 
 use super::expr::{assembled, bare};
 use super::frame::{Frame, Outcome, may_assign};
@@ -89,7 +90,7 @@ impl Lower {
         Ok(Some(outcome.place.take().map_or_else(Value::unit, Value::fresh)))
     }
 
-    /// Writes a value to the place of the outcome.
+    /// Writes a value to the place of an outcome.
     pub fn give(&mut self, outcome: &mut Outcome, value: &Value) -> Result<()> {
         let value = self.settled(value)?;
         let place = match &outcome.place {

@@ -1,4 +1,4 @@
-//! Constants: literals, and identity operations.
+//! Constant folding: literals, operations without effect, and divisions by powers of two.
 
 use backend_api::expr::{Binary, Number as _, Type};
 

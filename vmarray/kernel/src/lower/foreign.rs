@@ -1,4 +1,4 @@
-//! Values of types of other crates: 16-bit floats, and complex numbers.
+//! Lowering of operations on types of other crates: 16-bit floats, and complex numbers.
 
 use super::expr::assembled;
 use super::value::{Operand, Value};

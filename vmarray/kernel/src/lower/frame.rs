@@ -1,4 +1,4 @@
-//! A function that is being inlined.
+//! The state of lowering for a function that is being inlined.
 
 use super::value::Value;
 use crate::inferred_types::Definition;
@@ -17,7 +17,7 @@ pub struct Outcome {
 pub struct Target {
     /// The index of the label in the function.
     pub label: u16,
-    /// The level of the block or loop in the lowered kernel, counted with itself.
+    /// Nesting level of the block or loop in the lowered kernel, including itself.
     pub level: usize,
     /// The target of `continue`; `None` for blocks.
     pub next: Option<Next>,
@@ -36,7 +36,7 @@ pub enum Next {
     Leave(usize),
 }
 
-/// A function that is being inlined.
+/// The state of lowering for a function that is being inlined.
 pub struct Frame {
     /// The function.
     pub definition: Definition,

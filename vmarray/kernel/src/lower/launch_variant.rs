@@ -1,13 +1,16 @@
-//! Inputs of a launch besides values, and their part that is known during lowering.
+//! Properties of a launch, such as extents and boundary modes: scalars that the launch passes, and the
+//! variant of the kernel that they need.
 
 use super::Lowered;
 use crate::layout::{Layout, LayoutField};
 use crate::stencil::Mode;
 use backend_api::kernel::{Report, Type};
 
-/// Places have 32 bits if the result, and all operands read by places, have fewer elements.
+/// Limit of 32-bit place computations: the result and all operands that are read by places must have fewer
+/// elements.
 pub const SHORT_MAX: u64 = 1 << 30;
-/// Maximum number of scalars in an element type whose boundary constant is passed as kernel parameters.
+/// Maximum number of scalars of an element type, for a boundary constant that the launch passes as
+/// parameters.
 pub const VALUES_MAX: usize = 16;
 
 /// The source of a scalar parameter of the lowered kernel.
@@ -28,45 +31,45 @@ pub const VALUES_MAX: usize = 16;
 pub enum ScalarSource {
     /// One of the [values](crate::KernelType::values) of a parameter of the kernel.
     Value {
-        /// The index of the parameter.
+        /// Index of the parameter of the kernel function.
         parameter: usize,
-        /// The index of the value.
+        /// Index of the value.
         position: usize,
     },
-    /// The index of the first element of a result with one axis; kernels see indices from it on.
+    /// Index of the first item's element, in a result with one axis.
     Origin,
-    /// The storage of a result with several axes, and the width of place computations.
+    /// The [number](LaunchVariant::number) of the launch variant.
     LaunchVariant,
-    /// One of several axes of the result.
+    /// A property of an axis of a result with several axes.
     Axis {
-        /// The axis.
+        /// Axis.
         axis: usize,
-        /// The property.
+        /// Property.
         part: AxisPart,
     },
-    /// Elements of a tile of the result, as a factor and a shift for divisions.
+    /// Number of elements of a tile of the result, as a factor and a shift for divisions.
     TileLen(AxisPart),
-    /// A parameter read by places.
+    /// A property of a parameter that is read by places.
     Stencil {
-        /// The index of the parameter.
+        /// Index of the parameter of the kernel function.
         parameter: usize,
-        /// The property.
+        /// Property.
         part: StencilPart,
     },
-    /// The length of a view in elements.
+    /// Number of elements of a view.
     Length {
-        /// The index of the parameter.
+        /// Index of the parameter of the kernel function.
         parameter: usize,
     },
-    /// The groups of the launch, which are numbered over all of its runs.
+    /// A scalar for the numbers of groups, which count over all runs of a launch.
     Groups(GroupPart),
 }
 
-/// A scalar about groups along one axis, for the run that a device executes.
+/// A scalar from which the kernel computes the number of a group in the whole launch, along one axis.
 ///
-/// A run is a part of the launch. The kernel computes the number of a group from the number `g` that the
-/// group has in its run: `q = First + g`, and `q + q / PerPage * Skip + Offset` if the form
-/// [is striped](LaunchVariant::is_striped).
+/// A device executes a launch in runs. A group with the number `g` in its run has the number `q = First + g`
+/// in the launch. If the launch variant [is striped](LaunchVariant::is_striped), its number is `q + q /
+/// PerPage * Skip + Offset`.
 ///
 /// ```
 /// use vmarray_kernel::{At, GroupPart, Own, ScalarSource, kernel, lower};
@@ -80,19 +83,19 @@ pub enum ScalarSource {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupPart {
-    /// The number of groups of the launch.
+    /// Number of groups of the launch.
     Count,
-    /// The index of the run's first group: in the launch, or in the channel if pages are striped.
+    /// Number of the run's first group: in the launch, or in the channel if pages are striped over channels.
     First,
-    /// The number of groups of a page.
+    /// Number of groups of a page.
     PerPage,
-    /// The number of groups of other channels between two pages of this one.
+    /// Number of groups of other channels between two pages of the run's channel.
     Skip,
-    /// The number that is added at last, modulo 2^64.
+    /// Number to add at last, modulo 2^64.
     Offset,
 }
 
-/// Property of an axis of the result, whose elements are stored in tiles of at least one element.
+/// A property of an axis of the result. The result is stored in tiles of one or more elements.
 ///
 /// ```
 /// use vmarray_kernel::{At, AxisPart, Own, ScalarSource, kernel, lower};
@@ -107,21 +110,21 @@ pub enum GroupPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AxisPart {
-    /// The first index of the items.
+    /// First index of the items along the axis.
     Start,
-    /// The number of items.
+    /// Number of items along the axis.
     Extent,
-    /// The number of tiles.
+    /// Number of tiles along the axis.
     Tiles,
-    /// The factor for a division by that number.
+    /// Factor for divisions by the number of tiles along the axis.
     TilesFactor,
-    /// The shift for that division.
+    /// Shift for divisions by the number of tiles along the axis.
     TilesShift,
-    /// Elements of a tile.
+    /// Number of elements of a tile along the axis.
     Tile,
-    /// The factor for a division by that number.
+    /// Factor for divisions by the number of elements of a tile.
     TileFactor,
-    /// The shift for that division.
+    /// Shift for divisions by the number of elements of a tile.
     TileShift,
 }
 
@@ -138,7 +141,7 @@ impl AxisPart {
     ];
 }
 
-/// Property of elements read by places.
+/// A property of a parameter whose elements are read by places.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, ScalarSource, StencilPart, Window, kernel, lower};
@@ -153,7 +156,7 @@ impl AxisPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StencilPart {
-    /// The first place along an axis, possibly negative.
+    /// First place along an axis; it may be negative.
     First(usize),
     /// The extent along an axis.
     Extent(usize),
@@ -161,7 +164,7 @@ pub enum StencilPart {
     Mode(usize),
     /// The stride along an axis, in elements.
     Stride(usize),
-    /// The index of the first element.
+    /// Index of the first element in the view.
     Base,
     /// One of the [values](crate::KernelType::values) of the boundary constant of an axis.
     Value(usize, usize),
@@ -179,31 +182,33 @@ impl ScalarSource {
     }
 }
 
-/// Properties of a launch that are known during lowering.
+/// A launch variant: the properties of a launch for which a kernel is lowered specially.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LaunchVariant {
-    /// The number of axes of the result; 0 for the number of the kernel's place.
+    /// Number of axes of the result; 0 for the number of axes of the kernel's place.
     pub axes: usize,
-    /// True for tiled storage.
+    /// True if the result is stored in tiles.
     pub is_tiled: bool,
-    /// True if some elements of the store have no item.
+    /// True if some elements of the store have no item, because the launch covers a part of the result.
     pub is_part: bool,
-    /// True for place computations in 32 bits.
+    /// True if 32 bits suffice for place computations.
     pub is_short: bool,
-    /// True if a run of groups has pages of only one of several channels, so that group numbers have gaps.
+    /// True if a run of groups has only the pages of one of several channels, so that the group numbers have
+    /// gaps.
     pub is_striped: bool,
-    /// True if returned values are stored.
+    /// True if the kernel stores the values that items return.
     pub returns: bool,
     /// True if items of tiled groups can read the old elements of results.
     pub keeps: bool,
-    /// Parameters whose appended elements are [preceded](numbered) by the index of the item.
+    /// Indices of the parameters whose appended elements are [preceded](numbered) by the index of the item.
     pub ordered: Vec<usize>,
-    /// Boundary modes by parameter and axis; none if an access outside fails.
+    /// Boundary modes: for each, the index of the parameter, the axis, and the mode. Not listed for
+    /// [`Mode::Checked`].
     pub modes: Vec<(usize, usize, Mode)>,
 }
 
 impl LaunchVariant {
-    /// The form as a scalar.
+    /// Returns the number of the launch variant, which the launch passes as a scalar.
     #[must_use]
     pub fn number(&self) -> u64 {
         u64::from(self.is_tiled) | u64::from(self.is_part) << 1 | u64::from(self.is_short) << 2
@@ -239,9 +244,9 @@ impl LaunchVariant {
     }
 }
 
-/// The layout of appended elements with the item's index before each, for sorting in item order.
+/// Returns the layout of an appended element with the item's index before it, for sorting in item order.
 ///
-/// They take a multiple of 8 bytes.
+/// Its size is a multiple of 8 bytes.
 #[must_use]
 pub fn numbered(of: Layout) -> Layout {
     let bytes = 8 + of.bytes().next_multiple_of(8);

@@ -1,4 +1,4 @@
-//! Lowering of positions, and of reads at positions.
+//! Lowering of the places of items, and of reads by places.
 //!
 //! For reads at constant distances from the item, one branch in front computes the boundary values; items far
 //! from the edges skip it. So the loads follow one another without branches between them.

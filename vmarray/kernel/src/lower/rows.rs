@@ -1,4 +1,4 @@
-//! Lowering of accesses to rows of different lengths.
+//! Lowering of accesses to [`Rows`](crate::Rows): rows of different lengths.
 
 use super::launch_variant::OUTSIDE;
 use super::value::{Check, Index, Node, Operand, Value};

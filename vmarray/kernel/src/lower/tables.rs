@@ -1,11 +1,11 @@
-//! Tables: parameters of kernels, and constant arrays.
+//! Tables of a lowered kernel: array parameters, and constant arrays.
 
 use super::Lowered;
 use super::value::{Leaf, Node};
 use crate::layout::Layout;
 use backend_api::kernel::{Memory, TableDecl, Type};
 
-/// The source of a table of the lowered kernel: contiguous elements.
+/// The source of a lowered kernel's table.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, TableSource, kernel, lower};
@@ -24,18 +24,18 @@ use backend_api::kernel::{Memory, TableDecl, Type};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableSource {
-    /// Some [values](crate::KernelType::values) of a parameter, by their positions.
+    /// Some of the [values](crate::KernelType::values) of a parameter.
     Parameter {
         /// The index of the parameter.
         parameter: usize,
-        /// The numbers of its values.
+        /// Indices of the values, in the order of the table.
         positions: Vec<usize>,
     },
-    /// The given bits.
+    /// Constants, as bits.
     Constant(Vec<u64>),
 }
 
-/// The tables of a kernel.
+/// The tables of a kernel during lowering.
 #[derive(Default)]
 pub struct Tables {
     tables: Vec<(Type, TableSource)>,
@@ -98,7 +98,7 @@ impl Tables {
         }
     }
 
-    /// The declarations of the tables.
+    /// Returns the declarations of the tables.
     pub fn decls(&self) -> Vec<TableDecl> {
         let decl = |(of, source): &(Type, TableSource)| {
             let len = match source {
@@ -111,14 +111,15 @@ impl Tables {
         self.tables.iter().map(decl).collect()
     }
 
-    /// The sources of the tables.
+    /// Returns the sources of the tables.
     pub fn sources(self) -> Vec<TableSource> {
         self.tables.into_iter().map(|(_, source)| source).collect()
     }
 }
 
-/// The bits of all scalars of a table parameter, from the bytes of a launch's tables at an offset, which the
-/// function advances. Tables of parameters come in their order, before tables of constants.
+/// Reads the bits of all scalars of a table parameter from the bytes of a launch's tables, from `offset` on,
+/// and advances `offset`. Tables of parameters come in the order of the parameters, before tables of
+/// constants.
 pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u64> {
     let mut tables = Tables::default();
     tables.parameter(0, layout);
@@ -139,7 +140,7 @@ pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u6
 }
 
 impl Lowered {
-    /// The bytes of all tables of a launch. `values` has the values of each parameter.
+    /// Returns the bytes of all tables of a launch. `values` returns the values of the parameter at an index.
     ///
     /// ```
     /// use vmarray_kernel::{At, Own, kernel, lower};

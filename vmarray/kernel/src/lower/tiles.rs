@@ -1,7 +1,7 @@
-//! Groups that are tiles of a result with several axes.
+//! Lowering of groups that are tiles of a result with several axes.
 //!
-//! Items write elements to memory in tile order, and a second kernel moves them to their places: tiles are
-//! not contiguous in rows, and pages may be anywhere.
+//! Items write their elements to temporary memory in tile order, because the elements of a tile are not
+//! contiguous in the result. A second kernel then moves them to their places.
 
 use super::launch_variant::{OUTSIDE, PLACE};
 use super::value::{Check, Index, Leaf, Node, Operand, Value};
@@ -21,9 +21,9 @@ static PLACING: Tree = Tree {
     body: Expr::Bool(false),
 };
 
-/// Lowers the kernel that moves elements written in tile order to a result. Its views are the result and the
-/// written elements. [`StencilPart::First`] and [`StencilPart::Extent`] of parameter 1 are the place of the
-/// first element along each axis, and the number of tiles.
+/// Lowers the kernel that moves elements from tile order to their places in a result. Its views are the
+/// result, and the elements in tile order. [`StencilPart::First`] and [`StencilPart::Extent`] of parameter 1
+/// are the place of the first element along each axis, and the number of tiles.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind) for elements of too many numbers.

@@ -1,4 +1,5 @@
-//! Values during lowering: the places of their scalars, with reads and writes.
+//! Values during lowering: the storage of their scalars (constants, registers, arrays, views), with reads and
+//! writes.
 
 use super::{Lower, Result};
 use crate::error::ErrorKind;
@@ -17,12 +18,12 @@ pub enum Operand {
     Register(Reg),
 }
 
-/// The place of a scalar.
+/// The storage of a scalar.
 #[derive(Clone, Debug)]
 pub enum Leaf {
-    /// Computed.
+    /// A computed scalar.
     Value(Operand),
-    /// In a register that may change.
+    /// In a register that later code may change.
     Variable(Reg),
     /// In a local array, at the index of the value.
     Element(Type, u16),
@@ -34,14 +35,14 @@ pub enum Leaf {
     PrivateHeap(Type, u32),
 }
 
-/// The places of the scalars of a value.
+/// The storage of all scalars of a value.
 #[derive(Clone, Debug)]
 pub enum Node {
     /// One scalar.
     Leaf(Leaf),
     /// The parts of a tuple or struct.
     Parts(Vec<Self>),
-    /// Several elements with equal places, and their number.
+    /// An array: the number of elements, and the storage of an element.
     Array(usize, Box<Self>),
     /// No scalars: a view, by its number.
     View(usize),
@@ -52,7 +53,7 @@ pub enum Node {
 /// Elements in the private heap of an item.
 #[derive(Clone, Debug)]
 pub struct Allocated {
-    /// The start.
+    /// Start in the private heap.
     pub base: Operand,
     /// The number of elements.
     pub len: Operand,
@@ -63,11 +64,11 @@ pub struct Allocated {
 /// The bounds check that an index needs.
 #[derive(Clone, Copy, Debug)]
 pub enum Check {
-    /// It is within bounds.
+    /// None: the index is within bounds.
     Proven,
-    /// The access checks it.
+    /// The access itself checks the index.
     ByAccess,
-    /// It is within bounds if this bool holds.
+    /// The index is within bounds if this bool is true.
     By(Operand),
 }
 
@@ -80,7 +81,7 @@ pub struct Index {
     pub check: Check,
 }
 
-/// A value, or the place of one.
+/// A value, or a place that holds a value.
 #[derive(Clone, Debug)]
 pub struct Value {
     pub layout: Layout,
@@ -101,7 +102,7 @@ impl Value {
         Self::new(Layout::Scalar(of), Node::Leaf(Leaf::Value(operand)))
     }
 
-    /// Returns a value that shares its place with no other value.
+    /// Creates a value that does not share its storage with another value.
     pub const fn new(layout: Layout, node: Node) -> Self {
         Self { layout, node, index: None, is_reference: false, is_shared: false, is_fresh: false }
     }
@@ -111,7 +112,7 @@ impl Value {
         Self::new(Layout::UNIT, Node::Parts(Vec::new()))
     }
 
-    /// The same value, marked as just written to its place, which no other value shares.
+    /// Returns the same value, marked as not sharing its storage with another value.
     pub fn fresh(self) -> Self {
         Self { is_shared: false, is_fresh: true, ..self }
     }
@@ -348,8 +349,8 @@ impl Lower {
         at.iter().try_fold(of.clone(), |of, at| self.element(&of, *at))
     }
 
-    /// Returns a value with computed scalars. Its arrays stay in place if code can reach them without an
-    /// index.
+    /// Reads the scalars of a value, so that the result has computed scalars. Arrays are not read if code can
+    /// access them without an index.
     pub fn settled(&mut self, value: &Value) -> Result<Value> {
         match &value.node {
             Node::Leaf(_) => {
@@ -379,7 +380,7 @@ impl Lower {
         }
     }
 
-    /// Returns a value that later assignments do not change.
+    /// Copies a value if later assignments could change it.
     pub fn kept(&mut self, value: &Value) -> Result<Value> {
         let value = self.settled(value)?;
         self.kept_settled(value)
@@ -550,7 +551,7 @@ impl Lower {
         }
     }
 
-    /// Writes a value to a place with which it shares no part.
+    /// Writes a value to a place. The value and the place must not share storage.
     pub fn assign(&mut self, place: &Value, value: &Value) -> Result<()> {
         match &place.node {
             Node::Leaf(leaf) => {
