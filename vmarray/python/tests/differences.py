@@ -54,6 +54,11 @@ def _has_both_zeroes(array: Any) -> bool:
     return len(set(np.signbit(zeroes).tolist())) == 2
 
 
+def _signs_of_unique_zeroes(rows: Any) -> list[bool]:
+    found = (np.asarray(np.unique_inverse(one).values) for one in rows)
+    return [bool(np.signbit(values[values == 0]).any()) for values in found]
+
+
 def _twice(work: Callable[[Any], Any], own: Any) -> tuple[Any, Any]:
     return work(vm.asarray(own)), work(own.copy())
 
@@ -146,6 +151,13 @@ DIFFERENCES = [
         "ascending",
         lambda case, why: why.endswith(": values") or (why.endswith("signs of zeroes") and _has_both_zeroes(case.main)),
         lambda: _twice(lambda a: np.unique_values(a).tolist(), np.array([-4, 8, -2, 7, 6, 5, -1, 5, -1, 7, 4, -4], "i1")),
+    ),
+    Difference(
+        "`unique`, `unique_counts`, `unique_inverse`",
+        "of `0.0` and `-0.0` either, by dtype, place and processor",
+        "the first",
+        lambda case, why: why.endswith("signs of zeroes") and _has_both_zeroes(case.main),
+        lambda: _twice(_signs_of_unique_zeroes, np.random.default_rng(7).choice([0.0, -0.0, 1, -1, 2], (50, 64))),
     ),
     Difference(
         "`median`, `quantile`, `percentile`",

@@ -168,11 +168,16 @@ def test_quantiles(dtype, seed, share, method):
     own = own[np.isfinite(own) & (abs(own.astype(float)) < 1e15)] if dtype.kind == "f" else own // 4
     if not own.size:
         return
-    ours = np.quantile(vm.asarray(own), share, method=method)
+    # Devices compute, not NumPy, if the program asks for progress.
+    with vm.progress(lambda done, total: None):
+        ours = np.quantile(vm.asarray(own), share, method=method)
     numpys = np.quantile(own, share, method=method)
-    assert ours.dtype == numpys.dtype
-    step = np.ptp(own.astype(float)) * own.size * np.finfo(numpys.dtype).eps if numpys.dtype.kind == "f" else 1
-    assert abs(float(ours) - float(numpys)) <= 4 * step + abs(float(numpys)) * 1e-6 or method in ("lower", "higher")
+    if own.dtype.kind == "f" or own.itemsize < 8 or method in ("lower", "higher"):
+        # Without the sign of a zero.
+        same(ours + numpys.dtype.type(0), numpys + numpys.dtype.type(0))
+    else:
+        assert ours.dtype == numpys.dtype
+        assert abs(float(ours) - float(numpys)) <= 4 * np.ptp(own.astype(float)) * own.size * np.finfo(float).eps
     several = np.quantile(vm.asarray(own), [[0.0, 1.0], [0.5, share]])
     assert several.shape == (2, 2) and several[0, 0] == own.min() and several[0, 1] == own.max()
     same(np.median(vm.asarray(own)), np.median(own))

@@ -1,7 +1,7 @@
 """Random programs compared with NumPy: views, functions, keywords and writes, on all kinds of operands."""
 
 import numpy as np
-from census import _values_differ, has_advice, outcome_of
+from census import _is_same, _values_differ, has_advice, outcome_of
 from conftest import seeds, values
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,12 +28,14 @@ class _Case:
 
 
 def _equal(ours, numpys, step):
+    """Compares two results; returns True if no bit differs by rounding."""
     mine = np.asarray(ours)
     assert mine.dtype == np.asarray(numpys).dtype, (step, mine.dtype, np.asarray(numpys).dtype)
     assert mine.shape == np.shape(numpys), (step, mine.shape, np.shape(numpys))
     with np.errstate(all="ignore"):
         why = _values_differ(_Case(np.asarray(numpys)), mine, np.asarray(numpys))
     assert not why, (step, mine, numpys, why)
+    return _is_same(mine, np.asarray(numpys))
 
 
 def _whole(name, draw, array, other):
@@ -95,11 +97,13 @@ def test_programs_of_any_operands(data, dtype, seed):
             if step in ("write", "mask", "in_place", "where_out"):
                 return
             continue
+        # A later step could widen a rounding that differs, so it takes no such array.
         if theirs is None:
-            _equal(ours, numpys, what)
+            if not _equal(ours, numpys, what):
+                return
         elif isinstance(theirs, np.ndarray) and isinstance(mine, vm.Array) and theirs.size <= 500 and theirs.ndim <= 4:
-            _equal(mine, theirs, what)
-            pairs.append((mine, theirs))
+            if _equal(mine, theirs, what):
+                pairs.append((mine, theirs))
         else:
             _equal(mine, theirs, what)
     for ours, numpys in pairs:

@@ -555,6 +555,32 @@ def test_infinite_items_have_the_quantiles_of_numpy():
         same(np.percentile(vm.asarray(own), 50), np.percentile(own, 50))
 
 
+@pytest.mark.parametrize("dtype", "i1 u1 i2 u8 i8 f4 f8".split())
+def test_quantiles_of_devices_equal_numpys(dtype):
+    random = np.random.default_rng(5)
+    for size in (1, 2, 3, 11, 64, 101, 20_001):
+        own = random.integers(0, 127, size) if dtype[0] in "iu" else random.standard_normal(size) * 50
+        own = own.astype(dtype)
+        for share in (0.5, 0.1, 0.3, 0.7, 1 / 3, 0, 1, [0.1, 0.9], [0, 1], np.float32(0.1), np.float64(0.7)):
+            percent = share * 100 if np.ndim(share) == 0 else [100 * one for one in share]
+            for method in ("linear", "lower", "higher", "midpoint"):
+                with vm.progress(lambda done, total: None):
+                    ours = [vm.quantile(own, share, method=method), vm.percentile(own, percent, method=method)]
+                same(ours[0], np.quantile(own, share, method=method))
+                same(ours[1], np.percentile(own, percent, method=method))
+
+
+@pytest.mark.parametrize("order", "CKA")
+def test_a_cast_to_the_same_dtype_is_a_copy_if_the_order_differs(order):
+    fields = np.zeros(4, [("a", "i2"), ("b", ">i4")])
+    for whole in (np.ones((3, 4)), np.ones(8), fields, np.ones((2, 0)), np.ones((1, 5))):
+        for view in (lambda a: a, lambda a: a.T, lambda a: a["b"] if a.dtype.names else a[::2], lambda a: a[::-1]):
+            own, array = view(whole), view(vm.asarray(whole))
+            for copy in (True, False):
+                is_own = own.astype(own.dtype, order=order, copy=copy) is own
+                assert (array.astype(own.dtype, order=order, copy=copy) is array) == is_own, (own.strides, copy)
+
+
 def test_integer_quantiles_of_devices_are_exact():
     for own in (np.array([8, 5, 2**64 - 2], "u8"), np.array([-(2**63), 3, 2**63 - 1], "i8")):
         with vm.progress(lambda done, total: None):
@@ -601,10 +627,18 @@ def test_a_write_with_several_faults_has_the_error_of_numpy():
             same(array, own)
 
 
-def test_where_wraps_an_integer_of_python():
-    mask, own = np.array([True, False]), np.array([1, 2], "i4")
-    for number in (2**63 - 1, -(2**31) - 1, 2**64 - 1, 7):
-        same(np.where(vm.asarray(mask), vm.asarray(own), number), np.where(mask, own, number))
+@pytest.mark.parametrize("dtype", "? i1 i4 u1 i8 u8 f2 f8 c8 M8[s] S3 U2 >i2".split())
+def test_where_takes_an_integer_of_python_as_numpy_does(dtype):
+    # NumPy wraps an integer that the dtype cannot hold; from version 2.5 on it raises an error.
+    mask, own = np.array([True, False]), np.zeros(2, dtype)
+    for number in (7, -1, 300, 2**63 - 1, -(2**31) - 1, 2**63, 2**64 - 1, 2**70):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            theirs, error = outcome(lambda: np.where(mask, own, number))  # noqa: B023
+            ours, mistake = outcome(lambda: np.where(vm.asarray(mask), vm.asarray(own), number))  # noqa: B023
+        assert error == mistake, (number, error, mistake)
+        if error is None:
+            same(ours, theirs)
 
 
 def test_a_complex_number_is_converted_by_unsafe_casting():

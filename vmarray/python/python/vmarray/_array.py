@@ -677,6 +677,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             step *= extent
         return True
 
+    def _is_in_order(self, order: str) -> bool:
+        """True if NumPy takes an array for one in this order: any for K, a contiguous one for C, and its transpose for A."""
+        return order == "K" or self._is_contiguous() or (order == "A" and self.transpose()._is_contiguous())
+
     def flatten(self, order: str = "C") -> Array:
         """A copy of all items, along one axis."""
         return Array._of(self._in_order(order)._core.copied()).reshape(-1)
@@ -732,7 +736,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         # NumPy raises the error for an impossible conversion, and finds the length of texts.
         dtype = np.empty(0, self.dtype).astype(dtype, casting=casting).dtype
         if dtype == self.dtype:
-            return self.copy() if copy else self
+            return self if not copy and self._is_in_order(order) else self.copy()
         core = _ufuncs.applied("positive", [self._core], (dtype,), dtype, self.shape)
         if core is not None:
             return Array._of(core)

@@ -436,8 +436,9 @@ def where_of(condition: Any, *values: Any) -> Any:
     # By NumPy's promotion, Python's numbers are weak; arrays and NumPy's scalars count by their dtypes.
     dtype = np.result_type(*(one if type(one) in (bool, int, float, complex) else _ufuncs.kind(one) for one in values))
     dtype = np.dtype(dtype).newbyteorder("=")
-    # Unlike other functions, NumPy's `where` wraps an integer of Python that the dtype cannot hold.
-    inputs = (condition, *(np.asarray(one).astype(dtype) if type(one) is int else one for one in values))
+    # NumPy's `where` wraps an integer of Python that the dtype cannot hold, or raises an error from version 2.5 on.
+    other = np.zeros((), dtype)
+    inputs = (condition, *(np.where(True, one, other) if type(one) is int else one for one in values))
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
     core = _on_devices("where", inputs, (np.dtype(bool), dtype, dtype), dtype, shape)
     if core is not None:

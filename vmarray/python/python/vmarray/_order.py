@@ -428,6 +428,8 @@ _BETWEEN = {
     "higher": lambda share: np.ceil(share),
     "midpoint": lambda share: np.where(share > 0, 0.5, 0.0),
 }
+#: True if NumPy keeps a share that is a number of Python; older versions round it to the dtype of the array.
+_KEEPS_SHARES = bool(np.quantile(np.arange(11, dtype="f4"), 0.3 - 1e-9, method="lower") == 2)
 
 
 def quantile(
@@ -444,7 +446,8 @@ def quantile(
     array([25., 90.])
     """
     array = _array.asarray(array)
-    shares = np.asarray(q, array.dtype if array.dtype.kind == "f" and isinstance(q, (int, float)) else None)
+    is_rounded = array.dtype.kind == "f" and isinstance(q, (int, float)) and not _KEEPS_SHARES
+    shares = np.asarray(q, array.dtype if is_rounded else None)
     if shares.dtype.kind not in "iuf" or array.dtype.kind not in "iuf":
         raise NotOnDevices
     if ((shares < 0) | (shares > 1)).any():
@@ -463,19 +466,22 @@ def quantile(
     if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
         result = np.full(shares.shape, np.nan, whole.dtype)
     else:
-        at = shares.astype(float) * (array.size - 1)
+        at = shares.astype(_place_kind(shares.dtype, array.size)) * (array.size - 1)
         below = np.floor(at).astype(np.intp)
         above = np.minimum(below + 1, array.size - 1)
         places, inverse = np.unique([below, above], return_inverse=True)
         items = _nth(_flat(array), places.tolist())[inverse.reshape(2, *shares.shape)]
-        share = _BETWEEN[method](at - below).astype(whole.dtype if whole.dtype.kind == "f" else float)
-        if whole.dtype.kind in "iu":
+        share = _BETWEEN[method](at - below)
+        is_weak = _KEEPS_SHARES and type(q) in (int, float)
+        share = float(share) if is_weak else share.astype(whole.dtype if whole.dtype.kind == "f" else float)
+        if method in ("lower", "higher"):
+            result = np.where(share > 0, items[1], items[0])
+        elif whole.dtype.kind in "iu":
             # The shares are 0 and 1. A float would round integers of 64 bits.
             result = items[0]
-        elif method in ("lower", "higher"):
-            result = np.where(share > 0, items[1], items[0])
         else:
-            step = np.subtract(items[1], items[0], dtype=whole.dtype)
+            # Differences of floats have their dtype, as in NumPy; a difference of integers could overflow it.
+            step = np.subtract(items[1], items[0], dtype=array.dtype if array.dtype.kind == "f" else whole.dtype)
             result = np.where(share < 0.5, items[0] + step * share, items[1] - step * (1 - share))
         result = result.astype(whole.dtype)
     if keepdims:
@@ -483,12 +489,21 @@ def quantile(
     return result if result.ndim else result[()]
 
 
+def _place_kind(shares: np.dtype[Any], size: int) -> np.dtype[Any]:
+    """The dtype of places among `size` items: the dtype of the shares, as in NumPy, if it holds all places exactly."""
+    is_exact = shares.kind == "f" and size - 1 <= 2 ** (np.finfo(shares).nmant + 1)
+    return shares if is_exact else np.dtype(float)
+
+
 def percentile(
     array: Any, q: Any, axis: Any = None, out: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Any:
     """As ``numpy.percentile``; see `quantile`."""
-    share = np.true_divide(q, 100)
-    return quantile(array, float(share) if isinstance(q, (int, float)) else share, axis, out, method, keepdims)
+    array = _array.asarray(array)
+    whole = 100 if _KEEPS_SHARES or array.dtype.kind != "f" else array.dtype.type(100)
+    # An array, because NumPy takes a scalar of 64 bits for a number of Python.
+    share = np.asarray(np.true_divide(q, whole))
+    return quantile(array, float(share) if type(q) in (int, float) and _KEEPS_SHARES else share, axis, out, method, keepdims)
 
 
 def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
