@@ -9,6 +9,8 @@ use crate::steps::{Outcome, Steps};
 use crate::tools;
 use anyhow::{Context, Result};
 use cargo_metadata::camino::{Utf8Path, Utf8PathBuf};
+use std::io::Write;
+use std::process::{Command, Stdio};
 use xshell::{Shell, cmd};
 
 /// The packages that build a wheel: for this system, and for all, which needs zig's linker.
@@ -21,6 +23,8 @@ const EXTRA: &str = "[test]";
 const MANIFEST: &str = "vmarray/python/Cargo.toml";
 /// The supported versions of Python 3.
 const MINORS: std::ops::RangeInclusive<u32> = 10..=14;
+/// The most processes that share the tests.
+const PROCESSES: usize = 2;
 /// The most bytes of a wheel.
 const WHEEL_MAX: u64 = 15 << 20;
 
@@ -88,13 +92,20 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let mut tested = Vec::new();
     let pythons = pythons(sh, args);
     for python in &pythons {
-        let environment = folder.join("environment");
-        cmd!(sh, "{python} -m venv --clear {environment}").run()?;
-        let python = inside(&environment);
+        let python = match args.sample && args.pythons.is_empty() {
+            // The packages of an earlier run stay installed.
+            true => maturin.clone(),
+            false => {
+                let environment = folder.join("environment");
+                cmd!(sh, "{python} -m venv --clear {environment}").run()?;
+                inside(&environment)
+            }
+        };
+        cmd!(sh, "{python} -m pip {INSTALL...} --force-reinstall --no-deps {wheel}").run()?;
         cmd!(sh, "{python} -m pip {INSTALL...} {wheel}{EXTRA}").run()?;
         // Run in the tests' folder, so that Python does not import from the sources in the parent folder.
         let _folder = sh.push_dir("vmarray/python/tests");
-        cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider .").run()?;
+        tests(sh, &python)?;
         if tested.len() + 1 == pythons.len() && programs > 0 {
             let programs = programs.to_string();
             cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider --programs {programs} .").run()?;
@@ -104,6 +115,33 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     }
     let mib = bytes as f64 / f64::from(1 << 20);
     Ok(Outcome::Passed(format!("{}; {programs} programs; a wheel of {mib:.1} MiB", tested.join(", "))))
+}
+
+/// Runs all tests of the current folder, shared by processes.
+fn tests(sh: &Shell, python: &Utf8Path) -> Result<()> {
+    let count = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(PROCESSES));
+    let mut processes = Vec::new();
+    for number in 0..count {
+        let part = format!("{number}/{count}");
+        let tests = cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider --part {part} .");
+        eprintln!("$ {tests}");
+        let mut command = Command::from(tests);
+        if number > 0 {
+            // Print this output after the first process has ended.
+            command.stdout(Stdio::piped());
+        }
+        processes.push(command.spawn().with_context(|| format!("cannot start {python}"))?);
+    }
+    let mut failed = Vec::new();
+    for (number, process) in processes.into_iter().enumerate() {
+        let output = process.wait_with_output()?;
+        std::io::stdout().write_all(&output.stdout)?;
+        if !output.status.success() {
+            failed.push(format!("part {number}/{count}: {}", output.status));
+        }
+    }
+    anyhow::ensure!(failed.is_empty(), "tests of the Python package failed: {}", failed.join(", "));
+    Ok(())
 }
 
 /// Compares functions with NumPy's: `count` cases each with the pinned NumPy, and a sample with the newest.

@@ -164,7 +164,8 @@ def test_functions_of_dask_and_zarr_store_chunks_of_the_package(tmp_path):
 @pytest.mark.parametrize("given", [{}, {"chunks": (4, 4)}, {"chunks": (2, 2), "shards": (6, 4)}, {"shards": (10, 10)}, {"chunks": (5, 3)}])
 def test_stored_chunks_are_written_as_a_whole(tmp_path, chunks, given):
     own = np.arange(17 * 21.0).reshape(17, 21) + 1
-    for n in range(3):
+    # Threads meet by chance: repeat a store that has few tasks.
+    for n in range(1 if chunks == (1, 1) else 3):
         x = da.from_array(own, chunks=chunks)
         with dask.config.set(scheduler="threads", num_workers=8):
             vmarray.dask.to_zarr(x, str(tmp_path / f"{n}.zarr"), **given)
