@@ -32,7 +32,7 @@ use crate::core::Core;
 use crate::driver::objects::Event;
 use crate::error::{Severity, severity};
 use crate::retry::{PATIENCE, insist, keep_for_good};
-use crate::wakers::WakeJob;
+use crate::wakers::{WakeJob, settle};
 
 /// Any positive status: queued, submitted, running.
 const PENDING: cl_int = 1;
@@ -408,13 +408,7 @@ fn elsewhere(track: Arc<Track>, value: u64) {
     let counter = Arc::clone(&track.core.callbacks);
     counter.fetch_add(1, Ordering::AcqRel);
     let done = Arc::clone(&counter);
-    let work = move || {
-        drop(track.wait_for_outcome(value));
-        let due = track.due();
-        drop(track);
-        done.fetch_sub(1, Ordering::AcqRel);
-        wake_all(due);
-    };
+    let work = move || wake_all(settle(track, Some(value), &done));
     if let Err(error) = std::thread::Builder::new().name("opencl-wake".into()).spawn(work) {
         tracing::error!(%error, "no thread can wake a waiter; the next poll wakes it");
         counter.fetch_sub(1, Ordering::AcqRel);

@@ -39,18 +39,23 @@ struct Mailbox {
     callbacks: Arc<AtomicUsize>,
 }
 
+/// Waits for a value if one is given, takes the wakers that are due then, and gives up this part of the
+/// device.
+pub(crate) fn settle(track: Arc<Track>, value: Option<u64>, callbacks: &AtomicUsize) -> Vec<Waker> {
+    if let Some(value) = value {
+        drop(track.wait_for_outcome(value));
+    }
+    let due = track.due();
+    drop(track);
+    callbacks.fetch_sub(1, Ordering::AcqRel);
+    due
+}
+
 impl Mailbox {
-    /// Takes the wakers that a message makes due, and gives up its part of the device.
+    /// The commands of a message are done. If this call blocks, it blocks only until the driver has marked
+    /// earlier commands.
     fn settle(&self, WakeJob { track, done }: WakeJob) -> Vec<Waker> {
-        if let Some(mark) = done {
-            // The commands are done. If this call blocks, it blocks only until the driver has marked
-            // earlier commands.
-            drop(track.wait_for_outcome(mark.value));
-        }
-        let due = track.due();
-        drop(track);
-        self.callbacks.fetch_sub(1, Ordering::AcqRel);
-        due
+        settle(track, done.map(|mark| mark.value), &self.callbacks)
     }
 
     fn work(&self) {

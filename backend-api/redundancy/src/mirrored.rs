@@ -17,7 +17,7 @@ use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
     Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket, contended,
 };
-use vmarray_support::links::is_same;
+use vmarray_support::links::{has_twice, is_same};
 
 use super::several::member::{Member, Places, Status};
 use super::several::wakers::{Call, Chain, Woken};
@@ -160,10 +160,7 @@ impl Mirrored {
     /// devices' errors at the creation of a first queue.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
-        let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
-            devices[..at].iter().any(|other| is_same(other, device))
-        };
-        if devices.is_empty() || devices.iter().enumerate().any(is_twice) {
+        if devices.is_empty() || has_twice(&devices) {
             return Err(Error::new(ErrorKind::InvalidArgument, "mirror")
                 .with_detail("the list of devices is empty, or has a device twice")
                 .with_advice("give one device or more, each once"));

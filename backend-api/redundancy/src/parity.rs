@@ -28,7 +28,7 @@ use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
     Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket,
 };
-use vmarray_support::links::is_same;
+use vmarray_support::links::has_twice;
 
 use locks::Locks;
 use member_queue::MemberQueue;
@@ -137,10 +137,7 @@ impl ParityGroup {
     /// cannot start.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
-        let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
-            devices[..at].iter().any(|other| is_same(other, device))
-        };
-        if devices.len() < 3 || devices.iter().enumerate().any(is_twice) {
+        if devices.len() < 3 || has_twice(&devices) {
             return Err(Error::new(ErrorKind::InvalidArgument, "parity")
                 .with_detail("the list has fewer than three devices, or a device twice")
                 .with_advice("give three devices or more, each once"));

@@ -22,6 +22,13 @@ pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
+/// Returns true if a list has a device twice.
+#[must_use]
+pub fn has_twice(devices: &[Arc<dyn Device>]) -> bool {
+    let is_twice = |(at, device)| devices[..at].iter().any(|other| is_same(other, device));
+    devices.iter().enumerate().any(is_twice)
+}
+
 /// Returns the access of a device to the memory of another device; no access if the link between them is
 /// broken. Calls `report` if the test finds a broken link, or with the error if the test fails. The link is
 /// then not used.
