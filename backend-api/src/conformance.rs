@@ -1,13 +1,13 @@
-//! A suite of checks that a backend keeps the [contract](crate).
+//! Conformance tests for backends: they check the rules that every [`Device`](crate::Device) must follow.
 //!
-//! Any backend can run it, including backends of other crates. In a test of the backend's crate, which
-//! depends on this one with the feature `conformance`:
+//! The backend's crate depends on this one with the feature `conformance`, and runs the suite in its own
+//! tests:
 //!
 //! ```
 //! use std::sync::Arc;
 //! use backend_api::conformance::reference::ReferenceDevice;
 //!
-//! // One #[test] for each check. The expression is evaluated for each; `None` skips the test.
+//! // One #[test] for each check. Each test evaluates the expression; `None` skips the test.
 //! mod on_the_reference_device {
 //!     # use super::*;
 //!     backend_api::conformance_tests!(Arc::new(ReferenceDevice::new(64 << 20)));
@@ -15,7 +15,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! or all at once, such as in a program that checks the GPUs of a machine:
+//! A program can also run all checks in one call, for example to check the GPUs of a machine:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -23,19 +23,20 @@
 //! let device = Arc::new(ReferenceDevice::new(64 << 20));
 //! let limits = Limits::default().with_bytes(4 << 20);
 //! conformance::run_all(&device, &limits).assert_passed();
-//! // Or with a look at each check.
+//! // Or call a closure before each check.
 //! let mut names = Vec::new();
 //! let report = conformance::run_each(&device, &limits, |name| names.push(name));
 //! assert_eq!((names.len(), report.passed()), (conformance::checks::<ReferenceDevice>().len(), true));
 //! ```
 //!
-//! A device needs at least [`Limits::LEAST_BYTES`] bytes of memory. If it has no more than [`Limits::bytes`],
-//! one check fills it up, and no other check may run on it at that time. Checks can share a larger device.
+//! A device needs at least [`Limits::LEAST_BYTES`] bytes of memory. If it has at most [`Limits::bytes`], one
+//! check allocates all of its memory, and no other check may run on the device at that time. Checks can run
+//! at the same time on a device with more memory.
 //!
-//! The checks compare every byte that the device could have changed with a naive model. They rely only on the
-//! contract: a device may be synchronous, and may run queues in any order. Other programs may use the device
-//! at the same time. If a device never finishes its work, the check hangs; the suite prints each check's name
-//! before it starts.
+//! The checks compare every byte that the device could have changed with a naive model in RAM. A device may
+//! be synchronous, and may run queues in any order. Other programs may use the device at the same time. If a
+//! device never finishes its work, the check hangs. The suite prints each check's name before the check
+//! starts, so the last name shows the check that hangs.
 
 use std::any::Any;
 use std::fmt;
@@ -81,9 +82,9 @@ pub use peers::run_peers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Maximum number of bytes of device memory, and of host memory, that a check holds at a time. A value
-    /// below [`Limits::LEAST_BYTES`] counts as that value. Greater values enable checks of large memory, such
-    /// as of buffers that exceed the driver's largest allocation.
+    /// Maximum number of bytes of device memory, and of host memory, that a check allocates at a time. At
+    /// least [`Limits::LEAST_BYTES`]: a lower value counts as that. Greater values enable checks of large
+    /// memory, for example of buffers that exceed the driver's largest allocation.
     pub bytes: u64,
     /// Time that a check waits for a wake-up before it fails.
     pub patience: Duration,
@@ -92,17 +93,17 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Number of bytes that suffices for every check that needs no large memory.
+    /// Number of bytes of memory that all checks need, except for the checks of large memory.
     pub const LEAST_BYTES: u64 = 8 << 20;
 
-    /// Returns these limits with another amount of memory.
+    /// Returns these limits with another maximum of [memory](Self::bytes).
     #[must_use]
     pub fn with_bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Returns these limits with other random programs.
+    /// Returns these limits with another [seed](Self::seed) of random programs.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -137,18 +138,18 @@ impl Default for Limits {
 /// ```
 #[derive(Debug)]
 pub struct Check<D: Device> {
-    /// Unique name, which states the behaviour of a correct device.
+    /// Unique name. It states how a correct device behaves.
     pub name: &'static str,
-    /// Function of the check. It panics if the device breaks the contract, with a message that states the
-    /// expected behaviour.
+    /// The check itself. It panics if the device behaves incorrectly; the message states the expected
+    /// behaviour.
     pub run: fn(&Context<'_, D>),
 }
 
 impl<D: Device> Check<D> {
     /// Runs the check.
     ///
-    /// Afterwards, also after a failure, all of the check's objects are released. The call catches panics of
-    /// the check, so the program must be compiled with unwinding.
+    /// The check releases all of its queues and memory before the call returns, also after a failure. The
+    /// call catches panics of the check, so the program must be compiled with `panic = "unwind"`.
     #[must_use]
     pub fn run(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
         let context = Context::new(device, *limits);
@@ -178,11 +179,10 @@ fn message(panic: &(dyn Any + Send)) -> String {
 pub enum Outcome {
     /// The device behaves as the check's name states.
     Passed,
-    /// The device passes the parts of the check that it supports; the text is the reason why other parts were
-    /// skipped. A device may refuse some requests, such as pinned memory or wiping, or the limits are too
-    /// low.
+    /// The check skipped a part, and the device passed the rest. The text is the reason: the device does not
+    /// support an optional request, such as pinned memory or wiping, or the [`Limits`] are too low.
     Skipped(String),
-    /// The device breaks the contract; the text is the failure.
+    /// The device behaves incorrectly; the text is the message of the failed assertion.
     Failed(String),
 }
 
@@ -207,12 +207,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns every check with its outcome, in the order of the suite.
+    /// Returns the name and the outcome of every check, in the order of the suite.
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, &Outcome)> {
         self.outcomes.iter().map(|(name, outcome)| (*name, outcome))
     }
 
-    /// Returns the failed checks with their messages.
+    /// Returns the name and the message of each failed check.
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.outcomes().filter_map(|(name, outcome)| match outcome {
             Outcome::Failed(why) => Some((name, why.as_str())),
@@ -229,7 +229,7 @@ impl Report {
     /// Asserts that no check failed.
     ///
     /// # Panics
-    /// If a check failed, with the whole report.
+    /// Panics with the whole report if a check failed.
     #[track_caller]
     pub fn assert_passed(&self) {
         assert!(self.passed(), "the device breaks the contract\n{self}");
@@ -256,7 +256,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all checks, one after the other. Prints each name on standard output before the check starts.
+/// Runs all checks, one after the other. Prints the name of each check on standard output before it starts.
 pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> Report {
     run_each(device, limits, |_| {})
 }
@@ -273,10 +273,12 @@ pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl Fn
     report
 }
 
-/// Runs the check with this name on a device as a test, for [`conformance_tests!`](crate::conformance_tests).
+/// Runs the check `name` on a device, as the body of a `#[test]`.
+/// [`conformance_tests!`](crate::conformance_tests) generates the calls. Without a device the test is
+/// skipped.
 ///
 /// # Panics
-/// If the check fails, or if the suite has no check of this name.
+/// Panics if the check fails, or if the suite has no check `name`.
 #[doc(hidden)]
 #[track_caller]
 pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, limits: &Limits) {
@@ -294,16 +296,16 @@ pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, lim
 
 /// Defines one `#[test]` for each check of the [suite](crate::conformance), with the check's name.
 ///
-/// The first argument is an expression of type `Arc<D>` or `Option<Arc<D>>`: the device. `None` skips the
+/// The first argument is the device: an expression of type `Arc<D>` or `Option<Arc<D>>`. `None` skips the
 /// test with a line on standard output. The optional second argument is the
-/// [`Limits`](crate::conformance::Limits). Each test evaluates both once. If a device is slow to create,
-/// store it in a `static OnceLock`: checks can share a device.
+/// [`Limits`](crate::conformance::Limits). Each test evaluates both expressions once. If a device is slow to
+/// create, store it in a `static OnceLock`, so that all tests use the same device.
 ///
 /// ```
 /// use std::sync::{Arc, OnceLock};
 /// use backend_api::conformance::{Limits, reference::ReferenceDevice};
 ///
-/// /// The card, if this machine has one.
+/// /// Returns the GPU, if this machine has one.
 /// fn card() -> Option<Arc<ReferenceDevice>> {
 ///     static CARD: OnceLock<Option<Arc<ReferenceDevice>>> = OnceLock::new();
 ///     CARD.get_or_init(|| Some(Arc::new(ReferenceDevice::new(64 << 20)))).clone()
@@ -328,7 +330,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// Expands the list to tests.
+/// Expands the list of checks to `#[test]` functions.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_define_tests {
@@ -351,11 +353,11 @@ macro_rules! __conformance_define_tests {
     };
 }
 
-/// Expands the list to [`checks`].
+/// Expands the list of checks to the function [`checks`].
 macro_rules! define_checks {
     ([] [] $($module:ident { $($name:ident)* })*) => {
-        /// Returns all checks, in the best order to fix failures: a later check may fail because of the cause
-        /// of an earlier failure.
+        /// Returns all checks of the suite. Fix the first failure first: the same defect may also cause the
+        /// later failures.
         #[must_use]
         pub fn checks<D: Device>() -> &'static [Check<D>] {
             const { &[$($(Check { name: stringify!($name), run: $module::$name::<D> },)*)*] }
@@ -363,7 +365,7 @@ macro_rules! define_checks {
     };
 }
 
-/// The list of all checks by module, which it passes to the macro that is named first.
+/// The list of all checks by module. The macro passes the list to another macro, which is its first argument.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_list {

@@ -1,4 +1,4 @@
-//! Many copies in one call.
+//! Checks of batches: calls that submit many copies.
 
 use crate::wrap::SplitMix64;
 use crate::{Device, Route, Routing};
@@ -24,8 +24,8 @@ pub(super) fn batches_of_mixed_directions<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 4 * PART, 2 * PART);
     let mut random = SplitMix64::new(7);
     for round in 0..20 {
-        // Uploads write to the first quarter, internal copies move the second to the third; downloads read
-        // the last.
+        // Uploads write the first quarter. Internal copies read the second quarter and write the third.
+        // Downloads read the last quarter.
         let mut batch = Vec::new();
         for place in (0..PART - 400).step_by(400) {
             let mut near = |part: usize| part * PART + place + random.index(200);
@@ -54,8 +54,8 @@ pub(super) fn batches_of_thousands_of_pieces<D: Device>(cx: &Context<'_, D>) {
     const PIECES: usize = 3000;
     let mut scene = Scene::new(cx, PIECES * 100, PIECES * 100);
     for bytes in [1, 8, 50] {
-        // The pieces are in reverse order, so a device can merge no neighbours. A second batch has them in
-        // order, so it can merge all.
+        // The copies are in reverse order, so the device cannot merge adjacent ones. The next batch has
+        // ascending copies, so the device can merge all of them.
         let reverse: Vec<_> =
             (0..PIECES).map(|k| scene.upload(k * 100, (PIECES - 1 - k) * 100, bytes)).collect();
         scene.submit(&reverse);
@@ -107,13 +107,13 @@ pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
     const ROOM: usize = 200;
     let mut scene = Scene::new(cx, PIECES * ROOM, PIECES * ROOM);
     let all = [Route::Single, Route::Batch, Route::Kernel];
-    // The device ignores a route that it does not have.
-    assert!(cx.device().routes().iter().all(|route| all.contains(route)), "routes that no code knows");
+    // A device must ignore a requested route that it does not have.
+    assert!(cx.device().routes().iter().all(|route| all.contains(route)), "a device lists known routes");
     let before = cx.device().routing();
     for route in all {
         cx.device().set_routing(Routing::only(route));
         for (number, pieces) in [0, 1, 2, 9, PIECES].into_iter().enumerate() {
-            // The pieces are in reverse order, so a device can merge no neighbours.
+            // The copies are in reverse order, so the device cannot merge adjacent ones.
             let place = |k: usize| (PIECES - 1 - k) * ROOM + number;
             let bytes = |k: usize| (k * 7 + number) % (ROOM - 8);
             let up: Vec<_> = (0..pieces).map(|k| scene.upload(k * ROOM + 3, place(k), bytes(k))).collect();

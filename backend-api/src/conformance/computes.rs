@@ -1,4 +1,4 @@
-//! Computations against naive evaluation.
+//! Checks of computations against a naive evaluation of the same program.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Sketch {
     }
 }
 
-/// Returns edge cases of arithmetic, and other numbers.
+/// Returns the bits of a random number of a type, often an edge case of arithmetic.
 fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     let top = 1_u64 << (8 * of.bytes() - 1);
     let float = |x: f64| if of == Type::F32 { u64::from((x as f32).to_bits()) } else { x.to_bits() };
@@ -91,7 +91,7 @@ fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     }
 }
 
-/// Generates elements of two numbers.
+/// Generates `count` elements, each of two numbers of the type `of`.
 fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
     let width = of.bytes() as usize;
     let number = |_| {
@@ -103,7 +103,8 @@ fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
     (0..2 * count).flat_map(number).collect()
 }
 
-/// A program on the two numbers of an element, values 0 and 1. Value 5 is true if the first is less.
+/// Creates a program that loads the two numbers of an element as values 0 and 1. Value 5 is true if the first
+/// number is less than the second.
 fn on_pairs(of: Type) -> Sketch {
     let mut sketch = Sketch(Vec::new());
     let (a, b) = (sketch.field(0, 0, of), sketch.field(0, of.bytes(), of));
@@ -114,8 +115,8 @@ fn on_pairs(of: Type) -> Sketch {
     sketch
 }
 
-/// A function of two numbers and a bool with a loop, branches, an array and a table. It also accesses them
-/// out of bounds.
+/// Creates a function of two numbers and a bool. It has a loop, branches, an array and a table, and also
+/// accesses the array and the table out of bounds.
 fn looping(of: Type) -> Function {
     let [a, b, flag, at, one, len, more, found, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
     let binary = |op, to, left, right| Op::Binary { op, to, left, right };
@@ -169,7 +170,7 @@ fn looping(of: Type) -> Function {
     Function::new(body, table).expect("a sound function").with_time_limit(limit)
 }
 
-/// A function that returns whether one number is at most another.
+/// Creates a function of two numbers that returns true if the first is at most the second.
 fn at_most(of: Type) -> Function {
     let [a, b, holds] = [0, 1, 2].map(Reg);
     let code = vec![
@@ -182,7 +183,7 @@ fn at_most(of: Type) -> Function {
     Function::new(body, Vec::new()).expect("a sound function")
 }
 
-/// Returns all operations on two numbers of a type, for such a program.
+/// Returns all operations on two numbers of a type, as instructions for the program of [`on_pairs`].
 fn operations(of: Type) -> Vec<Instruction> {
     let [left, right, condition] = [0, 1, 5].map(Value);
     let mut all = vec![Instruction::Select { condition, yes: right, no: left }];
@@ -229,12 +230,13 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
     }
 }
 
-/// Returns the values of a program whose type fits.
+/// Returns the values of a program for whose type `fits` returns true.
 fn values_of(program: &Program, fits: &dyn Fn(Type) -> bool) -> Vec<Value> {
     (0..).map(Value).zip(program.types()).filter(|(_, of)| fits(**of)).map(|(value, _)| value).collect()
 }
 
-/// Generates an expression tree over the fields of two sources, of about `instructions` instructions.
+/// Generates a random expression tree of about `instructions` instructions. Its leaves are fields of two
+/// sources.
 fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types: &[Type]) -> Sketch {
     let mut sketch = Sketch(Vec::new());
     while sketch.0.len() < instructions {
@@ -376,7 +378,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
             }
         }
         scene.assert_as_expected(&what("all"));
-        // Stored values have become uniform by now.
+        // By now the stores have made many values equal, so use new ones.
         if round % 5 == 4 {
             let noise = cx.noise(round, 2 * COUNT * 50);
             scene.put(0, &noise);
@@ -469,10 +471,11 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Checks kernels that process several neighbours at once: short contiguous elements, to the last one.
+/// Checks kernels in which one thread processes several adjacent short elements. The element counts also
+/// leave a rest that fills no whole thread.
 pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
     const MOST: usize = 70_001;
-    // Offsets of the second source and of the wider target, each a multiple of 16.
+    // Byte offsets of the second source and of the target with wider elements, each a multiple of 16.
     const SECOND: usize = (2 * MOST).next_multiple_of(16) + 16;
     const THIRD: usize = 2 * SECOND;
     let mut scene = Scene::new(cx, THIRD + 4 * MOST, Compute::partials_bytes() as usize + 8 * MOST);
@@ -539,8 +542,8 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
         let wide = sketch.cast(c, Type::U32);
         let less = sketch.binary(Binary::Lt, a, b);
         let program = sketch.program();
-        // Swap fields twice within an element. The result is correct because a device reads all fields before
-        // it writes any.
+        // Swap the fields of an element twice. A device must read all fields of an element before it writes
+        // any of them.
         let records = scene.elements(0, COUNT, 12);
         let others = scene.elements(COUNT * 12, COUNT, 6);
         let sources = [records, others, records];
@@ -556,7 +559,7 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
     }
 }
 
-/// Checks kernels that keep intermediate results in shared memory.
+/// Checks that computations in flight at the same time do not overwrite each other's intermediate results.
 pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 20_000;
     let room = Compute::partials_bytes() as usize;
@@ -646,10 +649,15 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("no channels", &good, Geometry { channels: 0, ..geometry }, sum);
     refused("a sum of bools", &good, geometry, Action::Sum { value: truth, filter: None, answer });
     refused("a filter of numbers", &good, geometry, Action::Sum { value, filter: Some(value), answer });
-    refused("no such value", &good, geometry, Action::Sum { value: Value(9), filter: None, answer });
+    refused(
+        "an action on a value that does not exist",
+        &good,
+        geometry,
+        Action::Sum { value: Value(9), filter: None, answer },
+    );
     let find = |predicate, answer| Action::Find { predicate, limit: 1, count_all: true, answer };
     refused("a number as predicate", &good, geometry, find(value, answer));
-    refused("a crooked answer", &good, geometry, find(truth, scene.host_at(4)));
+    refused("a misaligned answer", &good, geometry, find(truth, scene.host_at(4)));
     let end = scene.host.bytes() as u64 - 16;
     refused("an answer outside", &good, geometry, find(truth, scene.host_at(end)));
     let outside = Action::Sum { value, filter: None, answer: scene.host_at(16) };
@@ -665,7 +673,7 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("no stores", &good, geometry, stores(&[], None));
     refused("a store of a bool", &good, geometry, stores(&[store(truth, 0, 0)], None));
     refused("a store outside", &good, geometry, stores(&[store(value, 0, 5)], None));
-    refused("a store nowhere", &good, geometry, stores(&[store(value, 1, 0)], None));
+    refused("a store to a source that does not exist", &good, geometry, stores(&[store(value, 1, 0)], None));
     let twice = [store(value, 0, 0), store(byte, 0, 3)];
     refused("two stores to one byte", &good, geometry, stores(&twice, None));
     let crossed = [good[0], scene.elements(4, 8, 8)];

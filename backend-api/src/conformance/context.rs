@@ -39,25 +39,27 @@ impl<'a, D: Device> Context<'a, D> {
         Self { device, limits, skipped: RefCell::new(None) }
     }
 
-    /// The device.
+    /// Returns the device that the check tests.
     #[must_use]
     pub fn device(&self) -> &'a Arc<D> {
         self.device
     }
 
-    /// Returns the limits, with at most the device's memory, and at least [`Limits::LEAST_BYTES`].
+    /// Returns the limits of the check. Its [`bytes`](Limits::bytes) are at most the device's memory, and at
+    /// least [`Limits::LEAST_BYTES`].
     #[must_use]
     pub fn limits(&self) -> Limits {
         let bytes = self.limits.bytes.min(self.device.info().total_bytes);
         self.limits.with_bytes(bytes.max(Limits::LEAST_BYTES))
     }
 
-    /// Records that the check, or a part of it, cannot run on this device. The first reason counts.
+    /// Records the reason why the check, or a part of it, cannot run on this device. Later calls have no
+    /// effect.
     pub fn skip(&self, why: impl Into<String>) {
         self.skipped.borrow_mut().get_or_insert_with(|| why.into());
     }
 
-    /// Returns the reason why the check could not run, if any.
+    /// Returns the reason of the first call of [`skip`](Self::skip), or `None` without such a call.
     #[must_use]
     pub fn skipped(&self) -> Option<String> {
         self.skipped.borrow().clone()
@@ -78,7 +80,7 @@ impl<'a, D: Device> Context<'a, D> {
         })
     }
 
-    /// Allocates memory of a kind, unless it is pinned memory that the system refuses.
+    /// Allocates host memory of a kind; returns `None` if the system refuses pinned memory.
     pub(super) fn host_of(&self, kind: HostMemory, bytes: usize) -> Option<HostBuffer<D>> {
         match HostBuffer::new(self.device, bytes, kind) {
             Err(error) if (error.kind(), kind) == (ErrorKind::PinRefused, HostMemory::Pinned) => None,
@@ -90,7 +92,7 @@ impl<'a, D: Device> Context<'a, D> {
         self.device.wait(ticket).expect("work that is done");
     }
 
-    /// Fills device memory from its start on. Does not wait.
+    /// Submits a fill of the first `bytes` bytes of device memory, without a wait for its end.
     #[track_caller]
     pub(super) fn fill(
         &self,
@@ -102,7 +104,8 @@ impl<'a, D: Device> Context<'a, D> {
         queue.fill(&Fill { to: memory.at(0), bytes, pattern }).expect("a fill")
     }
 
-    /// Copies between the starts of two pieces of memory. Does not wait.
+    /// Submits a copy of the first `bytes` bytes of host memory to the start of device memory, without a wait
+    /// for its end.
     #[track_caller]
     pub(super) fn upload(
         &self,
@@ -114,7 +117,8 @@ impl<'a, D: Device> Context<'a, D> {
         queue.submit(&[Transfer::Upload { from: from.at(0), to: to.at(0), bytes }]).expect("an upload")
     }
 
-    /// Copies as [`upload`](Self::upload), in the other direction.
+    /// Submits a copy of the first `bytes` bytes of device memory to the start of host memory, without a wait
+    /// for its end.
     #[track_caller]
     pub(super) fn download(
         &self,
@@ -126,7 +130,7 @@ impl<'a, D: Device> Context<'a, D> {
         queue.submit(&[Transfer::Download { from: from.at(0), to: to.at(0), bytes }]).expect("a download")
     }
 
-    /// Returns `bytes` bytes of noise, the same for equal seeds.
+    /// Returns `bytes` pseudorandom bytes. Equal seeds give equal bytes.
     pub(super) fn noise(&self, seed: u64, bytes: usize) -> Vec<u8> {
         let mut noise = vec![0; bytes];
         SplitMix64::new(seed).fill(&mut noise);
@@ -134,7 +138,7 @@ impl<'a, D: Device> Context<'a, D> {
     }
 }
 
-/// Asserts that a call was refused for this reason.
+/// Asserts that a call returned an error of the kind `kind`.
 #[track_caller]
 pub(super) fn assert_refused<T: std::fmt::Debug>(what: &str, result: Result<T>, kind: ErrorKind) {
     match result {
@@ -143,7 +147,7 @@ pub(super) fn assert_refused<T: std::fmt::Debug>(what: &str, result: Result<T>, 
     }
 }
 
-/// Asserts that host memory holds these bytes from a place on.
+/// Asserts that host memory holds the bytes `expected` from the offset `at` on.
 #[track_caller]
 pub(super) fn assert_holds<D: Device>(what: &str, host: &HostBuffer<D>, at: usize, expected: &[u8]) {
     let mut found = vec![0; expected.len()];
@@ -151,7 +155,7 @@ pub(super) fn assert_holds<D: Device>(what: &str, host: &HostBuffer<D>, at: usiz
     assert_bytes(what, &found, expected);
 }
 
-/// Asserts that two pieces of memory are equal, and prints the first difference.
+/// Asserts that the bytes `found` and `expected` are equal. The panic message states the first difference.
 #[track_caller]
 pub(super) fn assert_bytes(what: &str, found: &[u8], expected: &[u8]) {
     assert_eq!(found.len(), expected.len(), "{what}: length");

@@ -1,4 +1,4 @@
-//! Copies one at a time: every size, every alignment, every direction.
+//! Checks of copies of every small size, every alignment and every direction.
 
 use crate::{Device, HostMemory, Transfer};
 
@@ -33,9 +33,10 @@ pub(super) fn copies_of_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.settle(ticket);
 }
 
-/// Makes three calls for each pair of places: an upload from the second to the first, a copy within the
-/// device, and a download. The copy goes to `far` behind the second place, the download to `far` behind
-/// the first in host memory.
+/// Copies bytes from host memory to the device, within the device, and back, for all pairs of offsets in
+/// `places`. Submits three batches. For a pair `(one, other)`, the upload copies from `other` in host memory
+/// to `one` in device memory. The internal copy goes from `one` to `far + other`. The download goes from
+/// there to `far + one` in host memory.
 fn there_and_back<D: Device>(scene: &mut Scene<'_, D>, places: &[(usize, usize)], far: usize, bytes: usize) {
     let copies: [Vec<_>; 3] = [
         places.iter().map(|&(one, other)| scene.upload(other, one, bytes)).collect(),
@@ -54,7 +55,8 @@ pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'
         let places: Vec<_> = (0..=64).map(|k| (k * PIECE + k, k * PIECE + (k * 7 + bytes) % 65)).collect();
         let far = 66 * PIECE;
         for (round, &(one, other)) in places.iter().enumerate() {
-            // Submit some copies each in its own call; the call below submits all of them together.
+            // In some rounds, also submit each copy in its own call; the call below submits all of them in
+            // one batch.
             if (round + bytes) % 16 == 0 {
                 scene.submit(&[scene.upload(one, other, bytes)]);
                 scene.submit(&[scene.internal(other, far + one, bytes)]);
@@ -88,7 +90,7 @@ pub(super) fn copies_of_large_and_odd_sizes<D: Device>(cx: &Context<'_, D>) {
         scene.submit(&[scene.upload(one, other, bytes)]);
         scene.submit(&[scene.internal(other, room + one, bytes)]);
         scene.submit(&[scene.download(room + one, room + other, bytes)]);
-        // Compare the large copies together.
+        // Compare all memory only once for several large copies.
         if bytes < room / 2 || i + 1 == sizes.len() {
             scene.assert_as_expected(&format!("copies of {bytes} bytes"));
         }
@@ -109,7 +111,7 @@ pub(super) fn copies_within_and_between_buffers<D: Device>(cx: &Context<'_, D>) 
         scene.submit(&[scene.internal(5000, 5000 - bytes, bytes)]);
         scene.assert_as_expected(&format!("neighbours of {bytes} bytes"));
     }
-    // Copy in a chain through other buffers and back.
+    // Copy through two other buffers and back.
     let others = [cx.memory(777), cx.memory(777)];
     let hop = |from, to| Transfer::Internal { from, to, bytes: 700 };
     let path = [scene.memory.at(1234), others[0].at(77), others[1].at(0), scene.memory.at(7001)];

@@ -1,4 +1,4 @@
-//! Checks of fills: patterns written to device memory.
+//! Checks of fills, which write a repeated pattern to device memory.
 
 use crate::{Device, Fill};
 
@@ -20,8 +20,7 @@ pub(super) fn fills_with_patterns_of_every_length<D: Device>(cx: &Context<'_, D>
     let lengths = (1..=70).chain([100, 127, 128, 255, 256, 257, 1000, 1024, 4095, 4096]);
     for length in lengths {
         let pattern = cx.noise(length as u64, length);
-        // Lengths that end with a part of a pattern, and lengths of one pattern, of several, and of less than
-        // one.
+        // In this order: three and a half patterns, one pattern, four patterns, and a third of a pattern.
         scene.fill(length % 67, 3 * length + length / 2, &pattern);
         scene.fill(15_000 + length % 5, length, &pattern);
         scene.fill(20_000 + length % 3, 4 * length, &pattern);

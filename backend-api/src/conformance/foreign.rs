@@ -1,4 +1,5 @@
-//! Checks of kernels with foreign code.
+//! Checks of kernels with foreign code: PTX, OpenCL C, or a function of the program instead of a compiled
+//! body.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +53,7 @@ __kernel void scale(__global uchar *memory, ulong start, ulong items, ulong by, 
 }
 ";
 
-/// The same.
+/// Creates a kernel whose body has the effect of [`PTX`].
 fn kernel() -> Kernel {
     let (of, [at, value, by, add]) = (Memory::Value(Type::U64), [0, 1, 2, 4].map(Reg));
     let body = Body {
@@ -106,7 +107,7 @@ pub(super) fn a_foreign_submission_may_refuse_a_launch<D: Device>(cx: &Context<'
     let mut scene = scene(cx);
     let asked = Arc::new(AtomicBool::new(false));
     let (noted, refusal) = (Arc::clone(&asked), Error::new(ErrorKind::InvalidArgument, "a library"));
-    // SAFETY: it submits nothing.
+    // SAFETY: the function submits no work.
     let code = unsafe { Code::new("scale") }.submit(move |launch| {
         noted.store(true, Ordering::Relaxed);
         assert_eq!((launch.items, launch.params, launch.views.len()), (1000, &[1, 0][..], 1));

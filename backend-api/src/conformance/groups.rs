@@ -1,4 +1,4 @@
-//! Checks of group operations against the interpreter: barriers, lanes, atomics.
+//! Checks of barriers, operations across lanes, and atomics, compared with the kernel interpreter.
 
 use crate::kernel::{
     Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp,
@@ -13,18 +13,19 @@ use super::scene::words;
 
 const OF: Memory = Memory::Value(Type::U64);
 
-/// Creates a view of `count` numbers of 64 bits.
+/// Creates a view of `count` random numbers of 64 bits.
 fn numbers<D: Device>(cx: &Context<'_, D>, count: u64) -> CaseView {
     CaseView { stride: 8, count, bytes: cx.noise(count, count as usize * 8), shift: 0 }
 }
 
-/// Returns code that stores a register of 64 bits in the item's own element; `zero` is overwritten.
+/// Returns code that stores the register `value`, of 64 bits, in the item's own element. The code uses `zero`
+/// as the register of the index.
 fn stored(value: Reg, zero: Reg) -> [Op; 2] {
     [Op::Literal { to: zero, bits: 0 }, Op::Store { view: 0, at: zero, offset: 0, of: OF, value }]
 }
 
-/// Returns a kernel whose items reverse their group's elements, twice through one array, and store their
-/// position.
+/// Returns a kernel in which each group reverses its elements twice by a group array and barriers. Each item
+/// also mixes its group, the number of groups and its own number into the result.
 fn turning(group_len: u32) -> Body {
     let [value, own_place, last, other, zero, sum] = [0, 1, 2, 3, 4, 5].map(Reg);
     let sub = |to, left, right| Op::Binary { op: Binary::Sub, to, left, right };
@@ -35,7 +36,7 @@ fn turning(group_len: u32) -> Body {
         Op::Literal { to: last, bits: u64::from(group_len) - 1 },
         sub(other, last, own_place),
     ];
-    // An element that no item has written is zero, at the start of each group.
+    // At the start of each group, all elements of the array are zero.
     code.push(Op::Get { to: sum, array: 0, at: other });
     code.push(Op::Barrier);
     for _ in 0..2 {
@@ -65,7 +66,7 @@ fn turning(group_len: u32) -> Body {
 
 pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // Item counts that give whole groups, a partial last group, a single partial group, and many groups.
+    // The item counts result in whole groups, a partial last group, a single partial group, and many groups.
     for (group_len, items) in [(32, 96), (64, 100), (128, 7), (1, 5), (50, 4000), (256, 3000)] {
         let name = format!("groups of {group_len} for {items} items");
         if !run(cx, &mut scene, &case(&name, turning(group_len), items, vec![numbers(cx, items)])) {
@@ -74,8 +75,8 @@ pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Returns a kernel that sums a group by halves. Some items also work alone before, between and after:
-/// under conditions that were computed once, and in loops that only some of the items enter.
+/// Returns a kernel that sums the elements of a group by a tree reduction. Before, between and after its
+/// steps some items run branches and loops that the other items of the group do not enter.
 fn halving(group_len: u32) -> Body {
     let [value, own_place, zero, one, half, other, turn] = [0, 1, 2, 3, 4, 5, 6].map(Reg);
     let [is_first, is_low, done, ended] = [7, 8, 9, 10].map(Reg);
@@ -84,7 +85,7 @@ fn halving(group_len: u32) -> Body {
     let leave = |when| on(when, vec![Op::Break { out: 0 }]);
     let get = |to, at| Op::Get { to, array: 0, at };
     let put = |at, value| Op::Put { array: 0, at, value };
-    // Code that adds 1 to the item's own place `bound` times.
+    // Code that adds 1 `bound` times to the item's own element of the group array.
     let counted = |bound| {
         let body = vec![
             binary(Binary::Le, done, bound, turn),
@@ -158,7 +159,7 @@ pub(super) fn items_of_a_group_take_different_ways<D: Device>(cx: &Context<'_, D
     }
 }
 
-/// Returns a kernel that stores the results of every operation across lanes for values of a type.
+/// Returns a kernel that stores the result of every subgroup operation on values of a type.
 fn every_operation(of: Type) -> Body {
     let memory = Memory::Value(of);
     let mut registers = vec![Type::U64, Type::U64, of, Type::Bool, Type::U32];
@@ -206,7 +207,7 @@ fn every_operation(of: Type) -> Body {
         code.push(Op::Store { view: 0, at: zero, offset, of: Memory::Value(stored_of), value: stored });
         offset += stored_of.bytes();
     }
-    // A value that is equal in all items, stored at its own place.
+    // An operation whose operand is equal in all items. A field of its own takes the result.
     registers.push(Type::U64);
     let same = Reg(registers.len() as u32 - 1);
     offset = offset.next_multiple_of(8);
@@ -231,7 +232,7 @@ pub(super) fn operations_across_lanes<D: Device>(cx: &Context<'_, D>) {
         let bytes = u64::from(of.bytes());
         let mut values = cx.noise(3, (items * bytes) as usize);
         if of == Type::F32 {
-            // Sums whose rounding depends on the order.
+            // Floats whose sums round differently in another order of additions.
             let floats =
                 (0..items as u32).map(|item| 1.0_f32 / (item as f32 + 1.0) * 1e3_f32.powi(item as i32 % 5));
             values = floats.flat_map(f32::to_ne_bytes).collect();
@@ -241,8 +242,8 @@ pub(super) fn operations_across_lanes<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Returns a kernel in which all items change a few places of a view and of an array. The kernel then adds
-/// the array to the view as well.
+/// Returns a kernel in which all items apply the atomic `op` to a few elements of a view and of a group
+/// array. At its end the kernel adds the group array to the view.
 fn changing(op: Rmw, of: Type) -> Body {
     let memory = Memory::Value(of);
     let [item, bin, value, bound, zero, total] = [0, 1, 2, 3, 4, 5].map(Reg);
@@ -262,7 +263,7 @@ fn changing(op: Rmw, of: Type) -> Body {
         },
         Op::Atomic { op, to: None, place: Place::Array { array: 0, at: bin }, value, scope: Scope::Group },
         Op::Barrier,
-        // The first three items of a group add up its array.
+        // The first three items of each group add the elements of its array to the view.
         Op::Builtin { to: item, what: Builtin::InGroup },
         Op::Binary { op: Binary::Lt, to: Reg(6), left: item, right: bound },
         Op::If {
@@ -325,8 +326,8 @@ pub(super) fn atomics_of_every_kind<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Returns a kernel whose items each take a number from a counter, and store their own number at that
-/// index. They change the counter by addition or by compare-exchange.
+/// Returns a kernel whose items append their own number to a view. Each item takes the index from a counter,
+/// which it increases by an atomic addition or by compare-exchange.
 fn taking(by_exchange: bool) -> Body {
     let [item, zero, one, place, next, seen] = [0, 1, 2, 3, 4, 5].map(Reg);
     let at = Place::View { view: 0, at: zero, offset: 0 };
@@ -400,13 +401,13 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     let code = vec![
         Op::Builtin { to: item, what: Builtin::Item },
         Op::Literal { to: one, bits: 1 },
-        // This register has one write. But if a budget can end loops, code generators must treat no register
-        // as constant.
+        // The code has a single write to this register. But a budget can end a loop early, so code generators
+        // must not treat the register as a constant.
         Op::Literal { to: place, bits: 1 },
         Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
         Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
-        // First only the odd items loop without end, then all items do.
+        // First only the odd items run a loop without end. After the barrier all items do.
         Op::If { when: Reg(4), then: vec![Op::Loop { body: vec![more.clone()] }], otherwise: vec![] },
         Op::Barrier,
         Op::Loop { body: vec![Op::Barrier, more] },
@@ -422,8 +423,8 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     run(cx, &mut scene, &endless);
 }
 
-/// Returns a kernel whose items allocate twice from their private heap, fill both allocations, and read them
-/// again. The second length depends on the item.
+/// Returns a kernel whose items allocate twice from their private heap, fill both allocations, and read them.
+/// The length of the second allocation depends on the item.
 fn taking_memory(group_len: Option<u32>) -> Body {
     let [item, zero, first, second, bytes, at, end, word, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
     let [done, one, eight, byte] = [9, 10, 11, 12].map(Reg);
@@ -451,16 +452,17 @@ fn taking_memory(group_len: Option<u32>) -> Body {
             Op::PrivateAlloc { to: first, bytes: eight },
             Op::PrivateStore { at: first, value: item },
             Op::Load { to: bytes, view: 0, at: zero, offset: 0, of: OF },
-            // For some items this exceeds the private heap.
+            // For some items this allocation exceeds the private heap.
             Op::PrivateAlloc { to: second, bytes },
             binary(Binary::Add, end, second, bytes),
         ],
-        // The memory is zero at first.
+        // New memory is zero.
         each(second, add.clone()),
         each(second, fill),
         each(second, add),
         vec![
-            // The first allocation is unchanged. This also reads it as a number of one byte.
+            // The first allocation is unchanged. Read it as a word, and then its second byte as a number of 8
+            // bits.
             Op::PrivateLoad { to: word, at: first },
             binary(Binary::Xor, sum, sum, word),
             binary(Binary::Add, at, first, one),

@@ -1,4 +1,4 @@
-//! Checks of gathers and scatters against naive ones.
+//! Checks of gathers and scatters, compared with a naive model.
 
 use crate::wrap::SplitMix64;
 use crate::{
@@ -11,14 +11,14 @@ use super::context::{assert_bytes, assert_holds, assert_refused};
 use super::scene::{Gathered, Indexed, Scattered, Scene};
 use super::searches::strides;
 
-/// Failing work, with the memory that it needs.
+/// Work that fails, with the memory that it accesses.
 pub(super) struct Failing<D: Device> {
     pub ticket: Ticket,
     _memory: DeviceBuffer<D>,
     _host: HostBuffer<D>,
 }
 
-/// Submits a gather that fails when it runs, as its only index is outside.
+/// Submits a gather whose only index is out of bounds, so that the work fails when it runs.
 pub(super) fn failing_gather<D: Device>(cx: &Context<'_, D>, queue: &Queue<D>) -> Failing<D> {
     let (memory, host) = (cx.memory(64), cx.host(64));
     host.write(0, &8_u64.to_ne_bytes());
@@ -57,7 +57,7 @@ pub(super) fn gathers_and_scatters_of_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("gathers and scatters of nothing");
 }
 
-/// Returns indices in any order; for a scatter all are different.
+/// Returns random indices. The indices of a scatter are all different.
 fn indices_for(by: Indexed, seed: u64, count: usize, below: usize) -> Vec<u64> {
     match by {
         Gathered => any_indices(seed, count, below),
@@ -93,7 +93,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
     for (round, stride) in [1, 2, 3, 4, 7, 8, 12, 16, 44, 96, 512].into_iter().enumerate() {
         for by in [Gathered, Scattered] {
             let mut indices = indices_for(by, stride as u64, COUNT, COUNT);
-            // Lists that leave out some entries, all entries, and all but one.
+            // The lists leave out some entries, all entries, and all entries but one.
             let mut random = SplitMix64::new(round as u64);
             indices.iter_mut().for_each(|index| match (round % 4, random.below(2)) {
                 (0, _) | (1..3, 0) => *index = LEFT_OUT,
@@ -103,7 +103,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
                 indices[1..].fill(LEFT_OUT);
             }
             scene.write_indices(0, &indices);
-            // The device must also move a value that consists of zeroes.
+            // Some elements are zero; the device must also move their values.
             scene.fill(0, COUNT * stride / 2, &[0]);
             let (elements, values) =
                 (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);
@@ -138,14 +138,14 @@ pub(super) fn gathers_and_scatters_of_elements_in_pages<D: Device>(cx: &Context<
     };
     for places in [&places[..], &places[..2], &places[..1]] {
         if !elements_in_pages(cx, places, &read) {
-            return cx.skip("it takes no elements that are striped over several places");
+            return cx.skip("the device does not gather elements that are striped over several places");
         }
     }
 }
 
-/// Gathers and scatters elements of several lengths in pages that are interleaved over these places. Each
-/// place has room for 90 000 bytes. `read` returns all bytes of a place's memory. Returns false if the
-/// device does not support such elements.
+/// Checks gathers and scatters of elements of several lengths. The pages of the elements are striped over the
+/// places `bases`, each of 90 000 bytes. `read` returns all bytes of the memory of a place. Returns false if
+/// the device does not support striped elements.
 pub(super) fn elements_in_pages<D: Device>(
     cx: &Context<'_, D>,
     bases: &[DeviceSpan<'_>],
@@ -236,8 +236,8 @@ pub(super) fn gathers_and_scatters_of_large_elements<D: Device>(cx: &Context<'_,
     scene.assert_as_expected("a gather of large elements");
 }
 
-/// Returns indices outside of `count` elements: near misses, and indices that become small by a
-/// multiplication or a truncation.
+/// Returns indices that are out of bounds for `count` elements: just behind the end, and so large that a
+/// multiplication or a truncation could make them small.
 fn outside(count: u64) -> [u64; 9] {
     [count, count + 1, u64::MAX - 1, u64::MAX - 2, 1 << 32, (1 << 32) + 1, 1 << 61, 1 << 63, (1 << 61) + 2]
 }
@@ -277,8 +277,8 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
         scene.write_indices(0, &indices);
         let elements = scene.elements(START, COUNT, 8);
         fails(&mut scene, elements, WANTED, &format!("{by:?}, element {wrong} of {COUNT}"));
-        // The gathered values, or the elements with valid indices, are unspecified; all other bytes are
-        // unchanged.
+        // After a failure the gathered values are unspecified, or the elements that a scatter may have
+        // written. All other bytes are unchanged.
         if by == Gathered {
             scene.host.read(VALUES, &mut scene.expected_host[VALUES..VALUES + WANTED * 8]);
         } else {
@@ -288,7 +288,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
                 scene.expected[at..at + 8].copy_from_slice(&contents[at..at + 8]);
             }
         }
-        scene.assert_as_expected(&format!("{by:?}, in vain"));
+        scene.assert_as_expected(&format!("{by:?} with an invalid index"));
     }
     let none = scene.elements(START, 0, 8);
     fails(&mut scene, none, 1, &format!("{by:?}, one of no elements"));
@@ -298,7 +298,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
     scene.assert_as_expected(&format!("{by:?} after many failures"));
 }
 
-/// Checks kernels that keep their failure flag or their indices in shared memory.
+/// Checks that gathers in flight at the same time do not overwrite each other's failure flag or indices.
 pub(super) fn gathers_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 1000;
     let others = [cx.queue(), cx.queue()];

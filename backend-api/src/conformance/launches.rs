@@ -1,4 +1,4 @@
-//! Checks of kernels against the interpreter.
+//! Checks of kernels, compared with the kernel interpreter.
 
 use crate::expr::Geometry;
 use crate::kernel::{
@@ -13,18 +13,19 @@ use super::context::assert_refused;
 use super::random::{Case, CaseView};
 use super::scene::{Scene, words};
 
-/// The lengths of a scene's memories, and the place of the report in its host memory.
+/// Lengths of a scene's device and host memory, and offset of the launch report in its host memory.
 const MEMORY_BYTES: usize = 512 << 10;
 const HOST_BYTES: usize = 4096;
 pub(super) const REPORT: usize = 1032;
-/// The number of random kernels: a device must translate each.
+/// Number of random kernels. It is small, because the device must translate each kernel.
 const RANDOM_CASES: u64 = 12;
 
 pub(super) fn scene<'a, D: Device>(cx: &'a Context<'_, D>) -> Scene<'a, D> {
     Scene::new(cx, MEMORY_BYTES, HOST_BYTES)
 }
 
-/// Returns whether a launch was accepted. If the device does not support it, the check counts as skipped.
+/// Returns the ticket of a launch. If the device does not support the launch, returns `None` and skips the
+/// check.
 pub(super) fn accepted<D: Device>(
     cx: &Context<'_, D>,
     what: &str,
@@ -54,7 +55,7 @@ pub(super) fn launch_of<'a, D: Device>(
     }
 }
 
-/// Returns the places of a case's views, one after the other.
+/// Returns the offsets of a case's views, which lie one after the other in the device memory.
 fn places(case: &Case) -> Vec<usize> {
     let mut next = 8;
     let place = |view: &CaseView| {
@@ -75,7 +76,7 @@ pub(super) fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<View
     places(case).into_iter().zip(&case.views).map(view).collect()
 }
 
-/// Reads the report in the host memory, which then counts as expected.
+/// Reads the launch report from the scene's host memory, and copies it to the model.
 pub(super) fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
     let mut bytes = [0; Report::BYTES as usize];
     scene.host.read(REPORT, &mut bytes);
@@ -83,7 +84,7 @@ pub(super) fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
     words(&bytes).try_into().map(Report::from_words).expect("four words")
 }
 
-/// Launches a case and compares all memory, unless the device does not support it. Waits.
+/// Launches a case, waits, and compares all memory. Returns false if the device does not support the case.
 pub(super) fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case: &Case) -> bool {
     let what = case.kernel.name().to_owned();
     let places = places(case);
@@ -127,7 +128,7 @@ pub(super) fn own() -> ViewDecl {
     ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, Memory::Value(Type::U64))] }
 }
 
-/// Creates the kernel `x[i] = x[i] * factor + index`, of numbers of 64 bits.
+/// Creates the kernel `x[i] = x[i] * factor + i` on numbers of 64 bits.
 fn recurrence() -> Kernel {
     let (of, [at, value, more]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
     let body = Body {
@@ -169,7 +170,7 @@ pub(super) fn launches_of_nothing<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Returns edge cases of a type, and other numbers.
+/// Returns the bits of edge cases of a type, and of some other numbers.
 fn numbers(of: Type) -> Vec<u64> {
     let top = 1_u64 << (8 * of.bytes() - 1);
     let mut random = SplitMix64::new(3);
@@ -230,10 +231,10 @@ fn every_operation(of: Type) -> Case {
     }
     result(of, &|to| Op::Select { to, when: less, yes: a, no: b });
     result(Type::Bool, &|to| Op::Unary { op: Unary::Not, to, of: less });
-    // Casts from `F64` include the casts to `F64`: a device without that type must not see them.
+    // A device may lack the type `F64`. So only the case of `F64` casts to it.
     for to_type in Type::NUMBERS.into_iter().filter(|to| *to != Type::F64 || of == Type::F64) {
         result(to_type, &|to| Op::Cast { to, of: a });
-        // Skip the bits of a NaN, because they are unspecified.
+        // Skip NaNs, because their bits are unspecified.
         if to_type.bytes() == bytes && !of.is_float() {
             result(to_type, &|to| Op::Bits { to, of: a });
         }
@@ -275,12 +276,13 @@ pub(super) fn launches_with_every_operation<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Prepares cases together. If a device does not support one, it reports this again at the launch.
+/// Prepares the launches of all cases in two calls. Ignores unsupported cases: the device reports them again
+/// at the launch.
 fn prepare<D: Device>(cx: &Context<'_, D>, scene: &Scene<'_, D>, cases: &[Case]) {
     let views: Vec<Vec<View<'_>>> = cases.iter().map(|case| views_of(case, scene)).collect();
     let launches: Vec<Launch<'_>> =
         cases.iter().zip(&views).map(|(case, views)| launch_of(case, views, scene)).collect();
-    // A case with `f64` must not prevent the preparation of the others.
+    // A device without `f64` must still prepare the cases that do not use it.
     let (doubles, others): (Vec<_>, Vec<_>) =
         launches.into_iter().partition(|launch| launch.kernel.needs().f64);
     for launches in [doubles, others] {
@@ -296,7 +298,8 @@ pub(super) fn random_launches<D: Device>(cx: &Context<'_, D>) {
     launch_all(cx, first..first.saturating_add(RANDOM_CASES));
 }
 
-/// Compares the cases of some seeds, some at a time. Returns how many the device supports.
+/// Launches the random cases of the seeds, several at a time, and compares their results. Returns the number
+/// of cases that the device supports.
 pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<u64>) -> u64 {
     let mut scene = scene(cx);
     let mut carried_out = 0;
@@ -312,8 +315,8 @@ pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<
 
 pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // Converts every half-precision number to a float and back, and rounds floats that lie between two of
-    // them: by loads and stores, by operations, and for bfloats.
+    // The kernel converts every half-precision number to a float and back, and rounds floats between adjacent
+    // half-precision numbers. It does so by loads and stores and by operations, and also for `bfloat16`.
     let [item, zero, half, float, bits, same, none, third] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
     let (of, single, word) = (Memory::F16, Memory::Value(Type::F32), Memory::Value(Type::U16));
     let (a, b) = (Type::U16, Type::F32);
@@ -338,7 +341,7 @@ pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
         code.extend([
             Op::Binary { op: Binary::Eq, to: same, left: of, right: of },
             Op::Unary { op, to, of },
-            // Skip the bits of a NaN, because they are unspecified.
+            // Skip NaNs, because their bits are unspecified.
             Op::Select { to, when: same, yes: to, no: none },
             Op::Store { view: 1, at: zero, offset, of: word, value: to },
         ]);
@@ -447,7 +450,7 @@ pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {
             Op::Literal { to: at, bits: 0 },
             Op::Literal { to: one, bits: 1 },
             Op::Builtin { to: item, what: Builtin::Item },
-            // For items from 5 on the index is out of bounds, so the load gives 0.
+            // From item 5 on the index is out of bounds, so the load returns 0.
             Op::Load { to: value, view: 1, at: item, offset: 0, of },
             // The index is always outside of the tile, so the store writes nothing.
             Op::Store { view: 0, at: one, offset: 0, of, value },
@@ -501,9 +504,9 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
         ("a stride that is less than the field", start(&[run(0, 10, 7)])),
         ("elements behind the end", start(&[run(end - 79, 10, 8)])),
         ("a place behind the end", start(&[run(end + 8, 10, 8)])),
-        ("more than there are bytes", start(&[run(0, usize::MAX, 8)])),
-        ("pages of no place", start(&[striped(&[], 1, 10)])),
-        ("pages of no element", start(&[striped(&bases, 0, 10)])),
+        ("more elements than bytes", start(&[run(0, usize::MAX, 8)])),
+        ("pages without a place", start(&[striped(&[], 1, 10)])),
+        ("pages without elements", start(&[striped(&bases, 0, 10)])),
         ("pages that overlap", start(&[striped(&bases, 10, 20)])),
         ("too many pages", start(&[striped(&bases, 1, u64::MAX / 8)])),
         ("pages behind the end", start(&[striped(&bases, 9, end as u64 / 4)])),
@@ -515,11 +518,11 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     };
     let views = [run(0, 10, 8), run(80, 1, 8)];
     refused.extend([
-        ("a written view and another", start(&[run(0, 10, 8), run(79, 1, 8)], &[1], &[0; 8])),
-        ("a view and a written one", start(&[run(16, 10, 8), run(8, 2, 8)], &[1], &[0; 8])),
+        ("a written view that overlaps another", start(&[run(0, 10, 8), run(79, 1, 8)], &[1], &[0; 8])),
+        ("a view that overlaps a written one", start(&[run(16, 10, 8), run(8, 2, 8)], &[1], &[0; 8])),
         ("no parameter", start(&views, &[], &[0; 8])),
-        ("too many bits", start(&views, &[256], &[0; 8])),
-        ("half a table", start(&views, &[1], &[0; 6])),
+        ("a parameter with too many bits", start(&views, &[256], &[0; 8])),
+        ("a table that is too short", start(&views, &[1], &[0; 6])),
     ]);
     for (at, what) in
         [(REPORT + 4, "a report that is not aligned"), (HOST_BYTES - 24, "a report without room")]
@@ -539,7 +542,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let unknown =
         Launch { views: &views, params: &[1], ..Launch::new(&kernel, 10, Geometry::plain(0), report_at) };
     assert_refused("unknown memory", scene.queue.launch(&unknown), ErrorKind::UnknownHandle);
-    // The ticket of an earlier submission, to see that the launches have their own.
+    // Wait for all submitted work, so that an effect of a refused launch becomes visible.
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
     assert_eq!(report(&mut scene), Report::default());
@@ -555,7 +558,7 @@ pub(super) fn preparing_launches_changes_nothing<D: Device>(cx: &Context<'_, D>)
     prepare(cx, &scene, &cases);
     let kernel = Kernel::new(cases[0].kernel.body().clone()).expect("a kernel");
     assert_eq!(kernel, cases[0].kernel);
-    scene.assert_as_expected("preparing");
+    scene.assert_as_expected("memory after the preparation of launches");
     run(cx, &mut scene, &cases[0]);
     assert!(cx.device().prepare_launches(&[]).is_ok(), "nothing to prepare");
 }

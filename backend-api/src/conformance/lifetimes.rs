@@ -1,4 +1,4 @@
-//! Checks of releases while work in flight needs the object.
+//! Checks of queues and memory that the program releases while work in flight uses them.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -15,7 +15,7 @@ use super::{Context, Outcome};
 
 const BYTES: u64 = 300_000;
 
-/// Returns a queue that is busy for a while before it reaches the next submission.
+/// Returns a queue with many fills in flight, so that the next submission starts late.
 fn busy_queue<D: Device>(cx: &Context<'_, D>, memory: &DeviceBuffer<D>) -> Queue<D> {
     let queue = cx.queue();
     for round in 0..24 {
@@ -24,13 +24,14 @@ fn busy_queue<D: Device>(cx: &Context<'_, D>, memory: &DeviceBuffer<D>) -> Queue
     queue
 }
 
-/// Checks that the drop of a device waits for no waker, which may wait for a lock of the dropping thread.
+/// Checks that the drop of a device does not wait for wakers that still run. A waker may wait for a lock of
+/// the thread that drops the device, so the wait would be a deadlock.
 ///
-/// `device` must be the last owner. [`Skipped`](Outcome::Skipped) for a device whose wakers run in the
-/// calling thread. A device that waits for the waker hangs.
+/// The caller must pass the last reference to the device. Returns [`Skipped`](Outcome::Skipped) if the device
+/// runs wakers in the calling thread. If the device waits for the waker, the call hangs.
 ///
 /// # Panics
-/// If the device refuses memory, a queue or a fill.
+/// Panics if the device returns an error for the memory, a queue or a fill of this check.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -70,7 +71,7 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     if !is_held {
         return Outcome::Skipped("wakers run in the calling thread".into());
     }
-    // The thread that runs the waker has more to do.
+    // The thread that runs the waker must then process further work.
     for queue in &queues {
         device.wake(submit(queue), other.clone());
     }
@@ -92,8 +93,13 @@ pub(super) fn giving_device_memory_back_waits_for_work<D: Device>(cx: &Context<'
         cx.fill(&queue, &memory, BYTES, &[round, 7]);
         cx.download(&queue, &memory, &host, BYTES);
         drop(memory);
-        // The drop of the memory has waited for the download, so the result needs no other wait.
-        assert_holds("a download from memory given back", &host, 0, &[round, 7].repeat(BYTES as usize / 2));
+        // The drop of the memory waited for the download, so its result is already in host memory.
+        assert_holds(
+            "a download from memory that was released meanwhile",
+            &host,
+            0,
+            &[round, 7].repeat(BYTES as usize / 2),
+        );
     }
 }
 
@@ -106,12 +112,12 @@ pub(super) fn giving_host_memory_back_waits_for_work<D: Device>(cx: &Context<'_,
         host.write(0, &cx.noise(round, BYTES as usize));
         let ticket = cx.upload(&queue, &host, &scene.memory, BYTES);
         drop(host);
-        // Memory that may reuse the released addresses.
+        // This memory may reuse the released addresses.
         let next = cx.host(BYTES as usize);
         next.write(0, &vec![0xBB; BYTES as usize]);
         cx.wait(ticket);
         scene.expected = cx.noise(round, BYTES as usize);
-        scene.assert_as_expected("an upload from memory given back");
+        scene.assert_as_expected("an upload from memory that was released meanwhile");
     }
 }
 
@@ -132,7 +138,7 @@ pub(super) fn ending_a_queue_waits_for_its_work<D: Device>(cx: &Context<'_, D>) 
     }
 }
 
-/// An object that is released on drop.
+/// A queue or a piece of memory, which is released on drop.
 trait Held {}
 impl<T> Held for T {}
 
@@ -159,12 +165,13 @@ pub(super) fn things_can_be_given_back_in_any_order<D: Device>(cx: &Context<'_, 
         }
         cx.wait(tickets[3]);
         let expected: Vec<u8> = pattern.iter().copied().cycle().take(BYTES as usize).collect();
-        assert_holds(&format!("things given back in the order {order:?}"), &watched, 0, &expected);
+        assert_holds(&format!("objects released in the order {order:?}"), &watched, 0, &expected);
     }
 }
 
 pub(super) fn queues_do_not_block_each_others_memory<D: Device>(cx: &Context<'_, D>) {
-    // Two queues use one buffer; ending one of them leaves the other's work and the buffer alone.
+    // Two queues use one buffer. The release of one queue must not affect the work of the other queue or the
+    // buffer.
     let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
     for round in 0..5 {
         let [one, other] = [cx.queue(), cx.queue()];
@@ -174,7 +181,7 @@ pub(super) fn queues_do_not_block_each_others_memory<D: Device>(cx: &Context<'_,
         drop(one);
         cx.wait(cx.download(&other, &memory, &host, BYTES));
         let expected: Vec<u8> = [vec![round; half as usize], vec![round + 100; half as usize]].concat();
-        assert_holds("what two queues wrote", &host, 0, &expected);
+        assert_holds("memory that two queues wrote", &host, 0, &expected);
     }
 }
 

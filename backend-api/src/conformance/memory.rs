@@ -1,4 +1,4 @@
-//! Checks of a device's facts, its memory, and its errors when memory is short.
+//! Checks of the information about a device, of its memory, and of its errors when memory is short.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -19,7 +19,7 @@ pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
     assert!(form(&info.identity), "an identity has the form kind:name, not {:?}", info.identity);
     for alias in &info.aliases {
         assert!(form(alias), "an alias has the form kind:name, not {alias:?}");
-        assert_ne!(*alias, info.identity, "an alias is another name");
+        assert_ne!(*alias, info.identity, "an alias differs from the identity");
     }
     assert!(info.total_bytes > 0, "a device has memory");
     assert!(
@@ -28,8 +28,8 @@ pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
         info.largest_allocation_bytes,
         info.total_bytes
     );
-    assert!(info.copy_engines >= 1, "a device copies");
-    assert_eq!(*info, *cx.device().info(), "facts do not change");
+    assert!(info.copy_engines >= 1, "a device has at least one copy engine");
+    assert_eq!(*info, *cx.device().info(), "the information about a device does not change");
 }
 
 pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
@@ -37,8 +37,11 @@ pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
     let held = cx.memory(bytes);
     let status = cx.device().memory().expect("a memory status");
     assert!(status.total_bytes >= bytes, "{status:?} with {bytes} bytes taken");
-    assert!(status.free_bytes <= status.total_bytes, "no more is free than there is: {status:?}");
-    assert!(status.usable_bytes <= status.free_bytes, "no more is usable than is free: {status:?}");
+    assert!(status.free_bytes <= status.total_bytes, "the free memory exceeds the total: {status:?}");
+    assert!(
+        status.usable_bytes <= status.free_bytes,
+        "the usable memory exceeds the free memory: {status:?}"
+    );
     drop(held);
 }
 
@@ -60,7 +63,11 @@ pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, 
                     cx.skip("the system refuses pinned memory; pageable memory was checked");
                     continue;
                 };
-                assert_eq!((host.bytes(), host.kind()), (bytes, kind), "what was asked for");
+                assert_eq!(
+                    (host.bytes(), host.kind()),
+                    (bytes, kind),
+                    "the length and kind of new host memory"
+                );
                 let aligned = host.address().addr().get().is_multiple_of(4096);
                 assert!(aligned, "alignment of {bytes} bytes of {kind:?} memory");
                 assert_holds("new host memory", &host, 0, &vec![0; bytes]);
@@ -104,21 +111,25 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
             continue;
         }
         for commit in [Commit::Lazy, Commit::Proven] {
-            let error = DeviceBuffer::new(cx.device(), bytes, commit).expect_err("more memory than there is");
+            let error = DeviceBuffer::new(cx.device(), bytes, commit)
+                .expect_err("an error for more memory than the device has");
             assert!(
                 matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::TooLarge),
                 "{bytes} bytes of {total}: {error}"
             );
-            assert_eq!(error.bytes(), Some(bytes), "the error says how many bytes were asked for: {error}");
+            assert_eq!(error.bytes(), Some(bytes), "the error states the number of requested bytes: {error}");
             if error.kind() == ErrorKind::OutOfMemory {
-                assert!(error.available_bytes().is_some(), "the error says how much is available: {error}");
+                assert!(
+                    error.available_bytes().is_some(),
+                    "the error states the number of available bytes: {error}"
+                );
             }
         }
     }
     for bytes in [usize::MAX, usize::MAX - 4096, isize::MAX as usize, 1 << 60] {
         for kind in [HostMemory::Pageable, HostMemory::Pinned] {
-            let error =
-                HostBuffer::new(cx.device(), bytes, kind).expect_err("more host memory than there can be");
+            let error = HostBuffer::new(cx.device(), bytes, kind)
+                .expect_err("an error for more host memory than can exist");
             let pin = kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused;
             let fits = pin || error.kind() == ErrorKind::OutOfMemory;
             assert!(fits, "{bytes} bytes of {kind:?} memory: {error}");
@@ -129,7 +140,7 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
     scene.assert_as_expected("a copy after refused allocations");
 }
 
-/// Allocates extensible memory; returns `None`, and skips the check, on devices without it.
+/// Allocates extensible memory. Returns `None` and skips the check if the device has no extensible memory.
 fn extensible<D: Device>(cx: &Context<'_, D>, bytes: u64, most: u64) -> Option<DeviceBuffer<D>> {
     match DeviceBuffer::extensible(cx.device(), bytes, most, Commit::Lazy) {
         Ok(memory) => Some(memory),
@@ -150,12 +161,12 @@ pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
         let lengths = [first, first + 1, 70_000, 70_000, 10, 1_000_003, most];
         for (step, (length, pattern)) in lengths.into_iter().zip(1_u8..).enumerate() {
             let commit = if step % 2 == 0 { Commit::Lazy } else { Commit::Proven };
-            memory.extend(length, commit).expect("memory that may grow so far");
+            memory.extend(length, commit).expect("an extension up to the greatest length");
             let now = place.max(length);
             assert_eq!(memory.bytes(), now, "the length of memory that was extended");
-            // All added bytes are usable, up to the last one and no further.
+            // The queue can access all added bytes, and no byte behind them.
             let fill = Fill { to: memory.at(place), bytes: now - place, pattern: &[pattern] };
-            let ticket = queue.fill(&fill).expect("a fill of what was added");
+            let ticket = queue.fill(&fill).expect("a fill of the added bytes");
             expected.resize(now as usize, pattern);
             let beyond = Fill { bytes: now - place + 1, ..fill };
             assert_refused("a fill beyond the end", queue.fill(&beyond), ErrorKind::InvalidArgument);
@@ -165,7 +176,7 @@ pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
         }
         let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: most };
         cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download of all");
-        assert_holds("memory that was extended", &host, 0, &expected);
+        assert_holds("the contents of extended memory", &host, 0, &expected);
         // Extended memory is one range: a copy from its middle crosses parts that were added at different
         // times.
         let (from, to, bytes) = (50_000, most / 2 + 1, most / 3);
@@ -184,19 +195,28 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_,
     cx.fill(&queue, &memory, 1000, b"abc");
     let kind = |memory: &DeviceBuffer<D>, bytes| memory.extend(bytes, Commit::Lazy).map_err(|e| e.kind());
     for bytes in [100_001, total.saturating_mul(2), u64::MAX] {
-        assert_eq!(kind(&memory, bytes), Err(ErrorKind::TooLarge), "to {bytes} bytes of 100000");
+        assert_eq!(
+            kind(&memory, bytes),
+            Err(ErrorKind::TooLarge),
+            "an extension to {bytes} bytes of at most 100000"
+        );
     }
     let fixed = cx.memory(1000);
-    assert_eq!(kind(&fixed, 1000), Ok(()), "memory that is as long already");
-    assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "memory that cannot grow");
+    assert_eq!(kind(&fixed, 1000), Ok(()), "an extension to the present length");
+    assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "an extension of memory of fixed length");
     let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
-    assert_refused("more than it may have", shorter, ErrorKind::InvalidArgument);
-    // Extend beyond the device's memory, if the device accepts such a limit.
+    assert_refused("a greatest length below the length", shorter, ErrorKind::InvalidArgument);
+    // Some devices accept a greatest length that exceeds their memory. Extend beyond the device's memory
+    // there.
     let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
     if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
-        let error = growing.extend(large, Commit::Lazy).expect_err("more memory than there is");
+        let error =
+            growing.extend(large, Commit::Lazy).expect_err("an error for more memory than the device has");
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-        assert!(error.bytes().is_some() && error.available_bytes().is_some(), "with figures: {error}");
+        assert!(
+            error.bytes().is_some() && error.available_bytes().is_some(),
+            "the error states both numbers of bytes: {error}"
+        );
         assert_eq!(growing.bytes(), 0);
     }
     assert_eq!(memory.bytes(), 1000);
@@ -210,8 +230,7 @@ pub(super) fn memory_that_was_given_back_can_be_had_again<D: Device>(cx: &Contex
     let bytes = cx.limits().bytes / 2;
     let total = cx.device().info().total_bytes;
     let queue = cx.queue();
-    // Often enough to exceed a small device's memory in total; a large device gets at least several
-    // requests.
+    // On a small device the allocations exceed its memory in total. On a large device there are at least ten.
     let rounds = (2 * total / bytes).clamp(10, 50);
     for round in 0..rounds {
         let memory = cx.memory(bytes);
@@ -241,18 +260,21 @@ pub(super) fn a_full_device_says_so_and_goes_on<D: Device>(cx: &Context<'_, D>) 
             }
             assert!(held.len() <= 7, "{} pieces of {piece} bytes fit into {total}", held.len());
         };
-        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "a full device: {error}");
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "an allocation on a full device: {error}");
         assert_eq!(error.bytes(), Some(piece), "{error}");
         assert!(error.available_bytes().is_some_and(|available| available < piece), "{error}");
         scene.submit(&[scene.upload(0, 1, 4095)]);
         scene.assert_as_expected("a copy on a full device");
         held.pop();
-        held.push(DeviceBuffer::new(cx.device(), piece, Commit::Proven).expect("a piece for one given back"));
+        held.push(
+            DeviceBuffer::new(cx.device(), piece, Commit::Proven)
+                .expect("memory in place of a released allocation"),
+        );
     }
 }
 
-/// Returns the likely boundaries between driver allocations in memory of `bytes` bytes, ascending. They
-/// are multiples of the largest allocation, rounded down or divided evenly, as backends may do.
+/// Returns the likely boundaries between driver allocations in memory of `bytes` bytes, in ascending order. A
+/// backend may use allocations of the largest length, of a rounded length, or of equal lengths.
 fn likely_seams(largest: usize, bytes: usize) -> Vec<usize> {
     let rounded = [512, 4096, 1 << 16, 1 << 21].map(|to| largest / to * to);
     let even = [2, 3].map(|pieces| bytes.div_ceil(pieces));
@@ -278,7 +300,8 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
     let bytes = wanted as usize;
     let seams = likely_seams(piece as usize, bytes);
     let mut scene = Scene::new(cx, bytes, HOST_BYTES);
-    // The start of `length` bytes, `before` of them before the seam, within the memory.
+    // Returns the start of a range of `length` bytes with `before` bytes in front of the seam, moved into the
+    // memory.
     let around = |seam: usize, before: usize, length: usize| seam.saturating_sub(before).min(bytes - length);
     for &seam in &seams {
         for k in 0..30 {
@@ -290,7 +313,8 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
     scene.assert_as_expected("copies across seams");
     for size in [1, 2, 8, 100, 4096] {
         for pair in seams.windows(2) {
-            // At most half of the distance, so that source and target are disjoint.
+            // The size is at most half of the distance between two seams, so that source and target are
+            // disjoint.
             let size = size.min((pair[1] - pair[0]) / 2);
             let (one, other) = (around(pair[0], size / 2, size), around(pair[1], size / 3, size));
             scene.submit(&[scene.internal(one, other, size)]);
@@ -341,7 +365,7 @@ pub(super) fn proven_memory_is_memory<D: Device>(cx: &Context<'_, D>) {
         scene.queue.submit(&copies[1..]).expect("an internal copy");
         let noise = cx.noise(1, bytes as usize);
         scene.expected[..bytes as usize].copy_from_slice(&noise);
-        scene.assert_as_expected("bytes kept in proven memory");
+        scene.assert_as_expected("the contents of proven memory");
     }
 }
 
@@ -349,7 +373,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
     const BYTES: usize = 50_000;
     for kind in [HostMemory::Pageable, HostMemory::Pinned] {
         for skew in [0, 1, 13, 4096] {
-            // Memory of arbitrary alignment, like a program's own.
+            // The vector has an arbitrary alignment, as memory of a program.
             let mut memory = cx.noise(3, BYTES + skew);
             let address = NonNull::from(&mut memory[skew..]).cast::<u8>();
             // SAFETY: the vector lives until `Imported` has released it, and only copies access it until
@@ -375,7 +399,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             let beyond = Transfer::Upload { from: at(BYTES as u64 - 1), to: scene.memory.at(0), bytes: 2 };
             let refused = scene.queue.submit(&[beyond]);
             assert_refused("a copy beyond imported memory", refused, ErrorKind::InvalidArgument);
-            // SAFETY: the vector lives on, and the device must not access it any more.
+            // SAFETY: the vector is still alive, and the device must refuse this place.
             let forgotten = unsafe { imported.host.at(0).detach() };
             drop(imported);
             let mut expected = cx.noise(3, BYTES + skew);
@@ -383,7 +407,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             assert_bytes("imported memory", &memory, &expected);
             let (from, to) = (forgotten, scene.memory.at(0));
             let refused = scene.queue.submit(&[Transfer::Upload { from, to, bytes: 1 }]);
-            assert_refused("a copy from forgotten memory", refused, ErrorKind::UnknownHandle);
+            assert_refused("a copy from released imported memory", refused, ErrorKind::UnknownHandle);
         }
     }
 }
@@ -416,10 +440,11 @@ pub(super) fn wiping_spares_used_and_imported_memory<D: Device>(cx: &Context<'_,
     scene.assert_as_expected("memory that is kept while other memory is wiped");
 }
 
-/// Releases imported memory on drop, also in a panic: the device must not keep an address that is freed.
+/// Releases imported memory on drop, also in a panic. Otherwise the device would keep the address of a freed
+/// vector.
 struct Imported<'a, D: Device> {
     device: &'a D,
-    /// The allocation, taken by the drop.
+    /// The allocation, which the drop takes.
     host: ManuallyDrop<HostAllocation>,
 }
 

@@ -1,4 +1,4 @@
-//! Checks of the order of work, in one queue and between queues.
+//! Checks of the order of work in one queue and between queues.
 
 use crate::{Device, ErrorKind, QueueHandle, Ticket, Transfer};
 
@@ -8,7 +8,7 @@ use super::{Context, indexed};
 
 pub(super) fn work_in_a_queue_sees_earlier_work<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 70_000, 70_000);
-    // Each step reads the bytes of the step before it, without a wait in between.
+    // Each step reads the bytes that the previous step wrote, without a wait between the two.
     for step in 0..60 {
         let at = step * 1000;
         scene.submit(&[scene.upload(at, at + 3, 1500)]);
@@ -40,7 +40,7 @@ pub(super) fn kernels_and_copies_keep_their_order<D: Device>(cx: &Context<'_, D>
     let (values, back) = (COUNT * 8, COUNT * 8 + COUNT * STRIDE);
     scene.write_indices(0, &indices);
     for round in 0..30_u8 {
-        // The values come from the previous round.
+        // The scattered values are the result of the previous round.
         scene.indexed(Scattered, elements, COUNT, [0, values]);
         scene.fill(usize::from(round) * STRIDE, STRIDE, &[round, 0xFF]);
         scene.indexed(Gathered, elements, COUNT, [0, back]);
@@ -60,13 +60,13 @@ pub(super) fn done_means_all_work_before_is_done<D: Device>(cx: &Context<'_, D>)
     let last = *tickets.last().expect("nine tickets");
     cx.wait(last);
     for ticket in tickets {
-        let progress = cx.device().poll(ticket).expect("a ticket before one that is done");
+        let progress = cx.device().poll(ticket).expect("a ticket before a finished one");
         assert_eq!(progress, crate::Progress::Done, "{ticket:?}, when {last:?} is done");
     }
-    assert_holds("downloads, read as soon as the last is done", &scene.host, 0, &scene.expected_host);
+    assert_holds("downloads, read after the last one", &scene.host, 0, &scene.expected_host);
 }
 
-/// Passes data through three queues, each ordered after the other.
+/// Checks `order_after` with data that passes through three queues in a circle.
 pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context<'_, D>) {
     const BYTES: u64 = 100_000;
     const ROUNDS: u64 = 30;
@@ -85,7 +85,7 @@ pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context
         last = Some(cx.fill(then(0, last), &one, BYTES, &pattern));
         last = Some(cx.download(then(1, last), &one, &host, BYTES));
         last = Some(cx.upload(then(2, last), &host, &other, BYTES));
-        // The last whole pattern that arrived is kept for the comparison.
+        // Save the last whole pattern that arrived, for the comparison.
         let from = other.at(BYTES / 16 * 16 - 16);
         let keep = Transfer::Internal { from, to: other.at(BYTES + round * 16), bytes: 16 };
         last = Some(then(0, last).submit(&[keep]).expect("an internal copy"));
@@ -95,7 +95,7 @@ pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context
     cx.wait(then(1, last).submit(&[down]).expect("a download"));
     let expected: Vec<u8> =
         (0..ROUNDS).flat_map(|round| (round * 0x0101_0101_0101 + 1).to_le_bytes().repeat(2)).collect();
-    assert_holds("what went round three queues", &evidence, 0, &expected);
+    assert_holds("data that passed through three queues", &evidence, 0, &expected);
 }
 
 pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<'_, D>) {
@@ -118,7 +118,7 @@ pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<
         cx.wait(done);
         let expected: Vec<u8> =
             (0..3).flat_map(|i| [round * 3 + i, 0x11].repeat(PART as usize / 2)).collect();
-        assert_holds("what three queues wrote", &host, 0, &expected);
+        assert_holds("memory that three queues wrote", &host, 0, &expected);
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn order_after_in_both_directions_does_not_block<D: Device>(cx: &Cont
     let ticket = scene.queue.submit(&[copy]).expect("an internal copy");
     scene.settle(ticket);
     scene.expected = 199_u32.to_le_bytes().repeat(1024);
-    scene.assert_as_expected("the last of two hundred rounds");
+    scene.assert_as_expected("memory after two hundred rounds");
 }
 
 pub(super) fn order_after_takes_any_ticket_of_the_device<D: Device>(cx: &Context<'_, D>) {
@@ -148,19 +148,19 @@ pub(super) fn order_after_takes_any_ticket_of_the_device<D: Device>(cx: &Context
     let done = other.submit(&[]).expect("an empty batch");
     cx.wait(done);
     let before = scene.submit(&[scene.upload(0, 0, 10)]);
-    scene.queue.order_after(done).expect("an order after what is done");
-    scene.queue.order_after(done).expect("the same order again");
+    scene.queue.order_after(done).expect("an order after finished work");
+    scene.queue.order_after(done).expect("a second order after the same ticket");
     scene.queue.order_after(before).expect("an order after the queue's own work");
     let failing = indexed::failing_gather(cx, &other);
     let failed = failing.ticket;
-    scene.queue.order_after(failed).expect("an order after what fails");
+    scene.queue.order_after(failed).expect("an order after work that fails");
     let after = scene.submit(&[scene.upload(10, 10, 20)]);
-    assert_eq!(after.value, before.value + 1, "order_after takes no ticket");
-    scene.assert_as_expected("work ordered after what is done, its own, and what fails");
-    assert_refused("the wait for what failed", cx.device().wait(failed), ErrorKind::KernelFailed);
-    scene.queue.order_after(failed).expect("an order after what has failed");
+    assert_eq!(after.value, before.value + 1, "`order_after` issues no ticket");
+    scene.assert_as_expected("work ordered after finished work, its own queue's work, and failed work");
+    assert_refused("a wait for failed work", cx.device().wait(failed), ErrorKind::KernelFailed);
+    scene.queue.order_after(failed).expect("an order after failed work");
     scene.submit(&[scene.upload(30, 30, 40)]);
-    scene.assert_as_expected("work ordered after what has failed");
+    scene.assert_as_expected("work ordered after failed work");
 }
 
 pub(super) fn order_after_refuses_unknown_tickets<D: Device>(cx: &Context<'_, D>) {
@@ -174,7 +174,7 @@ pub(super) fn order_after_refuses_unknown_tickets<D: Device>(cx: &Context<'_, D>
         Ticket { value: ticket.value + 1, ..ticket },
         Ticket { value: u64::MAX, ..ticket },
     ] {
-        assert_refused("an order after a ticket that was never given", queue.order_after(never), unknown);
+        assert_refused("an order after a ticket that was never issued", queue.order_after(never), unknown);
     }
     cx.wait(queue.submit(&[]).expect("an empty batch"));
 }

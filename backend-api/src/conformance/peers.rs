@@ -1,4 +1,4 @@
-//! Checks of two devices, one of which may reach the other's memory.
+//! Checks of a device that may access the memory of another device of the process.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::context::{assert_holds, assert_refused};
 use super::indexed::elements_in_pages;
 use super::{Context, Limits, Report as Outcomes, outcome};
 
-/// Checks the access of a device to memory of another one, as far as it [reaches](Device::reaches): none,
-/// copies, or also kernels. Run it twice to check both directions.
+/// Checks the access of `device` to the memory of `peer`. The value of [`Device::reaches`] determines the
+/// checks: no access, copies, or copies and kernels. Call the function twice to check both directions.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::{Context, Limits, Report as Outcomes, outcome};
 /// let (one, other) = (Arc::new(HostDevice::new(64 << 20)?), Arc::new(HostDevice::new(64 << 20)?));
 /// let report = run_peers(&one, &other, &Limits::default());
 /// report.assert_passed();
-/// // These two have nothing to do with each other, and have to say so.
+/// // Devices of different backends cannot access each other's memory, and must refuse it.
 /// run_peers(&one, &Arc::new(ReferenceDevice::new(64 << 20)), &Limits::default()).assert_passed();
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -51,23 +51,23 @@ pub fn run_peers<D: Device, E: Device>(device: &Arc<D>, peer: &Arc<E>, limits: &
     report
 }
 
-/// A device, and a device that it may reach.
+/// A device, and a peer whose memory it may be able to access.
 struct Pair<'a, D: Device, E: Device> {
     own: Context<'a, D>,
     peer: Context<'a, E>,
 }
 
 impl<D: Device, E: Device> Pair<'_, D, E> {
-    /// Returns the access that the device reports; skips the check if it is less than `least`.
+    /// Returns true if the device reports at least the access `least` to the peer. Otherwise skips the check.
     fn reaches(&self, least: Reach) -> bool {
         let reach = self.own.device().reaches(self.peer.device().info());
         if reach < least {
-            self.own.skip(format!("it reaches the other: {reach:?}"));
+            self.own.skip(format!("the device has the access {reach:?} to the peer"));
         }
         reach >= least
     }
 
-    /// Allocates device memory of the peer, and writes these bytes to it.
+    /// Allocates device memory of the peer, and writes `bytes` to it.
     fn written(&self, bytes: &[u8]) -> DeviceBuffer<E> {
         let (queue, host) = (self.peer.queue(), self.peer.host(bytes.len()));
         let memory = self.peer.memory(bytes.len() as u64);
@@ -98,7 +98,8 @@ fn copies_between_devices_move_every_byte<D: Device, E: Device>(cx: &Pair<'_, D,
     let (peer, own) = (cx.written(&there), cx.own.memory(BYTES as u64));
     let mut expected = vec![7; BYTES];
     cx.own.fill(&queue, &own, BYTES as u64, &[7]);
-    // Pieces of many lengths and alignments in one call, then a long one back.
+    // One call copies pieces of many lengths and alignments to the device. Then one long copy goes back to
+    // the peer.
     let mut pieces = Vec::new();
     let (mut from, mut to) = (0, 0);
     for bytes in (0..40).chain([255, 256, 4095, 4097, 100_003]) {
@@ -107,12 +108,12 @@ fn copies_between_devices_move_every_byte<D: Device, E: Device>(cx: &Pair<'_, D,
         pieces.push(Transfer::Internal { from: places.0, to: places.1, bytes: bytes as u64 });
         (from, to) = (from + bytes + 3, to + bytes + 5);
     }
-    cx.own.wait(queue.submit(&pieces).expect("copies from a device that is reached"));
-    assert_memory(&cx.own, "copied from the other device", &own, &expected);
+    cx.own.wait(queue.submit(&pieces).expect("copies from an accessible peer"));
+    assert_memory(&cx.own, "the device's memory after copies from the peer", &own, &expected);
     let half = BYTES as u64 / 2;
-    cx.own.wait(copy(&queue, own.at(1), peer.at(half), half - 1).expect("a copy to it"));
+    cx.own.wait(copy(&queue, own.at(1), peer.at(half), half - 1).expect("a copy to the peer"));
     let back = [&there[..BYTES / 2], &expected[1..BYTES / 2], &there[BYTES - 1..]].concat();
-    assert_memory(&cx.peer, "copied to the other device", &peer, &back);
+    assert_memory(&cx.peer, "the peer's memory after a copy from the device", &peer, &back);
 }
 
 fn work_is_ordered_after_tickets_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
@@ -124,12 +125,21 @@ fn work_is_ordered_after_tickets_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D
     let (theirs, ours) = (cx.peer.queue(), cx.own.queue());
     for round in 1..10_u8 {
         let written = cx.peer.fill(&theirs, &peer, BYTES, &[round]);
-        ours.order_after(written).expect("an order after work of a device that is reached");
+        ours.order_after(written).expect("an order after work of an accessible peer");
         cx.own.wait(copy(&ours, peer.at(0), own.at(0), BYTES).expect("a copy"));
-        assert_memory(&cx.own, "copied in order", &own, &vec![round; BYTES as usize]);
+        assert_memory(
+            &cx.own,
+            "the device's memory after a copy ordered after the peer's fill",
+            &own,
+            &vec![round; BYTES as usize],
+        );
     }
     let never = Ticket { queue: theirs.id(), value: 1 << 40 };
-    assert_refused("an order after what never was", ours.order_after(never), ErrorKind::UnknownHandle);
+    assert_refused(
+        "an order after a ticket that was never issued",
+        ours.order_after(never),
+        ErrorKind::UnknownHandle,
+    );
 }
 
 fn memory_waits_for_the_work_of_peers<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
@@ -143,13 +153,13 @@ fn memory_waits_for_the_work_of_peers<D: Device, E: Device>(cx: &Pair<'_, D, E>)
             let peer = cx.written(&vec![round; BYTES as usize]);
             let (from, to) = if to_the_peer { (own.at(0), peer.at(0)) } else { (peer.at(0), own.at(0)) };
             let ticket = copy(&queue, from, to, BYTES).expect("a copy");
-            // SAFETY: the device must refuse this place.
+            // SAFETY: the memory is released, so the device must refuse this place.
             let gone = unsafe { peer.at(0).detach() };
             drop(peer);
-            let now = cx.own.device().poll(ticket).expect("a copy that was done");
-            assert_eq!(now, Progress::Done, "a copy on memory that was given back");
+            let now = cx.own.device().poll(ticket).expect("the ticket of a finished copy");
+            assert_eq!(now, Progress::Done, "a copy from memory that was released before the copy ended");
             let refused = copy(&queue, gone, own.at(0), 1);
-            assert_refused("a copy from what was given back", refused, ErrorKind::UnknownHandle);
+            assert_refused("a copy from released memory", refused, ErrorKind::UnknownHandle);
         }
     }
 }
@@ -163,7 +173,7 @@ fn ranges_outside_of_a_peers_memory_are_refused<D: Device, E: Device>(cx: &Pair<
     for (offset, bytes) in [(0, 101), (100, 1), (1, 100), (u64::MAX, 1), (1, u64::MAX)] {
         for (from, to) in [(peer.at(offset), own.at(0)), (own.at(0), peer.at(offset))] {
             let refused = copy(&queue, from, to, bytes);
-            assert_refused("a copy outside of the other's memory", refused, ErrorKind::InvalidArgument);
+            assert_refused("a copy outside of the peer's memory", refused, ErrorKind::InvalidArgument);
         }
     }
     cx.own.wait(copy(&queue, peer.at(100), own.at(0), 0).expect("a copy of nothing at the end"));
@@ -180,23 +190,23 @@ fn nothing_else_takes_places_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>
     }
     let fill = Fill { to: peer.at(0), bytes: 100, pattern: &[2] };
     assert_refused("a fill", queue.fill(&fill), ErrorKind::UnknownHandle);
-    assert_memory(&cx.peer, "after refusals", &peer, &[1; 100]);
+    assert_memory(&cx.peer, "the peer's memory after refused requests", &peer, &[1; 100]);
 }
 
 fn memory_without_a_link_is_unknown<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
     if cx.own.device().reaches(cx.peer.device().info()) > Reach::No {
-        return cx.own.skip("it reaches the other");
+        return cx.own.skip("the device can access the peer's memory");
     }
     let (own, queue, peer) = (cx.own.memory(100), cx.own.queue(), cx.written(&[1; 100]));
     for (from, to) in [(peer.at(0), own.at(0)), (own.at(0), peer.at(0))] {
         assert_refused("a copy between the devices", copy(&queue, from, to, 10), ErrorKind::UnknownHandle);
     }
     let done = cx.peer.fill(&cx.peer.queue(), &peer, 100, &[2]);
-    assert_refused("an order after its work", queue.order_after(done), ErrorKind::UnknownHandle);
-    assert_memory(&cx.peer, "after refusals", &peer, &[2; 100]);
+    assert_refused("an order after work of the peer", queue.order_after(done), ErrorKind::UnknownHandle);
+    assert_memory(&cx.peer, "the peer's memory after refused requests", &peer, &[2; 100]);
 }
 
-/// Creates the kernel `y[i] = x[i] + i`, on words.
+/// Creates the kernel `y[i] = x[i] + i` on numbers of 64 bits.
 fn kernel() -> Kernel {
     let (of, [at, value, index]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
     let view = |access| ViewDecl { access, fields: vec![(0, of)] };
@@ -229,7 +239,7 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     let (here, there) = (View::Run(elements(own.at(0))), View::Run(elements(peer.at(0))));
     let launched = launch(here, there);
     if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
-        let kind = launched.expect_err("memory that is not mapped").kind();
+        let kind = launched.expect_err("an error for memory that the device cannot map").kind();
         assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");
         return;
     }
@@ -237,17 +247,29 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
         return cx.own.skip("the device runs no kernels of the program");
     }
     cx.own.wait(launched.expect("a launch"));
-    assert_memory(&cx.own, "computed of the other's memory", &own, &bytes(&|i| i * i + i));
-    // Pages that alternate between both memories, and a result in the other's memory.
+    assert_memory(
+        &cx.own,
+        "the result of a kernel that reads the peer's memory",
+        &own,
+        &bytes(&|i| i * i + i),
+    );
+    // The pages of the operand alternate between the memories of both devices. The result is in the peer's
+    // memory.
     let (page_len, target) = (64, cx.peer.memory(8 * COUNT));
     let striped = View::Striped { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
-    cx.own.wait(launch(View::Run(elements(target.at(0))), striped).expect("a launch on pages of both"));
+    cx.own
+        .wait(launch(View::Run(elements(target.at(0))), striped).expect("a launch on pages of both devices"));
     let value = |i: u64| {
         let (page, within) = (i / page_len, i % page_len);
         let at = page / 2 * page_len + within;
         at * at + if page % 2 == 0 { at } else { 0 } + i
     };
-    assert_memory(&cx.peer, "computed into the other's memory", &target, &bytes(&value));
+    assert_memory(
+        &cx.peer,
+        "the result of a kernel that writes to the peer's memory",
+        &target,
+        &bytes(&value),
+    );
 }
 
 fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
@@ -261,7 +283,7 @@ fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &P
     if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
         let elements = View::Striped { bases: &bases, page_len: 8, count: 99, stride: 4 };
         let gathered = queue.gather(&Gather { elements, indices: host.at(0), count: 0, values: host.at(0) });
-        let kind = gathered.expect_err("memory that is not mapped").kind();
+        let kind = gathered.expect_err("an error for memory that the device cannot map").kind();
         assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");
         return;
     }
@@ -277,10 +299,10 @@ fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &P
         }
         bytes
     };
-    // Elements in the peer's memory alone, and in both memories.
+    // The elements are in the peer's memory alone, or in the memories of both devices.
     for bases in [&bases[..1], &bases[..2]] {
         if !elements_in_pages(&cx.own, bases, &read) {
-            return cx.own.skip("it takes no elements that are striped over several places");
+            return cx.own.skip("the device does not gather elements that are striped over several places");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Random kernels with random memory, and their results by the interpreter. Tests of backends can run more
-//! of them than the suite does.
+//! Random kernels, random arguments, and the expected results, which the kernel interpreter computes. The
+//! suite runs a few of them; a backend's own tests can run more.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use crate::{Device, Result};
 
 use super::{Context, Limits};
 
-/// A kernel, the arguments of a launch, and the bytes of its views. Some have groups, whose items exchange
-/// values at barriers and across lanes; some have atomics, whose order does not matter.
+/// A random kernel with the arguments of a launch and the contents of its views. In some cases the items of a
+/// group exchange values through group arrays, barriers and subgroup operations. In some cases items execute
+/// atomics, whose result does not depend on their order.
 ///
 /// ```
 /// use backend_api::conformance::random::Case;
@@ -32,26 +33,26 @@ use super::{Context, Limits};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The kernel.
+    /// The kernel to launch.
     pub kernel: Kernel,
-    /// The number of items.
+    /// Number of items of the launch.
     pub items: u64,
-    /// The mapping from items to indices.
+    /// Mapping from the items of the launch to their indices.
     pub geometry: Geometry,
-    /// The parameters.
+    /// The kernel's parameters, one word for each.
     pub params: Vec<u64>,
-    /// The bytes of the tables.
+    /// Contents of the kernel's constant tables, one table after the other.
     pub table: Vec<u8>,
-    /// The views.
+    /// Views of the launch, in the order of the kernel's declarations.
     pub views: Vec<CaseView>,
-    /// The number of back edges that an item may take.
+    /// Maximum number of loop iterations of an item; `None` for no limit.
     pub budget: Option<u64>,
-    /// The length of an item's private heap in bytes.
+    /// Length of each item's private heap, in bytes.
     pub private_heap_bytes: u64,
 }
 
-/// Launches the cases of some seeds on a device, and compares all memory and the reports with the
-/// interpreter's. Returns how many the device supports.
+/// Launches the cases of the seeds `seeds` on a device. Compares all memory and the launch reports with the
+/// results of the interpreter. Returns the number of cases that the device supports.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -60,12 +61,12 @@ pub struct Case {
 /// ```
 ///
 /// # Panics
-/// At the first difference, with the kernel.
+/// Panics at the first difference. The message contains the kernel.
 pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
     super::launches::launch_all(&Context::new(device, Limits::default()), seeds)
 }
 
-/// A view of a [`Case`].
+/// A view of a [`Case`]: the elements of one argument of the kernel.
 ///
 /// ```
 /// use backend_api::conformance::random::Case;
@@ -74,18 +75,19 @@ pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
 /// ```
 #[derive(Clone, Debug)]
 pub struct CaseView {
-    /// Bytes from one element to the next.
+    /// Distance from one element to the next, in bytes.
     pub stride: u64,
-    /// The number of elements.
+    /// Number of elements of the view.
     pub count: u64,
-    /// The initial contents.
+    /// Contents before the launch.
     pub bytes: Vec<u8>,
-    /// The byte offset of the first element from a multiple of 8.
+    /// Alignment of the first element: its byte offset modulo 8.
     pub shift: u64,
 }
 
 impl Case {
-    /// Creates the case of a seed, with numbers of type `F64` or without.
+    /// Creates the case of a seed. Equal arguments create equal cases. The kernel uses numbers of the type
+    /// `F64` only if `doubles` is true.
     #[must_use]
     pub fn new(seed: u64, doubles: bool) -> Self {
         let mut rng = SplitMix64::new(seed ^ 0x6B65_726E_656C);
@@ -113,7 +115,7 @@ impl Case {
             }
             let tile = u64::from(tiles(view));
             let count = match view.access {
-                // Sometimes the last tile is incomplete.
+                // In some cases the last tile is incomplete.
                 Access::Write { .. } => items * tile - rng.below(tile),
                 _ => count,
             };
@@ -138,8 +140,7 @@ impl Case {
         Self { kernel, items, geometry, params, table, views, budget, private_heap_bytes }
     }
 
-    /// Returns true if the kernel of a seed only computes on its items' own elements, which are
-    /// contiguous.
+    /// Returns true if each item of the seed's kernel accesses only its own elements, which are contiguous.
     ///
     /// ```
     /// use backend_api::conformance::random::Case;
@@ -162,10 +163,10 @@ impl Case {
         }
     }
 
-    /// Returns the views' final contents, and the report.
+    /// Runs the case in the interpreter. Returns the contents of each view after the launch, and the report.
     ///
     /// # Errors
-    /// None: slices have no errors.
+    /// The interpreter returns no error here, because accesses to slices do not fail.
     pub fn expected(&self) -> Result<(Vec<Vec<u8>>, Report)> {
         let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
         let slices =
@@ -174,11 +175,11 @@ impl Case {
         Ok((views, report))
     }
 
-    /// Compares a device's results: all bytes except for a NaN's, and the report, whose item may be any
-    /// failed one.
+    /// Compares the results of a device with the expected ones: the contents of all views, and the report.
+    /// NaNs may have any bits. The report may name any of the failed items.
     ///
     /// # Errors
-    /// The difference, as a text.
+    /// A text that describes the first difference.
     pub fn check(&self, views: &[Vec<u8>], report: Report) -> Result<(), String> {
         let (expected, truth) = self.expected().map_err(|error| error.to_string())?;
         for (number, (found, expected)) in views.iter().zip(&expected).enumerate() {
@@ -190,7 +191,7 @@ impl Case {
         if report.failures == 0 {
             return if report == truth { Ok(()) } else { Err(format!("{report:?} without a failure")) };
         }
-        // Find the first failure of the item that the report names.
+        // Interpret the group of the reported item again, to find the first failure of the item.
         let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
         let slices =
             views.iter_mut().zip(&self.views).map(|(bytes, view)| (&mut bytes[..], view.stride as usize));
@@ -227,14 +228,14 @@ impl Case {
         Ok(())
     }
 
-    /// Returns a case of fewer operations for which `fails` still holds. It calls `fails` for each
-    /// attempt.
+    /// Removes operations of the kernel one by one, as long as `fails` returns true for the rest. Returns the
+    /// shortest case that still fails. Calls `fails` for each attempt.
     #[must_use]
     pub fn shrink(&self, mut fails: impl FnMut(&Self) -> bool) -> Self {
         let mut best = self.clone();
         let count = |case: &Self| case.kernel.body().code.iter().map(Op::count).sum::<usize>() as u32;
-        // Try to remove operations from the last to the first, because registers must be written before they
-        // are read. Begin again after each success.
+        // Try to remove operations from the last to the first: a kernel may not read a register that it has
+        // not written. Begin again after each success.
         let (mut site, mut shrunk) = (count(&best), false);
         loop {
             if site == 0 {
@@ -245,11 +246,11 @@ impl Case {
             }
             site -= 1;
             let Some(op) = best.kernel.body().operation(site) else { continue };
-            // Without a barrier items may race.
+            // Keep barriers: without a barrier the items may race.
             if *op == Op::Barrier {
                 continue;
             }
-            // First try without the operation, then with its nested operations instead of it.
+            // First remove the operation with its nested code, then replace it by its nested code.
             let attempts = if op.count() > 1 { 2 } else { 1 };
             let shorter = (0..attempts).find_map(|keep_within| {
                 let mut body = best.kernel.body().clone();
@@ -309,7 +310,7 @@ fn is_nan(of: Memory, bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns a value of a type: often an edge case.
+/// Returns the bits of a random value of a type, often an edge case.
 fn number(rng: &mut SplitMix64, of: Type) -> u64 {
     let top = 1 << (8 * of.bytes() - 1);
     let bits = match rng.below(6) {
@@ -326,9 +327,9 @@ fn number(rng: &mut SplitMix64, of: Type) -> u64 {
     bits & of.mask()
 }
 
-/// The number of registers of each type that any statement may read and write.
+/// Number of registers of each type that statements read and write.
 const EACH: usize = 3;
-/// The most statements of a program.
+/// Maximum number of statements of a program.
 const STATEMENTS: usize = 40;
 
 /// An enclosing block or loop.
@@ -336,7 +337,8 @@ const STATEMENTS: usize = 40;
 enum Label {
     Block,
     Loop,
-    /// A loop that all items of a group leave together; each may continue it.
+    /// A loop that all items of a group leave in the same iteration. An item may skip the rest of an
+    /// iteration.
     Common,
 }
 
@@ -344,19 +346,19 @@ struct Maker<'r> {
     rng: &'r mut SplitMix64,
     types: Vec<Type>,
     body: Body,
-    /// The first register of each type in [`Self::types`]; [`EACH`] are consecutive.
+    /// First of the [`EACH`] consecutive registers of each type in [`Self::types`].
     pools: Vec<u32>,
     left: usize,
-    /// The lengths of views that are only read, or changed by atomics.
+    /// Lengths of the views that the kernel only reads, or changes by atomics.
     counts: Vec<u64>,
-    /// The number of views that are not for atomics; they come first.
+    /// Number of views without atomics. They precede the views with atomics.
     plain: usize,
-    /// The single atomic that changes each field of each view for atomics, and of the group's array: with
-    /// several the order would matter.
+    /// The single atomic operation for each field of each view with atomics, and for the group's array.
+    /// Different atomics on one field would make the result depend on their order.
     changes: Vec<Vec<Rmw>>,
     /// The arrays of the group: one for exchange between items, and one for atomics.
     shared: Option<[u16; 2]>,
-    /// The last allocation from the private heap, if the program makes any.
+    /// Offset of the last allocation from the private heap, if the program has any.
     taken: Option<Reg>,
     /// The enclosing blocks and loops.
     labels: Vec<Label>,
@@ -456,7 +458,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Declares contiguous views of one number each, and parameters.
+    /// Declares views with contiguous elements of one number, and parameters.
     fn declare_dense(&mut self) {
         for of in self.types.clone() {
             let first = self.body.registers.len() as u32;
@@ -467,7 +469,7 @@ impl<'r> Maker<'r> {
             let access = if number % 2 == 0 { Access::Write { tile: 1 } } else { Access::Read };
             let of = self.memory();
             self.body.views.push(ViewDecl { access, fields: vec![(0, of)] });
-            // Sometimes the view is too short for some items.
+            // In some cases the view is too short for some items.
             let count = self.rng.pick(&[257, 300, 300, 300, 300, 40]);
             self.counts.push(count);
         }
@@ -477,7 +479,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Returns straight-line statements on the item's own elements, and a store to each view.
+    /// Returns statements without branches on the item's own elements, and a store to each view.
     fn straight(&mut self) -> Vec<Op> {
         let [item, zero] = [Type::U64; 2].map(|of| self.fresh(of));
         let mut code = vec![Op::Builtin { to: item, what: Builtin::Item }, Op::Literal { to: zero, bits: 0 }];
@@ -516,7 +518,7 @@ impl<'r> Maker<'r> {
         self.rng.pick(&types)
     }
 
-    /// Returns an atomic whose result does not depend on the order.
+    /// Returns an atomic operation whose result does not depend on the order of the items.
     fn change(&mut self) -> Rmw {
         self.rng.pick(&[Rmw::Add, Rmw::Min, Rmw::Max, Rmw::And, Rmw::Or, Rmw::Xor])
     }
@@ -550,7 +552,7 @@ impl<'r> Maker<'r> {
 
     /// Returns code that writes every register of the pools.
     fn begin(&mut self) {
-        // The register of the private heap is written too, before any allocation.
+        // Also write the register of the private heap, because code may read it before the first allocation.
         for at in 0..self.body.registers.len() {
             let (to, of) = (Reg(at as u32), self.body.registers[at]);
             let params: Vec<u16> = (0..self.body.params.len() as u16)
@@ -572,7 +574,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Returns the program: blocks that can be left, and stores of the results. Items meet between blocks.
+    /// Returns the program: blocks with early exits, barriers between the blocks, and stores of the results.
     fn program(&mut self) -> Vec<Op> {
         let mut code = Vec::new();
         while self.left > 0 {
@@ -588,8 +590,9 @@ impl<'r> Maker<'r> {
         code
     }
 
-    /// Appends code that all items of a group reach together. At its end each item may leave `open` of the
-    /// enclosing labels, or continue them: no items meet up to their end.
+    /// Appends code that all items of a group execute in uniform control flow. At its end an item may leave,
+    /// or continue, the innermost `open` enclosing labels. This is valid because no barrier follows before
+    /// the end of these labels.
     fn together(&mut self, code: &mut Vec<Op>, open: usize) {
         for later in (0..1 + self.rng.index(2)).rev() {
             let end = self.left.saturating_sub(8);
@@ -645,7 +648,7 @@ impl<'r> Maker<'r> {
         to
     }
 
-    /// Appends a loop of a few iterations that all items of a group run together.
+    /// Appends a loop whose few iterations all items of a group run in uniform control flow.
     fn common_loop(&mut self, code: &mut Vec<Op>) {
         let [turn, last, one] = [Type::U64; 3].map(|of| self.fresh(of));
         let done = self.fresh(Type::Bool);
@@ -665,7 +668,8 @@ impl<'r> Maker<'r> {
         code.push(Op::Loop { body });
     }
 
-    /// Appends a block of statements until `end` are left. No statement in it leaves an outer block.
+    /// Appends statements until only `end` of the program's statements are left. They do not leave outer
+    /// blocks.
     fn block(&mut self, code: &mut Vec<Op>, end: usize) {
         let labels = std::mem::replace(&mut self.labels, vec![Label::Block]);
         let mut body = Vec::new();
@@ -676,14 +680,14 @@ impl<'r> Maker<'r> {
         code.push(Op::Block { body });
     }
 
-    /// Appends an operation of all items of a group together.
+    /// Appends an operation that all items of a group execute together, such as a barrier.
     fn meeting(&mut self, code: &mut Vec<Op>) {
         let Some([left, changed]) = self.shared else { return };
         let lanes = self.body.group_len.is_some_and(|len| len.is_multiple_of(32));
         match self.rng.below(6) {
             0..3 if lanes => self.subgroup_op(code),
             3 => {
-                // Reads the results of atomics.
+                // Read the results of the atomics.
                 let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(changed)];
                 code.push(Op::Barrier);
                 let (at, to) = (self.index(code, len.into()), self.reg(of));
@@ -799,7 +803,7 @@ impl<'r> Maker<'r> {
             }
             3 | 4 if !deep && self.loops < 3 => self.looped(code),
             5 => {
-                // Jump only under a condition, so that some items reach the code behind.
+                // Jump under a condition, so that some items reach the code behind the jump.
                 let out = self.rng.index(self.labels.len());
                 let again = match self.labels[self.labels.len() - 1 - out] {
                     Label::Block => false,
@@ -891,7 +895,7 @@ impl<'r> Maker<'r> {
     }
 
     fn store(&mut self, code: &mut Vec<Op>) {
-        // Every second view is written.
+        // Views with an even number are those that the kernel writes.
         let view = self.rng.index(self.plain) & !1;
         let Access::Write { tile } = self.body.views[view].access else { return };
         let at = self.index(code, tile.into());
@@ -1028,7 +1032,7 @@ mod tests {
         };
         let case = (0..).map(|seed| Case::new(seed, true)).find(has_sqrt).unwrap();
         let small = case.shrink(has_sqrt);
-        // The operand must be written before.
+        // The second operation writes the operand.
         assert_eq!(small.kernel.body().code.len(), 2, "{:?}", small.kernel.body().code);
     }
 }

@@ -1,7 +1,7 @@
-//! Naive implementations of the effects of kernels, and a device that consists of them.
+//! Naive implementations of a device's operations, and [`ReferenceDevice`], which executes its work by them.
 //!
-//! The functions work on ordinary slices and prefer clarity to speed. Tests of a backend's own kernels can
-//! compare with them.
+//! The functions work on slices, and are simple rather than fast. A backend can compare its own kernels with
+//! them.
 //!
 //! ```
 //! use backend_api::conformance::reference::{fill, gather, scatter, search};
@@ -39,21 +39,21 @@ pub struct Found {
     pub indices: Vec<u64>,
 }
 
-/// Repeats a pattern until the target is full; the last repetition may be cut.
+/// Writes repetitions of `pattern` to all bytes of `memory`. The last repetition may be incomplete.
 ///
 /// # Panics
-/// If the pattern is empty.
+/// Panics if the pattern is empty.
 pub fn fill(memory: &mut [u8], pattern: &[u8]) {
     for place in memory.chunks_mut(pattern.len()) {
         place.copy_from_slice(&pattern[..place.len()]);
     }
 }
 
-/// Finds elements of `stride` bytes whose bytes from `field_offset` on equal `value`; lists at most
-/// `limit`.
+/// Finds the elements of `stride` bytes whose bytes from `field_offset` on equal `value`. Counts all matches,
+/// and lists the indices of the first `limit`.
 ///
 /// # Panics
-/// If the field leaves its element, or `stride` is 0.
+/// Panics if the field exceeds its element, or if `stride` is 0.
 #[must_use]
 pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8], limit: u64) -> Found {
     let mut found = Found::default();
@@ -68,8 +68,8 @@ pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8],
     found
 }
 
-/// Collects elements of `stride` bytes by index; zeroes for entries that are [left out](crate::LEFT_OUT).
-/// Returns `None` if an index is outside.
+/// Copies the elements of `stride` bytes at the indices, in the order of `indices`. An entry
+/// [`LEFT_OUT`](crate::LEFT_OUT) results in zeroes. Returns `None` if an index is out of bounds.
 #[must_use]
 pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>> {
     let mut values = Vec::with_capacity(indices.len() * stride);
@@ -82,11 +82,11 @@ pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>
     Some(values)
 }
 
-/// Distributes elements of `stride` bytes by index, in the order of the indices, up to the first index
-/// outside. Returns `None` if an index is outside.
+/// Writes the values, of `stride` bytes each, to the elements at the indices, in the order of `indices`.
+/// Stops at the first index that is out of bounds, and then returns `None`.
 ///
 /// # Panics
-/// If the list has fewer values than indices.
+/// Panics if `values` has fewer elements than `indices`.
 #[must_use]
 pub fn scatter(elements: &mut [u8], stride: usize, indices: &[u64], values: &[u8]) -> Option<()> {
     for (k, &index) in indices.iter().enumerate().filter(|(_, index)| **index != LEFT_OUT) {

@@ -1,4 +1,4 @@
-//! Checks of calls that must be refused, for the right reason and without an effect.
+//! Checks of invalid calls: the device must return the right error, and the call must have no effect.
 
 use crate::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use crate::{
@@ -11,7 +11,8 @@ use super::context::assert_refused;
 use super::reference::ReferenceDevice;
 use super::scene::Scene;
 
-/// Submits every kind of work on these places, with sizes that fit memory of 1024 bytes.
+/// Submits every kind of request to a queue, on the given memory. The requests are valid for memory of 1024
+/// bytes.
 fn ask_for_everything<D: Device>(
     device: &D,
     queue: &QueueHandle,
@@ -49,7 +50,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 1024, 1024);
     let (memory, host) = (scene.at(0), scene.host_at(0));
     let device = &**cx.device();
-    // Handles of another device are valid only there.
+    // A handle is valid only on the device that created it.
     let other = ReferenceDevice::new(4096);
     let other_queue = other.create_queue().expect("a queue");
     let other_memory = other.allocate(1024, Commit::Lazy).expect("device memory");
@@ -57,7 +58,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     let gone = {
         let memory = DeviceBuffer::new(cx.device(), 1024, Commit::Lazy).expect("device memory");
         let host = HostBuffer::new(cx.device(), 1024, HostMemory::Pageable).expect("host memory");
-        // SAFETY: a device refuses places of memory that it has released.
+        // SAFETY: the device must refuse places in released memory.
         unsafe { (memory.at(0).detach(), host.at(0).detach()) }
     };
     let fresh = BufferHandle::unique();
@@ -97,12 +98,12 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
         scene.expected.copy_within(0..8, 512);
         scene.expected[..8].fill(1);
     }
-    // An unknown name is refused even in an empty request.
+    // The device must refuse an unknown handle even in a copy of 0 bytes.
     let nothing = Transfer::Upload { from: host, to: fresh.at(0), bytes: 0 };
     assert_refused("a copy of nothing to nowhere", scene.queue.submit(&[nothing]), ErrorKind::UnknownHandle);
     let refused = device.submit(&QueueHandle::unique(), &[]);
     assert_refused("an empty batch in no queue", refused, ErrorKind::UnknownHandle);
-    // Releasing an unknown object has no effect, neither here nor on the device that owns it.
+    // The release of an unknown handle must have no effect on either device.
     let address = other_host.address();
     let free = other.memory().expect("a memory status").free_bytes;
     device.release_queue(QueueHandle::unique());
@@ -111,13 +112,18 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     device.release(other_memory);
     device.release_host(other_host);
     let still_free = other.memory().expect("a memory status").free_bytes;
-    assert_eq!(still_free, free, "memory of another device is its own");
-    // SAFETY: the other device still has the memory, of 1024 zeroes.
-    assert_eq!(unsafe { address.read() }, 0, "host memory of another device stays");
+    assert_eq!(still_free, free, "a release on one device must not change another device's free memory");
+    // SAFETY: the other device still owns this memory of 1024 bytes.
+    assert_eq!(
+        unsafe { address.read() },
+        0,
+        "a release on one device must not change another device's host memory"
+    );
     scene.assert_as_expected("after calls with unknown names");
 }
 
-/// Returns places and lengths outside of memory of `length` bytes; the sums of some overflow.
+/// Returns offsets and lengths of ranges that exceed memory of `length` bytes. In some of them offset plus
+/// length overflows.
 fn outside(length: u64) -> [(u64, u64); 11] {
     let half = 1 << 63;
     [
@@ -165,7 +171,8 @@ pub(super) fn ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("after copies that were refused");
 }
 
-/// Asserts that both kinds of work by index are refused as invalid.
+/// Asserts that the device returns `InvalidArgument` for this gather and for the scatter with the same
+/// arguments.
 #[track_caller]
 fn assert_refuses<D: Device>(what: &str, queue: &Queue<D>, request: Gather<'_>) {
     let Gather { elements, indices, count, values } = request;
@@ -174,8 +181,8 @@ fn assert_refuses<D: Device>(what: &str, queue: &Queue<D>, request: Gather<'_>) 
     assert_refused(&format!("a scatter: {what}"), scatter, ErrorKind::InvalidArgument);
 }
 
-/// Elements outside of memory of 1000 bytes; some only seem to fit after an overflow of the
-/// multiplication.
+/// Elements that exceed memory of 1000 bytes, as start, count and stride. For some of them count times stride
+/// overflows to a small number.
 const ELEMENTS_OUTSIDE: [(u64, u64, u64); 9] = [
     (0, 126, 8),
     (1, 125, 8),

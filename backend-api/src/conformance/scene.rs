@@ -1,4 +1,4 @@
-//! A device next to a naive model: each request goes to both, and every byte is compared.
+//! [`Scene`]: sends each request to a device and to a naive model, and compares every byte.
 
 use crate::expr::{Action, Geometry, Partial, Program};
 use crate::{
@@ -11,21 +11,22 @@ pub(super) use Indexed::{Gathered, Scattered};
 use super::context::{assert_bytes, assert_holds};
 use super::{Context, reference};
 
-/// The kind of work by index.
+/// The two kinds of requests that access elements by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Indexed {
     Gathered,
     Scattered,
 }
 
-/// One queue, one piece of device memory and one of host memory. A model of each memory holds its expected
-/// contents.
+/// A queue, an allocation of device memory and one of host memory, with a model of the expected contents of
+/// both.
 ///
-/// Both begin with different noise, so that a copy to or from a wrong place is detected.
+/// Both memories begin with different random bytes, so that the comparison detects a copy to or from a wrong
+/// place.
 pub(super) struct Scene<'a, D: Device> {
     pub cx: &'a Context<'a, D>,
-    // Fields are dropped in this order: the queue first, so that its work is done when the memory is
-    // released.
+    // Rust drops fields in this order. The drop of the queue comes first, so that its work is over before the
+    // memory is released.
     pub queue: Queue<D>,
     pub memory: DeviceBuffer<D>,
     pub host: HostBuffer<D>,
@@ -59,13 +60,13 @@ impl<'a, D: Device> Scene<'a, D> {
         let from = scene.mirror.at(0);
         let whole = Transfer::Upload { from, to: scene.memory.at(0), bytes: memory_bytes as u64 };
         let ticket = scene.queue.submit(&[whole]);
-        scene.settle(ticket.expect("an upload of everything"));
+        scene.settle(ticket.expect("the first upload to the scene's memory"));
         scene
     }
 
     /// Returns a place in the device memory, for methods that change the scene.
     pub fn at(&self, offset: u64) -> DeviceSpan<'static> {
-        // SAFETY: the scene owns the memory, and checks work with it alone.
+        // SAFETY: the scene owns the memory, and only checks use its places.
         unsafe { self.memory.at(offset).detach() }
     }
 
@@ -90,14 +91,15 @@ impl<'a, D: Device> Scene<'a, D> {
         Transfer::Internal { from, to, bytes: bytes as u64 }
     }
 
-    /// Submits copies between the scene's memories and executes them on the model. Does not wait.
+    /// Submits copies between the scene's memories to the device, and executes them on the model. Does not
+    /// wait.
     #[track_caller]
     pub fn submit(&mut self, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket = self.queue.submit(transfers).expect("copies within their memory");
         self.expect_copies(ticket, transfers)
     }
 
-    /// Submits copies as [`submit`](Self::submit), by a route.
+    /// Submits copies as [`submit`](Self::submit), and requests a route.
     #[track_caller]
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket = self.queue.device().submit_by(route, self.queue.handle(), transfers);
@@ -141,8 +143,8 @@ impl<'a, D: Device> Scene<'a, D> {
         start..start + (elements.count * elements.stride) as usize
     }
 
-    /// Searches the scene's memory and compares the answer, which goes to the scene's host memory at
-    /// `answer`.
+    /// Searches the scene's device memory, waits, and compares the answer. The device writes the answer to
+    /// the scene's host memory at the offset `answer`.
     #[track_caller]
     pub fn search(
         &mut self,
@@ -163,7 +165,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let stride = elements.stride as usize;
         let truth = reference::search(&self.expected[range], stride, field_offset, value, limit);
         let answer_bytes = Search::answer_bytes(limit.min(elements.count)) as usize;
-        // The part of the answer behind the listed indices is unspecified.
+        // The bytes of the answer behind the listed indices are unspecified.
         self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
         let truth = [&[truth.total, truth.indices.len() as u64], &truth.indices[..]].concat();
         assert_found(&what, &self.indices(answer, answer_bytes / 8), &truth, count_all);
@@ -194,7 +196,7 @@ impl<'a, D: Device> Scene<'a, D> {
         }
         let Some(answer) = compute.answer() else { return };
         let (at, bytes) = (answer.offset() as usize, compute.answer_bytes() as usize);
-        // The bytes behind the answer in its room are unspecified.
+        // The bytes between the end of the answer and the end of its place are unspecified.
         self.host.read(at, &mut self.expected_host[at..at + bytes]);
         let words = self.indices(at, bytes / 8);
         match compute.action {
@@ -221,15 +223,14 @@ impl<'a, D: Device> Scene<'a, D> {
         }
     }
 
-    /// Returns the partial results at a place of the host memory.
+    /// Returns the partial results at the offset `at` of the host memory.
     pub fn partials(&self, at: usize) -> Vec<Partial> {
         let mut bytes = vec![0; Compute::partials_bytes() as usize];
         self.host.read(at, &mut bytes);
         Partial::list(&words(&bytes))
     }
 
-    /// Writes bytes to device memory, on the device and in the model, through host memory of its own.
-    /// Waits.
+    /// Writes bytes to device memory, on the device and in the model. Uses separate host memory. Waits.
     #[track_caller]
     pub fn put(&mut self, to: usize, bytes: &[u8]) {
         self.mirror.write(0, bytes);
@@ -239,8 +240,8 @@ impl<'a, D: Device> Scene<'a, D> {
         self.expected[to..to + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Continues in another queue, whose work starts after all work of the former queue. Returns the
-    /// former one.
+    /// Makes `queue` the scene's queue, and orders its work after all work of the previous queue. Returns the
+    /// previous queue.
     #[track_caller]
     pub fn go_on_in(&mut self, queue: Queue<D>) -> Queue<D> {
         if let Some(last) = self.last {
@@ -249,25 +250,26 @@ impl<'a, D: Device> Scene<'a, D> {
         std::mem::replace(&mut self.queue, queue)
     }
 
-    /// Writes indices to host memory, really and in the model.
+    /// Writes indices to host memory and to its model.
     pub fn write_indices(&mut self, at: usize, indices: &[u64]) {
         let bytes: Vec<u8> = indices.iter().flat_map(|i| i.to_ne_bytes()).collect();
         self.write_host(at, &bytes);
     }
 
-    /// Writes host memory, really and in the model. No work that reads it may be in flight.
+    /// Writes bytes to host memory and to its model. No work that reads them may be in flight.
     pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
         self.host.write(at, bytes);
         self.write_host_expected(at, bytes);
     }
 
-    /// Writes the expected contents of host memory to the model alone, for work outside of the scene.
+    /// Writes bytes only to the model of host memory, as the expected result of work that a check submits
+    /// itself.
     pub fn write_host_expected(&mut self, at: usize, bytes: &[u8]) {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Submits a gather or scatter to the device alone; the scene's model stays unchanged. `places` are the
-    /// offsets of the indices and of the values in host memory.
+    /// Submits a gather or scatter only to the device, not to the model. `places` are the offsets of the
+    /// indices and of the values in host memory.
     pub fn submit_indexed(
         &self,
         by: Indexed,
@@ -283,7 +285,7 @@ impl<'a, D: Device> Scene<'a, D> {
         }
     }
 
-    /// Collects or distributes elements, on the device and in the model. Does not wait.
+    /// Submits a gather or scatter to the device, and executes it on the model. Does not wait.
     #[track_caller]
     pub fn indexed(&mut self, by: Indexed, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
         let ticket = self.submit_indexed(by, of, count, places).expect("work by index");
@@ -294,7 +296,7 @@ impl<'a, D: Device> Scene<'a, D> {
             Gathered => reference::gather(device, stride, &list).map(|found| values.copy_from_slice(&found)),
             Scattered => reference::scatter(device, stride, &list, values),
         };
-        done.expect("indices inside");
+        done.expect("valid indices");
         self.last = Some(ticket);
         ticket
     }
@@ -324,7 +326,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.finish();
         assert_bytes(&format!("{what}: device memory"), &self.contents(), &self.expected);
         if let Some(direct) = self.cx.device().direct_reads() {
-            // Read in two parts, the second at an arbitrary alignment.
+            // Read in two parts; the second starts at an arbitrary alignment.
             let mut read = vec![0x5C; self.expected.len()];
             let (first, second) = read.split_at_mut(self.expected.len() / 3);
             let place = self.memory.at(first.len() as u64);
@@ -339,11 +341,11 @@ impl<'a, D: Device> Scene<'a, D> {
     #[track_caller]
     pub fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.expected.len()];
-        // Overwrite the mirror, so that its old contents cannot be taken for the device's.
+        // Overwrite the buffer, so that the comparison cannot take its old contents for those of the device.
         self.mirror.write(0, &vec![0x5C; contents.len()]);
         let from = self.memory.at(0);
         let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };
-        let ticket = self.queue.submit(&[whole]).expect("a download of everything");
+        let ticket = self.queue.submit(&[whole]).expect("a download of the scene's memory");
         self.cx.wait(ticket);
         self.mirror.read(0, &mut contents);
         contents
@@ -355,24 +357,25 @@ pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
-/// Compares the answer of a search, total, number listed and list, with the expected one.
+/// Compares the answer of a search with the expected one: the number of matches, the number of listed
+/// indices, and the indices.
 #[track_caller]
 fn assert_found(what: &str, words: &[u64], truth: &[u64], count_all: bool) {
     let (total, listed) = (words[0], words[1]);
-    assert_eq!(listed, truth[1], "{what}: how many are listed");
+    assert_eq!(listed, truth[1], "{what}: the number of listed indices");
     if count_all {
-        assert_eq!(total, truth[0], "{what}: how many match");
+        assert_eq!(total, truth[0], "{what}: the number of matches");
     } else {
         assert!((listed..=truth[0]).contains(&total), "{what}: {total} matches, not {}", truth[0]);
     }
-    assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: which ones match");
+    assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: the indices of the matches");
 }
 
-/// Returns the partial results of two answers, which must count the same number of elements.
+/// Returns the partial results of two answers, and asserts that both count the same number of elements.
 #[track_caller]
 fn assert_counts(what: &str, words: &[u64], truth: &[u64]) -> [Vec<Partial>; 2] {
     let lists = [words, truth].map(Partial::list);
     let [found, truth] = lists.each_ref().map(|list| list.iter().map(|part| part.count).sum::<u64>());
-    assert_eq!(found, truth, "{what}: how many counted");
+    assert_eq!(found, truth, "{what}: the number of counted elements");
     lists
 }

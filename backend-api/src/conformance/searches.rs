@@ -1,4 +1,4 @@
-//! Checks of searches against a naive one.
+//! Checks of searches, compared with a naive search.
 
 use crate::wrap::SplitMix64;
 use crate::{Device, Elements, Search};
@@ -7,14 +7,15 @@ use super::context::assert_holds;
 use super::scene::Scene;
 use super::{Context, reference};
 
-/// Returns the strides of likely element types and records, and some longer ones that a kernel cannot keep
-/// in registers.
+/// Returns the strides of common element types and records. Some elements are too long for the registers of a
+/// kernel.
 pub(super) fn strides() -> impl Iterator<Item = usize> {
     (1..=64).chain([65, 96, 100, 127, 128, 255, 256, 257, 1000, 4096])
 }
 
-/// Creates elements that hold `value` at `field_offset` if `matches` picks them; the others differ from it
-/// in one byte. `value` is repeated behind the last element, to detect a search that goes too far.
+/// Creates elements for a search. An element for which `matches` is true has `value` at `field_offset`; the
+/// other elements differ from it in one byte. More copies of `value` follow behind the last element, to
+/// detect a search that reads too far.
 fn haystack(
     count: usize,
     stride: usize,
@@ -29,7 +30,7 @@ fn haystack(
         let field = &mut element[field_offset..field_offset + value.len()];
         field.copy_from_slice(value);
         if !matches(i) {
-            // The position of the wrong byte: the first, the last, or any other.
+            // Position of the differing byte: the first, the last, or another one.
             let n = value.len();
             let wrong = [0, n - 1, random.index(n)][i % 3];
             field[wrong] ^= 1 << random.below(8);
@@ -63,7 +64,7 @@ pub(super) fn searches_of_every_stride<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, (COUNT + 4) * 4096 + 20_000, 16 + 8 * COUNT + 64);
     for stride in strides() {
         for (round, size) in [1, 4, 8, 3, 16, 11].into_iter().enumerate() {
-            // Small fields at each stride; each of the larger ones with every third stride.
+            // Test small fields with each stride, and larger fields with every third stride.
             if size > stride || (round > 2 && stride % 3 != round % 3) {
                 continue;
             }
@@ -102,7 +103,7 @@ pub(super) fn searches_list_no_more_than_the_limit<D: Device>(cx: &Context<'_, D
     let elements = scene.elements(3, COUNT, 12);
     for limit in [0, 1, 2, 3, 63, 64, 65, 249, 250, 251, 999, 1000, 1001, u64::MAX] {
         for count_all in [true, false] {
-            // Overwrite the previous answer, so that it cannot be taken for the new one.
+            // Overwrite the previous answer, so that the comparison cannot take it for the new one.
             scene.write_host(0, &vec![0xEE; 32 + 8 * COUNT]);
             scene.search(elements, 2, &value, limit, count_all, 8);
             scene.assert_as_expected(&format!("a search with limit {limit}"));
@@ -140,7 +141,7 @@ pub(super) fn searches_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, COUNT * 12 + 100, 32 + 8 * COUNT);
     for (stride, size, at) in [(8, 8, 0), (4, 4, 4), (1, 1, 3), (12, 5, 1)] {
         let value = cx.noise(stride as u64 + 50, size);
-        // Matches around all positions at which devices are likely to divide work.
+        // Place matches around all positions at which devices are likely to divide work.
         let edges = |i: usize| {
             [1, 32, 64, 256, 1000, 1024, 4096, 65_536].iter().any(|&n| i > 60_000 && (i + 1) % n < 2 && n > 1)
         };
@@ -176,7 +177,7 @@ pub(super) fn search_values_are_copied_before_the_call_returns<D: Device>(cx: &C
     scene.assert_as_expected("a search whose value was changed after the call");
 }
 
-/// Checks kernels that keep intermediate results in shared memory.
+/// Checks that searches in flight at the same time do not overwrite each other's intermediate results.
 pub(super) fn searches_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 20_000;
     const ROOM: usize = 16 + 8 * 100;

@@ -38,7 +38,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
             scene.fill(below(MEMORY - bytes), bytes, &pattern);
         }
         6 => {
-            // Every piece has a slice of its own to write to.
+            // Each copy of the batch writes to a separate range.
             let pieces: Vec<_> = (0..below(30))
                 .map(|k| match k % 2 {
                     0 => scene.upload(25_000 + below(20_000), k * 900, below(900)),
@@ -53,7 +53,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
             let elements = scene.elements(start, count, stride);
             let wanted = below(count.min(200));
             if kernel == 7 {
-                // The model must know the memory to pick a value; the device's copy is equal.
+                // The model has the same bytes as the device, so take the value from the model.
                 let index = below(count);
                 let size = 1 + below(stride.min(3));
                 let field = start + index * stride;
@@ -76,7 +76,8 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
     }
 }
 
-/// Returns the random numbers of a program, under the caller's seed.
+/// Returns the generator of the random program `program`. It depends on the seed in the
+/// [`Limits`](super::Limits).
 fn random<D: Device>(cx: &Context<'_, D>, program: u64) -> SplitMix64 {
     SplitMix64::new(SplitMix64::new(cx.limits().seed).next() ^ program)
 }
@@ -160,7 +161,7 @@ pub(super) fn threads_that_share_a_queue<D: Device>(cx: &Context<'_, D>) {
                         queue.submit(&[up]).expect("an upload"),
                         queue.submit(&[down]).expect("a download"),
                     ];
-                    assert!(mine.is_sorted(), "a thread's tickets rise: {mine:?}");
+                    assert!(mine.is_sorted(), "the tickets of a thread ascend: {mine:?}");
                     if round % 8 == 0 {
                         device.wait(mine[1]).expect("work that succeeds");
                     }
@@ -171,10 +172,10 @@ pub(super) fn threads_that_share_a_queue<D: Device>(cx: &Context<'_, D>) {
     });
     let mut tickets = tickets.into_inner();
     tickets.sort_unstable();
-    assert!(tickets.iter().copied().eq(1..=(3 * THREADS * EACH) as u64), "each ticket is given once");
+    assert!(tickets.iter().copied().eq(1..=(3 * THREADS * EACH) as u64), "the queue issues each ticket once");
     cx.wait(queue.submit(&[]).expect("an empty batch"));
     let sent = cx.noise(12, THREADS * PART);
-    assert_holds("what threads sent through one queue", &host, THREADS * PART, &sent);
+    assert_holds("data that threads sent through one queue", &host, THREADS * PART, &sent);
 }
 
 pub(super) fn queues_come_and_go<D: Device>(cx: &Context<'_, D>) {

@@ -1,4 +1,4 @@
-//! Checks of tickets: their numbers, and the ways to observe the end of work.
+//! Checks of tickets: their numbers, and the calls that observe the end of work (wait, poll, wakers).
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -54,14 +54,14 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
         }
     }
     let last = |q: usize| queues[q].submit(&[]).expect("an empty batch");
-    assert_eq!([last(0).value, last(1).value], [31, 61], "how much went into each queue");
+    assert_eq!([last(0).value, last(1).value], [31, 61], "the last ticket of each queue");
 }
 
 pub(super) fn tickets_that_were_never_given_are_unknown<D: Device>(cx: &Context<'_, D>) {
     let queue = cx.queue();
     let first = Ticket { queue: queue.id(), value: 1 };
     let unknown = |ticket: Ticket| {
-        let what = format!("{ticket:?}, which was never given");
+        let what = format!("{ticket:?}, which was never issued");
         assert_refused(&what, cx.device().poll(ticket), ErrorKind::UnknownHandle);
         assert_refused(&what, cx.device().wait(ticket), ErrorKind::UnknownHandle);
     };
@@ -77,11 +77,11 @@ pub(super) fn tickets_that_were_never_given_are_unknown<D: Device>(cx: &Context<
 pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     let tickets: Vec<_> = (0..10).map(|k| scene.submit(&[scene.upload(k, 2 * k, 1 << 19)])).collect();
-    // Polling alone must be enough to detect the end of work.
+    // Work must end even if the program only polls for it.
     let deadline = Instant::now() + cx.limits().patience;
     let mut done = 0;
     while done < tickets.len() {
-        match cx.device().poll(tickets[done]).expect("a ticket that was given") {
+        match cx.device().poll(tickets[done]).expect("an issued ticket") {
             Progress::Done => done += 1,
             Progress::Pending => {
                 assert!(Instant::now() < deadline, "work that is only polled for never ends");
@@ -92,7 +92,7 @@ pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
     for ticket in tickets.into_iter().rev() {
         cx.wait(ticket);
         for _ in 0..3 {
-            assert_eq!(cx.device().poll(ticket).expect("a ticket that was given"), Progress::Done);
+            assert_eq!(cx.device().poll(ticket).expect("an issued ticket"), Progress::Done);
         }
         cx.wait(ticket);
     }
@@ -130,7 +130,7 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_,
     }
     let never = Ticket { value: last.value + 1, ..last };
     let refused = cx.device().poll(never);
-    assert_refused("a ticket that an ended queue never gave", refused, ErrorKind::UnknownHandle);
+    assert_refused("a ticket that an ended queue never issued", refused, ErrorKind::UnknownHandle);
 }
 
 pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
@@ -158,7 +158,7 @@ pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
             }
         });
     }
-    scene.assert_as_expected("work that many waited for");
+    scene.assert_as_expected("work that many threads waited for");
 }
 
 /// A waker, and a channel that receives a message at each wake-up.
@@ -171,7 +171,7 @@ struct Telling(Sender<()>);
 
 impl Wake for Telling {
     fn wake(self: Arc<Self>) {
-        // After a failed check the receiver no longer exists, so ignore the error.
+        // After a failed check the receiver no longer exists, so ignore this error.
         let _ = self.0.send(());
     }
 }
@@ -191,10 +191,10 @@ impl Woken {
         }
     }
 
-    /// Asserts that it was woken `times` more times by now.
+    /// Asserts that the waker was woken `times` more times since the last call.
     #[track_caller]
     fn assert_came(&self, times: usize) {
-        assert_eq!(self.times.try_iter().count(), times, "how often a waker was woken");
+        assert_eq!(self.times.try_iter().count(), times, "the number of wake-ups");
     }
 }
 
@@ -207,7 +207,7 @@ pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_
         cx.device().wake(ticket, woken.waker.clone());
         asked.push((ticket, woken));
     }
-    // No thread waits or polls before the wakers run.
+    // The wakers must run although no thread waits or polls.
     for (ticket, woken) in &asked {
         woken.assert_comes(1, cx.limits().patience);
         let progress = cx.device().poll(*ticket).expect("work that succeeds");

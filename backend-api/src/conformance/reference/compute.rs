@@ -1,13 +1,13 @@
-//! Computations, one element after the other.
+//! A naive implementation of [`Compute`](crate::Compute), one element after the other.
 
 use std::cmp::Reverse;
 
 use crate::expr::{Action, Number, Partial, Type, Value, evaluate_all};
 use crate::{Compute, by_type};
 
-/// Carries a computation out on the bytes of its sources, and gives the words of the answer: all partial
-/// results in one. A store, which has no answer, changes the bytes of its sources; those that begin at the
-/// same place are kept alike.
+/// Executes a computation on the bytes of its sources, and returns the words of the answer. The answer has a
+/// single partial result. The action `Store` has no answer: it changes the bytes of its sources. If several
+/// sources begin at the same address, it changes all of them.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
@@ -29,7 +29,7 @@ use crate::{Compute, by_type};
 /// ```
 ///
 /// # Panics
-/// If a source is shorter than the request says.
+/// Panics if a source is shorter than in the request.
 #[must_use]
 pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
     let (value, filter) = match compute.action {
@@ -68,7 +68,7 @@ pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
     value.map_or(Vec::new(), |value| answer(compute.action, type_of(value), &counted))
 }
 
-/// The words of the answer to what is asked of some values, each with the number of its element.
+/// Returns the words of the answer. `counted` has the index of each element and the bits of its value.
 fn answer(action: Action<'_>, of: Type, counted: &[(u64, u64)]) -> Vec<u64> {
     let count = counted.len() as u64;
     match action {

@@ -1,9 +1,9 @@
-//! The simplest device that keeps the contract, in one file, as a template for a backend.
+//! A simple device in one file, as a template for a new backend.
 //!
-//! It keeps its memory in vectors, and does the work of a call before the call returns. So no work is ever
-//! in flight and no ticket is ever pending. The rest is the part that every device needs: tables of its
-//! handles, checks of requests, and tickets. It uses only public items: `examples/own_device.rs` is this
-//! very file, compiled outside of this crate.
+//! The device keeps its memory in vectors, and executes all work of a call before the call returns. So no
+//! work is ever in flight and no ticket is ever pending. The rest of the file is necessary in every backend:
+//! tables of handles, checks of requests, and tickets. The file uses only public items:
+//! `examples/own_device.rs` compiles it outside of this crate.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use backend_api::{
 };
 use parking_lot::Mutex;
 
-/// A device of ordinary memory that has done all work by the time a call returns.
+/// A device whose memory is RAM, and which executes all work before a call returns.
 ///
-/// It is an example of a backend to read and copy, and a reference for comparisons. One lock guards all
-/// memory, so it is slow. It cannot lock pages and therefore refuses pinned memory. It allocates its
-/// memory from the system on demand.
+/// Use it as an example of a backend, and as a reference for comparisons. It is slow, because one lock guards
+/// all memory. It does not support pinned memory, because it cannot lock pages. It allocates its memory from
+/// the system on demand.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct ReferenceDevice {
     queues: Queues<Timeline>,
 }
 
-/// The device's memory by name.
+/// The device's memory by handle.
 #[derive(Debug, Default)]
 struct Memory {
     buffers: IdMap<BufferId, Vec<u8>>,
